@@ -1,0 +1,24 @@
+//! Digests and encodings of values: the same value always gives the same bytes.
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// Lower-case hexadecimal.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// `sha256:` and the digest of the value as JSON with sorted keys.
+#[must_use]
+pub fn digest<T: Serialize>(value: &T) -> String {
+    // Through `Value`, whose maps are sorted, so that the order of fields in a type never matters.
+    let canonical = serde_json::to_value(value).unwrap_or_default().to_string();
+    format!("sha256:{}", hex(&Sha256::digest(canonical)))
+}

@@ -1,0 +1,43 @@
+//! Labels and annotations that oz writes and reads, in one place: what ties a child to its object
+//! and what carries a signed statement.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Who manages an object; `oz` on everything that oz creates.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The value of [`MANAGED_BY`].
+pub const OZ: &str = "oz";
+/// Label: UID of the object that a child was made for.
+pub const OWNER_UID: &str = "oz.wizardofoz.co/owner-uid";
+/// Label: kind of the object that a child was made for.
+pub const OWNER_KIND: &str = "oz.wizardofoz.co/owner-kind";
+/// Annotation: name of the object that a child was made for. Not a label: names may be 253
+/// characters long, label values 63.
+pub const OWNER_NAME: &str = "oz.wizardofoz.co/owner-name";
+
+/// Annotation on a request: the user name that the API server reported for its creation.
+pub const REQUESTED_BY: &str = "crds.wizardofoz.co/requested-by";
+/// Annotation on a request: the signed stamp, see [`crate::access::stamp`].
+pub const REQUESTER: &str = "crds.wizardofoz.co/requester";
+/// Annotation on the first object of a grant: the signed decision, see [`crate::access::grant`].
+pub const GRANT: &str = "oz.wizardofoz.co/grant";
+
+/// Marks a child's metadata as made for one object.
+pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner_uid: &str) {
+    let labels = metadata.labels.get_or_insert_with(BTreeMap::new);
+    labels.insert(MANAGED_BY.to_owned(), OZ.to_owned());
+    labels.insert(OWNER_KIND.to_owned(), owner_kind.to_owned());
+    labels.insert(OWNER_UID.to_owned(), owner_uid.to_owned());
+    metadata
+        .annotations
+        .get_or_insert_with(BTreeMap::new)
+        .insert(OWNER_NAME.to_owned(), owner_name.to_owned());
+}
+
+/// The label selector of all children made for objects of one kind.
+#[must_use]
+pub fn children_of(owner_kind: &str) -> String {
+    format!("{MANAGED_BY}={OZ},{OWNER_KIND}={owner_kind}")
+}

@@ -1,0 +1,9 @@
+//! The pure part of oz: API types, validation, decisions, builders and plans.
+//!
+//! Nothing in this crate reads a clock, opens a connection, rolls dice or looks at the environment.
+//! Whoever calls it says what exists and what time it is; see [`controller`].
+
+pub mod audit;
+pub mod controller;
+pub mod encode;
+pub mod labels;

@@ -3,6 +3,7 @@
 //! Nothing in this crate reads a clock, opens a connection, rolls dice or looks at the environment.
 //! Whoever calls it says what exists and what time it is; see [`controller`].
 
+pub mod api;
 pub mod audit;
 pub mod controller;
 pub mod encode;

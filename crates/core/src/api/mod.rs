@@ -1,0 +1,35 @@
+//! The kinds of the API group `crds.wizardofoz.co`: one file for each, and one for each part that
+//! several share. Field names, types and defaults are those of the original Oz; what is new here
+//! is optional, so that its manifests stay valid. A doc comment is what `kubectl explain` shows.
+
+mod access_config;
+mod exec_access_request;
+mod exec_access_template;
+mod mutation;
+mod network;
+mod pod_access_request;
+mod pod_access_template;
+mod request_status;
+mod schema;
+mod target_ref;
+mod template_status;
+
+pub use access_config::{
+    AccessConfig, Bind, DEFAULT_ACCESS_COMMAND, DEFAULT_DURATION, DEFAULT_MAX_DURATION, Follow,
+    OnTemplateChange, Operation, Sessions,
+};
+pub use exec_access_request::{ExecAccessRequest, ExecAccessRequestSpec};
+pub use exec_access_template::{ExecAccessTemplate, ExecAccessTemplateSpec};
+pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};
+pub use network::{Egress, Ingress, Network};
+pub use pod_access_request::{PodAccessRequest, PodAccessRequestSpec};
+pub use pod_access_template::{PodAccessTemplate, PodAccessTemplateSpec};
+pub use request_status::{Phase, RequestStatus};
+pub use schema::crds;
+pub use target_ref::{CrossVersionObjectReference, TargetApiVersion, TargetKind};
+pub use template_status::TemplateStatus;
+
+/// The API group of every kind here.
+pub const GROUP: &str = "crds.wizardofoz.co";
+/// The one version, served and stored.
+pub const VERSION: &str = "v1alpha1";

@@ -1,0 +1,95 @@
+//! PodAccessRequest: one person asks for a pod of their own, made from a workload.
+
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use super::RequestStatus;
+use super::schema::{POD_REQUEST_DURATION, SPEC_IS_IMMUTABLE, SPEC_IS_IMMUTABLE_MESSAGE};
+
+/// What is asked for. Cannot be changed once created.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "crds.wizardofoz.co",
+    version = "v1alpha1",
+    kind = "PodAccessRequest",
+    plural = "podaccessrequests",
+    namespaced,
+    status = "RequestStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    shortname = "par",
+    category = "oz",
+    doc = "Asks for a pod of one's own, made as a PodAccessTemplate says.",
+    validation = Rule::new(SPEC_IS_IMMUTABLE).message(SPEC_IS_IMMUTABLE_MESSAGE),
+    printcolumn(
+        name = "Template",
+        type_ = "string",
+        description = "Access Template",
+        json_path = ".spec.templateName"
+    ),
+    printcolumn(
+        name = "Pod",
+        type_ = "string",
+        description = "Target Pod Name",
+        json_path = ".status.podName"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "boolean",
+        description = "Is request ready?",
+        json_path = ".status.ready"
+    ),
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        description = "How far the request came",
+        json_path = ".status.phase"
+    ),
+    printcolumn(
+        name = "Requester",
+        type_ = "string",
+        description = "Who asked",
+        json_path = ".status.requester",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Expires",
+        type_ = "string",
+        description = "When access ends",
+        json_path = ".status.expiresAt"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        description = "Time since the request was created",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodAccessRequestSpec {
+    /// Name of the PodAccessTemplate, in the request's own namespace.
+    #[schemars(length(max = 253))]
+    pub template_name: String,
+
+    /// How long access should last, as one number with one unit: 90s, 30m, 2h. Zero or absent means
+    /// the template's defaultDuration; more than its maxDuration gets that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = POD_REQUEST_DURATION), length(max = 64))]
+    pub duration: Option<String>,
+
+    /// The container to get into. Absent means any that the template allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub container: Option<String>,
+
+    /// Why access is needed. Kept in the audit record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub reason: Option<String>,
+
+    /// Name of the running request that this one continues, with the same pod. It is a request of
+    /// its own: decided anew, with an end of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub extends: Option<String>,
+}

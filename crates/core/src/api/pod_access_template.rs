@@ -1,0 +1,109 @@
+//! PodAccessTemplate: gives people pods of their own, made from a workload or from a given spec.
+
+use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use super::schema::{pod_spec, quantity};
+use super::{
+    AccessConfig, CrossVersionObjectReference, Network, PodTemplateSpecMutationConfig,
+    TemplateStatus,
+};
+
+/// What the pods look like, and who may get one, for how long.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "crds.wizardofoz.co",
+    version = "v1alpha1",
+    kind = "PodAccessTemplate",
+    plural = "podaccesstemplates",
+    namespaced,
+    status = "TemplateStatus",
+    derive = "PartialEq",
+    shortname = "pat",
+    category = "oz",
+    doc = "Gives people pods of their own for a limited time, by a PodAccessRequest.",
+    printcolumn(
+        name = "Ready",
+        type_ = "boolean",
+        description = "Is template ready?",
+        json_path = ".status.ready"
+    ),
+    printcolumn(
+        name = "Kind",
+        type_ = "string",
+        description = "Kind of the workload",
+        json_path = ".spec.controllerTargetRef.kind",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Target",
+        type_ = "string",
+        description = "Name of the workload",
+        json_path = ".spec.controllerTargetRef.name"
+    ),
+    printcolumn(
+        name = "Max",
+        type_ = "string",
+        description = "The longest that access can last",
+        json_path = ".spec.accessConfig.maxDuration"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        description = "Time since the template was created",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[x_kube(
+    validation = Rule::new(EXACTLY_ONE_SOURCE)
+        .message("exactly one of podSpec and controllerTargetRef must be set")
+        .optional_old_self(true)
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodAccessTemplateSpec {
+    /// Who may get access, to do what, for how long, and what they are told.
+    pub access_config: AccessConfig,
+
+    /// The workload whose pod template is the model, in the template's own namespace. Either this
+    /// or podSpec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_target_ref: Option<CrossVersionObjectReference>,
+
+    /// How a pod differs from the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_target_mutation_config: Option<PodTemplateSpecMutationConfig>,
+
+    /// The pod itself, for one that is not modelled on a workload. Either this or
+    /// controllerTargetRef. The fields are those of a pod's spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "pod_spec")]
+    pub pod_spec: Option<PodSpec>,
+
+    /// The most ephemeral storage that the entered container can have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "quantity")]
+    pub max_storage: Option<Quantity>,
+
+    /// The most CPU that the entered container can have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "quantity")]
+    pub max_cpu: Option<Quantity>,
+
+    /// The most memory that the entered container can have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "quantity")]
+    pub max_memory: Option<Quantity>,
+
+    /// Whom the pod can talk to. Absent means that oz does not restrict it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+}
+
+/// Stored objects that the original accepted with both or neither stay editable; nothing new comes
+/// in that way, and none of them can change from one wrong form to the other.
+const EXACTLY_ONE_SOURCE: &str = "has(self.podSpec) != has(self.controllerTargetRef) || \
+    (oldSelf.hasValue() \
+    && has(oldSelf.value().podSpec) == has(self.podSpec) \
+    && has(oldSelf.value().controllerTargetRef) == has(self.controllerTargetRef))";

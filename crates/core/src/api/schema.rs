@@ -1,0 +1,86 @@
+//! What the derived schemas do not say by themselves: patterns and rules that several kinds share,
+//! the schemas of values that are not ours, and the last touches on a definition.
+
+use k8s_openapi::api::core::v1::{EnvVar, PodSpec, ResourceRequirements};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::Value;
+
+use super::{ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate};
+
+/// What Go's `time.ParseDuration` reads, without a minus sign.
+pub(super) const GO_DURATION: &str =
+    r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
+
+/// What the original takes as the duration of a PodAccessRequest.
+pub(super) const POD_REQUEST_DURATION: &str = "^[0-9]+(s|m|h)$";
+
+/// Holds for the spec as a whole: a rule on an optional field is not asked when the field comes
+/// or goes.
+pub(super) const SPEC_IS_IMMUTABLE: &str =
+    "has(self.spec) == has(oldSelf.spec) && (!has(self.spec) || self.spec == oldSelf.spec)";
+
+/// Said by [`SPEC_IS_IMMUTABLE`].
+pub(super) const SPEC_IS_IMMUTABLE_MESSAGE: &str =
+    "spec is immutable: create a new request instead (spec.extends continues a running one)";
+
+const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+
+/// An instant in RFC 3339.
+pub(super) fn timestamp(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "date-time" })
+}
+
+/// A Kubernetes quantity: an integer, or a string such as `500m` or `2Gi`.
+pub(super) fn quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "pattern": QUANTITY,
+        "x-kubernetes-int-or-string": true,
+    })
+}
+
+/// Any JSON at all, `null` included.
+pub(super) fn any_value(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
+}
+
+pub(super) fn pod_spec(generator: &mut SchemaGenerator) -> Schema {
+    foreign::<PodSpec>(generator)
+}
+
+pub(super) fn resources(generator: &mut SchemaGenerator) -> Schema {
+    foreign::<ResourceRequirements>(generator)
+}
+
+pub(super) fn env(generator: &mut SchemaGenerator) -> Schema {
+    foreign::<Vec<EnvVar>>(generator)
+}
+
+/// The schema of a type of Kubernetes' own. Without its descriptions, which are long and which
+/// `kubectl explain pod.spec` shows.
+fn foreign<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = T::json_schema(generator);
+    without_descriptions(schema.ensure_object());
+    schema
+}
+
+fn without_descriptions(schema: &mut serde_json::Map<String, Value>) {
+    let _ = schema;
+}
+
+/// The definitions of all four kinds, as they are installed.
+#[must_use]
+pub fn crds() -> [CustomResourceDefinition; 4] {
+    [
+        finished(ExecAccessRequest::crd()),
+        finished(ExecAccessTemplate::crd()),
+        finished(PodAccessRequest::crd()),
+        finished(PodAccessTemplate::crd()),
+    ]
+}
+
+fn finished(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    crd
+}

@@ -1,0 +1,112 @@
+//! `controllerTargetRef`: the workload that a template gives access to.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The workload that a template gives access to, in the template's own namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("(self.kind == 'Rollout') == (self.apiVersion == 'argoproj.io/v1alpha1')")
+        .message("Deployment, DaemonSet and StatefulSet are of apps/v1, Rollout is of argoproj.io/v1alpha1")
+        .field_path(".kind")
+)]
+pub struct CrossVersionObjectReference {
+    /// API version of the workload.
+    pub api_version: TargetApiVersion,
+
+    /// Kind of the workload. Rollout belongs to argoproj.io/v1alpha1, the others to apps/v1.
+    pub kind: TargetKind,
+
+    /// Name of the workload.
+    #[schemars(length(max = 253))]
+    pub name: String,
+}
+
+/// The API versions that workloads come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum TargetApiVersion {
+    /// Kubernetes' own workloads.
+    #[serde(rename = "apps/v1")]
+    AppsV1,
+    /// Argo Rollouts.
+    #[serde(rename = "argoproj.io/v1alpha1")]
+    ArgoprojV1Alpha1,
+}
+
+impl TargetApiVersion {
+    /// As written in a manifest.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AppsV1 => "apps/v1",
+            Self::ArgoprojV1Alpha1 => "argoproj.io/v1alpha1",
+        }
+    }
+
+    /// API group.
+    #[must_use]
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::AppsV1 => "apps",
+            Self::ArgoprojV1Alpha1 => "argoproj.io",
+        }
+    }
+
+    /// Version within the group.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::AppsV1 => "v1",
+            Self::ArgoprojV1Alpha1 => "v1alpha1",
+        }
+    }
+}
+
+/// The kinds of workload that a template can point to.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
+pub enum TargetKind {
+    /// `apps/v1` Deployment.
+    Deployment,
+    /// `apps/v1` DaemonSet.
+    DaemonSet,
+    /// `apps/v1` StatefulSet.
+    StatefulSet,
+    /// `argoproj.io/v1alpha1` Rollout.
+    Rollout,
+}
+
+impl TargetKind {
+    /// The API version that the kind exists in.
+    #[must_use]
+    pub fn api_version(self) -> TargetApiVersion {
+        match self {
+            Self::Deployment | Self::DaemonSet | Self::StatefulSet => TargetApiVersion::AppsV1,
+            Self::Rollout => TargetApiVersion::ArgoprojV1Alpha1,
+        }
+    }
+
+    /// Plural, as in a path of the API.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployments",
+            Self::DaemonSet => "daemonsets",
+            Self::StatefulSet => "statefulsets",
+            Self::Rollout => "rollouts",
+        }
+    }
+}

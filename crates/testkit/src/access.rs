@@ -1,0 +1,93 @@
+//! How a user is identified to the API server: by a certificate of our own authority, or by
+//! impersonation through the kubeconfig of somebody who may.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::pki::{Authority, pem};
+
+/// The means to act as anybody.
+#[derive(Debug)]
+pub(crate) enum Access {
+    /// We are the authority of the cluster.
+    Certificates(Authority),
+    /// The user's own kubeconfig, and the PEM certificates of the server's authority.
+    Impersonation(Box<Kubeconfig>, String),
+}
+
+impl Access {
+    /// The authority that a running cluster left in `pki`.
+    pub(crate) fn attach(pki: &Path) -> Result<Self> {
+        Authority::open(pki).map(Self::Certificates)
+    }
+
+    /// The user's kubeconfig, the server's URL and the context's name.
+    pub(crate) async fn current() -> Result<(Self, String, String)> {
+        let kubeconfig = Kubeconfig::read().context("failed to read the current kubeconfig")?;
+        let context = kubeconfig
+            .current_context
+            .clone()
+            .context("failed to choose a cluster: the kubeconfig has no current context")?;
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("failed to load context {context}"))?;
+        let roots = config.root_cert.unwrap_or_default();
+        let authority = roots.iter().map(|der| pem("CERTIFICATE", der)).collect();
+        let access = Self::Impersonation(Box::new(kubeconfig), authority);
+        Ok((access, config.cluster_url.to_string(), context))
+    }
+
+    /// The certificates, PEM, that vouch for the API server.
+    pub(crate) fn authority(&self) -> &str {
+        match self {
+            Self::Certificates(authority) => authority.certificate(),
+            Self::Impersonation(_, authority) => authority,
+        }
+    }
+
+    /// A kubeconfig with which one acts as `user` in `groups`.
+    pub(crate) fn kubeconfig(
+        &self,
+        server_url: &str,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<Vec<u8>> {
+        match self {
+            Self::Certificates(authority) => {
+                let identity = authority.client(user, groups)?;
+                crate::kubeconfig::kubeconfig(server_url, authority.certificate(), user, &identity)
+            }
+            Self::Impersonation(current, _) => impersonating(current, user, groups),
+        }
+    }
+}
+
+fn impersonating(current: &Kubeconfig, user: &str, groups: &[&str]) -> Result<Vec<u8>> {
+    let mut kubeconfig = current.clone();
+    // Whoever's kubeconfig it is, is the administrator.
+    if user != "admin" {
+        for named in &mut kubeconfig.auth_infos {
+            if let Some(auth) = &mut named.auth_info {
+                auth.impersonate = Some(user.to_owned());
+                auth.impersonate_groups = Some(groups.iter().map(ToString::to_string).collect());
+            }
+        }
+    }
+    serde_json::to_vec_pretty(&kubeconfig)
+        .with_context(|| format!("failed to write the kubeconfig of {user}"))
+}
+
+/// A client for the kubeconfig at `path`.
+pub(crate) async fn client(path: &Path) -> Result<kube::Client> {
+    // Whoever comes second finds a provider installed already, which is all that is wanted.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let kubeconfig = Kubeconfig::read_from(path)?;
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    // kube answers 429, 503 and 504 with up to 15 retries, which would hide them from a test.
+    config.default_retry = false;
+    Ok(kube::Client::try_from(config)?)
+}

@@ -1,0 +1,270 @@
+//! The API server's audit log: who asked for what, and what was answered. This is how the tests and
+//! benches count API writes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// Reads the log of one cluster.
+///
+/// A request's line is written when its handler is done. A client may see the answer a moment
+/// earlier, so wait for a count with [`eventually`](crate::eventually), and before taking a
+/// [mark](Self::mark) wait for what should come before it.
+#[derive(Debug, Clone)]
+pub struct AuditLog {
+    path: PathBuf,
+}
+
+/// A position in the log: what is written later comes after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AuditMark(u64);
+
+/// One answered request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditEntry {
+    /// Who asked; the impersonated user, if there was one.
+    pub user: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
+    pub verb: String,
+    /// Empty for the core group, and for requests that are not for a resource.
+    pub api_group: String,
+    /// Plural, for example `configmaps`; empty for requests that are not for a resource.
+    pub resource: String,
+    /// For example `status`; empty for the object itself.
+    pub subresource: String,
+    /// Empty for what is cluster-scoped.
+    pub namespace: String,
+    /// Empty for a list, and for a create with `generateName` or without a name in the path that
+    /// was refused.
+    pub name: String,
+    /// The HTTP status of the answer.
+    pub code: u16,
+    /// Whether nothing was to be stored (`dryRun=All`).
+    pub dry_run: bool,
+    /// When the answer was complete; for a watch, when it ended or started.
+    pub stage_timestamp: Timestamp,
+    /// What the client calls itself.
+    pub user_agent: String,
+    /// Path and query.
+    pub request_uri: String,
+}
+
+impl AuditEntry {
+    /// Whether the request was to change something that is stored: no dry run, and not the review
+    /// kinds, which are created only to be answered.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+        const REVIEWS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
+        // A connect is logged as create of pods/exec and the like.
+        const CONNECTS: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
+        WRITES.contains(&self.verb.as_str())
+            && !self.dry_run
+            && !REVIEWS.contains(&self.api_group.as_str())
+            && !CONNECTS.contains(&self.subresource.as_str())
+    }
+
+    /// Whether the request succeeded (status below 400).
+    #[must_use]
+    pub const fn succeeded(&self) -> bool {
+        self.code < 400
+    }
+}
+
+/// Some entries in the order in which they were logged. Each method narrows them further.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditEntries(Vec<AuditEntry>);
+
+impl Deref for AuditEntries {
+    type Target = [AuditEntry];
+
+    fn deref(&self) -> &[AuditEntry] {
+        &self.0
+    }
+}
+
+impl AuditEntries {
+    /// Those that `keep` holds of.
+    #[must_use]
+    pub fn filter(mut self, keep: impl FnMut(&AuditEntry) -> bool) -> Self {
+        self.0.retain(keep);
+        self
+    }
+
+    /// Those of one user.
+    #[must_use]
+    pub fn by_user(self, user: &str) -> Self {
+        self.filter(|entry| entry.user == user)
+    }
+
+    /// Those with one verb.
+    #[must_use]
+    pub fn with_verb(self, verb: &str) -> Self {
+        self.filter(|entry| entry.verb == verb)
+    }
+
+    /// Those for one resource of one group (empty for the core group), subresources included.
+    #[must_use]
+    pub fn on(self, api_group: &str, resource: &str) -> Self {
+        self.filter(|entry| entry.api_group == api_group && entry.resource == resource)
+    }
+
+    /// Those in one namespace.
+    #[must_use]
+    pub fn in_namespace(self, namespace: &str) -> Self {
+        self.filter(|entry| entry.namespace == namespace)
+    }
+
+    /// Those that changed something: [writes](AuditEntry::is_write) that succeeded.
+    #[must_use]
+    pub fn writes(self) -> Self {
+        self.filter(|entry| entry.is_write() && entry.succeeded())
+    }
+
+    /// How many there are per user, verb and resource. The resource is written
+    /// `resource[/subresource][.group]`.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(String, String, String), usize> {
+        let mut counts = BTreeMap::new();
+        for entry in &self.0 {
+            let mut resource = entry.resource.clone();
+            for (separator, part) in [("/", &entry.subresource), (".", &entry.api_group)] {
+                if !part.is_empty() {
+                    resource.push_str(separator);
+                    resource.push_str(part);
+                }
+            }
+            *counts
+                .entry((entry.user.clone(), entry.verb.clone(), resource))
+                .or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl AuditLog {
+    pub(crate) const fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// The end of the log as it is now.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the cluster keeps no audit log, as the user's own.
+    pub fn mark(&self) -> Result<AuditMark> {
+        let metadata = std::fs::metadata(&self.path).with_context(|| self.failed())?;
+        Ok(AuditMark(metadata.len()))
+    }
+
+    /// Everything since the cluster started.
+    ///
+    /// # Errors
+    ///
+    /// As [`AuditLog::since`].
+    pub fn entries(&self) -> Result<AuditEntries> {
+        self.since(AuditMark::default())
+    }
+
+    /// What was logged after `mark` was taken.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the cluster keeps no audit log, or a line of it is not an audit event.
+    pub fn since(&self, mark: AuditMark) -> Result<AuditEntries> {
+        let mut file = File::open(&self.path).with_context(|| self.failed())?;
+        file.seek(SeekFrom::Start(mark.0))
+            .with_context(|| self.failed())?;
+        let mut reader = BufReader::new(file);
+        let mut entries = Vec::new();
+        let mut line = String::new();
+        loop {
+            line.clear();
+            reader.read_line(&mut line).with_context(|| self.failed())?;
+            // The last line may be half written.
+            if !line.ends_with('\n') {
+                return Ok(AuditEntries(entries));
+            }
+            let event: Event = serde_json::from_str(&line).with_context(|| self.failed())?;
+            // A watch is logged when it starts and when it ends.
+            if event.stage != "ResponseStarted" {
+                entries.push(event.into());
+            }
+        }
+    }
+
+    fn failed(&self) -> String {
+        format!("failed to read the audit log {}", self.path.display())
+    }
+}
+
+/// An event of audit.k8s.io/v1, as far as it is used here.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    stage: String,
+    verb: String,
+    user: User,
+    impersonated_user: Option<User>,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    #[serde(default)]
+    user_agent: String,
+    #[serde(default)]
+    object_ref: ObjectRef,
+    #[serde(default)]
+    response_status: Status,
+    stage_timestamp: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ObjectRef {
+    api_group: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    code: u16,
+}
+
+impl From<Event> for AuditEntry {
+    fn from(event: Event) -> Self {
+        let query = event
+            .request_uri
+            .split_once('?')
+            .map_or("", |(_, query)| query);
+        Self {
+            user: event.impersonated_user.unwrap_or(event.user).username,
+            verb: event.verb,
+            api_group: event.object_ref.api_group,
+            resource: event.object_ref.resource,
+            subresource: event.object_ref.subresource,
+            namespace: event.object_ref.namespace,
+            name: event.object_ref.name,
+            code: event.response_status.code,
+            dry_run: query.split('&').any(|pair| pair.starts_with("dryRun=")),
+            stage_timestamp: event.stage_timestamp,
+            user_agent: event.user_agent,
+            request_uri: event.request_uri,
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The processes of the embedded cluster and every flag they get.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::files::write_private;
+use crate::kubeconfig::kubeconfig;
+use crate::pki::{Authority, Identity, service_account_keys};
+use crate::spawn::{Running, spawn};
+use crate::system::Signal;
+use crate::tools::{Tool, Tools};
+
+/// The Service range, and its first address, which is the API server's own.
+const SERVICE_RANGE: &str = "10.0.0.0/16";
+const SERVICE_ADDRESS: &str = "10.0.0.1";
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Where everything of one cluster listens (on loopback) and lives.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub(crate) state: PathBuf,
+    pub(crate) etcd: u16,
+    pub(crate) etcd_peer: u16,
+    pub(crate) api_server: u16,
+    pub(crate) controller_manager: u16,
+    pub(crate) scheduler: u16,
+    pub(crate) kwok: u16,
+}
+
+impl Layout {
+    pub(crate) fn choose(state: &Path) -> Result<Self> {
+        let [
+            etcd,
+            etcd_peer,
+            api_server,
+            controller_manager,
+            scheduler,
+            kwok,
+        ] = crate::ports::free()?;
+        let state = state.to_owned();
+        Ok(Self {
+            state,
+            etcd,
+            etcd_peer,
+            api_server,
+            controller_manager,
+            scheduler,
+            kwok,
+        })
+    }
+
+    pub(crate) fn server_url(&self) -> String {
+        format!("https://{LOOPBACK}:{}", self.api_server)
+    }
+
+    pub(crate) fn pki(&self) -> PathBuf {
+        self.state.join("pki")
+    }
+
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.state.join("audit.log")
+    }
+
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.state.join("logs").join(format!("{name}.log"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.state.join(name).display().to_string()
+    }
+
+    /// Writes every file that the processes read: keys, kubeconfigs, policies.
+    pub(crate) fn prepare(&self, authority: &Authority) -> Result<()> {
+        let pki = self.pki();
+        let keep = |name: &str, identity: Identity| -> Result<()> {
+            write_private(
+                &pki.join(format!("{name}.crt")),
+                identity.certificate.as_bytes(),
+            )?;
+            write_private(&pki.join(format!("{name}.key")), identity.key.as_bytes())
+        };
+        let names = [
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            LOOPBACK,
+            SERVICE_ADDRESS,
+        ];
+        keep("apiserver", authority.server("kube-apiserver", &names)?)?;
+        keep(
+            "kubelet",
+            authority.server("kwok", &["localhost", LOOPBACK])?,
+        )?;
+        keep(
+            "kubelet-client",
+            authority.client("kube-apiserver", &["system:masters"])?,
+        )?;
+        let (private, public) = service_account_keys()?;
+        write_private(&pki.join("sa.key"), private.as_bytes())?;
+        write_private(&pki.join("sa.pub"), public.as_bytes())?;
+        for (name, user, groups) in [
+            (
+                "controller-manager",
+                "system:kube-controller-manager",
+                &[][..],
+            ),
+            ("scheduler", "system:kube-scheduler", &[]),
+            // It stands in for every kubelet, and writes the status of any pod and node.
+            ("kwok", "kwok", &["system:masters"]),
+        ] {
+            let identity = authority.client(user, groups)?;
+            let content = kubeconfig(&self.server_url(), authority.certificate(), user, &identity);
+            write_private(&self.state.join(format!("{name}.kubeconfig")), &content?)?;
+        }
+        write_private(
+            &self.state.join("audit-policy.yaml"),
+            include_bytes!("../config/audit-policy.yaml"),
+        )?;
+        write_private(
+            &self.state.join("kwok.yaml"),
+            include_bytes!("../config/kwok.yaml"),
+        )
+    }
+
+    pub(crate) fn etcd_flags(&self) -> Vec<String> {
+        let client = format!("http://{LOOPBACK}:{}", self.etcd);
+        let peer = format!("http://{LOOPBACK}:{}", self.etcd_peer);
+        flags([
+            ("data-dir", self.path("etcd")),
+            ("listen-client-urls", client.clone()),
+            ("advertise-client-urls", client),
+            ("listen-peer-urls", peer.clone()),
+            ("initial-advertise-peer-urls", peer.clone()),
+            ("initial-cluster", format!("default={peer}")),
+            // The data is thrown away with the cluster: nothing is gained by waiting for the disk.
+            ("unsafe-no-fsync", "true".into()),
+        ])
+    }
+
+    pub(crate) fn api_server_flags(&self, extra: &[String]) -> Vec<String> {
+        let pki = |name: &str| self.path(&format!("pki/{name}"));
+        let mut flags = flags([
+            ("etcd-servers", format!("http://{LOOPBACK}:{}", self.etcd)),
+            ("bind-address", LOOPBACK.into()),
+            // Loopback is refused as an endpoint of the kubernetes Service, and this machine may
+            // have no other address; no pod needs that Service while kwok runs them.
+            ("advertise-address", LOOPBACK.into()),
+            ("endpoint-reconciler-type", "none".into()),
+            ("secure-port", self.api_server.to_string()),
+            ("tls-cert-file", pki("apiserver.crt")),
+            ("tls-private-key-file", pki("apiserver.key")),
+            ("client-ca-file", pki("ca.crt")),
+            ("service-account-key-file", pki("sa.pub")),
+            ("service-account-signing-key-file", pki("sa.key")),
+            (
+                "service-account-issuer",
+                "https://kubernetes.default.svc".into(),
+            ),
+            ("service-cluster-ip-range", SERVICE_RANGE.into()),
+            ("authorization-mode", "Node,RBAC".into()),
+            ("anonymous-auth", "true".into()),
+            ("allow-privileged", "true".into()),
+            // Webhook Services are reached at their endpoints: there is no kube-proxy.
+            ("enable-aggregator-routing", "true".into()),
+            ("kubelet-client-certificate", pki("kubelet-client.crt")),
+            ("kubelet-client-key", pki("kubelet-client.key")),
+            ("kubelet-certificate-authority", pki("ca.crt")),
+            ("kubelet-preferred-address-types", "InternalIP".into()),
+            // The benches are to measure us, not the server's default limits (400 and 200).
+            ("max-requests-inflight", "2000".into()),
+            ("max-mutating-requests-inflight", "1000".into()),
+            ("audit-policy-file", self.path("audit-policy.yaml")),
+            ("audit-log-path", self.audit_log().display().to_string()),
+            ("audit-log-mode", "blocking".into()),
+            // In megabytes: a log that is rotated in the middle of a test loses counts.
+            ("audit-log-maxsize", "100000".into()),
+        ]);
+        flags.extend_from_slice(extra);
+        flags
+    }
+
+    pub(crate) fn controller_manager_flags(&self) -> Vec<String> {
+        let kubeconfig = self.path("controller-manager.kubeconfig");
+        flags([
+            ("kubeconfig", kubeconfig.clone()),
+            ("authentication-kubeconfig", kubeconfig.clone()),
+            ("authorization-kubeconfig", kubeconfig),
+            ("bind-address", LOOPBACK.into()),
+            ("secure-port", self.controller_manager.to_string()),
+            ("cert-dir", self.path("controller-manager")),
+            ("service-account-private-key-file", self.path("pki/sa.key")),
+            ("root-ca-file", self.path("pki/ca.crt")),
+            ("use-service-account-credentials", "true".into()),
+            ("leader-elect", "false".into()),
+            ("kube-api-qps", "500".into()),
+            ("kube-api-burst", "1000".into()),
+            ("concurrent-gc-syncs", "50".into()),
+        ])
+    }
+
+    pub(crate) fn scheduler_flags(&self) -> Vec<String> {
+        let kubeconfig = self.path("scheduler.kubeconfig");
+        flags([
+            ("kubeconfig", kubeconfig.clone()),
+            ("authentication-kubeconfig", kubeconfig.clone()),
+            ("authorization-kubeconfig", kubeconfig),
+            ("bind-address", LOOPBACK.into()),
+            ("secure-port", self.scheduler.to_string()),
+            ("cert-dir", self.path("scheduler")),
+            ("leader-elect", "false".into()),
+            ("kube-api-qps", "500".into()),
+            ("kube-api-burst", "1000".into()),
+        ])
+    }
+
+    pub(crate) fn kwok_flags(&self) -> Vec<String> {
+        flags([
+            ("kubeconfig", self.path("kwok.kubeconfig")),
+            ("config", self.path("kwok.yaml")),
+            ("manage-all-nodes", "true".into()),
+            ("node-ip", LOOPBACK.into()),
+            ("node-port", self.kwok.to_string()),
+            // kwok asks nobody who they are before it runs a process: never on a network.
+            ("server-address", format!("{LOOPBACK}:{}", self.kwok)),
+            ("tls-cert-file", self.path("pki/kubelet.crt")),
+            ("tls-private-key-file", self.path("pki/kubelet.key")),
+            ("node-lease-duration-seconds", "40".into()),
+        ])
+    }
+}
+
+fn flags<const N: usize>(flags: [(&str, String); N]) -> Vec<String> {
+    flags
+        .into_iter()
+        .map(|(name, value)| format!("--{name}={value}"))
+        .collect()
+}
+
+/// One process of the control plane, with its log.
+#[derive(Debug)]
+pub(crate) struct Component {
+    tool: Tool,
+    log: PathBuf,
+    running: Running,
+}
+
+impl Component {
+    pub(crate) fn start(
+        tool: Tool,
+        tools: &Tools,
+        layout: &Layout,
+        flags: &[String],
+    ) -> Result<Self> {
+        let failed = || format!("failed to start {}", tool.name());
+        let log = layout.log(tool.name());
+        let file = std::fs::File::create(&log).with_context(failed)?;
+        let mut command = Command::new(tools.path(tool)?);
+        command
+            .args(flags)
+            .current_dir(&layout.state)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().with_context(failed)?)
+            .stderr(file);
+        // kwok gets to end the processes that stand in for containers; nothing else has children.
+        let at_death = if tool == Tool::Kwok {
+            Signal::Terminate
+        } else {
+            Signal::Kill
+        };
+        let running = spawn(command, at_death).with_context(failed)?;
+        Ok(Self { tool, log, running })
+    }
+
+    pub(crate) fn describe(&self) -> (&'static str, u32) {
+        (self.tool.name(), self.running.pid())
+    }
+
+    /// # Errors
+    ///
+    /// Fails when the process has ended; the message ends with what it logged last.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        let Some(status) = self.running.exited()? else {
+            return Ok(());
+        };
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines
+            .get(lines.len().saturating_sub(15)..)
+            .unwrap_or_default()
+            .join("\n");
+        bail!("{} ended with {status}:\n{tail}", self.tool.name())
+    }
+}

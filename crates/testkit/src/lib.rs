@@ -1,0 +1,42 @@
+//! A real Kubernetes for tests, benches and the demo: etcd, the control plane and kwok as child
+//! processes of whoever needs them, without root, without a network device, without containers.
+//!
+//! ```no_run
+//! # async fn test() -> anyhow::Result<()> {
+//! use oz_testkit::Cluster;
+//!
+//! let cluster = Cluster::shared().await?;
+//! let alice = cluster.client("alice").await?;
+//! let mark = cluster.audit().mark()?;
+//! // … what alice does …
+//! let writes = cluster.audit().since(mark)?.by_user("alice").writes().len();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Processes of this machine stand in for containers: an exec into a pod runs a program here, as the
+//! user who started the cluster.
+
+mod access;
+mod audit;
+mod cluster;
+mod compile;
+mod components;
+mod files;
+mod kubeconfig;
+mod pki;
+mod ports;
+mod spawn;
+mod start;
+mod state;
+mod subject;
+mod system;
+mod tools;
+mod wait;
+
+pub use audit::{AuditEntries, AuditEntry, AuditLog, AuditMark};
+pub use cluster::{Cluster, ClusterOptions, USERS};
+pub use files::{cache_directory, development_directory};
+pub use system::leave_the_terminal;
+pub use tools::{KUBERNETES_VERSION, Tool, Tools};
+pub use wait::eventually;

@@ -1,0 +1,120 @@
+//! The directory one cluster lives in, and who owns it.
+//!
+//! The owner holds a lock on a file inside for as long as it lives; the kernel frees the lock
+//! however the owner ends. A directory whose lock is free is a dead owner's and may be removed.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+const PREFIX: &str = "oz-cluster-";
+const LOCK: &str = "owner.lock";
+
+/// A directory that is removed, with all it holds, when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct StateDirectory {
+    path: PathBuf,
+    /// Holding the file open holds the lock.
+    _lock: File,
+}
+
+impl StateDirectory {
+    /// A new directory under the system's temporary directory, readable by its owner only. Sweeps
+    /// what dead owners left there first.
+    pub(crate) fn temporary() -> Result<Self> {
+        sweep(&std::env::temp_dir());
+        let path = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir()
+            .context("failed to make a state directory")?
+            .keep();
+        Self::claim(path)
+    }
+
+    /// The directory `path`, made anew: what a dead owner left there is removed.
+    ///
+    /// # Errors
+    ///
+    /// Fails when a living process owns it.
+    pub(crate) fn at(path: &Path) -> Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        if is_owned(path) {
+            bail!(
+                "failed to take {}: a running cluster lives there",
+                path.display()
+            );
+        }
+        remove(path)?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .with_context(|| format!("failed to make {}", path.display()))?;
+        Self::claim(path.to_owned())
+    }
+
+    fn claim(path: PathBuf) -> Result<Self> {
+        let failed = || format!("failed to lock {}", path.display());
+        // Locked under another name first: a sweeper never sees the lock file without its lock.
+        let unnamed = path.join("owner.lock.new");
+        let lock = File::create(&unnamed).with_context(failed)?;
+        lock.lock().with_context(failed)?;
+        std::fs::rename(&unnamed, path.join(LOCK)).with_context(failed)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for StateDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.path) {
+            tracing::warn!(%error, "failed to clean up");
+        }
+    }
+}
+
+/// Whether a living process owns the state directory `path`.
+pub(crate) fn is_owned(path: &Path) -> bool {
+    File::open(path.join(LOCK))
+        .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Removes the directory `path`; one that is not there is removed already.
+///
+/// # Errors
+///
+/// Fails when something in it cannot be removed.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    let mut last = None;
+    // A process that has just been killed may still have written a file while we were removing.
+    for _ in 0..5 {
+        match std::fs::remove_dir_all(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => last = Some(error),
+        }
+    }
+    last.map_or(Ok(()), Err)
+        .with_context(|| format!("failed to remove {}", path.display()))
+}
+
+/// Removes the state directories in `directory` whose owners are dead. What cannot be read or
+/// removed is somebody else's and stays.
+fn sweep(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let ours = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with(PREFIX));
+        if ours && path.join(LOCK).exists() && !is_owned(&path) {
+            let _ = std::fs::remove_dir_all(&path);
+        }
+    }
+}

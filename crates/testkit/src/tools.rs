@@ -1,0 +1,275 @@
+//! The programs a cluster is made of, and where they come from: `KUBEBUILDER_ASSETS`, or this
+//! project's cache, which is filled by compiling the Go modules of `hack/tools`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::compile::{self, Module};
+use crate::files::{cache_directory, write_private};
+
+/// The Kubernetes version that the embedded cluster is compiled from. `hack/tools/kubernetes/go.mod`
+/// pins the same one; a test compares them.
+pub const KUBERNETES_VERSION: &str = "1.35.4";
+
+const KWOK_VERSION: &str = "0.8.0";
+
+/// A program that is compiled from the Go module proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Tool {
+    /// The database of the API server.
+    Etcd,
+    /// kube-apiserver.
+    ApiServer,
+    /// kube-controller-manager.
+    ControllerManager,
+    /// kube-scheduler.
+    Scheduler,
+    /// kubectl.
+    Kubectl,
+    /// kwok, which stands in for nodes.
+    Kwok,
+    /// The kubelet; only a real node needs it.
+    Kubelet,
+    /// kube-proxy; only a real node needs it.
+    KubeProxy,
+}
+
+impl Tool {
+    /// What the embedded cluster needs: everything but a real node.
+    pub const CLUSTER: [Self; 6] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Kubectl,
+        Self::Kwok,
+    ];
+
+    /// The program's file name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubectl => "kubectl",
+            Self::Kwok => "kwok",
+            Self::Kubelet => "kubelet",
+            Self::KubeProxy => "kube-proxy",
+        }
+    }
+
+    /// The Go package that the program is compiled from.
+    pub(crate) fn package(self) -> String {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3".into(),
+            Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok".into(),
+            _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
+        }
+    }
+
+    /// The module of `hack/tools` that pins the program: their requirements conflict.
+    const fn module(self) -> &'static Module {
+        match self {
+            Self::Kwok => &KWOK,
+            _ => &KUBERNETES,
+        }
+    }
+}
+
+static KUBERNETES: Module = Module {
+    name: "Kubernetes",
+    version: KUBERNETES_VERSION,
+    minutes: 6,
+    go_mod: include_str!("../../../hack/tools/kubernetes/go.mod"),
+    go_sum: include_str!("../../../hack/tools/kubernetes/go.sum"),
+    // Without them the server says that it is v0.0.0.
+    variables: &[
+        ("k8s.io/component-base/version.gitVersion", "v1.35.4"),
+        ("k8s.io/component-base/version.gitMajor", "1"),
+        ("k8s.io/component-base/version.gitMinor", "35"),
+    ],
+};
+
+static KWOK: Module = Module {
+    name: "kwok",
+    version: KWOK_VERSION,
+    minutes: 1,
+    go_mod: include_str!("../../../hack/tools/kwok/go.mod"),
+    go_sum: include_str!("../../../hack/tools/kwok/go.sum"),
+    variables: &[],
+};
+
+/// Programs that are there and match the pinned versions.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    paths: BTreeMap<Tool, PathBuf>,
+}
+
+impl Tools {
+    /// Finds `wanted`, compiling what is missing. The first time this takes minutes and says so on
+    /// standard error; it blocks, and several processes may call it at once.
+    ///
+    /// `KUBEBUILDER_ASSETS` is used for the parts of Kubernetes if it has all of those wanted (a
+    /// cluster of mixed versions proves nothing), and for kwok if it has that.
+    ///
+    /// # Errors
+    ///
+    /// Fails when Go is not installed, a module cannot be fetched, or the cache cannot be written.
+    pub fn obtain(wanted: &[Tool]) -> Result<Self> {
+        let mut paths = BTreeMap::new();
+        let mut missing: BTreeSet<Tool> = wanted.iter().copied().collect();
+        if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
+            let (kwok, kubernetes): (Vec<Tool>, Vec<Tool>) =
+                wanted.iter().copied().partition(|tool| *tool == Tool::Kwok);
+            for group in [kubernetes, kwok] {
+                if group.iter().all(|tool| assets.join(tool.name()).is_file()) {
+                    missing.retain(|tool| !group.contains(tool));
+                    paths.extend(group.iter().map(|tool| (*tool, assets.join(tool.name()))));
+                }
+            }
+        }
+        if !missing.is_empty() {
+            let cache = Cache::open()?;
+            cache.fill(&missing)?;
+            paths.extend(missing.into_iter().map(|tool| (tool, cache.binary(tool))));
+        }
+        Ok(Self { paths })
+    }
+
+    /// Where the program is.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it was not among those wanted.
+    pub fn path(&self, tool: Tool) -> Result<&Path> {
+        self.paths
+            .get(&tool)
+            .map(PathBuf::as_path)
+            .with_context(|| format!("failed to find {}: it was not asked for", tool.name()))
+    }
+}
+
+/// `~/.cache/oz/k8s-<version>/`: `bin/` with a stamp beside each program that says what it was
+/// compiled from, and a lock for whoever compiles.
+struct Cache {
+    directory: PathBuf,
+}
+
+impl Cache {
+    fn open() -> Result<Self> {
+        let directory = cache_directory()?.join(format!("k8s-{KUBERNETES_VERSION}"));
+        std::fs::create_dir_all(directory.join("bin"))
+            .with_context(|| format!("failed to make {}", directory.display()))?;
+        Ok(Self { directory })
+    }
+
+    fn binary(&self, tool: Tool) -> PathBuf {
+        self.directory.join("bin").join(tool.name())
+    }
+
+    fn stamp(&self, tool: Tool) -> PathBuf {
+        self.directory
+            .join("bin")
+            .join(format!("{}.stamp", tool.name()))
+    }
+
+    fn has(&self, tool: Tool) -> bool {
+        let stamped = std::fs::read_to_string(self.stamp(tool));
+        self.binary(tool).is_file() && stamped.is_ok_and(|stamp| stamp == tool.module().stamp(tool))
+    }
+
+    fn fill(&self, wanted: &BTreeSet<Tool>) -> Result<()> {
+        let lacks = |tool: &Tool| !self.has(*tool);
+        if !wanted.iter().any(lacks) {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        for module in [&KUBERNETES, &KWOK] {
+            // Asked again under the lock: another process may have compiled meanwhile.
+            let missing: Vec<Tool> = wanted
+                .iter()
+                .copied()
+                .filter(|tool| std::ptr::eq(tool.module(), module))
+                .filter(lacks)
+                .collect();
+            if !missing.is_empty() {
+                self.compile(module, &missing)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until no other process compiles, and removes what one left that was interrupted.
+    fn lock(&self) -> Result<File> {
+        let path = self.directory.join("lock");
+        let failed = || format!("failed to lock {}", path.display());
+        let lock = File::create(&path).with_context(failed)?;
+        if lock.try_lock().is_err() {
+            compile::say("waiting for another process, which is compiling the cluster");
+            lock.lock().with_context(failed)?;
+        }
+        for entry in std::fs::read_dir(&self.directory)
+            .with_context(failed)?
+            .flatten()
+        {
+            if entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with(compile::SCRATCH)
+            {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        Ok(lock)
+    }
+
+    fn compile(&self, module: &Module, missing: &[Tool]) -> Result<()> {
+        let scratch = module.compile(missing, &self.directory)?;
+        for tool in missing {
+            let stamp = self.stamp(*tool);
+            let failed = || format!("failed to keep {} in the cache", tool.name());
+            // The stamp goes first and comes last, so that it never vouches for another binary.
+            let _ = std::fs::remove_file(&stamp);
+            std::fs::rename(compile::output(scratch.path(), *tool), self.binary(*tool))
+                .with_context(failed)?;
+            write_private(&stamp, module.stamp(*tool).as_bytes()).with_context(failed)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_named_here_is_the_one_go_mod_pins() {
+        let pinned = |module: &Module, path: &str, version: &str| {
+            let line = format!("\t{path} v{version}");
+            module
+                .go_mod
+                .lines()
+                .any(|pin| pin.trim_end_matches(" // indirect") == line)
+        };
+        assert!(pinned(&KUBERNETES, "k8s.io/kubernetes", KUBERNETES_VERSION));
+        assert!(pinned(&KWOK, "sigs.k8s.io/kwok", KWOK_VERSION));
+        let variable = KUBERNETES.variables.first().unwrap().1;
+        assert_eq!(variable, format!("v{KUBERNETES_VERSION}"));
+    }
+
+    #[test]
+    fn a_stamp_changes_with_the_pinned_versions() {
+        let bumped = Module {
+            go_mod: "module bumped",
+            ..KUBERNETES
+        };
+        assert_ne!(KUBERNETES.stamp(Tool::Etcd), bumped.stamp(Tool::Etcd));
+    }
+}

@@ -12,7 +12,7 @@ use crate::pki::{Authority, pem};
 #[derive(Debug)]
 pub(crate) enum Access {
     /// We are the authority of the cluster.
-    Certificates(Authority),
+    Certificates(Box<Authority>),
     /// The user's own kubeconfig, and the PEM certificates of the server's authority.
     Impersonation(Box<Kubeconfig>, String),
 }
@@ -20,7 +20,7 @@ pub(crate) enum Access {
 impl Access {
     /// The authority that a running cluster left in `pki`.
     pub(crate) fn attach(pki: &Path) -> Result<Self> {
-        Authority::open(pki).map(Self::Certificates)
+        Ok(Self::Certificates(Box::new(Authority::open(pki)?)))
     }
 
     /// The user's kubeconfig, the server's URL and the context's name.

@@ -13,6 +13,7 @@ use crate::compile::say;
 use crate::components::Component;
 use crate::files::write_private;
 use crate::kubeconfig::file_name;
+use crate::process::Process;
 use crate::start::{Started, start_processes};
 use crate::state::{StateDirectory, is_owned};
 use crate::tools::{Tool, Tools};
@@ -95,7 +96,7 @@ impl Cluster {
         let cluster = Self {
             server_url,
             directory: path,
-            access: Access::Certificates(authority),
+            access: Access::Certificates(Box::new(authority)),
             kubectl: tools.path(Tool::Kubectl)?.to_owned(),
             components: described,
             started_in: Some(began.elapsed()),
@@ -290,6 +291,15 @@ impl Cluster {
             .env("KUBECONFIG", self.kubeconfig(user))
             .env("KUBECACHEDIR", self.directory.join("kubectl-cache"));
         command
+    }
+
+    /// Starts `command` as a process that ends with the returned value, with its output in `logs/`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::spawn`].
+    pub fn spawn(&self, name: &str, command: Command) -> Result<Process> {
+        Process::spawn(name, &self.directory.join("logs"), command)
     }
 
     /// The log of every request that the API server answered; empty for the user's own cluster.

@@ -1,0 +1,224 @@
+//! Programs of this workspace as child processes of a test: started, watched, killed.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+use crate::spawn::{Running, spawn};
+use crate::system::Signal;
+use crate::wait::eventually;
+
+/// A running program whose output goes to files. It is killed on drop, with whatever it left in its
+/// process group, and dies with this process however that ends.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    running: Running,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` (its arguments and environment are the caller's) with its output in
+    /// `<name>-<number>.out` and `.err` in the directory `logs`.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the program or its log files cannot be opened.
+    pub fn spawn(name: &str, logs: &Path, mut command: Command) -> Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(1);
+        let failed = || format!("failed to start {name}");
+        // A program that is started again gets files of its own.
+        let stem = format!("{name}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let stdout = logs.join(format!("{stem}.out"));
+        let stderr = logs.join(format!("{stem}.err"));
+        command
+            .stdin(Stdio::null())
+            .stdout(File::create(&stdout).with_context(failed)?)
+            .stderr(File::create(&stderr).with_context(failed)?);
+        let running = spawn(command, Signal::Kill).with_context(failed)?;
+        Ok(Self {
+            name: name.to_owned(),
+            running,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// The file with what the program wrote on standard output.
+    #[must_use]
+    pub fn stdout(&self) -> &Path {
+        &self.stdout
+    }
+
+    /// The file with what the program wrote on standard error.
+    #[must_use]
+    pub fn stderr(&self) -> &Path {
+        &self.stderr
+    }
+
+    /// The whole lines on standard output so far.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the file cannot be read.
+    pub fn lines(&self) -> Result<Vec<String>> {
+        whole_lines(&self.stdout)
+    }
+
+    /// How the program ended, or `None` while it runs.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the system cannot tell.
+    pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
+        self.running
+            .exited()
+            .with_context(|| format!("failed to look after {}", self.name))
+    }
+
+    /// The first whole line on standard output or standard error that `wanted` holds of. `what`
+    /// completes the sentence "waited for …".
+    ///
+    /// # Errors
+    ///
+    /// Fails when `within` has passed or the program has ended without such a line; the message ends
+    /// with its last output.
+    pub async fn wait_for_line(
+        &mut self,
+        what: &str,
+        within: Duration,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<String> {
+        let found = eventually(&format!("{what} from {}", self.name), within, async || {
+            // Asked first: what is written before the end is seen below.
+            let exited = self.exited()?;
+            for file in [&self.stdout, &self.stderr] {
+                if let Some(line) = whole_lines(file)?.into_iter().find(|line| wanted(line)) {
+                    return Ok(Some(Ok(line)));
+                }
+            }
+            Ok(exited.map(|status| Err(anyhow!("{} ended with {status}", self.name))))
+        })
+        .await
+        .flatten();
+        found.with_context(|| format!("the last output of {} was:\n{}", self.name, self.tail()))
+    }
+
+    /// Kills the program without warning (SIGKILL), as a node that fails would, and reaps it.
+    pub fn kill9(&mut self) {
+        self.running.kill();
+    }
+
+    /// Asks the program to end (SIGTERM) and waits until it has.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it still runs after `within`.
+    pub async fn terminate(&mut self, within: Duration) -> Result<ExitStatus> {
+        self.running
+            .signal(Signal::Terminate)
+            .with_context(|| format!("failed to terminate {}", self.name))?;
+        eventually(&format!("{} to end", self.name), within, async || {
+            self.exited()
+        })
+        .await
+    }
+
+    fn tail(&self) -> String {
+        const LINES: usize = 15;
+        let mut tail = Vec::new();
+        for file in [&self.stdout, &self.stderr] {
+            let lines = whole_lines(file).unwrap_or_default();
+            tail.extend_from_slice(
+                lines
+                    .get(lines.len().saturating_sub(LINES)..)
+                    .unwrap_or(&[]),
+            );
+        }
+        tail.join("\n")
+    }
+}
+
+fn whole_lines(path: &Path) -> Result<Vec<String>> {
+    let bytes =
+        std::fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let whole = text
+        .rfind('\n')
+        .map_or("", |end| text.get(..end).unwrap_or_default());
+    Ok(whole.lines().map(ToOwned::to_owned).collect())
+}
+
+/// The program of the workspace package `package`, compiled like the caller (debug or release).
+/// Cargo builds the programs of other packages for no test by itself.
+///
+/// # Errors
+///
+/// Fails when cargo is missing or the package does not compile.
+pub fn cargo_binary(package: &str) -> Result<PathBuf> {
+    let failed = || format!("failed to build {package}");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    // The caller is target/<profile>/deps/<test>, or target/<profile>/<program>.
+    let current = std::env::current_exe().with_context(failed)?;
+    let directory = current
+        .ancestors()
+        .skip(1)
+        .find(|directory| !directory.ends_with("deps") && !directory.ends_with("examples"))
+        .with_context(failed)?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", package, "--bins"]);
+    cargo.arg("--manifest-path").arg(manifest);
+    if directory.ends_with("release") {
+        cargo.arg("--release");
+    }
+    if let Some(target) = directory.parent() {
+        cargo.arg("--target-dir").arg(target);
+    }
+    if !cargo.status().with_context(failed)?.success() {
+        bail!("failed to build {package}: see cargo's output above");
+    }
+    Ok(directory.join(package))
+}
+
+/// libfaketime, if it is installed (Debian's package `faketime`); the form for programs with several
+/// threads, as all of ours.
+#[must_use]
+pub fn libfaketime() -> Option<PathBuf> {
+    let lib = Path::new("/usr/lib");
+    let beside = std::fs::read_dir(lib)
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path());
+    std::iter::once(lib.to_owned())
+        .chain(beside)
+        .map(|directory| directory.join("faketime/libfaketimeMT.so.1"))
+        .find(|library| library.is_file())
+}
+
+/// Has `command` see a wall clock that is `offset` ahead (`+1h`) or behind (`-90s`; the syntax is
+/// libfaketime's). Its monotonic clock stays true, so timers that run down are not affected. The
+/// program must be dynamically linked.
+///
+/// # Errors
+///
+/// Fails when [`libfaketime`] is not installed.
+pub fn shift_clock(command: &mut Command, offset: &str) -> Result<()> {
+    let library = libfaketime()
+        .context("failed to shift a clock: libfaketime is missing (Debian: faketime)")?;
+    command
+        .env("LD_PRELOAD", library)
+        .env("FAKETIME", offset)
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    Ok(())
+}

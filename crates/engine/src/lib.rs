@@ -1,1 +1,36 @@
-//! placeholder
+//! Runs any [`oz_core::controller::Controller`]: the only place that waits, reads and writes.
+//!
+//! A controller decides; this crate watches what it needs, calls it with what exists and what time
+//! it is, carries its plans out and comes back at the instant that the plan names. Nothing here
+//! knows what a grant or a pod is.
+//!
+//! ```no_run
+//! # use oz_engine::{Engine, Leadership, Observe};
+//! # async fn wire<C, O>(controller: C, observe: O, shutdown: tokio_util::sync::CancellationToken)
+//! # -> Result<(), Box<dyn std::error::Error>>
+//! # where C: oz_core::controller::Controller, O: Observe<C> {
+//! let (client, clock) = oz_engine::client(kube::Config::infer().await?)?;
+//! let mut engine = Engine::new(client, clock);
+//! engine
+//!     .leadership(Leadership::lease("oz-system", "oz-operator-0"))
+//!     .listen(([0, 0, 0, 0], 8080).into())
+//!     .controller(controller, observe);
+//! engine.run(shutdown).await?;
+//! # Ok(()) }
+//! ```
+
+mod client;
+pub mod clock;
+mod engine;
+mod failure;
+mod observe;
+mod sink;
+mod store;
+
+pub use client::{ClientError, client};
+pub use clock::{Clock, ServerClock, SystemClock};
+pub use engine::{Engine, EngineError, Leadership};
+pub use failure::failure;
+pub use observe::{Cx, Observe, Watches};
+pub use sink::{LogSink, Sink};
+pub use store::{Change, Guarded, Store, Undecodable, guarded_store, guarded_watch};

@@ -1,0 +1,102 @@
+//! The API client as the engine wants it: it tells the server's time, gives up on a request that
+//! is not answered, and leaves retries to the queue, where nothing that is due waits behind them.
+
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Request, Response};
+use jiff::Timestamp;
+use kube::client::{Body, ClientBuilder};
+use kube::{Client, Config};
+use tower::{BoxError, Layer, Service};
+
+use crate::clock::ServerClock;
+
+/// How long a request that is not a stream may take until its answer begins.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// No client could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The configuration does not make a client.
+    #[error("failed to build the API client: {0}")]
+    Build(#[from] kube::Error),
+}
+
+/// The client and the clock of the server that it talks to.
+///
+/// # Errors
+///
+/// When the configuration does not make a client, such as for an unreadable certificate.
+pub fn client(mut config: Config) -> Result<(Client, ServerClock), ClientError> {
+    // kube would repeat a request up to 15 times, with pauses of up to 1,000 s.
+    config.default_retry = false;
+    config.connect_timeout = Some(REQUEST_TIMEOUT);
+    let clock = ServerClock::new();
+    let client = ClientBuilder::try_from(config)?
+        .with_layer(&ClockLayer {
+            clock: clock.clone(),
+        })
+        .build();
+    Ok((client, clock))
+}
+
+#[derive(Clone)]
+struct ClockLayer {
+    clock: ServerClock,
+}
+
+impl<S> Layer<S> for ClockLayer {
+    type Service = Clocked<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Clocked {
+            inner,
+            clock: self.clock.clone(),
+        }
+    }
+}
+
+/// Notes the `Date` of each answer and bounds the wait for it.
+struct Clocked<S> {
+    inner: S,
+    clock: ServerClock,
+}
+
+impl<S, B> Service<Request<Body>> for Clocked<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let requested = Instant::now();
+        let clock = self.clock.clone();
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.inner.call(request));
+        async move {
+            let response = answer.await?.map_err(Into::into)?;
+            if let Some(date) = date(response.headers()) {
+                clock.note(requested, Instant::now(), date);
+            }
+            Ok(response)
+        }
+        .boxed()
+    }
+}
+
+fn date(headers: &HeaderMap) -> Option<Timestamp> {
+    let text = headers.get(http::header::DATE)?.to_str().ok()?;
+    jiff::fmt::rfc2822::DateTimeParser::new()
+        .parse_timestamp(text)
+        .ok()
+}

@@ -1,0 +1,46 @@
+//! What an error of the API means for a retry: the one place where a [`kube::Error`] becomes a
+//! [`Failure`] with its class and its static reason.
+
+use oz_core::controller::Failure;
+
+/// The failure that an error of the API client amounts to. `what` says what was being done, such
+/// as `failed to create RoleBinding dev/alice-1234`.
+#[must_use]
+pub fn failure(what: &str, error: &kube::Error) -> Failure {
+    let kube::Error::Api(status) = error else {
+        return match error {
+            kube::Error::SerdeError(_) | kube::Error::BuildRequest(_) => {
+                Failure::transient("UnexpectedAnswer", format!("{what}: {error}"))
+            }
+            other => Failure::transient("Unreachable", format!("{what}: {}", root_cause(other))),
+        };
+    };
+    let message = format!("{what}: {}", status.message);
+    match status.code {
+        400 | 413 | 415 | 422 => Failure::invalid("Rejected", message),
+        401 => Failure::transient("Unauthorized", message),
+        // Missing rights can be given, a quota can be raised: worth another try.
+        403 => Failure::transient("Forbidden", message),
+        404 => Failure::transient("NotFound", message),
+        409 => Failure::transient("Changed", message),
+        429 => Failure::transient("ServerBusy", message),
+        _ => Failure::transient("ServerError", message),
+    }
+}
+
+/// A request that was not answered in time.
+pub(crate) fn timed_out(what: &str) -> Failure {
+    Failure::transient(
+        "Timeout",
+        format!("{what}: the API server did not answer in time"),
+    )
+}
+
+/// The innermost error: the outer ones of an HTTP client say little.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,254 @@
+//! What a controller wants to see: the kinds to watch, and the reads that its plan needs besides
+//! the object and its children. Implemented by the operator, once per controller.
+
+use std::any::TypeId;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::api::{GetParams, ListParams};
+use kube::core::{ApiResource, ObjectList, Request};
+use kube::{Client, Resource};
+use oz_core::controller::{Controller, Failure, Live};
+use serde::de::DeserializeOwned;
+
+use crate::client::REQUEST_TIMEOUT;
+use crate::clock::Clock;
+use crate::failure::{failure, timed_out};
+use crate::store::{Change, Store};
+
+/// The edge of one controller: what is watched for it, and what is read for a plan.
+pub trait Observe<C: Controller>: Send + Sync + 'static {
+    /// What is watched. Asked once, when the controller is added to the engine.
+    fn watches(&self) -> Watches<C::Object>;
+
+    /// Gathers what the plan needs. It cannot fail: what could not be read is a value inside
+    /// [`Controller::Observed`], because a plan is needed all the same.
+    fn observe(
+        &self,
+        cx: &Cx,
+        object: &C::Object,
+        live: &[Live],
+    ) -> impl Future<Output = C::Observed> + Send;
+}
+
+/// What is watched for one controller.
+pub struct Watches<O> {
+    pub(crate) objects: Store<O>,
+    pub(crate) children: Vec<ChildKind>,
+    pub(crate) related: Vec<Related<O>>,
+}
+
+/// A kind of child.
+#[derive(Clone, Debug)]
+pub(crate) struct ChildKind {
+    pub(crate) resource: ApiResource,
+    pub(crate) cluster_scoped: bool,
+    pub(crate) grace_seconds: Option<u32>,
+}
+
+/// Starts calling back with the objects that an event of another kind concerns.
+pub(crate) type Related<O> = Box<dyn FnOnce(Callback<O>) -> Box<dyn Ready> + Send>;
+pub(crate) type Callback<O> = Arc<dyn Fn(&O) + Send + Sync>;
+
+/// Something whose first list must be complete before a controller starts.
+pub(crate) trait Ready: Send + Sync {
+    fn ready(&self) -> futures::future::BoxFuture<'_, ()>;
+}
+
+impl<K: Send + Sync + 'static> Ready for Store<K> {
+    fn ready(&self) -> futures::future::BoxFuture<'_, ()> {
+        Box::pin(Store::ready(self))
+    }
+}
+
+impl<O> Watches<O>
+where
+    O: Send + Sync + 'static,
+{
+    /// Watches the objects themselves, through a store made by [`crate::Engine::store`].
+    #[must_use]
+    pub fn new(objects: &Store<O>) -> Self {
+        Self {
+            objects: objects.clone(),
+            children: Vec::new(),
+            related: Vec::new(),
+        }
+    }
+
+    /// Watches the children of kind `K`, selected by [`oz_core::labels::children_of`]. Kinds are
+    /// named in the order in which a plan creates them: among children made within the same
+    /// second, that is the order in which a plan finds them.
+    #[must_use]
+    pub fn child<K>(self) -> Self
+    where
+        K: Resource<DynamicType = ()> + 'static,
+    {
+        self.child_kind::<K>(None)
+    }
+
+    /// As [`Watches::child`]; deletions give a child this many seconds to end.
+    #[must_use]
+    pub fn child_with_grace<K>(self, grace_seconds: u32) -> Self
+    where
+        K: Resource<DynamicType = ()> + 'static,
+    {
+        self.child_kind::<K>(Some(grace_seconds))
+    }
+
+    fn child_kind<K>(mut self, grace_seconds: Option<u32>) -> Self
+    where
+        K: Resource<DynamicType = ()> + 'static,
+    {
+        self.children.push(ChildKind {
+            resource: ApiResource::erase::<K>(&()),
+            cluster_scoped: cluster_scoped::<K>(),
+            grace_seconds,
+        });
+        self
+    }
+
+    /// Looks at objects again when something of another kind changes that they refer to. `map`
+    /// says which; it finds them in the store that it is given.
+    #[must_use]
+    pub fn related<K, F>(mut self, store: &Store<K>, map: F) -> Self
+    where
+        K: Send + Sync + 'static,
+        F: Fn(&K, &Store<O>) -> Vec<Arc<O>> + Send + Sync + 'static,
+    {
+        let store = store.clone();
+        let objects = self.objects.clone();
+        self.related.push(Box::new(move |concerned: Callback<O>| {
+            store.subscribe(move |change: &Change<K>| {
+                for object in map(change.object(), &objects) {
+                    concerned(&object);
+                }
+            });
+            Box::new(store)
+        }));
+        self
+    }
+}
+
+/// Whether the objects of a kind live outside namespaces. Unknown for kinds named at run time,
+/// which count as namespaced.
+pub(crate) fn cluster_scoped<K: Resource + 'static>() -> bool {
+    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
+}
+
+/// What an observation may use.
+#[derive(Clone)]
+pub struct Cx {
+    pub(crate) client: Client,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Cx {
+    /// The client, for reads that [`Cx::get`] and [`Cx::list`] do not cover. Each must have its
+    /// own time limit.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The present instant.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Reads one object; `None` if there is none of that name.
+    ///
+    /// # Errors
+    ///
+    /// A transient failure when the API server cannot be reached or refuses.
+    pub async fn get<K>(&self, namespace: Option<&str>, name: &str) -> Result<Option<K>, Failure>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.get_with(namespace, name, &()).await
+    }
+
+    /// As [`Cx::get`], for a kind that is named at run time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cx::get`].
+    pub async fn get_with<K>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        kind: &K::DynamicType,
+    ) -> Result<Option<K>, Failure>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned,
+    {
+        let what = || {
+            let place = namespace.map(|namespace| format!("{namespace}/"));
+            format!(
+                "failed to read {} {}{name}",
+                K::kind(kind),
+                place.unwrap_or_default()
+            )
+        };
+        let request = Request::new(K::url_path(kind, namespace)).get(name, &GetParams::default());
+        within(
+            async {
+                match self
+                    .client
+                    .request(request.map_err(kube::Error::BuildRequest)?)
+                    .await
+                {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+                    answer => answer.map(Some),
+                }
+            },
+            what,
+        )
+        .await
+    }
+
+    /// Lists objects.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cx::get`].
+    pub async fn list<K>(
+        &self,
+        namespace: Option<&str>,
+        selection: &ListParams,
+    ) -> Result<Vec<K>, Failure>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let what = || {
+            format!(
+                "failed to list {} in {}",
+                K::plural(&()),
+                namespace.unwrap_or("all namespaces")
+            )
+        };
+        let request = Request::new(K::url_path(&(), namespace)).list(selection);
+        let list: ObjectList<K> = within(
+            async {
+                let request = request.map_err(kube::Error::BuildRequest)?;
+                self.client.request(request).await
+            },
+            what,
+        )
+        .await?;
+        Ok(list.items)
+    }
+}
+
+/// Bounds a call in time and names what failed.
+pub(crate) async fn within<T>(
+    call: impl Future<Output = kube::Result<T>>,
+    what: impl Fn() -> String,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(failure(&what(), &error)),
+        Err(_) => Err(timed_out(&what())),
+    }
+}

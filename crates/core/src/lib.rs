@@ -5,6 +5,8 @@
 
 pub mod api;
 pub mod audit;
+pub mod conditions;
 pub mod controller;
+pub mod duration;
 pub mod encode;
 pub mod labels;

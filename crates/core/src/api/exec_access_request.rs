@@ -23,49 +23,13 @@ use super::schema::{GO_DURATION, SPEC_IS_IMMUTABLE, SPEC_IS_IMMUTABLE_MESSAGE};
     validation = Rule::new("self.?spec.?targetPod == oldSelf.?spec.?targetPod")
         .message("error - Spec.TargetPod is an immutable field, create a new PodAccessRequest instead"),
     validation = Rule::new(SPEC_IS_IMMUTABLE).message(SPEC_IS_IMMUTABLE_MESSAGE),
-    printcolumn(
-        name = "Template",
-        type_ = "string",
-        description = "Access Template",
-        json_path = ".spec.templateName"
-    ),
-    printcolumn(
-        name = "Pod",
-        type_ = "string",
-        description = "Target Pod Name",
-        json_path = ".status.podName"
-    ),
-    printcolumn(
-        name = "Ready",
-        type_ = "boolean",
-        description = "Is request ready?",
-        json_path = ".status.ready"
-    ),
-    printcolumn(
-        name = "Phase",
-        type_ = "string",
-        description = "How far the request came",
-        json_path = ".status.phase"
-    ),
-    printcolumn(
-        name = "Requester",
-        type_ = "string",
-        description = "Who asked",
-        json_path = ".status.requester",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Expires",
-        type_ = "string",
-        description = "When access ends",
-        json_path = ".status.expiresAt"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        description = "Time since the request was created",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn = r#"{"name":"Template", "type":"string", "jsonPath":".spec.templateName", "description":"Access Template"}"#,
+    printcolumn = r#"{"name":"Pod", "type":"string", "jsonPath":".status.podName", "description":"Target Pod Name"}"#,
+    printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is request ready?"}"#,
+    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"How far the request came"}"#,
+    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".status.requester", "description":"Who asked", "priority":1}"#,
+    printcolumn = r#"{"name":"Expires", "type":"string", "jsonPath":".status.expiresAt", "description":"When access ends"}"#,
+    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since the request was created"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExecAccessRequestSpec {

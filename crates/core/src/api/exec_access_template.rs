@@ -18,39 +18,11 @@ use super::{AccessConfig, CrossVersionObjectReference, TemplateStatus};
     shortname = "eat",
     category = "oz",
     doc = "Lets people get into running pods of a workload for a limited time, by an ExecAccessRequest.",
-    printcolumn(
-        name = "Ready",
-        type_ = "boolean",
-        description = "Is template ready?",
-        json_path = ".status.ready"
-    ),
-    printcolumn(
-        name = "Kind",
-        type_ = "string",
-        description = "Kind of the workload",
-        json_path = ".spec.controllerTargetRef.kind",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Target",
-        type_ = "string",
-        description = "Name of the workload",
-        json_path = ".spec.controllerTargetRef.name",
-        priority = 0
-    ),
-    printcolumn(
-        name = "Max",
-        type_ = "string",
-        description = "The longest that access can last",
-        json_path = ".spec.accessConfig.maxDuration",
-        priority = 0
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        description = "Time since the template was created",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is template ready?"}"#,
+    printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.controllerTargetRef.kind", "description":"Kind of the workload", "priority":1}"#,
+    printcolumn = r#"{"name":"Target", "type":"string", "jsonPath":".spec.controllerTargetRef.name", "description":"Name of the workload"}"#,
+    printcolumn = r#"{"name":"Max", "type":"string", "jsonPath":".spec.accessConfig.maxDuration", "description":"The longest that access can last"}"#,
+    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since the template was created"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExecAccessTemplateSpec {

@@ -2,6 +2,11 @@
 //! several share. Field names, types and defaults are those of the original Oz; what is new here
 //! is optional, so that its manifests stay valid. A doc comment is what `kubectl explain` shows.
 
+#![allow(
+    unreachable_pub,
+    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
+)]
+
 mod access_config;
 mod exec_access_request;
 mod exec_access_template;

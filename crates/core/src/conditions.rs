@@ -1,0 +1,255 @@
+//! The conditions of templates and requests: their types, reasons and fixed messages, which people
+//! and scripts wait for, and the one way to set one.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Template: the workload that it points to exists.
+pub const TARGET_REF_EXISTS: &str = "TargetRefExists";
+/// Template: its durations have a meaning, and the default does not exceed the maximum.
+pub const TEMPLATE_DURATIONS_VALID: &str = "TemplateDurationsValid";
+
+/// Request: its template exists.
+pub const TARGET_TEMPLATE_EXISTS: &str = "TargetTemplateExists";
+/// Request: how long access is to last is known.
+pub const ACCESS_DURATIONS_VALID: &str = "AccessDurationsValid";
+/// Request: who asked is proven, and they may have access.
+pub const REQUESTER_VERIFIED: &str = "RequesterVerified";
+/// Request: its time is not over, and it was not revoked.
+pub const ACCESS_STILL_VALID: &str = "AccessStillValid";
+/// Request: what the grant consists of exists.
+pub const ACCESS_RESOURCES_CREATED: &str = "AccessResourcesCreated";
+/// Request: what the grant consists of can be used.
+pub const ACCESS_RESOURCES_READY: &str = "AccessResourcesReady";
+/// Request: whether its sessions end with it. Informs only; `ready` does not depend on it.
+pub const SESSIONS_CUT: &str = "SessionsCut";
+
+/// The conditions that make a template ready.
+pub const OF_READY_TEMPLATE: [&str; 2] = [TARGET_REF_EXISTS, TEMPLATE_DURATIONS_VALID];
+/// The conditions that make a request ready.
+pub const OF_READY_REQUEST: [&str; 6] = [
+    TARGET_TEMPLATE_EXISTS,
+    ACCESS_DURATIONS_VALID,
+    REQUESTER_VERIFIED,
+    ACCESS_STILL_VALID,
+    ACCESS_RESOURCES_CREATED,
+    ACCESS_RESOURCES_READY,
+];
+
+/// Reasons of conditions.
+pub mod reason {
+    /// As it should be.
+    pub const SUCCESS: &str = "Success";
+    /// What is referred to does not exist, or cannot be read.
+    pub const NOT_FOUND: &str = "NotFound";
+    /// The template is at fault.
+    pub const NOT_ACCEPTABLE: &str = "NotAcceptable";
+    /// The request is at fault.
+    pub const BAD_REQUEST: &str = "BadRequest";
+    /// The time is over.
+    pub const TIMEOUT: &str = "Timeout";
+    /// Something could not be done.
+    pub const FAILURE: &str = "Failure";
+    /// Not yet, but expected.
+    pub const NOT_YET_READY: &str = "NotYetReady";
+}
+
+/// Messages of conditions that say the same every time.
+pub mod message {
+    /// [`TARGET_REF_EXISTS`](super::TARGET_REF_EXISTS) is True.
+    pub const SUCCESS: &str = "Success";
+    /// [`TEMPLATE_DURATIONS_VALID`](super::TEMPLATE_DURATIONS_VALID) is True.
+    pub const TEMPLATE_DURATIONS_VALID: &str = "spec.defaultDuration and spec.maxDuration valid";
+    /// [`TARGET_TEMPLATE_EXISTS`](super::TARGET_TEMPLATE_EXISTS) is True.
+    pub const TEMPLATE_FOUND: &str = "Found Target Template";
+    /// [`TARGET_TEMPLATE_EXISTS`](super::TARGET_TEMPLATE_EXISTS) is False: there is none.
+    pub const TEMPLATE_MISSING: &str = "Error: template does not exist";
+    /// [`ACCESS_STILL_VALID`](super::ACCESS_STILL_VALID) is True.
+    pub const STILL_VALID: &str = "Access still valid";
+    /// [`ACCESS_STILL_VALID`](super::ACCESS_STILL_VALID) is False: the time is over.
+    pub const EXPIRED: &str = "Access expired";
+    /// [`ACCESS_RESOURCES_READY`](super::ACCESS_RESOURCES_READY) is True.
+    pub const READY: &str = "Ready";
+}
+
+/// Whether what a condition says holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
+pub enum Status {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+    /// That cannot be told now.
+    Unknown,
+}
+
+impl From<bool> for Status {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+/// Sets the condition of one type. `lastTransitionTime` moves only if its status changes; a type
+/// that is there keeps its place, a new one comes last.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: impl Into<Status>,
+    reason: &str,
+    message: impl Into<String>,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let mut condition = Condition {
+        type_: type_.to_owned(),
+        status: status.into().to_string(),
+        reason: reason.to_owned(),
+        message: message.into(),
+        observed_generation: generation,
+        last_transition_time: Time(whole_second(now)),
+    };
+    match conditions.iter_mut().find(|known| known.type_ == type_) {
+        Some(known) => {
+            if known.status == condition.status {
+                condition.last_transition_time = known.last_transition_time.clone();
+            }
+            *known = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+/// The precision that the API keeps, so that a status equals itself when it is read back.
+fn whole_second(instant: Timestamp) -> Timestamp {
+    Timestamp::from_second(instant.as_second()).unwrap_or(instant)
+}
+
+/// The condition of one type.
+#[must_use]
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|known| known.type_ == type_)
+}
+
+/// Whether the condition of one type is there and True.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|known| known.status == "True")
+}
+
+/// Whether every one of these types is there and True.
+#[must_use]
+pub fn all_true(conditions: &[Condition], types: &[&str]) -> bool {
+    types.iter().all(|type_| is_true(conditions, type_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn transition(conditions: &[Condition], type_: &str) -> Timestamp {
+        find(conditions, type_).unwrap().last_transition_time.0
+    }
+
+    #[test]
+    fn transition_time_moves_only_with_the_status() {
+        let mut conditions = Vec::new();
+        let (first, second, third) = (
+            at("2026-01-01T00:00:00.25Z"),
+            at("2026-01-01T00:01:00Z"),
+            at("2026-01-01T00:02:00Z"),
+        );
+        set(
+            &mut conditions,
+            "A",
+            false,
+            "NotFound",
+            "no",
+            Some(1),
+            first,
+        );
+        assert_eq!(transition(&conditions, "A"), at("2026-01-01T00:00:00Z"));
+
+        // Another reason, message and generation, the same status.
+        set(
+            &mut conditions,
+            "A",
+            false,
+            "Failure",
+            "still no",
+            Some(2),
+            second,
+        );
+        assert_eq!(transition(&conditions, "A"), at("2026-01-01T00:00:00Z"));
+        let known = find(&conditions, "A").unwrap();
+        assert_eq!(
+            (
+                known.reason.as_str(),
+                known.message.as_str(),
+                known.observed_generation
+            ),
+            ("Failure", "still no", Some(2))
+        );
+
+        set(&mut conditions, "A", true, "Success", "yes", Some(2), third);
+        assert_eq!(transition(&conditions, "A"), third);
+    }
+
+    #[test]
+    fn each_type_is_there_once_and_keeps_its_place() {
+        let mut conditions = Vec::new();
+        let now = at("2026-01-01T00:00:00Z");
+        for type_ in ["A", "B", "C", "B", "A"] {
+            set(&mut conditions, type_, true, "Success", "", None, now);
+        }
+        let types: Vec<&str> = conditions
+            .iter()
+            .map(|known| known.type_.as_str())
+            .collect();
+        assert_eq!(types, ["A", "B", "C"]);
+    }
+
+    #[test]
+    fn only_true_is_true() {
+        let mut conditions = Vec::new();
+        let now = at("2026-01-01T00:00:00Z");
+        set(&mut conditions, "Yes", true, "Success", "", None, now);
+        set(&mut conditions, "No", false, "Failure", "", None, now);
+        set(
+            &mut conditions,
+            "Perhaps",
+            Status::Unknown,
+            "NotYetReady",
+            "",
+            None,
+            now,
+        );
+        assert!(is_true(&conditions, "Yes"));
+        assert!(!is_true(&conditions, "No"));
+        assert!(!is_true(&conditions, "Perhaps"));
+        assert!(!is_true(&conditions, "Absent"));
+        assert!(all_true(&conditions, &["Yes"]));
+        assert!(!all_true(&conditions, &["Yes", "Perhaps"]));
+        assert!(!all_true(&conditions, &["Yes", "Absent"]));
+    }
+
+    #[test]
+    fn a_condition_equals_itself_when_read_back() {
+        let mut conditions = Vec::new();
+        set(
+            &mut conditions,
+            "A",
+            true,
+            "Success",
+            "",
+            None,
+            at("2026-01-01T00:00:00.123456789Z"),
+        );
+        let read: Vec<Condition> =
+            serde_json::from_value(serde_json::to_value(&conditions).unwrap()).unwrap();
+        assert_eq!(read, conditions);
+    }
+}

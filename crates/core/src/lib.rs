@@ -3,8 +3,10 @@
 //! Nothing in this crate reads a clock, opens a connection, rolls dice or looks at the environment.
 //! Whoever calls it says what exists and what time it is; see [`controller`].
 
+pub mod access;
 pub mod api;
 pub mod audit;
+pub mod build;
 pub mod conditions;
 pub mod controller;
 pub mod duration;

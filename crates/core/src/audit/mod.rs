@@ -2,4 +2,4 @@
 
 mod record;
 
-pub use record::{Action, Actor, Decision, PodRef, Record, RequestRef};
+pub use record::{Action, Decision, PodRef, Record, RequestRef};

@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::access::stamp::Requester;
+
 /// A fact about access: who, what, where, until when, and how it was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,7 +27,7 @@ pub struct Record {
     pub message: String,
     /// The person, as the API server authenticated them; absent when nobody could be verified.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<Actor>,
+    pub user: Option<Requester>,
     /// The request it is about.
     pub request: RequestRef,
     /// Template that the request names.
@@ -83,16 +85,6 @@ pub enum Decision {
     End,
 }
 
-/// A user as the API server authenticated them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Actor {
-    /// User name.
-    pub name: String,
-    /// Groups, in the API server's order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<String>,
-}
-
 /// An access request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRef {
@@ -136,5 +128,18 @@ impl Record {
     pub fn line(&self) -> String {
         // Strings, numbers and timestamps always serialise.
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The same, with who wrote it: the component, such as `oz-operator`, and its replica.
+    #[must_use]
+    pub fn line_by(&self, component: &str, replica: &str) -> String {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            component: &'a str,
+            replica: &'a str,
+            #[serde(flatten)]
+            record: &'a Record,
+        }
+        serde_json::to_string(&Line { component, replica, record: self }).unwrap_or_default()
     }
 }

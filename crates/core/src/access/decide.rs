@@ -1,0 +1,239 @@
+//! May they: the rules of a template applied to a verified requester. The webhook asks at
+//! admission, the operator asks again before it grants; both get their answer here.
+
+use k8s_openapi::api::rbac::v1::Subject;
+
+use super::stamp::Requester;
+use crate::api::{AccessConfig, Bind, Operation};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// A refusal that lasts: the same person asking the same again gets the same answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Denial {
+    /// Reason in CamelCase for conditions, events, records and metrics.
+    pub reason: &'static str,
+    /// Why, and what to do next.
+    pub message: String,
+}
+
+impl Denial {
+    fn new(reason: &'static str, message: String) -> Self {
+        Self { reason, message }
+    }
+}
+
+/// What a request asks for, besides a pod.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask<'a> {
+    /// The requester's reason.
+    pub reason: Option<&'a str>,
+    /// The container, if one is named.
+    pub container: Option<&'a str>,
+}
+
+/// Whether `requester` may have what `template` (its name) hands out. This is the line that
+/// decides who gets in.
+///
+/// # Errors
+/// A [`Denial`] that says which rule refuses and what to do next.
+pub fn may(
+    requester: &Requester,
+    template: &str,
+    rules: &AccessConfig,
+    ask: Ask<'_>,
+) -> Result<(), Denial> {
+    let user = &requester.user;
+    if requester.service_account().is_some() && !rules.allow_service_accounts {
+        return Err(Denial::new(
+            "ServiceAccountsNotAllowed",
+            format!(
+                "{user} is a service account, and template {template} does not allow any; \
+                 ask as a person, or have its owners set spec.accessConfig.allowServiceAccounts"
+            ),
+        ));
+    }
+    let listed = rules.allowed_users.contains(user)
+        || requester.groups.iter().any(|group| rules.allowed_groups.contains(group));
+    if !listed {
+        return Err(Denial::new(
+            "NotAllowed",
+            format!(
+                "{user} is in none of the groups that template {template} allows ({}); \
+                 ask for membership, or use another template",
+                list(&rules.allowed_groups)
+            ),
+        ));
+    }
+    if rules.require_reason && ask.reason.is_none_or(|reason| reason.trim().is_empty()) {
+        return Err(Denial::new(
+            "ReasonRequired",
+            format!("template {template} requires a reason; set spec.reason"),
+        ));
+    }
+    if let Some(container) = ask.container
+        && !rules.containers.is_empty()
+        && !rules.containers.iter().any(|allowed| allowed == container)
+    {
+        return Err(Denial::new(
+            "ContainerNotAllowed",
+            format!(
+                "template {template} does not allow container {container}; name one of: {}",
+                list(&rules.containers)
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Who is bound by a grant: the requester alone, unless the template says `bind: Groups`.
+#[must_use]
+pub fn subjects(requester: &Requester, rules: &AccessConfig) -> Vec<Subject> {
+    match rules.bind {
+        Bind::Requester => vec![subject(requester)],
+        Bind::Groups => rules
+            .allowed_groups
+            .iter()
+            .map(|group| Subject {
+                api_group: Some(RBAC.to_owned()),
+                kind: "Group".to_owned(),
+                name: group.clone(),
+                namespace: None,
+            })
+            .collect(),
+    }
+}
+
+fn subject(requester: &Requester) -> Subject {
+    match requester.service_account() {
+        Some((namespace, name)) => Subject {
+            api_group: None,
+            kind: "ServiceAccount".to_owned(),
+            name: name.to_owned(),
+            namespace: Some(namespace.to_owned()),
+        },
+        None => Subject {
+            api_group: Some(RBAC.to_owned()),
+            kind: "User".to_owned(),
+            name: requester.user.clone(),
+            namespace: None,
+        },
+    }
+}
+
+/// What may be done: exec, unless the template lists something else.
+#[must_use]
+pub fn operations(rules: &AccessConfig) -> Vec<Operation> {
+    let mut operations = rules.operations.clone();
+    operations.sort_unstable();
+    operations.dedup();
+    if operations.is_empty() {
+        operations.push(Operation::Exec);
+    }
+    operations
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requester(user: &str, groups: &[&str]) -> Requester {
+        Requester {
+            user: user.into(),
+            uid: String::new(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        }
+    }
+
+    fn rules() -> AccessConfig {
+        AccessConfig {
+            allowed_groups: vec!["admins".into(), "devs".into()],
+            allowed_users: vec!["carol".into()],
+            ..AccessConfig::default()
+        }
+    }
+
+    fn refusal(requester: &Requester, rules: &AccessConfig) -> Option<&'static str> {
+        may(requester, "shell", rules, Ask::default()).err().map(|denial| denial.reason)
+    }
+
+    #[test]
+    fn membership_of_one_group_or_being_named_lets_in_and_nothing_else_does() {
+        for (user, groups, refused) in [
+            ("alice", &["devs"][..], None),
+            ("alice", &["system:authenticated", "admins"], None),
+            ("carol", &[], None),
+            ("mallory", &["interns"], Some("NotAllowed")),
+            ("mallory", &[], Some("NotAllowed")),
+            ("devs", &[], Some("NotAllowed")),
+            ("mallory", &["dev", "devs ", "DEVS"], Some("NotAllowed")),
+            ("", &[], Some("NotAllowed")),
+        ] {
+            assert_eq!(refusal(&requester(user, groups), &rules()), refused, "{user} {groups:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_account_needs_the_template_to_say_so_and_a_group_as_well() {
+        let robot = requester("system:serviceaccount:ci:bot", &["devs"]);
+        assert_eq!(refusal(&robot, &rules()), Some("ServiceAccountsNotAllowed"));
+        let open = AccessConfig { allow_service_accounts: true, ..rules() };
+        assert_eq!(refusal(&robot, &open), None);
+        let stranger = requester("system:serviceaccount:ci:bot", &["system:serviceaccounts"]);
+        assert_eq!(refusal(&stranger, &open), Some("NotAllowed"));
+    }
+
+    #[test]
+    fn a_required_reason_must_say_something() {
+        let strict = AccessConfig { require_reason: true, ..rules() };
+        for (reason, allowed) in [(None, false), (Some(" \n"), false), (Some("INC-1"), true)] {
+            let ask = Ask { reason, container: None };
+            assert_eq!(may(&requester("carol", &[]), "shell", &strict, ask).is_ok(), allowed);
+        }
+    }
+
+    #[test]
+    fn a_container_must_be_among_those_listed_if_any_are() {
+        let narrow = AccessConfig { containers: vec!["app".into()], ..rules() };
+        for (rules, container, allowed) in [
+            (&narrow, Some("app"), true),
+            (&narrow, Some("sidecar"), false),
+            (&narrow, None, true),
+            (&rules(), Some("sidecar"), true),
+        ] {
+            let ask = Ask { reason: None, container };
+            let result = may(&requester("carol", &[]), "shell", rules, ask);
+            assert_eq!(result.is_ok(), allowed, "{container:?}");
+        }
+    }
+
+    #[test]
+    fn the_requester_alone_is_bound() {
+        let bound = subjects(&requester("alice", &["devs"]), &rules());
+        assert_eq!(bound.len(), 1);
+        assert_eq!((bound[0].kind.as_str(), bound[0].name.as_str()), ("User", "alice"));
+        let robot = &subjects(&requester("system:serviceaccount:ci:bot", &[]), &rules())[0];
+        assert_eq!(robot.kind, "ServiceAccount");
+        assert_eq!((robot.namespace.as_deref(), robot.name.as_str()), (Some("ci"), "bot"));
+    }
+
+    #[test]
+    fn the_groups_are_bound_only_where_the_template_says_so() {
+        let compatible = AccessConfig { bind: Bind::Groups, ..rules() };
+        let bound = subjects(&requester("alice", &["devs"]), &compatible);
+        let names: Vec<_> = bound.iter().map(|one| (one.kind.as_str(), one.name.as_str())).collect();
+        assert_eq!(names, [("Group", "admins"), ("Group", "devs")]);
+    }
+
+    #[test]
+    fn exec_is_what_a_template_hands_out_unless_it_lists_operations() {
+        assert_eq!(operations(&rules()), [Operation::Exec]);
+        let logs = AccessConfig { operations: vec![Operation::Log, Operation::Log], ..rules() };
+        assert_eq!(operations(&logs), [Operation::Log]);
+    }
+}

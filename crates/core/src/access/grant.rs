@@ -1,0 +1,108 @@
+//! What was decided. A [`Grant`] is decided once, and carried, sealed, in an annotation of the
+//! first object that is written for it: a crash between any two writes finds the decision again
+//! instead of making another, and no write is spent on intent alone. Everything later is computed
+//! from it, so what happens to the template afterwards changes nothing.
+
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::Subject;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use super::seal::{self, Keys, SealError};
+use super::stamp::Requester;
+use super::window::Window;
+use crate::api::Operation;
+use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
+use crate::labels;
+
+const PURPOSE: &str = "oz.wizardofoz.co/grant/v1";
+
+/// Access for exactly these subjects, to exactly this pod, until exactly this instant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Grant {
+    /// The request that it answers, with its UID: a grant is good for no other.
+    pub request: RequestRef,
+    /// Who asked.
+    pub requester: Requester,
+    /// Who is bound: the requester, or the template's groups where it says so.
+    pub subjects: Vec<Subject>,
+    /// The pod.
+    pub pod: PodRef,
+    /// What may be done with it.
+    pub operations: Vec<Operation>,
+    /// Until when.
+    pub window: Window,
+    /// When it was decided.
+    pub granted_at: Timestamp,
+    /// Name of the template.
+    pub template: String,
+    /// Digest of the template's spec as it was.
+    pub template_digest: String,
+    /// Whether a changed template ends the grant.
+    pub revoke_on_template_change: bool,
+    /// What the user is told.
+    pub access_message: String,
+    /// Why the requester asked, in their words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Grant {
+    /// The name that all objects of the grant share: `<request>-<first 8 characters of its UID>`.
+    #[must_use]
+    pub fn object_name(&self) -> String {
+        object_name(&self.request.name, &self.request.uid)
+    }
+
+    /// The annotation's value.
+    ///
+    /// # Errors
+    /// Only if the grant does not serialise, which its types rule out.
+    pub fn seal(&self, keys: &Keys) -> Result<String, SealError> {
+        seal::seal(keys, PURPOSE, self)
+    }
+
+    /// The decision that an object carries for the request with `uid`; `None` if it carries none
+    /// that we made for that request.
+    #[must_use]
+    pub fn open(keys: &Keys, metadata: &ObjectMeta, uid: &str) -> Option<Self> {
+        let text = metadata.annotations.as_ref()?.get(labels::GRANT)?;
+        let grant: Self = seal::open(keys, PURPOSE, text).ok()?;
+        (grant.request.uid == uid).then_some(grant)
+    }
+
+    /// The record of something that happened to this grant.
+    #[must_use]
+    pub fn record(
+        &self,
+        time: Timestamp,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Record {
+        Record {
+            id: Record::id(action, &self.request.uid),
+            time,
+            action,
+            decision,
+            reason: reason.to_owned(),
+            message: message.into(),
+            user: Some(self.requester.clone()),
+            request: self.request.clone(),
+            template: self.template.clone(),
+            template_digest: Some(self.template_digest.clone()),
+            pod: Some(self.pod.clone()),
+            until: Some(self.window.until),
+            details: self.reason.iter().map(|why| ("reason".to_owned(), why.clone())).collect(),
+        }
+    }
+}
+
+/// The name that all objects of a request's grant share.
+#[must_use]
+pub fn object_name(request: &str, uid: &str) -> String {
+    let short: String = uid.chars().take(8).collect();
+    format!("{request}-{short}")
+}

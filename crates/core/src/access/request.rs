@@ -1,0 +1,110 @@
+//! What both kinds of access request have in common, as the rules see it.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::decide::Ask;
+use crate::api::{ExecAccessRequest, Phase, RequestStatus};
+use crate::audit::{Action, Decision, Record, RequestRef};
+use crate::duration::{DurationError, GoDuration};
+use crate::encode;
+
+/// One request, of either kind.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// Kind, such as `ExecAccessRequest`.
+    pub kind: &'static str,
+    /// Metadata.
+    pub metadata: &'a ObjectMeta,
+    /// Name of the template it asks by.
+    pub template: &'a str,
+    /// The duration it asks for, as written.
+    pub duration: Option<&'a str>,
+    /// What else it asks for.
+    pub ask: Ask<'a>,
+    /// Digest of its spec, which the stamp must name.
+    pub spec_digest: String,
+    /// Its status.
+    pub status: Option<&'a RequestStatus>,
+}
+
+impl<'a> From<&'a ExecAccessRequest> for Request<'a> {
+    fn from(request: &'a ExecAccessRequest) -> Self {
+        Self {
+            kind: "ExecAccessRequest",
+            metadata: &request.metadata,
+            template: &request.spec.template_name,
+            duration: request.spec.duration.as_deref(),
+            ask: Ask {
+                reason: request.spec.reason.as_deref(),
+                container: request.spec.container.as_deref(),
+            },
+            spec_digest: encode::digest(&request.spec),
+            status: request.status.as_ref(),
+        }
+    }
+}
+
+impl Request<'_> {
+    /// When it was created, by the API server's clock.
+    #[must_use]
+    pub fn created(&self) -> Timestamp {
+        self.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default()
+    }
+
+    /// UID; empty before the API server gave one.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// How far it came.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.status.map(|status| status.phase).unwrap_or_default()
+    }
+
+    /// The duration it asks for.
+    ///
+    /// # Errors
+    /// Why what it asks for is none.
+    pub fn asked(&self) -> Result<Option<GoDuration>, DurationError> {
+        self.duration.map(str::parse).transpose()
+    }
+
+    /// Kind, namespace, name and UID, for records.
+    #[must_use]
+    pub fn reference(&self) -> RequestRef {
+        RequestRef {
+            kind: self.kind.to_owned(),
+            namespace: self.metadata.namespace.clone().unwrap_or_default(),
+            name: self.metadata.name.clone().unwrap_or_default(),
+            uid: self.uid().to_owned(),
+        }
+    }
+
+    /// The record of a refusal.
+    #[must_use]
+    pub fn refusal(&self, now: Timestamp, reason: &str, message: &str) -> Record {
+        Record {
+            id: Record::id(Action::RequestDenied, self.uid()),
+            time: now,
+            action: Action::RequestDenied,
+            decision: Decision::Deny,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            user: None,
+            request: self.reference(),
+            template: self.template.to_owned(),
+            template_digest: None,
+            pod: None,
+            until: None,
+            details: self
+                .ask
+                .reason
+                .iter()
+                .map(|&why| ("reason".to_owned(), why.to_owned()))
+                .collect(),
+        }
+    }
+}

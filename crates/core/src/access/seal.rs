@@ -1,0 +1,181 @@
+//! Statements that pass through objects users can edit: JSON with a keyed digest over it. Whoever
+//! holds no key can neither make one nor change one.
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use sha2::Sha256;
+
+/// The member of the JSON object that holds the digest.
+const MAC: &str = "mac";
+
+/// Longest sealed text that is read, in bytes. Well above what we write, far below what an
+/// annotation can hold.
+pub const MAX_LENGTH: usize = 64 * 1024;
+
+/// Keys for sealing, held by webhook and operator only. The first seals; all of them open, so
+/// that a key can be replaced without invalidating what it sealed.
+#[derive(Clone)]
+pub struct Keys(Vec<Vec<u8>>);
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Keys({})", self.0.len())
+    }
+}
+
+impl Keys {
+    /// Shortest key, in bytes.
+    pub const MIN_BYTES: usize = 32;
+
+    /// Keys, the sealing one first.
+    ///
+    /// # Errors
+    /// [`SealError::Key`] when there is none or one is shorter than [`Keys::MIN_BYTES`].
+    pub fn new(keys: Vec<Vec<u8>>) -> Result<Self, SealError> {
+        if keys.is_empty() || keys.iter().any(|key| key.len() < Self::MIN_BYTES) {
+            return Err(SealError::Key);
+        }
+        Ok(Self(keys))
+    }
+}
+
+/// Why a sealed text was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// The key is unusable.
+    #[error("a sealing key needs at least {} bytes", Keys::MIN_BYTES)]
+    Key,
+    /// Longer than [`MAX_LENGTH`].
+    #[error("the sealed text is longer than {MAX_LENGTH} bytes")]
+    TooLong,
+    /// Not a JSON object with a digest, or not of the expected shape.
+    #[error("the sealed text is malformed: {0}")]
+    Malformed(String),
+    /// The digest is not of a key of ours over this text for this purpose.
+    #[error("the signature does not match")]
+    Forged,
+}
+
+/// Seals a value for one purpose; the same value sealed for another purpose does not open.
+///
+/// # Errors
+/// [`SealError::Malformed`] when the value does not serialise to a JSON object.
+pub fn seal<T: Serialize>(keys: &Keys, purpose: &str, value: &T) -> Result<String, SealError> {
+    let mut object = match serde_json::to_value(value) {
+        Ok(Value::Object(object)) => object,
+        Ok(_) => return Err(SealError::Malformed("not a JSON object".to_owned())),
+        Err(error) => return Err(SealError::Malformed(error.to_string())),
+    };
+    let tag = mac(&keys.0[0], purpose, &object)?.finalize().into_bytes();
+    object.insert(MAC.to_owned(), Value::String(BASE64_URL_SAFE_NO_PAD.encode(tag)));
+    Ok(Value::Object(object).to_string())
+}
+
+/// Opens what [`seal`] made with any of the keys for the same purpose.
+///
+/// # Errors
+/// A [`SealError`] that says why the text is not believed.
+pub fn open<T: DeserializeOwned>(keys: &Keys, purpose: &str, text: &str) -> Result<T, SealError> {
+    if text.len() > MAX_LENGTH {
+        return Err(SealError::TooLong);
+    }
+    let mut object: Map<String, Value> =
+        serde_json::from_str(text).map_err(|error| SealError::Malformed(error.to_string()))?;
+    let Some(Value::String(tag)) = object.remove(MAC) else {
+        return Err(SealError::Malformed(format!("no {MAC}")));
+    };
+    let tag = BASE64_URL_SAFE_NO_PAD
+        .decode(tag)
+        .map_err(|error| SealError::Malformed(error.to_string()))?;
+    let mut genuine = false;
+    for key in &keys.0 {
+        genuine |= mac(key, purpose, &object)?.verify_slice(&tag).is_ok();
+    }
+    if !genuine {
+        return Err(SealError::Forged);
+    }
+    serde_json::from_value(Value::Object(object))
+        .map_err(|error| SealError::Malformed(error.to_string()))
+}
+
+fn mac(key: &[u8], purpose: &str, object: &Map<String, Value>) -> Result<Hmac<Sha256>, SealError> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).map_err(|_| SealError::Key)?;
+    mac.update(purpose.as_bytes());
+    mac.update(&[0]);
+    // `Map` is sorted by key (serde_json without `preserve_order`), so the bytes are canonical.
+    let canonical =
+        serde_json::to_string(object).map_err(|error| SealError::Malformed(error.to_string()))?;
+    mac.update(canonical.as_bytes());
+    Ok(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Statement {
+        zebra: u8,
+        ant: String,
+    }
+
+    fn keys(seed: u8) -> Keys {
+        Keys::new(vec![vec![seed; 32]]).unwrap()
+    }
+
+    fn sealed() -> String {
+        seal(&keys(1), "test", &Statement { zebra: 7, ant: "x".into() }).unwrap()
+    }
+
+    #[test]
+    fn what_was_sealed_opens_with_the_same_key_and_purpose() {
+        let opened: Statement = open(&keys(1), "test", &sealed()).unwrap();
+        assert_eq!(opened, Statement { zebra: 7, ant: "x".into() });
+    }
+
+    #[test]
+    fn another_key_or_purpose_does_not_open() {
+        assert_eq!(open::<Statement>(&keys(2), "test", &sealed()), Err(SealError::Forged));
+        assert_eq!(open::<Statement>(&keys(1), "other", &sealed()), Err(SealError::Forged));
+    }
+
+    #[test]
+    fn every_changed_member_is_noticed() {
+        for (from, to) in [("7", "8"), ("\"x\"", "\"y\""), ("zebra", "zebrb")] {
+            let changed = sealed().replacen(from, to, 1);
+            assert_ne!(changed, sealed());
+            assert_eq!(open::<Statement>(&keys(1), "test", &changed), Err(SealError::Forged));
+        }
+        let added = sealed().replacen('{', "{\"extra\":1,", 1);
+        assert_eq!(open::<Statement>(&keys(1), "test", &added), Err(SealError::Forged));
+    }
+
+    #[test]
+    fn a_replaced_key_still_opens_what_it_sealed() {
+        let both = Keys::new(vec![vec![2; 32], vec![1; 32]]).unwrap();
+        assert!(open::<Statement>(&both, "test", &sealed()).is_ok());
+    }
+
+    #[test]
+    fn nonsense_is_malformed_and_a_short_key_is_refused() {
+        for text in ["", "null", "[]", "{}", "{\"mac\":1}", "{\"mac\":\"!\"}"] {
+            let result = open::<Statement>(&keys(1), "test", text);
+            assert!(matches!(result, Err(SealError::Malformed(_))), "{text}: {result:?}");
+        }
+        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_LENGTH));
+        assert_eq!(open::<Statement>(&keys(1), "test", &long), Err(SealError::TooLong));
+        assert!(Keys::new(vec![vec![0; 31]]).is_err());
+        assert!(Keys::new(vec![]).is_err());
+    }
+
+    #[test]
+    fn keys_are_sorted_so_that_the_sealed_bytes_are_canonical() {
+        assert!(sealed().starts_with("{\"ant\":\"x\",\"mac\":"));
+    }
+}

@@ -1,0 +1,299 @@
+//! Who asked. The webhook stamps every request with the user whom the API server authenticated,
+//! sealed together with all that identifies the request at that moment; the operator believes
+//! nothing else. At mutating admission an object has no UID and no creation time, and with
+//! `generateName` no name either, so the stamp binds what there is and [`verify`] checks the rest.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use super::seal::{self, Keys, SealError};
+use crate::labels;
+
+const PURPOSE: &str = "oz.wizardofoz.co/stamp/v1";
+
+/// How far the instant of the stamp may lie from the creation time that the API server wrote:
+/// admission takes seconds at the most, and creation times are whole seconds.
+pub const MAX_DISTANCE: SignedDuration = SignedDuration::from_secs(20);
+
+/// The longest prefix of a generated name that the API server keeps.
+const GENERATED_PREFIX: usize = 58;
+
+/// A user as the API server authenticated them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requester {
+    /// User name.
+    pub user: String,
+    /// The identity provider's unique id, if it gave one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Groups.
+    #[serde(default)]
+    pub groups: Vec<String>,
+}
+
+impl Requester {
+    /// Namespace and name, if this is a service account.
+    #[must_use]
+    pub fn service_account(&self) -> Option<(&str, &str)> {
+        self.user.strip_prefix("system:serviceaccount:")?.split_once(':')
+    }
+}
+
+/// The stamp: a requester, and the one request that it is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stamp {
+    /// Who asked.
+    #[serde(flatten)]
+    pub requester: Requester,
+    /// Kind of the request.
+    pub kind: String,
+    /// Namespace of the request.
+    pub namespace: String,
+    /// Name, unless the API server was to generate it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Prefix of the name to be generated.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub generate_name: String,
+    /// Digest of the defaulted spec, see [`crate::encode::digest`].
+    pub spec_digest: String,
+    /// When the stamp was made.
+    pub at: Timestamp,
+    /// Random; no two requests carry the same.
+    pub nonce: String,
+}
+
+impl Stamp {
+    /// The annotation's value.
+    ///
+    /// # Errors
+    /// Only if the stamp does not serialise, which its types rule out.
+    pub fn seal(&self, keys: &Keys) -> Result<String, SealError> {
+        seal::seal(keys, PURPOSE, self)
+    }
+}
+
+/// Why a request's stamp is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StampError {
+    /// There is none.
+    #[error(
+        "the request carries no stamp: oz's admission webhook was not in its path; \
+         check that the webhook is registered and running, then create the request again"
+    )]
+    Missing,
+    /// It was not made by the webhook, or was changed since.
+    #[error("the stamp was not made by oz's webhook ({0}); create the request again")]
+    Seal(#[from] SealError),
+    /// It was made for another request.
+    #[error("the stamp was made for another request: {0} differs; create the request again")]
+    OtherRequest(&'static str),
+    /// Made at another time than the request.
+    #[error(
+        "the stamp was made {0:#} away from the creation of the request; \
+         check the clocks of webhook and API server, then create the request again"
+    )]
+    OtherTime(SignedDuration),
+    /// An older request carries the same stamp.
+    #[error("the stamp belongs to request {0}; create the request again")]
+    Replayed(String),
+}
+
+impl StampError {
+    /// Reason for conditions, events and metrics.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "NotStamped",
+            Self::Seal(_) => "StampForged",
+            Self::OtherRequest(_) => "StampOfAnotherRequest",
+            Self::OtherTime(_) => "StampOutOfTime",
+            Self::Replayed(_) => "StampReplayed",
+        }
+    }
+}
+
+/// The stamp as it stands on an object.
+#[must_use]
+pub fn of(metadata: &ObjectMeta) -> Option<&str> {
+    metadata.annotations.as_ref()?.get(labels::REQUESTER).map(String::as_str)
+}
+
+/// Says who created the request of this kind, metadata and spec digest; believed only if the
+/// stamp was sealed for this very request at the time of its creation.
+///
+/// # Errors
+/// A [`StampError`] that says why not.
+pub fn verify(
+    keys: &Keys,
+    kind: &str,
+    metadata: &ObjectMeta,
+    spec_digest: &str,
+) -> Result<Requester, StampError> {
+    let text = of(metadata).ok_or(StampError::Missing)?;
+    let stamp: Stamp = seal::open(keys, PURPOSE, text)?;
+    if stamp.kind != kind {
+        return Err(StampError::OtherRequest("the kind"));
+    }
+    if Some(stamp.namespace.as_str()) != metadata.namespace.as_deref() {
+        return Err(StampError::OtherRequest("the namespace"));
+    }
+    if !names(&stamp, metadata) {
+        return Err(StampError::OtherRequest("the name"));
+    }
+    if stamp.spec_digest != spec_digest {
+        return Err(StampError::OtherRequest("the spec"));
+    }
+    let created = metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
+    let distance = created.duration_since(stamp.at).abs();
+    if distance > MAX_DISTANCE {
+        return Err(StampError::OtherTime(distance));
+    }
+    if stamp.requester.user.is_empty() {
+        return Err(StampError::OtherRequest("the user"));
+    }
+    Ok(stamp.requester)
+}
+
+fn names(stamp: &Stamp, metadata: &ObjectMeta) -> bool {
+    let name = metadata.name.as_deref().unwrap_or_default();
+    if !stamp.name.is_empty() {
+        return name == stamp.name;
+    }
+    // The API server cuts a long prefix and adds random letters.
+    let prefix: String = stamp.generate_name.chars().take(GENERATED_PREFIX).collect();
+    !prefix.is_empty()
+        && name.len() > prefix.len()
+        && name.starts_with(&prefix)
+        && metadata.generate_name.as_deref() == Some(stamp.generate_name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    const CREATED: &str = "2026-01-01T12:00:00Z";
+
+    fn keys() -> Keys {
+        Keys::new(vec![vec![9; 32]]).unwrap()
+    }
+
+    fn stamp() -> Stamp {
+        Stamp {
+            requester: Requester {
+                user: "alice".into(),
+                uid: String::new(),
+                groups: vec!["devs".into()],
+            },
+            kind: "ExecAccessRequest".into(),
+            namespace: "shop".into(),
+            name: "debug".into(),
+            generate_name: String::new(),
+            spec_digest: "sha256:1".into(),
+            at: "2026-01-01T12:00:00.7Z".parse().unwrap(),
+            nonce: "n".into(),
+        }
+    }
+
+    fn metadata(sealed: Option<String>) -> ObjectMeta {
+        ObjectMeta {
+            name: Some("debug".into()),
+            namespace: Some("shop".into()),
+            creation_timestamp: Some(Time(CREATED.parse().unwrap())),
+            annotations: sealed
+                .map(|text| BTreeMap::from([(labels::REQUESTER.to_owned(), text)])),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn check(stamp: &Stamp, change: impl FnOnce(&mut ObjectMeta)) -> Result<Requester, StampError> {
+        let mut metadata = metadata(Some(stamp.seal(&keys()).unwrap()));
+        change(&mut metadata);
+        verify(&keys(), "ExecAccessRequest", &metadata, "sha256:1")
+    }
+
+    #[test]
+    fn a_stamp_names_the_requester_of_its_own_request() {
+        assert_eq!(check(&stamp(), |_| ()).unwrap(), stamp().requester);
+    }
+
+    #[test]
+    fn a_stamp_for_anything_else_is_not_believed() {
+        let cases: [(&str, fn(&mut Stamp)); 5] = [
+            ("the kind", |stamp| stamp.kind = "PodAccessRequest".into()),
+            ("the namespace", |stamp| stamp.namespace = "other".into()),
+            ("the name", |stamp| stamp.name = "other".into()),
+            ("the spec", |stamp| stamp.spec_digest = "sha256:2".into()),
+            ("the user", |stamp| stamp.requester.user.clear()),
+        ];
+        for (what, change) in cases {
+            let mut stamp = stamp();
+            change(&mut stamp);
+            assert_eq!(check(&stamp, |_| ()), Err(StampError::OtherRequest(what)));
+        }
+    }
+
+    #[test]
+    fn a_generated_name_starts_with_the_stamped_prefix() {
+        let mut stamp = stamp();
+        stamp.name.clear();
+        stamp.generate_name = "alice-".into();
+        let named = |name: &'static str, prefix: &'static str| {
+            move |metadata: &mut ObjectMeta| {
+                metadata.name = Some(name.to_owned());
+                metadata.generate_name = Some(prefix.to_owned());
+            }
+        };
+        assert!(check(&stamp, named("alice-x7k2p", "alice-")).is_ok());
+        assert!(check(&stamp, named("alice-", "alice-")).is_err());
+        assert!(check(&stamp, named("bob-x7k2p", "alice-")).is_err());
+        assert!(check(&stamp, named("alice-x7k2p", "ali")).is_err());
+        stamp.generate_name.clear();
+        assert!(check(&stamp, named("alice-x7k2p", "")).is_err());
+    }
+
+    #[test]
+    fn a_stamp_is_taken_only_near_the_creation_of_its_request() {
+        let created: Timestamp = CREATED.parse().unwrap();
+        for (at, believed) in [
+            (created - MAX_DISTANCE, true),
+            (created + MAX_DISTANCE, true),
+            (created - MAX_DISTANCE - SignedDuration::from_nanos(1), false),
+            (created + MAX_DISTANCE + SignedDuration::from_nanos(1), false),
+        ] {
+            let mut stamp = stamp();
+            stamp.at = at;
+            assert_eq!(check(&stamp, |_| ()).is_ok(), believed, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_missing_or_forged_stamp_is_told_apart() {
+        let kind = "ExecAccessRequest";
+        assert_eq!(
+            verify(&keys(), kind, &metadata(None), "sha256:1").unwrap_err().reason(),
+            "NotStamped"
+        );
+        let forged = stamp().seal(&Keys::new(vec![vec![1; 32]]).unwrap()).unwrap();
+        assert_eq!(
+            verify(&keys(), kind, &metadata(Some(forged)), "sha256:1").unwrap_err().reason(),
+            "StampForged"
+        );
+    }
+
+    #[test]
+    fn service_accounts_are_recognised_by_their_user_name() {
+        let user = |name: &str| Requester { user: name.into(), ..Requester::default() };
+        assert_eq!(
+            user("system:serviceaccount:ci:deployer").service_account(),
+            Some(("ci", "deployer"))
+        );
+        assert_eq!(user("alice").service_account(), None);
+    }
+}

@@ -1,0 +1,212 @@
+//! What a request's status says: conditions from the facts that were established, and the events
+//! for what changed. The same for every kind of request.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::grant::Grant;
+use crate::api::{Phase, RequestStatus};
+use crate::conditions::{self, message, reason};
+use crate::controller::{Failure, FailureClass, Transition};
+
+/// One condition, established.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fact {
+    /// Type, one of the constants in [`conditions`].
+    pub type_: &'static str,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Reason in CamelCase.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Fact {
+    /// A condition that holds.
+    pub fn holds(type_: &'static str, message: impl Into<String>) -> Self {
+        Self { type_, holds: true, reason: reason::SUCCESS, message: message.into() }
+    }
+
+    /// A condition that does not.
+    pub fn fails(type_: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_, holds: false, reason, message: message.into() }
+    }
+}
+
+/// How a request ends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// Its time is over.
+    Expired,
+    /// It, or its template, was deleted.
+    Deleted,
+    /// Its template was changed and says that this ends its grants.
+    TemplateChanged,
+    /// What oz wrote for it was changed by somebody else.
+    Drift(String),
+}
+
+impl End {
+    /// Reason of the obstacle by which a plan tells the status of drift.
+    pub const DRIFT: &'static str = "DriftDetected";
+
+    /// The phase that it leads to.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self {
+            Self::Expired => Phase::Expired,
+            Self::Deleted | Self::TemplateChanged | Self::Drift(_) => Phase::Revoked,
+        }
+    }
+
+    /// Reason of the condition `AccessStillValid` and of the record.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Expired => reason::TIMEOUT,
+            Self::Deleted => "Deleted",
+            Self::TemplateChanged => "TemplateChanged",
+            Self::Drift(_) => Self::DRIFT,
+        }
+    }
+
+    /// One sentence for people.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Expired => message::EXPIRED.to_owned(),
+            Self::Deleted => "Access revoked: the request was deleted".to_owned(),
+            Self::TemplateChanged => {
+                "Access revoked: its template was changed, and says that this ends its grants"
+                    .to_owned()
+            }
+            Self::Drift(what) => format!("Access revoked: {what}"),
+        }
+    }
+}
+
+/// The status with these facts added; conditions that no fact is about stay as they are.
+#[must_use]
+pub fn with_facts(
+    now: Timestamp,
+    metadata: &ObjectMeta,
+    current: Option<&RequestStatus>,
+    facts: impl IntoIterator<Item = Fact>,
+) -> RequestStatus {
+    let mut status = current.cloned().unwrap_or_default();
+    for fact in facts {
+        conditions::set(
+            &mut status.conditions,
+            fact.type_,
+            fact.holds,
+            fact.reason,
+            fact.message,
+            metadata.generation,
+            now,
+        );
+    }
+    status.observed_generation = metadata.generation;
+    status
+}
+
+/// Whether every condition that readiness stands on is true.
+#[must_use]
+pub fn is_ready(status: &RequestStatus) -> bool {
+    status.phase == Phase::Active
+        && conditions::all_true(&status.conditions, &conditions::OF_READY_REQUEST)
+}
+
+/// Copies what was decided into the status, for people.
+pub fn describe(status: &mut RequestStatus, grant: &Grant) {
+    status.requester = Some(grant.requester.user.clone());
+    status.granted_at = Some(grant.granted_at);
+    status.expires_at = Some(grant.window.until);
+    status.pod_name = Some(grant.pod.name.clone());
+    status.pod_uid = Some(grant.pod.uid.clone());
+    status.template_digest = Some(grant.template_digest.clone());
+    status.access_message = Some(grant.access_message.clone());
+}
+
+/// When a request in a terminal phase is to be deleted: `keep` after it ended.
+#[must_use]
+pub fn kept_until(
+    status: Option<&RequestStatus>,
+    created: Timestamp,
+    keep: SignedDuration,
+) -> Timestamp {
+    let ended = status
+        .and_then(|status| conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID))
+        .map_or(created, |condition| condition.last_transition_time.0);
+    ended.checked_add(keep).unwrap_or(Timestamp::MAX)
+}
+
+/// The events for the change from one status to the next: a change of phase, or a new obstacle.
+#[must_use]
+pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec<Transition> {
+    let was = before.map(|status| status.phase).unwrap_or_default();
+    if was != after.phase {
+        return phase_change(after).into_iter().collect();
+    }
+    after
+        .conditions
+        .iter()
+        .filter(|now| now.status == "False")
+        .filter(|now| {
+            before
+                .and_then(|status| conditions::find(&status.conditions, &now.type_))
+                .is_none_or(|then| then.status != "False" || then.reason != now.reason)
+        })
+        .map(|now| Transition {
+            warning: true,
+            reason: "AccessWaiting",
+            action: "Wait",
+            note: format!("{}: {}", now.reason, now.message),
+        })
+        .collect()
+}
+
+fn phase_change(after: &RequestStatus) -> Option<Transition> {
+    let why = |type_| {
+        conditions::find(&after.conditions, type_)
+            .map(|condition| condition.message.clone())
+            .unwrap_or_default()
+    };
+    let valid = || why(conditions::ACCESS_STILL_VALID);
+    let (warning, reason, action, note) = match after.phase {
+        Phase::Pending => return None,
+        Phase::Active => (
+            false,
+            "AccessGranted",
+            "Grant",
+            format!(
+                "{} may use pod {} until {}",
+                after.requester.as_deref().unwrap_or_default(),
+                after.pod_name.as_deref().unwrap_or_default(),
+                after.expires_at.unwrap_or_default()
+            ),
+        ),
+        Phase::Expired => (false, "AccessExpired", "Expire", valid()),
+        Phase::Revoked => (true, "AccessRevoked", "Revoke", valid()),
+        Phase::Denied => (true, "AccessDenied", "Deny", why(conditions::REQUESTER_VERIFIED)),
+        Phase::Failed => (true, "AccessFailed", "Refuse", valid()),
+    };
+    Some(Transition { warning, reason, action, note })
+}
+
+/// The fact that the grant's objects exist, or why they do not.
+#[must_use]
+pub fn resources_created(message: String, failure: Option<&Failure>) -> Fact {
+    match failure {
+        None => Fact::holds(conditions::ACCESS_RESOURCES_CREATED, message),
+        Some(failure) => Fact::fails(
+            conditions::ACCESS_RESOURCES_CREATED,
+            // One reason for all, as scripts know it, but for the one that names an intruder.
+            match failure.class {
+                FailureClass::Conflict => Failure::NAME_CONFLICT,
+                FailureClass::Transient | FailureClass::Invalid => reason::FAILURE,
+            },
+            format!("ERROR: {failure}"),
+        ),
+    }
+}

@@ -1,0 +1,269 @@
+//! Which pod. A pod qualifies only if its owner chain leads to the target workload (labels alone
+//! prove nothing), if it is Ready and not on its way out. The choice among several is a hash of
+//! the request's UID: chosen again after a crash, it is the same.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use sha2::{Digest, Sha256};
+
+use crate::controller::Failure;
+
+/// A workload and what exists of it, read when a grant is decided.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Workload {
+    /// Kind, such as `Deployment`.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// The replica sets that match its selector; only for kinds that own pods through them.
+    pub replica_sets: Vec<ObjectMeta>,
+    /// The pods that match its selector.
+    pub pods: Vec<Pod>,
+}
+
+/// How many pods an error message names.
+const NAMED: usize = 5;
+
+impl Workload {
+    /// The pod for the request with `request_uid`: the one it names, or else one of those that
+    /// qualify.
+    ///
+    /// # Errors
+    /// A transient [`Failure`]: pods come and go, so the request may wait for one.
+    pub fn choose(&self, request_uid: &str, wanted: Option<&str>) -> Result<&Pod, Failure> {
+        match wanted.filter(|name| !name.is_empty()) {
+            Some(name) => self.named(name),
+            None => self.any(request_uid),
+        }
+    }
+
+    fn named(&self, wanted: &str) -> Result<&Pod, Failure> {
+        let own = self.pods.iter().filter(|pod| self.owns(&pod.metadata));
+        let Some(pod) = own.clone().find(|pod| name(pod) == wanted) else {
+            let mut others: Vec<&str> = own.map(name).collect();
+            others.sort_unstable();
+            others.truncate(NAMED);
+            let hint = if others.is_empty() {
+                "it has none now".to_owned()
+            } else {
+                format!("its pods are {}", others.join(", "))
+            };
+            return Err(Failure::transient(
+                "PodNotFound",
+                format!(
+                    "pod named {wanted} not found among the pods of {} {}: {hint}",
+                    self.kind, self.name
+                ),
+            ));
+        };
+        match unusable(pod) {
+            None => Ok(pod),
+            Some(why) => Err(Failure::transient(
+                "PodNotReady",
+                format!("pod {wanted} cannot be used: {why}; waiting for it"),
+            )),
+        }
+    }
+
+    fn any(&self, request_uid: &str) -> Result<&Pod, Failure> {
+        let mut usable: Vec<&Pod> = self
+            .pods
+            .iter()
+            .filter(|pod| self.owns(&pod.metadata) && unusable(pod).is_none())
+            .collect();
+        usable.sort_unstable_by_key(|pod| name(pod));
+        let digest = Sha256::digest(request_uid);
+        let number = digest.iter().take(8).fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));
+        let count = u64::try_from(usable.len()).unwrap_or(u64::MAX);
+        number
+            .checked_rem(count)
+            .and_then(|index| usable.get(usize::try_from(index).ok()?).copied())
+            .ok_or_else(|| {
+                Failure::transient(
+                    "NoPodReady",
+                    format!(
+                        "{} {} has no pod that is Ready and not terminating ({} found); waiting for one",
+                        self.kind,
+                        self.name,
+                        self.pods.len()
+                    ),
+                )
+            })
+    }
+
+    fn owns(&self, pod: &ObjectMeta) -> bool {
+        let Some(owner) = controller(pod) else { return false };
+        owner.uid == self.uid
+            || self.replica_sets.iter().any(|set| {
+                set.uid.as_deref() == Some(owner.uid.as_str())
+                    && controller(set).is_some_and(|above| above.uid == self.uid)
+            })
+    }
+}
+
+/// Whether the pods of this kind of workload belong to replica sets that belong to it.
+#[must_use]
+pub fn through_replica_sets(kind: &str) -> bool {
+    matches!(kind, "Deployment" | "Rollout")
+}
+
+fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata
+        .owner_references
+        .as_ref()?
+        .iter()
+        .find(|owner| owner.controller == Some(true))
+}
+
+fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn unusable(pod: &Pod) -> Option<String> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some("it is terminating".to_owned());
+    }
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or("Unknown");
+    if phase != "Running" {
+        return Some(format!("it is {phase}, not Running"));
+    }
+    let ready = status
+        .and_then(|status| status.conditions.as_ref())
+        .is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+    (!ready).then(|| "it is not Ready".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn owned(name: &str, uid: &str, owner: &str) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.into()),
+            uid: Some(uid.into()),
+            owner_references: Some(vec![OwnerReference {
+                uid: owner.into(),
+                controller: Some(true),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn ready(name: &str, owner: &str) -> Pod {
+        Pod {
+            metadata: owned(name, &format!("uid-{name}"), owner),
+            status: Some(PodStatus {
+                phase: Some("Running".into()),
+                conditions: Some(vec![PodCondition {
+                    type_: "Ready".into(),
+                    status: "True".into(),
+                    ..PodCondition::default()
+                }]),
+                ..PodStatus::default()
+            }),
+            ..Pod::default()
+        }
+    }
+
+    fn deployment(pods: Vec<Pod>) -> Workload {
+        Workload {
+            kind: "Deployment".into(),
+            name: "web".into(),
+            uid: "deploy".into(),
+            replica_sets: vec![owned("web-1", "set", "deploy"), owned("alien", "other", "elsewhere")],
+            pods,
+        }
+    }
+
+    fn chosen(workload: &Workload, wanted: Option<&str>) -> Result<String, &'static str> {
+        workload
+            .choose("request", wanted)
+            .map(|pod| name(pod).to_owned())
+            .map_err(|failure| failure.reason)
+    }
+
+    #[test]
+    fn only_pods_whose_owner_chain_leads_to_the_workload_qualify() {
+        let direct = ready("direct", "deploy");
+        let through_set = ready("through", "set");
+        let foreign_set = ready("foreign", "other");
+        let mut orphan = ready("orphan", "set");
+        orphan.metadata.owner_references = None;
+        let mut guest = ready("guest", "set");
+        guest.metadata.owner_references.as_mut().unwrap()[0].controller = None;
+        for (pod, qualifies) in
+            [(direct, true), (through_set, true), (foreign_set, false), (orphan, false), (guest, false)]
+        {
+            let workload = deployment(vec![pod.clone()]);
+            assert_eq!(workload.choose("r", None).is_ok(), qualifies, "{}", name(&pod));
+            assert_eq!(workload.choose("r", Some(name(&pod))).is_ok(), qualifies);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_is_waited_for() {
+        let mut pending = ready("pending", "set");
+        pending.status.as_mut().unwrap().phase = Some("Pending".into());
+        let mut unready = ready("unready", "set");
+        unready.status.as_mut().unwrap().conditions = None;
+        let mut leaving = ready("leaving", "set");
+        leaving.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
+        let unknown = Pod { status: None, ..ready("unknown", "set") };
+        for pod in [pending, unready, leaving, unknown] {
+            let workload = deployment(vec![pod.clone()]);
+            assert_eq!(chosen(&workload, None), Err("NoPodReady"));
+            assert_eq!(chosen(&workload, Some(name(&pod))), Err("PodNotReady"));
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_not_there_is_named_beside_those_that_are() {
+        let workload = deployment((0..9).map(|n| ready(&format!("web-{n}"), "set")).collect());
+        let failure = workload.choose("r", Some("gone")).unwrap_err();
+        assert_eq!(failure.reason, "PodNotFound");
+        assert!(failure.message.contains("its pods are web-0, web-1, web-2, web-3, web-4"));
+        assert!(!failure.message.contains("web-5"));
+    }
+
+    #[test]
+    fn an_empty_name_is_no_name() {
+        assert_eq!(chosen(&deployment(vec![ready("a", "set")]), Some("")), Ok("a".into()));
+    }
+
+    proptest! {
+        #[test]
+        fn the_choice_depends_on_the_request_and_not_on_the_order_of_the_list(
+            uid in "[a-f0-9-]{1,36}",
+            count in 1_usize..20,
+            turn in 0_usize..20,
+        ) {
+            let pods: Vec<Pod> = (0..count).map(|n| ready(&format!("web-{n:02}"), "set")).collect();
+            let mut turned = pods.clone();
+            turned.rotate_left(turn % count);
+            let first = deployment(pods);
+            let second = deployment(turned);
+            prop_assert_eq!(
+                first.choose(&uid, None).map(name),
+                second.choose(&uid, None).map(name)
+            );
+        }
+
+        #[test]
+        fn every_pod_is_somebodys(count in 1_usize..6) {
+            let workload = deployment((0..count).map(|n| ready(&format!("web-{n}"), "set")).collect());
+            let mut seen = std::collections::BTreeSet::new();
+            for request in 0..200 {
+                seen.insert(name(workload.choose(&request.to_string(), None).unwrap()));
+            }
+            prop_assert_eq!(seen.len(), count);
+        }
+    }
+}

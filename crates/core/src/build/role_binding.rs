@@ -1,0 +1,39 @@
+//! The RoleBinding of a grant: the object that gives access, and the first to go. The request
+//! owns it, so that deleting the request ends access even while oz is down.
+
+use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use crate::access::grant::Grant;
+use crate::api::{GROUP, VERSION};
+use crate::labels;
+
+/// The RoleBinding for a grant.
+#[must_use]
+pub fn role_binding(grant: &Grant) -> RoleBinding {
+    let request = &grant.request;
+    let mut metadata = ObjectMeta {
+        name: Some(grant.object_name()),
+        namespace: Some(request.namespace.clone()),
+        owner_references: Some(vec![OwnerReference {
+            api_version: format!("{GROUP}/{VERSION}"),
+            kind: request.kind.clone(),
+            name: request.name.clone(),
+            uid: request.uid.clone(),
+            controller: Some(true),
+            // A request must never hang in deletion because of us.
+            block_owner_deletion: None,
+        }]),
+        ..ObjectMeta::default()
+    };
+    labels::mark(&mut metadata, &request.kind, &request.name, &request.uid);
+    RoleBinding {
+        metadata,
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".to_owned(),
+            kind: "Role".to_owned(),
+            name: grant.object_name(),
+        },
+        subjects: Some(grant.subjects.clone()),
+    }
+}

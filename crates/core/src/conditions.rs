@@ -8,6 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub const TARGET_REF_EXISTS: &str = "TargetRefExists";
 /// Template: its durations have a meaning, and the default does not exceed the maximum.
 pub const TEMPLATE_DURATIONS_VALID: &str = "TemplateDurationsValid";
+/// Template: the rest of what it says makes sense, and somebody can use it.
+pub const ACCESS_CONFIG_VALID: &str = "AccessConfigValid";
 
 /// Request: its template exists.
 pub const TARGET_TEMPLATE_EXISTS: &str = "TargetTemplateExists";
@@ -25,7 +27,11 @@ pub const ACCESS_RESOURCES_READY: &str = "AccessResourcesReady";
 pub const SESSIONS_CUT: &str = "SessionsCut";
 
 /// The conditions that make a template ready.
-pub const OF_READY_TEMPLATE: [&str; 2] = [TARGET_REF_EXISTS, TEMPLATE_DURATIONS_VALID];
+pub const OF_READY_TEMPLATE: [&str; 3] = [
+    TARGET_REF_EXISTS,
+    TEMPLATE_DURATIONS_VALID,
+    ACCESS_CONFIG_VALID,
+];
 /// The conditions that make a request ready.
 pub const OF_READY_REQUEST: [&str; 6] = [
     TARGET_TEMPLATE_EXISTS,

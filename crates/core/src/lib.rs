@@ -4,6 +4,7 @@
 //! Whoever calls it says what exists and what time it is; see [`controller`].
 
 pub mod access;
+pub mod access_command;
 pub mod api;
 pub mod audit;
 pub mod build;

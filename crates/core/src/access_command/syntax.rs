@@ -1,0 +1,197 @@
+//! From the text of a command to a tree that gotmpl can run as Go would: what is not supported is
+//! refused, unknown variables are found, and fields are looked up by a function of our own.
+
+use std::sync::Arc;
+
+use gotmpl::parse::{
+    ActionNode, BranchNode, CommandNode, Expr, ListNode, Node, Parser, PipeNode, Pos, SmolStr,
+    TextNode,
+};
+
+use super::AccessCommandError;
+use super::functions::{BOUNDED, FIELD, ITERABLE, PRINTING, SUPPORTED};
+
+type Result<T> = std::result::Result<T, AccessCommandError>;
+
+/// The template's name in messages.
+pub(super) const NAME: &str = "accessCommand";
+
+/// Follows the text when it is parsed. gotmpl takes a missing or superfluous `{{end}}` without a
+/// word, and then this is not the last thing at the top level.
+const END: &str = "\0end";
+
+/// Parses a command.
+pub(super) fn parse(source: &str) -> Result<ListNode> {
+    if source.contains('\0') {
+        return Err(AccessCommandError::Syntax(
+            "contains a NUL character".to_owned(),
+        ));
+    }
+    let text = format!("{source}{END}");
+    let syntax = |error: gotmpl::TemplateError| AccessCommandError::Syntax(error.to_string());
+    let (mut tree, definitions) = Parser::with_name(Some(NAME), &text, "{{", "}}")
+        .and_then(Parser::parse)
+        .map_err(syntax)?;
+    if !definitions.is_empty() {
+        return Err(unsupported("define"));
+    }
+    match tree.nodes.pop() {
+        Some(Node::Text(TextNode { pos, text })) if text.ends_with(END) => {
+            tree.nodes.push(Node::Text(TextNode {
+                pos,
+                text: Arc::from(text.trim_end_matches(END)),
+            }));
+        }
+        _ => {
+            return Err(AccessCommandError::Syntax(
+                "{{if}}, {{with}} and {{range}} need an {{end}} each, and nothing else has one"
+                    .to_owned(),
+            ));
+        }
+    }
+    Checked {
+        variables: vec![SmolStr::new_static("$")],
+    }
+    .list(tree)
+}
+
+fn unsupported(what: impl Into<String>) -> AccessCommandError {
+    AccessCommandError::Unsupported(what.into())
+}
+
+/// Walks a tree and makes the changes, with the variables that are known at each place.
+struct Checked {
+    variables: Vec<SmolStr>,
+}
+
+impl Checked {
+    fn list(&mut self, list: ListNode) -> Result<ListNode> {
+        let nodes = list.nodes.into_iter().map(|node| self.node(node));
+        Ok(ListNode {
+            pos: list.pos,
+            nodes: nodes.collect::<Result<_>>()?,
+        })
+    }
+
+    fn node(&mut self, node: Node) -> Result<Node> {
+        Ok(match node {
+            Node::Text(text) => Node::Text(text),
+            Node::List(list) => Node::List(self.list(list)?),
+            Node::Action(ActionNode { pos, pipe }) => Node::Action(ActionNode {
+                pos,
+                pipe: self.pipe(pipe)?,
+            }),
+            Node::If(branch) => Node::If(self.branch(branch)?),
+            Node::With(branch) => Node::With(self.branch(branch)?),
+            Node::Range(branch) => {
+                let mut branch = self.branch(branch)?;
+                let pos = branch.pipe.pos;
+                branch.pipe.commands.push(call(pos, ITERABLE, Vec::new()));
+                Node::Range(branch)
+            }
+            Node::Template(_) => return Err(unsupported("template")),
+            Node::Define(_) => return Err(unsupported("define")),
+            Node::Break(_) => return Err(unsupported("break")),
+            Node::Continue(_) => return Err(unsupported("continue")),
+        })
+    }
+
+    /// A variable declared in a branch is known to its end.
+    fn branch(&mut self, branch: BranchNode) -> Result<BranchNode> {
+        let outside = self.variables.len();
+        let branch = BranchNode {
+            pos: branch.pos,
+            pipe: self.pipe(branch.pipe)?,
+            body: self.list(branch.body)?,
+            else_body: branch.else_body.map(|body| self.list(body)).transpose()?,
+        };
+        self.variables.truncate(outside);
+        Ok(branch)
+    }
+
+    fn pipe(&mut self, mut pipe: PipeNode) -> Result<PipeNode> {
+        let mut commands = Vec::with_capacity(pipe.commands.len());
+        for command in pipe.commands {
+            let pos = command.pos;
+            let prints = matches!(
+                command.args.first(),
+                Some(Expr::Identifier(_, name)) if PRINTING.contains(&name.as_str())
+            );
+            let arguments = command
+                .args
+                .into_iter()
+                .map(|argument| self.expression(argument));
+            commands.push(CommandNode {
+                pos,
+                args: arguments.collect::<Result<_>>()?,
+            });
+            if prints {
+                commands.push(call(pos, BOUNDED, Vec::new()));
+            }
+        }
+        pipe.commands = commands;
+        for name in &pipe.decl {
+            if pipe.is_assign {
+                self.known(name)?;
+            } else {
+                self.variables.push(name.clone());
+            }
+        }
+        Ok(pipe)
+    }
+
+    fn expression(&mut self, expression: Expr) -> Result<Expr> {
+        Ok(match expression {
+            Expr::Dot(_) | Expr::String(..) | Expr::Number(..) | Expr::Bool(..) | Expr::Nil(_) => {
+                expression
+            }
+            Expr::Identifier(_, ref name) if SUPPORTED.contains(&name.as_str()) => expression,
+            Expr::Identifier(_, name) => return Err(unsupported(format!("function {name:?}"))),
+            Expr::Field(pos, names) => field(pos, Expr::Dot(pos), names),
+            Expr::Variable(pos, name, names) => {
+                self.known(&name)?;
+                field(pos, Expr::Variable(pos, name, Vec::new()), names)
+            }
+            Expr::Pipe(pos, pipe) => Expr::Pipe(pos, self.pipe(pipe)?),
+            Expr::Chain(pos, inner, names) => field(pos, self.expression(*inner)?, names),
+        })
+    }
+
+    fn known(&self, name: &SmolStr) -> Result<()> {
+        if self.variables.contains(name) {
+            Ok(())
+        } else {
+            Err(AccessCommandError::Syntax(format!(
+                "undefined variable {name:?}"
+            )))
+        }
+    }
+}
+
+/// `receiver.A.B`, by way of our own function.
+fn field(pos: Pos, receiver: Expr, names: Vec<SmolStr>) -> Expr {
+    if names.is_empty() {
+        return receiver;
+    }
+    let mut arguments = vec![receiver];
+    arguments.extend(
+        names
+            .into_iter()
+            .map(|name| Expr::String(pos, Arc::from(name.as_str()))),
+    );
+    Expr::Pipe(
+        pos,
+        PipeNode {
+            pos,
+            decl: Vec::new(),
+            commands: vec![call(pos, FIELD, arguments)],
+            is_assign: false,
+        },
+    )
+}
+
+fn call(pos: Pos, function: &'static str, arguments: Vec<Expr>) -> CommandNode {
+    let mut args = vec![Expr::Identifier(pos, SmolStr::new_static(function))];
+    args.extend(arguments);
+    CommandNode { pos, args }
+}

@@ -5,17 +5,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use kube::core::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Client, Resource};
 use oz_core::controller::Controller;
+use oz_core::labels;
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::observe::Observe;
+use crate::events::Events;
+use crate::feeds::Feeds;
+use crate::lease::{LeaseTiming, Tenure};
+use crate::metrics::Metrics;
+use crate::observe::{Cx, Observe, Watches, cluster_scoped};
+use crate::readiness::{Gate, Readiness};
+use crate::run::{ChildStore, Children, Lane, Runner, Shared, Writer, owner_uid};
 use crate::sink::{LogSink, Sink};
-use crate::store::Store;
+use crate::store::{Change, Store};
 
 /// Whether this process competes for a Lease before it writes.
 #[derive(Clone, Debug)]
@@ -30,6 +38,8 @@ pub enum Leadership {
         name: String,
         /// Who this is: the pod's name, so that a restarted process takes its own Lease back.
         identity: String,
+        /// Durations.
+        timing: LeaseTiming,
     },
 }
 
@@ -37,12 +47,13 @@ impl Leadership {
     /// Name of the Lease unless another one is given.
     pub const LEASE: &'static str = "9b20101a.wizardofoz.co";
 
-    /// Competes for the Lease of the usual name.
+    /// Competes for the Lease of the usual name, with the usual durations.
     pub fn lease(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
         Self::Lease {
             namespace: namespace.into(),
             name: Self::LEASE.to_owned(),
             identity: identity.into(),
+            timing: LeaseTiming::default(),
         }
     }
 }
@@ -78,37 +89,59 @@ pub enum EngineError {
 
 /// Runs controllers. See the [crate's documentation](crate) for an example.
 pub struct Engine {
-    client: Client,
-    clock: Arc<dyn Clock>,
-    sink: Arc<dyn Sink>,
-    leadership: Leadership,
-    namespaces: Vec<String>,
-    addresses: Vec<SocketAddr>,
-    concurrency: usize,
-    registry: Registry,
-    tasks: Vec<BoxFuture<'static, ()>>,
+    pub(crate) client: Client,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) leadership: Leadership,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) concurrency: usize,
+    pub(crate) registry: Registry,
+    pub(crate) metrics: Metrics,
+    pub(crate) readiness: Readiness,
+    pub(crate) feeds: Feeds,
+    pub(crate) controllers: Vec<Start>,
+}
+
+/// Starts a controller once everything that it shares with others is known.
+pub(crate) type Start = Box<dyn FnOnce(&Parts) -> BoxFuture<'static, ()> + Send>;
+
+/// What all controllers share.
+pub(crate) struct Parts {
+    pub(crate) client: Client,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) concurrency: usize,
+    pub(crate) metrics: Metrics,
+    pub(crate) events: Events,
+    pub(crate) tenure: Tenure,
+    pub(crate) shutdown: CancellationToken,
 }
 
 impl Engine {
     /// An engine that writes through `client` and judges time by `clock`.
     pub fn new(client: Client, clock: impl Clock) -> Self {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let readiness = Readiness::default();
         Self {
+            feeds: Feeds::new(client.clone(), metrics.clone(), readiness.clone()),
             client,
             clock: Arc::new(clock),
             sink: Arc::new(LogSink),
             leadership: Leadership::Off,
-            namespaces: Vec::new(),
             addresses: Vec::new(),
             concurrency: 32,
-            registry: Registry::default(),
-            tasks: Vec::new(),
+            registry,
+            metrics,
+            readiness,
+            controllers: Vec::new(),
         }
     }
 
-    /// Restricts all watches of namespaced kinds made after this call to these namespaces; none
-    /// given means all.
+    /// Restricts the watches of namespaced kinds to these namespaces; none given means all. To be
+    /// called before stores and controllers are made.
     pub fn namespaces(&mut self, namespaces: impl IntoIterator<Item = String>) -> &mut Self {
-        self.namespaces = namespaces.into_iter().collect();
+        self.feeds.namespaces = namespaces.into_iter().collect();
         self
     }
 
@@ -143,6 +176,11 @@ impl Engine {
         &mut self.registry
     }
 
+    /// Something else that must hold before `/readyz` says yes.
+    pub fn gate(&mut self, name: impl Into<String>) -> Gate {
+        self.readiness.gate(name)
+    }
+
     /// Watches a kind. The store fills once the engine runs; several controllers may share it.
     pub fn store<K>(&mut self) -> Store<K>
     where
@@ -156,9 +194,9 @@ impl Engine {
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let (store, feed) = crate::store::guarded_store(&self.client, kind, None, config);
-        self.tasks.push(Box::pin(feed));
-        store
+        let resource = kube::core::ApiResource::erase::<K>(kind);
+        self.feeds
+            .store(resource, cluster_scoped::<K>(), config, None)
     }
 
     /// Adds a controller and its edge.
@@ -167,19 +205,99 @@ impl Engine {
         C: Controller,
         O: Observe<C>,
     {
-        let _ = (controller, observe.watches());
+        let watches = observe.watches();
+        let children = self.child_stores(&watches);
+        self.controllers.push(Box::new(move |parts: &Parts| {
+            let runner = assemble(parts, controller, observe, watches, children);
+            Box::pin(Arc::new(runner).run(parts.shutdown.clone()))
+        }));
         self
     }
 
-    /// Something else that must hold before `/readyz` says yes; see [`Gate`](crate::Gate).
-    /// Runs until `shutdown` is cancelled: no new pass begins then, those under way finish, and
-    /// the Lease is given back.
-    ///
-    /// # Errors
-    ///
-    /// When the Lease is lost or an address cannot be listened on. The process should exit.
-    pub async fn run(self, shutdown: CancellationToken) -> Result<(), EngineError> {
-        shutdown.cancelled().await;
-        Ok(())
+    fn child_stores<K: Resource>(&mut self, watches: &Watches<K>) -> Vec<Store<DynamicObject>> {
+        let selector = labels::children_of(&watches.objects.resource().kind);
+        let config = watcher::Config::default().labels(&selector);
+        watches
+            .children
+            .iter()
+            .map(|child| {
+                self.feeds.store(
+                    child.resource.clone(),
+                    child.cluster_scoped,
+                    config.clone(),
+                    Some(owner_uid),
+                )
+            })
+            .collect()
+    }
+}
+
+/// Puts a runner together and lets its watches fill its queue.
+fn assemble<C, O>(
+    parts: &Parts,
+    controller: C,
+    observe: O,
+    watches: Watches<C::Object>,
+    stores: Vec<Store<DynamicObject>>,
+) -> Runner<C, O>
+where
+    C: Controller,
+    O: Observe<C>,
+{
+    let shared = Shared::new(parts.concurrency);
+    let objects = watches.objects;
+    let queue = Arc::clone(&shared);
+    let subscriber = objects.subscribe(move |change: &Change<C::Object>| {
+        let lane = match change {
+            Change::Applied(_) => Lane::Ordinary,
+            Change::Deleted(_) => Lane::Urgent,
+        };
+        queue.push_object(change.object().as_ref(), lane);
+    });
+    let kinds = watches.children.into_iter().zip(stores);
+    let kinds = kinds.map(|(kind, store)| {
+        let queue = Arc::clone(&shared);
+        let subscriber = store.subscribe(move |change: &Change<DynamicObject>| {
+            if let Some(owner) = owner_uid(change.object()) {
+                queue.push(owner, Lane::Ordinary);
+            }
+        });
+        ChildStore {
+            kind,
+            store,
+            subscriber,
+        }
+    });
+    let kinds = kinds.collect();
+    let related = watches.related.into_iter().map(|relate| {
+        let queue = Arc::clone(&shared);
+        relate(Arc::new(move |object: &C::Object| {
+            queue.push_object(object, Lane::Ordinary);
+        }))
+    });
+    let awaited = related.collect();
+    Runner {
+        kind: controller.dynamic_type(),
+        cx: Cx {
+            client: parts.client.clone(),
+            clock: Arc::clone(&parts.clock),
+        },
+        objects,
+        subscriber,
+        children: Children { kinds },
+        awaited,
+        writer: Writer {
+            client: parts.client.clone(),
+            tenure: parts.tenure.clone(),
+            metrics: parts.metrics.clone(),
+            controller: controller.name(),
+            manager: format!("oz/{}", controller.name()),
+        },
+        sink: Arc::clone(&parts.sink),
+        events: parts.events.clone(),
+        metrics: parts.metrics.clone(),
+        shared,
+        controller,
+        observe,
     }
 }

@@ -19,18 +19,29 @@
 //! # Ok(()) }
 //! ```
 
-mod client;
 pub mod clock;
+
+mod client;
 mod engine;
+mod events;
 mod failure;
+mod feeds;
+mod lease;
+mod metrics;
 mod observe;
+mod probes;
+mod readiness;
+mod run;
 mod sink;
 mod store;
+mod supervise;
 
 pub use client::{ClientError, client};
 pub use clock::{Clock, ServerClock, SystemClock};
 pub use engine::{Engine, EngineError, Leadership};
 pub use failure::failure;
+pub use lease::LeaseTiming;
 pub use observe::{Cx, Observe, Watches};
+pub use readiness::{Gate, Readiness};
 pub use sink::{LogSink, Sink};
 pub use store::{Change, Guarded, Store, Undecodable, guarded_store, guarded_watch};

@@ -134,6 +134,14 @@ impl<K: Resource> Cache<K> {
             .filter_map(|path| self.get(path))
     }
 
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &String> {
+        self.groups.iter().flat_map(|groups| groups.members.keys())
+    }
+
+    pub(crate) fn is_gone(&self, uid: &str) -> bool {
+        self.gone.contains(uid)
+    }
+
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Arc<K>> {
         self.entries.values().map(|entry| &entry.object)
     }

@@ -206,6 +206,16 @@ impl<K: Resource> Store<K> {
         self.read().group(name).cloned().collect()
     }
 
+    /// The groups of the index that have members.
+    pub(crate) fn groups(&self) -> Vec<String> {
+        self.read().groups().cloned().collect()
+    }
+
+    /// Whether the object with this UID is known to have been deleted a short while ago.
+    pub(crate) fn is_gone(&self, uid: &str) -> bool {
+        self.read().is_gone(uid)
+    }
+
     /// Whether the newest version of the object with this UID does not decode.
     pub(crate) fn is_undecodable(&self, uid: &str) -> bool {
         self.read().is_undecodable(uid)

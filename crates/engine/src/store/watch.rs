@@ -127,8 +127,9 @@ where
 pub(crate) trait Report: Send + Sync + 'static {
     /// The first list is complete, or the watch works again.
     fn listed(&self);
-    /// A list or watch failed; `missing` if the API server does not know the kind.
-    fn failed(&self, error: &str, missing: bool);
+    /// A list or watch failed; `missing` if the API server does not know the kind, `first` if no
+    /// list was complete before.
+    fn failed(&self, error: &str, missing: bool, first: bool);
     /// How many objects do not decode at present.
     fn undecodable(&self, count: usize);
 }
@@ -137,7 +138,7 @@ struct Silent;
 
 impl Report for Silent {
     fn listed(&self) {}
-    fn failed(&self, _: &str, _: bool) {}
+    fn failed(&self, _: &str, _: bool, _: bool) {}
     fn undecodable(&self, _: usize) {}
 }
 
@@ -180,7 +181,7 @@ where
                     }
                 }
                 Err(error) => {
-                    self.failed(&error);
+                    self.failed(&error, first);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -225,12 +226,12 @@ where
         self.store.publish(&changes, None);
     }
 
-    fn failed(&self, error: &watcher::Error) {
+    fn failed(&self, error: &watcher::Error, first: bool) {
         let missing = matches!(
             error,
             watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
         );
-        self.report.failed(&error.to_string(), missing);
+        self.report.failed(&error.to_string(), missing, first);
         tracing::debug!(
             kind = self.store.resource().kind,
             namespace = self.namespace,

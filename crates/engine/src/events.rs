@@ -1,0 +1,87 @@
+//! Events for `kubectl describe`, published behind the back of the pass that they come from, so
+//! that none waits for them.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use oz_core::controller::Transition;
+use tokio::sync::mpsc;
+
+use crate::metrics::Metrics;
+
+/// How many events may wait.
+const CAPACITY: usize = 1_024;
+/// How long one may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where passes leave events.
+#[derive(Clone)]
+pub(crate) struct Events {
+    sender: mpsc::Sender<(ObjectReference, Transition)>,
+    metrics: Metrics,
+}
+
+/// Publishes them, through the one recorder of the process: its memory of what it said is what
+/// turns repetitions into a series.
+pub(crate) struct Publisher {
+    receiver: mpsc::Receiver<(ObjectReference, Transition)>,
+    recorder: Recorder,
+}
+
+/// Both ends.
+pub(crate) fn events(
+    client: Client,
+    instance: Option<String>,
+    metrics: Metrics,
+) -> (Events, Publisher) {
+    let (sender, receiver) = mpsc::channel(CAPACITY);
+    let reporter = match instance {
+        Some(instance) => Reporter {
+            controller: oz_core::labels::OZ.to_owned(),
+            instance: Some(instance),
+        },
+        None => oz_core::labels::OZ.into(),
+    };
+    let recorder = Recorder::new(client, reporter);
+    (Events { sender, metrics }, Publisher { receiver, recorder })
+}
+
+impl Events {
+    /// Leaves an event to be published; drops it if too many wait.
+    pub(crate) fn publish(&self, about: ObjectReference, transition: Transition) {
+        if self.sender.try_send((about, transition)).is_err() {
+            self.metrics.event_dropped();
+        }
+    }
+}
+
+impl Publisher {
+    /// Publishes until every [`Events`] is dropped and none waits.
+    pub(crate) async fn run(mut self) {
+        while let Some((about, transition)) = self.receiver.recv().await {
+            let event = Event {
+                type_: if transition.warning {
+                    EventType::Warning
+                } else {
+                    EventType::Normal
+                },
+                reason: transition.reason.to_owned(),
+                note: Some(transition.note),
+                action: transition.action.to_owned(),
+                secondary: None,
+            };
+            let published = tokio::time::timeout(TIMEOUT, self.recorder.publish(&event, &about));
+            match published.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(reason = event.reason, %error, "failed to publish an event");
+                }
+                Err(_) => {
+                    tracing::warn!(reason = event.reason, "publishing an event took too long")
+                }
+            }
+        }
+    }
+}

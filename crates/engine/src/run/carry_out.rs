@@ -1,0 +1,246 @@
+//! Carrying out a plan: its stages one after the other, the steps of a stage side by side. What
+//! comes of it is told by the API server's answers, never by what was wished for.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use kube::Resource;
+use kube::core::DynamicObject;
+use oz_core::controller::{Child, Failure, Key, Live, Outcome, Plan, Reference, Step};
+use oz_core::labels;
+use serde_json::Value;
+
+use super::children::{Children, owner_uid};
+use super::difference::contains;
+use super::write::{Created, Deleted, Writer};
+use crate::sink::Sink;
+use crate::store::{Store, SubscriberId};
+
+/// For whom and with what a plan is carried out.
+pub(crate) struct Hands<'a, K: Resource> {
+    pub(crate) writer: &'a Writer,
+    pub(crate) sink: &'a dyn Sink,
+    pub(crate) children: &'a Children,
+    pub(crate) objects: &'a Store<K>,
+    pub(crate) subscriber: SubscriberId,
+    pub(crate) kind: &'a K::DynamicType,
+    /// UID of the object that the children are made for.
+    pub(crate) owner: &'a str,
+    /// The object itself; `None` if it is gone.
+    pub(crate) object: Option<&'a K>,
+}
+
+/// What carrying out a plan led to, for the pass.
+#[derive(Default)]
+pub(crate) struct CarriedOut {
+    pub(crate) outcome: Outcome,
+    /// A child was found that nobody had told of: the plan was made without it.
+    pub(crate) found: bool,
+    /// The object itself was deleted.
+    pub(crate) deleted_self: bool,
+}
+
+/// What one step led to.
+enum Effect {
+    None,
+    Live(DynamicObject),
+    Gone,
+    Found,
+    DeletedSelf,
+}
+
+impl<K> Hands<'_, K>
+where
+    K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    /// Carries out `plan`. A step that fails, or finds something unknown, ends it after its stage.
+    pub(crate) async fn carry_out(&self, plan: &Plan, live: Vec<Live>) -> CarriedOut {
+        let mut carried = CarriedOut {
+            outcome: Outcome {
+                live,
+                failure: None,
+            },
+            ..CarriedOut::default()
+        };
+        for stage in &plan.stages {
+            let live = &carried.outcome.live;
+            let effects = join_all(stage.iter().map(|step| self.step(step, live))).await;
+            for (step, effect) in stage.iter().zip(effects) {
+                carried.note(step, effect);
+            }
+            if carried.outcome.failure.is_some() || carried.found || carried.deleted_self {
+                break;
+            }
+        }
+        if carried.outcome.failure.is_none() {
+            carried.outcome.failure.clone_from(&plan.obstacle);
+        }
+        carried
+    }
+
+    async fn step(&self, step: &Step, live: &[Live]) -> Result<Effect, Failure> {
+        match step {
+            Step::Record(record) => self.sink.record(record).await.map(|()| Effect::None),
+            Step::Apply(child) => self.apply(child, live).await,
+            Step::Delete(target) => self.delete(target).await,
+            Step::Own(owner) => {
+                let object = self.object()?;
+                let owners = object.meta().owner_references.iter().flatten();
+                if !owners.into_iter().any(|known| known.uid == owner.uid) {
+                    let written = self.writer.own(object, self.kind, owner).await?;
+                    self.objects.wrote(written, Some(self.subscriber));
+                }
+                Ok(Effect::None)
+            }
+            Step::DeleteSelf => {
+                let metadata = self.object()?.meta();
+                let target = Reference {
+                    resource: self.objects.resource().clone(),
+                    namespace: metadata.namespace.clone(),
+                    name: metadata.name.clone().unwrap_or_default(),
+                    uid: self.owner.to_owned(),
+                };
+                // If it is only ending, the watch shows that it does.
+                if let Deleted::Gone = self.writer.delete(&target, None).await? {
+                    self.objects.gone(self.owner, Some(self.subscriber));
+                }
+                Ok(Effect::DeletedSelf)
+            }
+        }
+    }
+
+    fn object(&self) -> Result<&K, Failure> {
+        self.object
+            .ok_or_else(|| Failure::invalid("NoObject", "the object is gone already"))
+    }
+
+    async fn apply(&self, child: &Child, live: &[Live]) -> Result<Effect, Failure> {
+        let store = self.children.kind(&child.resource)?;
+        if owner_uid(&child.object) != Some(self.owner) {
+            return Err(Failure::invalid(
+                "Unmarked",
+                format!("{} lacks the label {}", child.key(), labels::OWNER_UID),
+            ));
+        }
+        let key = child.key();
+        if let Some(known) = live.iter().find(|live| live.key() == key) {
+            if is_as_desired(&known.object, &child.object) {
+                return Ok(Effect::None);
+            }
+            let object = self.writer.apply(child, known).await?;
+            store.wrote(object.clone());
+            return Ok(Effect::Live(object));
+        }
+        match self.writer.create(child).await? {
+            Created::New(object) => {
+                store.wrote(object.clone());
+                Ok(Effect::Live(object))
+            }
+            Created::Exists(object) => {
+                self.check_ours(&key, &object)?;
+                store.wrote(object);
+                Ok(Effect::Found)
+            }
+        }
+    }
+
+    /// An object in the place of a child is ours if it was made for this very object.
+    fn check_ours(&self, key: &Key, object: &DynamicObject) -> Result<(), Failure> {
+        let is_oz = object
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(labels::MANAGED_BY))
+            .is_some_and(|manager| manager == labels::OZ);
+        match owner_uid(object) {
+            Some(owner) if is_oz && owner == self.owner => Ok(()),
+            Some(owner) if is_oz => Err(Failure::conflict(format!(
+                "{key} exists already and belongs to the object with UID {owner}; it is created \
+                 here once that one is gone"
+            ))),
+            _ => Err(Failure::conflict(format!(
+                "{key} exists already and is not managed by oz; it is left alone. Delete or \
+                 rename it, or choose another name for this object"
+            ))),
+        }
+    }
+
+    async fn delete(&self, target: &Reference) -> Result<Effect, Failure> {
+        let store = self.children.kind(&target.resource)?;
+        match self.writer.delete(target, store.kind.grace_seconds).await? {
+            Deleted::Gone => {
+                store.gone(&target.uid);
+                Ok(Effect::Gone)
+            }
+            Deleted::Ending(object) => {
+                store.wrote(object.clone());
+                Ok(Effect::Live(object))
+            }
+        }
+    }
+}
+
+impl CarriedOut {
+    /// Brings what is known to exist up to date after a step.
+    fn note(&mut self, step: &Step, effect: Result<Effect, Failure>) {
+        let live = &mut self.outcome.live;
+        match (effect, step) {
+            (Ok(Effect::Live(object)), _) => {
+                let resource = match step {
+                    Step::Apply(child) => &child.resource,
+                    Step::Delete(target) => &target.resource,
+                    _ => return,
+                };
+                let now = Live {
+                    resource: resource.clone(),
+                    object,
+                };
+                let key = now.key();
+                match live.iter_mut().find(|known| known.key() == key) {
+                    Some(known) => *known = now,
+                    None => live.push(now),
+                }
+            }
+            (Ok(Effect::Gone), Step::Delete(target)) => {
+                live.retain(|known| known.object.metadata.uid.as_ref() != Some(&target.uid));
+            }
+            (Ok(Effect::Found), _) => self.found = true,
+            (Ok(Effect::DeletedSelf), _) => self.deleted_self = true,
+            (Ok(_), _) => {}
+            (Err(failure), _) => {
+                self.outcome.failure.get_or_insert(failure);
+            }
+        }
+    }
+}
+
+/// Whether a child has all that is asked for. Status is written by whoever runs it, and owners and
+/// finalizers are sets to which others may add.
+fn is_as_desired(live: &DynamicObject, desired: &DynamicObject) -> bool {
+    let (have, want) = (&live.metadata, &desired.metadata);
+    let all_in = |have: &Option<BTreeMap<String, String>>,
+                  want: &Option<BTreeMap<String, String>>| {
+        let have = |name| have.as_ref().and_then(|have| have.get(name));
+        want.iter()
+            .flatten()
+            .all(|(name, value)| have(name) == Some(value))
+    };
+    all_in(&have.labels, &want.labels)
+        && all_in(&have.annotations, &want.annotations)
+        && want.owner_references.iter().flatten().all(|owner| {
+            let mut owners = have.owner_references.iter().flatten();
+            owners.any(|known| known == owner)
+        })
+        && want.finalizers.iter().flatten().all(|finalizer| {
+            let mut finalizers = have.finalizers.iter().flatten();
+            finalizers.any(|known| known == finalizer)
+        })
+        && desired
+            .data
+            .as_object()
+            .into_iter()
+            .flatten()
+            .all(|(field, want)| {
+                field == "status" || contains(live.data.get(field).unwrap_or(&Value::Null), want)
+            })
+}

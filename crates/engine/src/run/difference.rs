@@ -1,0 +1,126 @@
+//! How two JSON values differ, where it decides about a write: whether a child already has the
+//! fields that it should have, and what a status patch has to say.
+
+use serde_json::{Map, Value};
+
+/// Whether `live` has every field of `desired`, with that value. More fields are fine, inside
+/// lists too (the API server fills in defaults); a list must have the same length and order. An
+/// empty value equals an absent one, since the API server drops many of them.
+pub(crate) fn contains(live: &Value, desired: &Value) -> bool {
+    match (live, desired) {
+        (Value::Object(live), Value::Object(desired)) => desired
+            .iter()
+            .all(|(name, desired)| contains(live.get(name).unwrap_or(&Value::Null), desired)),
+        (Value::Array(live), Value::Array(desired)) => {
+            live.len() == desired.len()
+                && live
+                    .iter()
+                    .zip(desired)
+                    .all(|(live, desired)| contains(live, desired))
+        }
+        (Value::Null, desired) => is_empty(desired),
+        // Nothing is said about the field.
+        (_, Value::Null) => true,
+        (live, desired) => live == desired,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
+        _ => false,
+    }
+}
+
+/// The JSON merge patch (RFC 7386) that makes `after` of `before`; `None` if they are equal.
+pub(crate) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else {
+        return (before != after).then(|| after.clone());
+    };
+    let mut patch = Map::new();
+    for (name, after) in after {
+        let before = before.get(name).unwrap_or(&Value::Null);
+        if let Some(change) = merge_patch(before, after) {
+            patch.insert(name.clone(), change);
+        }
+    }
+    for name in before.keys() {
+        if !after.contains_key(name) {
+            patch.insert(name.clone(), Value::Null);
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_child_with_more_fields_than_asked_for_is_unchanged() {
+        for (live, desired) in [
+            (json!({"a": 1, "b": 2}), json!({"a": 1})),
+            (
+                json!({"a": [{"x": 1, "default": true}]}),
+                json!({"a": [{"x": 1}]}),
+            ),
+            (
+                json!({"a": 1}),
+                json!({"a": 1, "b": null, "c": [], "d": {}}),
+            ),
+            (json!({"a": null}), json!({"a": {"b": []}})),
+            (json!({"a": {"b": 1}}), json!({"a": null})),
+        ] {
+            assert!(
+                contains(&live, &desired),
+                "{live} lacks something of {desired}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_child_that_lacks_or_changes_a_field_is_changed() {
+        for (live, desired) in [
+            (json!({"a": 1}), json!({"a": 2})),
+            (json!({}), json!({"a": 0})),
+            (json!({"a": [1, 2]}), json!({"a": [1]})),
+            (json!({"a": [2, 1]}), json!({"a": [1, 2]})),
+            (json!({"a": ["x"]}), json!({"a": []})),
+            (json!({"a": {"b": 1}}), json!({"a": {"b": 1, "c": "d"}})),
+            (json!({"a": "1"}), json!({"a": 1})),
+        ] {
+            assert!(!contains(&live, &desired), "{live} has all of {desired}");
+        }
+    }
+
+    #[test]
+    fn a_merge_patch_says_only_what_differs() {
+        for (before, after, patch) in [
+            (json!({"a": 1}), json!({"a": 1}), None),
+            (json!({"a": 1}), json!({"a": 2}), Some(json!({"a": 2}))),
+            (
+                json!({"a": 1, "b": 2}),
+                json!({"a": 1}),
+                Some(json!({"b": null})),
+            ),
+            (
+                json!({"a": {"b": 1, "c": 2}}),
+                json!({"a": {"b": 1, "c": 3}}),
+                Some(json!({"a": {"c": 3}})),
+            ),
+            (
+                json!({"a": [1, 2]}),
+                json!({"a": [1]}),
+                Some(json!({"a": [1]})),
+            ),
+            (json!(null), json!({"a": 1}), Some(json!({"a": 1}))),
+            (json!({}), json!({}), None),
+        ] {
+            assert_eq!(merge_patch(&before, &after), patch, "{before} -> {after}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Running one controller: a queue of objects to look at, the pass that looks at one, and the
+//! writes that carry its plan out.
+
+mod backoff;
+mod carry_out;
+mod children;
+mod difference;
+mod pass;
+mod queue;
+mod runner;
+mod write;
+
+pub(crate) use children::{ChildStore, Children, owner_uid};
+pub(crate) use queue::Lane;
+pub(crate) use runner::{Runner, Shared};
+pub(crate) use write::Writer;

@@ -1,0 +1,247 @@
+//! One look at one object.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Resource;
+use kube::api::GetParams;
+use kube::core::{PartialObjectMeta, Request};
+use oz_core::controller::{Controller, Failure, Live};
+use oz_core::labels;
+
+use super::carry_out::{CarriedOut, Hands};
+use super::difference::merge_patch;
+use super::runner::Runner;
+use super::write::title;
+use crate::observe::{Observe, within};
+
+/// How long an observation may take as a whole.
+const OBSERVE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How often a pass begins anew because it found children that it had not known of.
+const ATTEMPTS: usize = 3;
+
+/// What a pass led to, for the queue.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    /// `None` if it did not get as far as a plan: the wake of the one before still holds.
+    pub(crate) planned: Option<Planned>,
+    pub(crate) failure: Option<Failure>,
+}
+
+/// The times of a plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    /// The instant that it was made for.
+    pub(crate) at: Timestamp,
+    pub(crate) wake: Option<Timestamp>,
+}
+
+impl Passed {
+    fn failed(failure: Failure) -> Self {
+        Self {
+            failure: Some(failure),
+            planned: None,
+        }
+    }
+
+    fn planned(at: Timestamp, wake: Option<Timestamp>, failure: Option<Failure>) -> Self {
+        Self {
+            planned: Some(Planned { at, wake }),
+            failure,
+        }
+    }
+}
+
+impl<C, O> Runner<C, O>
+where
+    C: Controller,
+    O: Observe<C>,
+{
+    /// Looks at one object, in these steps:
+    ///
+    /// 1. **observe**: the object and its children come from stores, in which our own last writes
+    ///    are; what else the plan needs is read by [`Observe::observe`].
+    /// 2. **validate**: part of the controller's plan, with the functions that admission uses.
+    /// 3. **plan**: [`Controller::plan`], for the present instant. An object that is gone has
+    ///    [`Controller::orphaned`] instead.
+    /// 4. **carry out**: stage by stage. If a child is found that nobody had told of, the pass
+    ///    begins anew, since the plan did not know what it says.
+    /// 5. **status**: from the outcome; written at most once, only if it differs. Events follow
+    ///    the write, once each.
+    /// 6. **wake**: the queue brings the object back at the plan's wake, and earlier if the pass
+    ///    failed, never later.
+    pub(crate) async fn pass(&self, uid: &str) -> Passed {
+        for _ in 0..ATTEMPTS {
+            let passed = match self.objects.by_uid(uid) {
+                Some(object) => self.object_pass(uid, &object).await,
+                None => self.orphan_pass(uid).await,
+            };
+            if let Some(passed) = passed {
+                return passed;
+            }
+        }
+        Passed::failed(Failure::transient(
+            "Unsettled",
+            "children appear faster than they can be looked at",
+        ))
+    }
+
+    /// `None` if the pass has to begin anew.
+    async fn object_pass(&self, uid: &str, object: &Arc<C::Object>) -> Option<Passed> {
+        let live = self.children.of(uid);
+        let observation = self.observe.observe(&self.cx, object, &live);
+        let Ok(observed) = tokio::time::timeout(OBSERVE_TIMEOUT, observation).await else {
+            return Some(Passed::failed(Failure::transient(
+                "ObserveTimeout",
+                format!(
+                    "observing {} takes too long",
+                    title(object.as_ref(), &self.kind)
+                ),
+            )));
+        };
+        let now = self.cx.now();
+        let plan = self.controller.plan(now, object, &observed, &live);
+        let carried = self.hands(uid, Some(object)).carry_out(&plan, live).await;
+        if carried.found {
+            return None;
+        }
+        if carried.deleted_self {
+            return Some(self.deleted_self(uid, now, carried));
+        }
+        let status = self
+            .controller
+            .status(now, object, &observed, &carried.outcome);
+        let written = self.write_status(object, status).await;
+        let failure = carried.outcome.failure.or(written.err());
+        Some(Passed::planned(now, plan.wake, failure))
+    }
+
+    /// The object is gone or ending; children that are left are looked at as orphans.
+    fn deleted_self(&self, uid: &str, now: Timestamp, carried: CarriedOut) -> Passed {
+        if self.objects.by_uid(uid).is_none() && !carried.outcome.live.is_empty() {
+            self.push_again(uid);
+        }
+        Passed::planned(now, None, carried.outcome.failure)
+    }
+
+    async fn orphan_pass(&self, uid: &str) -> Option<Passed> {
+        let live = self.children.of(uid);
+        if live.is_empty() {
+            return Some(Passed::planned(self.cx.now(), None, None));
+        }
+        if let Err(failure) = self.confirm_gone(uid, &live).await {
+            return Some(Passed::failed(failure));
+        }
+        let now = self.cx.now();
+        let plan = self.controller.orphaned(now, &live);
+        let carried = self.hands(uid, None).carry_out(&plan, live).await;
+        if carried.found {
+            return None;
+        }
+        Some(Passed::planned(now, plan.wake, carried.outcome.failure))
+    }
+
+    /// A store may lag behind: before children are given up, the API server itself says that
+    /// their object is gone. Not asked again when the watch has shown the deletion.
+    async fn confirm_gone(&self, uid: &str, live: &[Live]) -> Result<(), Failure> {
+        if self.objects.is_gone(uid) {
+            return Ok(());
+        }
+        // Without a name nobody can be asked. To end what the lists do not justify is the safe
+        // side of that doubt.
+        if let Some((namespace, name)) = self.owner_of(uid, live) {
+            let url = C::Object::url_path(&self.kind, namespace);
+            let request = Request::new(url).get_metadata(name, &GetParams::default());
+            let read = within(
+                async {
+                    let request = request.map_err(kube::Error::BuildRequest)?;
+                    let answer = self
+                        .cx
+                        .client
+                        .request::<PartialObjectMeta<C::Object>>(request);
+                    match answer.await {
+                        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+                        answer => answer.map(Some),
+                    }
+                },
+                || format!("failed to look for the owner {name} of orphaned children"),
+            );
+            let exists = read
+                .await?
+                .is_some_and(|object| object.metadata.uid.as_deref() == Some(uid));
+            if exists && !self.objects.is_undecodable(uid) {
+                return Err(Failure::transient(
+                    "NotSeenYet",
+                    format!("{name} exists, but the watch has not shown it yet"),
+                ));
+            }
+            if exists {
+                tracing::warn!(
+                    controller = self.controller.name(),
+                    name,
+                    "ending what was made for an object that does not decode"
+                );
+                return Ok(());
+            }
+        }
+        self.objects.gone(uid, Some(self.subscriber));
+        Ok(())
+    }
+
+    /// Namespace and name of the object that children were made for.
+    fn owner_of<'a>(&self, uid: &str, live: &'a [Live]) -> Option<(Option<&'a str>, &'a str)> {
+        live.iter().find_map(|child| {
+            let metadata = &child.object.metadata;
+            let by_annotation = metadata
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(labels::OWNER_NAME));
+            let mut owners = metadata.owner_references.iter().flatten();
+            let name = match by_annotation {
+                Some(name) => name,
+                None => &owners.find(|owner| owner.uid == uid)?.name,
+            };
+            let namespace = metadata.namespace.as_deref();
+            let namespace = namespace.filter(|_| !self.objects.is_cluster_scoped());
+            Some((namespace, name.as_str()))
+        })
+    }
+
+    fn hands<'a>(&'a self, owner: &'a str, object: Option<&'a C::Object>) -> Hands<'a, C::Object> {
+        Hands {
+            writer: &self.writer,
+            sink: self.sink.as_ref(),
+            children: &self.children,
+            objects: &self.objects,
+            subscriber: self.subscriber,
+            kind: &self.kind,
+            owner,
+            object,
+        }
+    }
+
+    async fn write_status(&self, object: &C::Object, after: C::Status) -> Result<(), Failure> {
+        let before = self.controller.current_status(object);
+        if before.as_ref() == Some(&after) {
+            return Ok(());
+        }
+        let json = |status: &Option<C::Status>| {
+            serde_json::to_value(status).map_err(|error| {
+                Failure::invalid("Status", format!("failed to encode the status: {error}"))
+            })
+        };
+        let after = Some(after);
+        if let Some(patch) = merge_patch(&json(&before)?, &json(&after)?) {
+            let written = self.writer.patch_status(object, &self.kind, &patch).await?;
+            self.objects.wrote(written, Some(self.subscriber));
+        }
+        let Some(after) = after else { return Ok(()) };
+        for transition in self.controller.transitions(object, before.as_ref(), &after) {
+            self.events
+                .publish(object.object_ref(&self.kind), transition);
+        }
+        Ok(())
+    }
+}

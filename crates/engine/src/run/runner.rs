@@ -1,0 +1,273 @@
+//! The loop of one controller: takes what the queue gives, runs passes side by side, and sleeps
+//! until something changes or is due.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube::Resource;
+use oz_core::controller::{Controller, Failure, FailureClass};
+use tokio::sync::Notify;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::backoff::pause;
+use super::children::Children;
+use super::pass::Passed;
+use super::queue::{Lane, Next, Queue, Turn, Wake};
+use super::write::Writer;
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::observe::{Cx, Observe, Ready};
+use crate::sink::Sink;
+use crate::store::{Store, SubscriberId};
+
+/// The longest sleep while an instant is awaited: a clock that is set is noticed within this.
+const SLICE: Duration = Duration::from_secs(1);
+/// A sleep when nothing is awaited. Every change ends it.
+const IDLE: Duration = Duration::from_secs(3_600);
+/// How long passes may take to finish once the engine stops.
+pub(crate) const DRAIN: Duration = Duration::from_secs(5);
+
+/// Runs one controller.
+pub(crate) struct Runner<C: Controller, O> {
+    pub(crate) controller: C,
+    pub(crate) observe: O,
+    pub(crate) kind: <C::Object as Resource>::DynamicType,
+    pub(crate) cx: Cx,
+    pub(crate) objects: Store<C::Object>,
+    pub(crate) subscriber: SubscriberId,
+    pub(crate) children: Children,
+    pub(crate) awaited: Vec<Box<dyn Ready>>,
+    pub(crate) writer: Writer,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) events: Events,
+    pub(crate) metrics: Metrics,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// The queue, shared with the watches that fill it.
+pub(crate) struct Shared {
+    queue: Mutex<Queue>,
+    changed: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(slots: usize) -> Arc<Self> {
+        Arc::new(Self {
+            queue: Mutex::new(Queue::new(slots)),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn push(&self, key: &str, lane: Lane) {
+        self.queue().push(key, lane);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn push_object<K: Resource>(&self, object: &K, lane: Lane) {
+        if let Some(uid) = &object.meta().uid {
+            self.push(uid, lane);
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pass that is under way.
+struct UnderWay {
+    turn: Turn,
+    began: Instant,
+}
+
+impl<C, O> Runner<C, O>
+where
+    C: Controller,
+    O: Observe<C>,
+{
+    /// Waits for the first lists and for leadership, then reconciles until `shutdown`, and lets
+    /// the passes that are under way finish.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let started = async {
+            self.objects.ready().await;
+            for child in &self.children.kinds {
+                child.store.ready().await;
+            }
+            for store in &self.awaited {
+                store.ready().await;
+            }
+            self.writer.tenure.begun().await;
+        };
+        if shutdown.run_until_cancelled(started).await.is_none() {
+            return;
+        }
+        self.start();
+        let mut passes = JoinSet::new();
+        let mut under_way = std::collections::HashMap::new();
+        while !shutdown.is_cancelled() {
+            self.begin(&mut passes, &mut under_way);
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                Some(ended) = passes.join_next_with_id() => self.end(ended, &mut under_way),
+                () = self.shared.changed.notified() => {}
+                () = tokio::time::sleep(self.until_due()) => {}
+            }
+        }
+        let drained = async { while passes.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+            tracing::warn!(
+                controller = self.controller.name(),
+                "some passes did not finish in time"
+            );
+        }
+    }
+
+    /// Looks at everything once. First what has children: time may be up for it, or its object
+    /// gone. Only then the rest, which might ask for more.
+    fn start(&self) {
+        let owners = self.children.owners();
+        let mut others: Vec<_> = self
+            .objects
+            .objects()
+            .iter()
+            .map(|object| {
+                (
+                    object.meta().creation_timestamp.clone(),
+                    uid(object.as_ref()),
+                )
+            })
+            .filter(|(_, uid)| !owners.contains(uid))
+            .collect();
+        others.sort();
+        let mut queue = self.shared.queue();
+        queue.start();
+        for owner in &owners {
+            queue.push_opening(owner);
+        }
+        for (_, uid) in &others {
+            queue.push(uid, Lane::Ordinary);
+        }
+        tracing::info!(
+            controller = self.controller.name(),
+            objects = others.len(),
+            with_children = owners.len(),
+            "started"
+        );
+    }
+
+    /// Starts the passes that may run now.
+    fn begin(
+        self: &Arc<Self>,
+        passes: &mut JoinSet<Passed>,
+        under_way: &mut std::collections::HashMap<Id, UnderWay>,
+    ) {
+        let mut queue = self.shared.queue();
+        let now = self.cx.now();
+        queue.promote(now, Instant::now());
+        while let Some(turn) = queue.pop() {
+            if let Some(due) = turn.due {
+                let lag = now.duration_since(due);
+                self.metrics
+                    .woke(self.controller.name(), lag.try_into().unwrap_or_default());
+            }
+            let runner = Arc::clone(self);
+            let key = turn.key.clone();
+            let span = tracing::debug_span!("pass", controller = self.controller.name(), uid = key);
+            let task = passes.spawn(async move { runner.pass(&key).await }.instrument(span));
+            let began = Instant::now();
+            under_way.insert(task.id(), UnderWay { turn, began });
+        }
+        self.metrics.queued(self.controller.name(), queue.depth());
+    }
+
+    /// Tells the queue what a pass led to. One that panicked failed like any other.
+    fn end(
+        &self,
+        ended: Result<(Id, Passed), JoinError>,
+        under_way: &mut std::collections::HashMap<Id, UnderWay>,
+    ) {
+        let (id, passed) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::error!(controller = self.controller.name(), %error, "a pass broke off");
+                let failure = Failure::transient("Panic", "the pass broke off: this is a defect");
+                let passed = Passed {
+                    failure: Some(failure),
+                    ..Passed::default()
+                };
+                (error.id(), passed)
+            }
+        };
+        let Some(UnderWay { turn, began }) = under_way.remove(&id) else {
+            return;
+        };
+        let failure = passed.failure.as_ref();
+        self.metrics
+            .passed(self.controller.name(), began.elapsed(), failure);
+        if let Some(failure) = failure {
+            tracing::debug!(
+                controller = self.controller.name(),
+                uid = turn.key,
+                class = %failure.class,
+                reason = failure.reason,
+                "{failure}"
+            );
+        }
+        let mut queue = self.shared.queue();
+        let failures = queue.failures(&turn.key);
+        let next = next(&passed, failures, turn.lane);
+        queue.done(&turn.key, next, Instant::now());
+    }
+
+    /// Looks at an object again right after the pass that is under way.
+    pub(crate) fn push_again(&self, uid: &str) {
+        self.shared.push(uid, Lane::Urgent);
+    }
+
+    /// How long to sleep at most.
+    fn until_due(&self) -> Duration {
+        let queue = self.shared.queue();
+        let wake = queue.next_wake().map(|at| {
+            let left = at.duration_since(self.cx.now());
+            // A negative one is due.
+            Duration::try_from(left).unwrap_or_default().min(SLICE)
+        });
+        let retry = queue
+            .next_retry()
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        wake.into_iter().chain(retry).min().unwrap_or(IDLE)
+    }
+}
+
+/// When a pass that led to this is followed by the next one.
+fn next(passed: &Passed, failures: u32, lane: Lane) -> Next {
+    let class = passed.failure.as_ref().map(|failure| failure.class);
+    let retry = class.and_then(|class| pause(class, failures, lane));
+    let Some(planned) = &passed.planned else {
+        return Next {
+            wake: Wake::AsBefore,
+            retry,
+            failed: class.is_some(),
+        };
+    };
+    if planned.wake.is_some_and(|wake| wake <= planned.at) {
+        // Asked for at an instant that had passed: the time is not what it waits for. With a
+        // pause, a defect in a plan does not become a storm.
+        return Next {
+            wake: Wake::At(None),
+            retry: retry.or(pause(FailureClass::Transient, failures, lane)),
+            failed: true,
+        };
+    }
+    Next {
+        wake: Wake::At(planned.wake),
+        retry,
+        failed: class.is_some(),
+    }
+}
+
+pub(crate) fn uid<K: Resource>(object: &K) -> String {
+    object.meta().uid.clone().unwrap_or_default()
+}

@@ -1,0 +1,284 @@
+//! The calls that change something, each bounded in time, counted, and made only while this
+//! process may write.
+
+use std::fmt::Debug;
+
+use kube::api::{
+    Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+};
+use kube::core::{ApiResource, DynamicObject, Request};
+use kube::{Client, Resource};
+use oz_core::controller::{Child, Failure, Key, Live, Reference};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::lease::Tenure;
+use crate::metrics::Metrics;
+use crate::observe::within;
+
+/// Writes on behalf of one controller.
+pub(crate) struct Writer {
+    pub(crate) client: Client,
+    pub(crate) tenure: Tenure,
+    pub(crate) metrics: Metrics,
+    pub(crate) controller: &'static str,
+    /// The field manager, `oz/NAME`.
+    pub(crate) manager: String,
+}
+
+/// What a creation led to.
+pub(crate) enum Created {
+    /// The API server made it.
+    New(DynamicObject),
+    /// Something of that name is there already.
+    Exists(DynamicObject),
+}
+
+/// What a deletion led to.
+pub(crate) enum Deleted {
+    /// There is no such object any more.
+    Gone,
+    /// It is ending: finalizers or a grace period keep it.
+    Ending(DynamicObject),
+}
+
+impl Writer {
+    fn api(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        }
+    }
+
+    /// Every write comes through here first.
+    fn allow(&self, verb: &'static str, kind: &str) -> Result<(), Failure> {
+        if !self.tenure.holds() {
+            return Err(Failure::transient(
+                "NotLeader",
+                "this process does not hold the lease",
+            ));
+        }
+        self.metrics.wrote(self.controller, verb, kind);
+        Ok(())
+    }
+
+    /// Creates a child; what is there already is read and left alone.
+    pub(crate) async fn create(&self, child: &Child) -> Result<Created, Failure> {
+        let key = child.key();
+        self.allow("create", &key.kind)?;
+        let api = self.api(&child.resource, key.namespace.as_deref());
+        let parameters = PostParams {
+            field_manager: Some(self.manager.clone()),
+            dry_run: false,
+        };
+        let attempt = within(
+            async {
+                match api.create(&parameters, &child.object).await {
+                    Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+                    answer => answer.map(Some),
+                }
+            },
+            || format!("failed to create {key}"),
+        );
+        match attempt.await? {
+            Some(object) => Ok(Created::New(stripped(object))),
+            None => {
+                let read = || format!("failed to read the {key} that exists already");
+                within(api.get(&key.name), read)
+                    .await
+                    .map(|object| Created::Exists(stripped(object)))
+            }
+        }
+    }
+
+    /// Brings the fields of an existing child to the desired values. The UID in the body makes
+    /// the API server refuse when the name belongs to another object by now.
+    pub(crate) async fn apply(&self, child: &Child, live: &Live) -> Result<DynamicObject, Failure> {
+        let key = child.key();
+        self.allow("apply", &key.kind)?;
+        let mut desired = child.object.clone();
+        desired.metadata.uid.clone_from(&live.object.metadata.uid);
+        desired.metadata.resource_version = None;
+        desired.metadata.managed_fields = None;
+        let api = self.api(&child.resource, key.namespace.as_deref());
+        let parameters = PatchParams::apply(&self.manager).force();
+        within(
+            api.patch(&key.name, &parameters, &Patch::Apply(&desired)),
+            || format!("failed to apply {key}"),
+        )
+        .await
+        .map(stripped)
+    }
+
+    /// Deletes one object and no other of its name.
+    pub(crate) async fn delete(
+        &self,
+        target: &Reference,
+        grace_seconds: Option<u32>,
+    ) -> Result<Deleted, Failure> {
+        let kind = &target.resource.kind;
+        self.allow("delete", kind)?;
+        let api = self.api(&target.resource, target.namespace.as_deref());
+        let parameters = DeleteParams {
+            grace_period_seconds: grace_seconds,
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions {
+                uid: Some(target.uid.clone()),
+                resource_version: None,
+            }),
+            dry_run: false,
+        };
+        let key = Key {
+            group: target.resource.group.clone(),
+            kind: kind.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+        };
+        let what = || format!("failed to delete {key}");
+        let attempt = within(
+            async {
+                match api.delete(&target.name, &parameters).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {
+                        Ok(Some(Deleted::Gone))
+                    }
+                    // Most likely the name belongs to another object by now.
+                    Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
+                    Err(error) => Err(error),
+                    Ok(answer) => {
+                        Ok(Some(answer.left().map_or(Deleted::Gone, |object| {
+                            deleted(object, &target.uid)
+                        })))
+                    }
+                }
+            },
+            what,
+        );
+        if let Some(outcome) = attempt.await? {
+            return Ok(outcome);
+        }
+        // To take any conflict for "gone" could leave access standing, so look.
+        match within(api.get_metadata_opt(&target.name), what).await? {
+            Some(object) if object.metadata.uid.as_ref() == Some(&target.uid) => Err(
+                Failure::transient("Changed", format!("{}: it changed meanwhile", what())),
+            ),
+            _ => Ok(Deleted::Gone),
+        }
+    }
+
+    /// Merges `patch` into the status of an object, if it still is the one with this UID.
+    pub(crate) async fn patch_status<K>(
+        &self,
+        object: &K,
+        kind: &K::DynamicType,
+        patch: &Value,
+    ) -> Result<K, Failure>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned,
+    {
+        self.allow("patch_status", &K::kind(kind))?;
+        let body = Patch::Merge(json!({
+            "metadata": { "uid": object.meta().uid },
+            "status": patch,
+        }));
+        let parameters = PatchParams {
+            field_manager: Some(self.manager.clone()),
+            ..PatchParams::default()
+        };
+        let (namespace, name) = place(object);
+        let request = Request::new(K::url_path(kind, namespace)).patch_subresource(
+            "status",
+            name,
+            &parameters,
+            &body,
+        );
+        self.send(request, || {
+            format!("failed to write the status of {}", title(object, kind))
+        })
+        .await
+    }
+
+    /// Adds to an object what `fields` says, by server-side apply.
+    pub(crate) async fn own<K>(
+        &self,
+        object: &K,
+        kind: &K::DynamicType,
+        owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
+    ) -> Result<K, Failure>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned,
+    {
+        self.allow("own", &K::kind(kind))?;
+        let (namespace, name) = place(object);
+        // Owner references merge by UID: those of others stay.
+        let body = Patch::Apply(json!({
+            "apiVersion": K::api_version(kind),
+            "kind": K::kind(kind),
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "uid": object.meta().uid,
+                "ownerReferences": [owner],
+            },
+        }));
+        let parameters = PatchParams::apply(&self.manager).force();
+        let request = Request::new(K::url_path(kind, namespace)).patch(name, &parameters, &body);
+        self.send(request, || {
+            format!("failed to set the owner of {}", title(object, kind))
+        })
+        .await
+    }
+
+    async fn send<K: Resource + DeserializeOwned>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+        what: impl Fn() -> String,
+    ) -> Result<K, Failure> {
+        within(
+            async {
+                let request = request.map_err(kube::Error::BuildRequest)?;
+                self.client.request::<K>(request).await
+            },
+            what,
+        )
+        .await
+        .map(stripped)
+    }
+}
+
+/// The answer to a deletion holds the object as it was, when it is gone, or as it now is.
+fn deleted(object: DynamicObject, uid: &str) -> Deleted {
+    let ending = object.metadata.deletion_timestamp.is_some()
+        && object.metadata.uid.as_deref() == Some(uid)
+        && object.metadata.deletion_grace_period_seconds != Some(0);
+    let kept = object
+        .metadata
+        .finalizers
+        .as_ref()
+        .is_some_and(|finalizers| !finalizers.is_empty());
+    if ending || kept {
+        Deleted::Ending(stripped(object))
+    } else {
+        Deleted::Gone
+    }
+}
+
+fn stripped<K: Resource>(mut object: K) -> K {
+    object.meta_mut().managed_fields = None;
+    object
+}
+
+fn place<K: Resource>(object: &K) -> (Option<&str>, &str) {
+    let metadata = object.meta();
+    (
+        metadata.namespace.as_deref(),
+        metadata.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// Kind, namespace and name, for people.
+pub(crate) fn title<K: Resource>(object: &K, kind: &K::DynamicType) -> String {
+    match place(object) {
+        (Some(namespace), name) => format!("{} {namespace}/{name}", K::kind(kind)),
+        (None, name) => format!("{} {name}", K::kind(kind)),
+    }
+}

@@ -1,0 +1,122 @@
+//! An engine at work: its tasks, and the order in which they stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::{Engine, EngineError, Leadership, Parts};
+use crate::events::events;
+use crate::lease::{Elector, Tenure};
+use crate::probes::{self, Probes};
+
+/// How long events that still wait may take to be published once everything else has stopped.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+
+impl Engine {
+    /// Runs until `shutdown` is cancelled: no new pass begins then, those under way finish, and
+    /// the Lease is given back.
+    ///
+    /// # Errors
+    ///
+    /// When the Lease is lost, or an address cannot be listened on. The process should exit.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), EngineError> {
+        let mut servers = JoinSet::new();
+        let probes = Probes {
+            registry: Arc::new(self.registry),
+            metrics: self.metrics.clone(),
+            readiness: self.readiness,
+            clock: Arc::clone(&self.clock),
+        };
+        for address in self.addresses {
+            let listener = probes::listen(address)
+                .await
+                .map_err(|error| EngineError::Listen { address, error })?;
+            servers.spawn(probes.clone().serve(listener));
+        }
+        let mut feeds: JoinSet<()> = self.feeds.running.into_iter().collect();
+
+        let (tenure, elector) = match self.leadership {
+            Leadership::Off => {
+                self.metrics.leads(true);
+                (Tenure::always(), None)
+            }
+            Leadership::Lease {
+                namespace,
+                name,
+                identity,
+                timing,
+            } => {
+                let tenure = Tenure::none();
+                let elector = Elector {
+                    client: self.client.clone(),
+                    namespace,
+                    name,
+                    identity,
+                    timing,
+                    clock: Arc::clone(&self.clock),
+                    tenure: tenure.clone(),
+                    metrics: self.metrics.clone(),
+                };
+                (tenure, Some(elector))
+            }
+        };
+        let instance = elector.as_ref().map(|elector| elector.identity.clone());
+        let (events, publisher) = events(self.client.clone(), instance, self.metrics.clone());
+        let mut publisher = tokio::spawn(publisher.run());
+
+        // A token of its own, so that a lost Lease stops the controllers too.
+        let stop = shutdown.child_token();
+        let parts = Parts {
+            client: self.client,
+            clock: self.clock,
+            sink: self.sink,
+            concurrency: self.concurrency,
+            metrics: self.metrics,
+            events,
+            tenure,
+            shutdown: stop.clone(),
+        };
+        let starts = self.controllers.into_iter();
+        let mut controllers: JoinSet<()> = starts.map(|start| start(&parts)).collect();
+        // The publisher ends when the controllers have dropped their ends.
+        drop(parts);
+
+        let result = tokio::select! {
+            result = lead(elector.as_ref(), &stop) => result,
+            () = shutdown.cancelled() => Ok(()),
+            Some(_) = controllers.join_next() => Err(EngineError::TaskEnded("a controller")),
+            Some(_) = feeds.join_next() => Err(EngineError::TaskEnded("a watch")),
+        };
+        stop.cancel();
+        while controllers.join_next().await.is_some() {}
+        if let Some(elector) = &elector
+            && result.is_ok()
+        {
+            elector.release().await;
+        }
+        if tokio::time::timeout(LAST_EVENTS, &mut publisher)
+            .await
+            .is_err()
+        {
+            publisher.abort();
+        }
+        result
+    }
+}
+
+/// Competes for the Lease, if there is one, until `shutdown`.
+async fn lead(elector: Option<&Elector>, shutdown: &CancellationToken) -> Result<(), EngineError> {
+    let Some(elector) = elector else {
+        return std::future::pending().await;
+    };
+    elector
+        .run(shutdown.clone())
+        .await
+        .map_err(|reason| EngineError::LeaseLost {
+            namespace: elector.namespace.clone(),
+            name: elector.name.clone(),
+            reason,
+        })
+}

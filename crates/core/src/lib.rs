@@ -13,3 +13,4 @@ pub mod controller;
 pub mod duration;
 pub mod encode;
 pub mod labels;
+pub mod validate;

@@ -1,0 +1,124 @@
+//! `spec.accessConfig`, which both kinds of template share.
+
+use super::{Found, name};
+use crate::access_command::AccessCommand;
+use crate::api::{AccessConfig, Bind};
+use crate::duration::GoDuration;
+
+/// The longest `commandPolicy`, in bytes. What it says is for the webhook to compile.
+const MAX_COMMAND_POLICY: usize = 1024;
+
+pub(super) const DEFAULT_ABOVE_MAX: &str = "must not be greater than maxDuration";
+
+/// What the texts of an `accessConfig` mean.
+pub(super) struct Parsed {
+    pub(super) default: GoDuration,
+    pub(super) max: GoDuration,
+    pub(super) command: AccessCommand,
+}
+
+pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> {
+    principals(config, found);
+    let durations = durations(config, found);
+    let command = found.check(
+        "spec.accessConfig.accessCommand",
+        config.access_command.as_str(),
+        AccessCommand::parse(&config.access_command),
+    );
+    operations(config, found);
+    for (index, container) in config.containers.iter().enumerate() {
+        found.check(
+            &format!("spec.accessConfig.containers[{index}]"),
+            container,
+            name::dns_label(container),
+        );
+    }
+    if let Some(policy) = &config.command_policy {
+        let field = "spec.accessConfig.commandPolicy";
+        if policy.trim().is_empty() {
+            found.add(
+                field,
+                "must not be empty: leave it out to allow every command",
+            );
+        } else if policy.len() > MAX_COMMAND_POLICY {
+            found.add(field, format!("must be at most {MAX_COMMAND_POLICY} bytes"));
+        }
+    }
+    let ((default, max), command) = durations.zip(command)?;
+    Some(Parsed {
+        default,
+        max,
+        command,
+    })
+}
+
+/// Somebody must be allowed, and nobody by an empty name.
+fn principals(config: &AccessConfig, found: &mut Found) {
+    for (field, names) in [
+        ("allowedGroups", &config.allowed_groups),
+        ("allowedUsers", &config.allowed_users),
+    ] {
+        for (index, name) in names.iter().enumerate() {
+            if name.trim().is_empty() {
+                found.add(
+                    &format!("spec.accessConfig.{field}[{index}]"),
+                    "must not be empty",
+                );
+            }
+        }
+    }
+    if config.allowed_groups.is_empty() {
+        if config.allowed_users.is_empty() {
+            found.add(
+                "spec.accessConfig.allowedGroups",
+                "must name at least one group, unless allowedUsers names a user: nobody could use \
+                 the template",
+            );
+        } else if config.bind == Bind::Groups {
+            found.add(
+                "spec.accessConfig.bind",
+                "must be Requester as long as allowedGroups is empty: nobody would be bound",
+            );
+        }
+    }
+}
+
+fn durations(config: &AccessConfig, found: &mut Found) -> Option<(GoDuration, GoDuration)> {
+    let mut positive = |field: &str, text: &str| {
+        let duration = found.duration(field, text)?;
+        let result = if duration.is_positive() {
+            Ok(duration)
+        } else {
+            Err("must be greater than zero")
+        };
+        found.check(field, text, result)
+    };
+    let field = "spec.accessConfig.defaultDuration";
+    let default = positive(field, &config.default_duration);
+    let max = positive("spec.accessConfig.maxDuration", &config.max_duration);
+    let (default, max) = default.zip(max)?;
+    if default > max {
+        found.check(
+            field,
+            &config.default_duration,
+            Err::<(), _>(DEFAULT_ABOVE_MAX),
+        );
+    }
+    Some((default, max))
+}
+
+fn operations(config: &AccessConfig, found: &mut Found) {
+    let field = "spec.accessConfig.operations";
+    if config.operations.is_empty() {
+        found.add(field, "must name at least one operation");
+    }
+    for (index, operation) in config.operations.iter().enumerate() {
+        if config.operations[..index].contains(operation) {
+            found.check(
+                &format!("{field}[{index}]"),
+                operation.to_string(),
+                Err::<(), _>("must not be named twice"),
+            );
+        }
+    }
+}

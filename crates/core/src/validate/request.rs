@@ -1,0 +1,142 @@
+//! Both kinds of request. Whether somebody may have what is asked for is not decided here.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Found, Violation, name};
+use crate::api::{ExecAccessRequest, PodAccessRequest};
+use crate::duration::GoDuration;
+
+/// The longest name of a request: `-`, eight characters of its UID and this fit into 253, the
+/// longest name of a pod.
+pub const MAX_REQUEST_NAME: usize = 244;
+/// The longest `generateName`: the API server cuts a longer one, and then the name would not begin
+/// with what the requester's stamp says.
+pub const MAX_GENERATE_NAME: usize = 58;
+/// The longest `reason`, in bytes.
+pub const MAX_REASON: usize = 1024;
+
+/// A request that makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValidatedRequest {
+    /// Name of the template.
+    pub template: String,
+    /// How long access should last; `None` for the template's default. Never negative or zero.
+    pub duration: Option<GoDuration>,
+    /// The pod to get into; `None` for any. Always `None` in a request for a pod of one's own.
+    pub target_pod: Option<String>,
+    /// The container to get into; `None` for any that is allowed.
+    pub container: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// The request that this one continues.
+    pub extends: Option<String>,
+}
+
+/// Checks a request for exec.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn exec_access_request(
+    request: &ExecAccessRequest,
+) -> Result<ValidatedRequest, Vec<Violation>> {
+    let spec = &request.spec;
+    check(
+        &request.metadata,
+        ValidatedRequest {
+            template: spec.template_name.clone(),
+            duration: None,
+            target_pod: spec.target_pod.clone(),
+            container: spec.container.clone(),
+            reason: spec.reason.clone(),
+            extends: spec.extends.clone(),
+        },
+        spec.duration.as_deref(),
+    )
+}
+
+/// Checks a request for a pod.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn pod_access_request(request: &PodAccessRequest) -> Result<ValidatedRequest, Vec<Violation>> {
+    let spec = &request.spec;
+    check(
+        &request.metadata,
+        ValidatedRequest {
+            template: spec.template_name.clone(),
+            duration: None,
+            target_pod: None,
+            container: spec.container.clone(),
+            reason: spec.reason.clone(),
+            extends: spec.extends.clone(),
+        },
+        spec.duration.as_deref(),
+    )
+}
+
+fn check(
+    metadata: &ObjectMeta,
+    asked: ValidatedRequest,
+    duration: Option<&str>,
+) -> Result<ValidatedRequest, Vec<Violation>> {
+    let mut found = Found::default();
+    own_name(metadata, &mut found);
+    for (field, name) in [
+        ("spec.templateName", Some(&asked.template)),
+        ("spec.targetPod", asked.target_pod.as_ref()),
+        ("spec.extends", asked.extends.as_ref()),
+    ] {
+        if let Some(name) = name {
+            found.check(field, name, name::dns_subdomain(name));
+        }
+    }
+    let duration = duration.and_then(|text| lifetime(text, &mut found));
+    if let Some(container) = &asked.container {
+        found.check("spec.container", container, name::dns_label(container));
+    }
+    if let Some(reason) = &asked.reason {
+        check_reason(reason, &mut found);
+    }
+    if asked.extends.is_some() && asked.extends == metadata.name {
+        found.add("spec.extends", "must name another request");
+    }
+    found.finish(Some(ValidatedRequest { duration, ..asked }))
+}
+
+fn own_name(metadata: &ObjectMeta, found: &mut Found) {
+    let (field, name, longest) = match (&metadata.name, &metadata.generate_name) {
+        (Some(name), _) if !name.is_empty() => ("metadata.name", name, MAX_REQUEST_NAME),
+        (_, Some(prefix)) => ("metadata.generateName", prefix, MAX_GENERATE_NAME),
+        // The API server refuses an object without a name.
+        _ => return,
+    };
+    if name.len() > longest {
+        let message = format!("must be at most {longest} characters");
+        found.check(field, name, Err::<(), _>(message));
+    }
+}
+
+/// Zero counts as not given.
+fn lifetime(text: &str, found: &mut Found) -> Option<GoDuration> {
+    let field = "spec.duration";
+    let duration = found.duration(field, text)?;
+    if duration.is_negative() {
+        found.check(field, text, Err::<(), _>("must not be negative"));
+    }
+    Some(duration).filter(|duration| duration.is_positive())
+}
+
+/// A reason is read in terminals and logs.
+fn check_reason(reason: &str, found: &mut Found) {
+    if reason.len() > MAX_REASON {
+        found.add("spec.reason", format!("must be at most {MAX_REASON} bytes"));
+    }
+    if reason
+        .chars()
+        .any(|next| next.is_control() && next != '\n' && next != '\t')
+    {
+        found.add("spec.reason", "must not contain control characters");
+    }
+}

@@ -1,11 +1,14 @@
 //! The cluster a test talks to: started here, started earlier, or the user's own.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
 use crate::audit::AuditLog;
@@ -15,7 +18,7 @@ use crate::files::write_private;
 use crate::kubeconfig::file_name;
 use crate::process::Process;
 use crate::start::{Started, start_processes};
-use crate::state::{StateDirectory, is_owned};
+use crate::state::{StateDirectory, owner};
 use crate::tools::{Tool, Tools};
 
 /// Who has a kubeconfig from the start, and the groups they are in: an administrator, two developers
@@ -45,14 +48,23 @@ pub struct ClusterOptions {
 /// them.
 #[derive(Debug)]
 pub struct Cluster {
-    server_url: String,
+    owner: u32,
+    facts: Facts,
     directory: PathBuf,
     access: Access,
-    kubectl: PathBuf,
-    components: Vec<(&'static str, u32)>,
-    started_in: Option<Duration>,
     /// What ends with this value; nothing when the cluster is another process's.
     owned: Mutex<Option<Owned>>,
+}
+
+const FACTS: &str = "cluster.json";
+
+/// What another process needs to know to use the cluster as well; kept in the file [`FACTS`].
+#[derive(Debug, Serialize, Deserialize)]
+struct Facts {
+    server_url: String,
+    kubectl: PathBuf,
+    components: BTreeMap<String, u32>,
+    started: Timestamp,
 }
 
 /// Dropped from top to bottom: the processes end before their files go.
@@ -92,24 +104,31 @@ impl Cluster {
             authority,
             components,
         } = start_processes(tools, &path, &options.api_server_flags).await?;
-        let described = components.iter().map(Component::describe).collect();
         let cluster = Self {
-            server_url,
+            owner: std::process::id(),
+            facts: Facts {
+                server_url,
+                kubectl: tools.path(Tool::Kubectl)?.to_owned(),
+                components: components.iter().map(Component::describe).collect(),
+                started: Timestamp::now(),
+            },
             directory: path,
             access: Access::Certificates(Box::new(authority)),
-            kubectl: tools.path(Tool::Kubectl)?.to_owned(),
-            components: described,
-            started_in: Some(began.elapsed()),
             owned: Mutex::new(Some(Owned {
                 _components: components,
                 _directory: directory,
             })),
         };
         cluster.write_kubeconfigs()?;
+        // Last: whoever attaches finds everything else there.
+        write_private(
+            &cluster.directory.join(FACTS),
+            &serde_json::to_vec(&cluster.facts)?,
+        )?;
         say(&format!(
             "Kubernetes {} at {} started in {:.1} s ({})",
             crate::KUBERNETES_VERSION,
-            cluster.server_url,
+            cluster.server_url(),
             began.elapsed().as_secs_f64(),
             cluster.directory.display(),
         ));
@@ -122,25 +141,22 @@ impl Cluster {
     ///
     /// Fails when no cluster runs there.
     pub fn attach(directory: &Path) -> Result<Self> {
-        if !is_owned(directory) {
+        let Some(owner) = owner(directory) else {
             bail!(
                 "failed to find a running cluster in {}",
                 directory.display()
             );
-        }
+        };
         let read = |name: &str| {
             std::fs::read_to_string(directory.join(name))
                 .with_context(|| format!("failed to read {name}: is the cluster still starting?"))
         };
-        let kubectl = read("kubectl.path")?.into();
-        let server_url = read("server.url")?;
+        let facts: Facts = serde_json::from_str(&read(FACTS)?).context("failed to parse it")?;
         Ok(Self {
-            server_url,
+            owner,
+            facts,
             directory: directory.to_owned(),
             access: Access::attach(&directory.join("pki"))?,
-            kubectl,
-            components: Vec::new(),
-            started_in: None,
             owned: Mutex::new(None),
         })
     }
@@ -158,12 +174,15 @@ impl Cluster {
             "CLUSTER=current: using context {context}, {server_url}"
         ));
         let cluster = Self {
-            server_url,
+            owner: std::process::id(),
+            facts: Facts {
+                server_url,
+                kubectl: "kubectl".into(),
+                components: BTreeMap::new(),
+                started: Timestamp::now(),
+            },
             directory: directory.path().to_owned(),
             access,
-            kubectl: "kubectl".into(),
-            components: Vec::new(),
-            started_in: None,
             owned: Mutex::new(Some(Owned {
                 _components: Vec::new(),
                 _directory: directory,
@@ -215,7 +234,7 @@ impl Cluster {
     /// Where the API server is, for example `https://127.0.0.1:24680`.
     #[must_use]
     pub fn server_url(&self) -> &str {
-        &self.server_url
+        &self.facts.server_url
     }
 
     /// The certificates, PEM, that vouch for the API server.
@@ -230,16 +249,22 @@ impl Cluster {
         &self.directory
     }
 
-    /// How long the start took, when it was this value that started the cluster.
+    /// The process that the cluster ends with.
     #[must_use]
-    pub const fn started_in(&self) -> Option<Duration> {
-        self.started_in
+    pub const fn owner(&self) -> u32 {
+        self.owner
     }
 
-    /// The name and process id of each process that this value started.
+    /// The name and process id of each process of the cluster; empty for the user's own.
     #[must_use]
-    pub fn components(&self) -> &[(&'static str, u32)] {
-        &self.components
+    pub const fn components(&self) -> &BTreeMap<String, u32> {
+        &self.facts.components
+    }
+
+    /// Since when the cluster has been ready (the user's own: used).
+    #[must_use]
+    pub const fn started(&self) -> Timestamp {
+        self.facts.started
     }
 
     /// The kubeconfig of one of [`USERS`], or of a user that
@@ -265,7 +290,7 @@ impl Cluster {
         }
         write_private(
             &path,
-            &self.access.kubeconfig(&self.server_url, user, groups)?,
+            &self.access.kubeconfig(self.server_url(), user, groups)?,
         )?;
         Ok(path)
     }
@@ -285,7 +310,7 @@ impl Cluster {
     /// kubectl of the cluster's version, acting as `user`.
     #[must_use]
     pub fn kubectl(&self, user: &str) -> Command {
-        let mut command = Command::new(&self.kubectl);
+        let mut command = Command::new(&self.facts.kubectl);
         // Its caches of API discovery must not be those of another cluster on the same port.
         command
             .env("KUBECONFIG", self.kubeconfig(user))
@@ -302,7 +327,8 @@ impl Cluster {
         Process::spawn(name, &self.directory.join("logs"), command)
     }
 
-    /// The log of every request that the API server answered; empty for the user's own cluster.
+    /// The log of every request that the API server answered. The user's own cluster keeps none here:
+    /// reading it fails.
     #[must_use]
     pub fn audit(&self) -> AuditLog {
         AuditLog::new(self.directory.join("audit.log"))

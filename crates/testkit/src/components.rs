@@ -274,8 +274,9 @@ impl Component {
         Ok(Self { tool, log, running })
     }
 
-    pub(crate) fn describe(&self) -> (&'static str, u32) {
-        (self.tool.name(), self.running.pid())
+    /// Its name and process id.
+    pub(crate) fn describe(&self) -> (String, u32) {
+        (self.tool.name().to_owned(), self.running.pid())
     }
 
     /// # Errors

@@ -75,9 +75,6 @@ pub(crate) async fn start_processes(
     })
     .await?;
 
-    write_private(&state.join("server.url"), layout.server_url().as_bytes())?;
-    let kubectl = tools.path(Tool::Kubectl)?.display().to_string();
-    write_private(&state.join("kubectl.path"), kubectl.as_bytes())?;
     Ok(Started {
         server_url: layout.server_url(),
         authority,

@@ -4,9 +4,14 @@
 //! however the owner ends. A directory whose lock is free is a dead owner's and may be removed.
 
 use std::fs::{File, TryLockError};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+
+use crate::system::{Signal, signal_process};
+use crate::wait::eventually;
 
 const PREFIX: &str = "oz-cluster-";
 const LOCK: &str = "owner.lock";
@@ -58,8 +63,9 @@ impl StateDirectory {
         let failed = || format!("failed to lock {}", path.display());
         // Locked under another name first: a sweeper never sees the lock file without its lock.
         let unnamed = path.join("owner.lock.new");
-        let lock = File::create(&unnamed).with_context(failed)?;
+        let mut lock = File::create(&unnamed).with_context(failed)?;
         lock.lock().with_context(failed)?;
+        write!(lock, "{}", std::process::id()).with_context(failed)?;
         std::fs::rename(&unnamed, path.join(LOCK)).with_context(failed)?;
         Ok(Self { path, _lock: lock })
     }
@@ -78,9 +84,35 @@ impl Drop for StateDirectory {
 }
 
 /// Whether a living process owns the state directory `path`.
-pub(crate) fn is_owned(path: &Path) -> bool {
+fn is_owned(path: &Path) -> bool {
     File::open(path.join(LOCK))
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// The process that owns the state directory `path`, if it lives.
+pub(crate) fn owner(path: &Path) -> Option<u32> {
+    // Asked after reading: while the lock is held, the number is its holder's.
+    let pid = std::fs::read_to_string(path.join(LOCK))
+        .ok()?
+        .parse()
+        .ok()?;
+    is_owned(path).then_some(pid)
+}
+
+/// Ends the cluster whose state directory is `path`: asks its owner to end, waits until it has, and
+/// removes what is left. No cluster there is no error.
+///
+/// # Errors
+///
+/// Fails when the owner still runs after `within`, or something cannot be removed.
+pub async fn stop(path: &Path, within: Duration) -> Result<()> {
+    if let Some(pid) = owner(path) {
+        signal_process(pid, Signal::Terminate)
+            .with_context(|| format!("failed to ask process {pid} to end"))?;
+        let what = format!("process {pid}, which owns {}, to end", path.display());
+        eventually(&what, within, async || Ok((!is_owned(path)).then_some(()))).await?;
+    }
+    remove(path)
 }
 
 /// Removes the directory `path`; one that is not there is removed already.

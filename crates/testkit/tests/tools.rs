@@ -1,0 +1,117 @@
+//! The cache of compiled programs, with a stand-in for `go` that leaves a note whenever it compiles.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Result, ensure};
+use oz_testkit::{Tool, Tools};
+use tempfile::TempDir;
+
+/// The variable that makes [`obtain_the_tools`] do so.
+const OBTAIN: &str = "TESTKIT_OBTAIN";
+
+/// Leaves a program for each package named, after `$BEFORE`; the last element of etcd's path is v3.
+const GO: &str = r#"#!/bin/sh
+eval "$BEFORE"
+while [ "$1" != -o ]; do shift; done
+out=$2; shift 2
+mkdir -p "$out"
+echo "$@" >>"$NOTES"
+for package; do
+  name=${package##*/}; [ "$name" = v3 ] && name=server
+  echo "$package" >"$out/$name"
+done
+"#;
+
+#[test]
+#[ignore = "not a test: the others run it as a process with an environment of its own"]
+fn obtain_the_tools() -> Result<()> {
+    if std::env::var_os(OBTAIN).is_some() {
+        let tools = Tools::obtain(&Tool::CLUSTER)?;
+        for tool in Tool::CLUSTER {
+            ensure!(tools.path(tool)?.is_file(), "{} is missing", tool.name());
+        }
+    }
+    Ok(())
+}
+
+struct Sandbox(TempDir);
+
+impl Sandbox {
+    fn new() -> Result<Self> {
+        let sandbox = Self(tempfile::tempdir()?);
+        let go = sandbox.path().join("go");
+        std::fs::write(&go, GO)?;
+        std::fs::set_permissions(&go, std::fs::Permissions::from_mode(0o755))?;
+        Ok(sandbox)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn obtain(&self, before: &str) -> Result<Child> {
+        let path = std::env::var("PATH")?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(["obtain_the_tools", "--exact", "--ignored"])
+            .env("PATH", format!("{}:{path}", self.path().display()))
+            .env("XDG_CACHE_HOME", self.path().join("cache"))
+            .env("NOTES", self.path().join("notes"))
+            .env("BEFORE", before)
+            .env(OBTAIN, "1")
+            .env_remove("KUBEBUILDER_ASSETS")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(child)
+    }
+
+    /// How often something was compiled.
+    fn compiled(&self) -> usize {
+        std::fs::read_to_string(self.path().join("notes")).map_or(0, |notes| notes.lines().count())
+    }
+}
+
+#[test]
+fn processes_that_want_the_tools_at_once_compile_each_module_once() -> Result<()> {
+    let sandbox = Sandbox::new()?;
+
+    let children = [1, 2, 3].map(|_| sandbox.obtain("sleep 0.2"));
+    for child in children {
+        ensure!(child?.wait()?.success());
+    }
+
+    assert_eq!(sandbox.compiled(), 2);
+    Ok(())
+}
+
+#[test]
+fn a_compilation_that_fails_is_made_up_for_by_the_next() -> Result<()> {
+    let sandbox = Sandbox::new()?;
+
+    ensure!(!sandbox.obtain("exit 1")?.wait()?.success());
+    ensure!(sandbox.obtain("")?.wait()?.success());
+
+    assert_eq!(sandbox.compiled(), 2);
+    Ok(())
+}
+
+#[test]
+fn another_version_is_compiled_anew() -> Result<()> {
+    let sandbox = Sandbox::new()?;
+    ensure!(sandbox.obtain("")?.wait()?.success());
+    let versions: Vec<_> = std::fs::read_dir(sandbox.path().join("cache/oz"))?
+        .flatten()
+        .collect();
+    assert_eq!(versions.len(), 1);
+
+    std::fs::write(
+        versions[0].path().join("bin/kwok.stamp"),
+        "an older version",
+    )?;
+    ensure!(sandbox.obtain("")?.wait()?.success());
+
+    assert_eq!(sandbox.compiled(), 3);
+    Ok(())
+}

@@ -239,6 +239,16 @@ fn flags<const N: usize>(flags: [(&str, String); N]) -> Vec<String> {
         .collect()
 }
 
+/// A shell around kwok that kills its whole group when it is asked to end: the processes that stand
+/// in for containers are kwok's children, and the death signal reaches one process only.
+fn group_killer(program: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", r#"trap 'kill -9 0' TERM; "$@" & wait $!"#, "sh"])
+        .arg(program);
+    command
+}
+
 /// One process of the control plane, with its log.
 #[derive(Debug)]
 pub(crate) struct Component {
@@ -257,7 +267,11 @@ impl Component {
         let failed = || format!("failed to start {}", tool.name());
         let log = layout.log(tool.name());
         let file = std::fs::File::create(&log).with_context(failed)?;
-        let mut command = Command::new(tools.path(tool)?);
+        let mut command = if tool == Tool::Kwok {
+            group_killer(tools.path(tool)?)
+        } else {
+            Command::new(tools.path(tool)?)
+        };
         command
             .args(flags)
             .current_dir(&layout.state)

@@ -25,15 +25,45 @@ pub async fn eventually<T>(
     let mut pause = FIRST_PAUSE;
     let mut seen = String::from("it never came");
     loop {
-        // A probe that hangs must not outlive the deadline.
         let left = deadline.saturating_duration_since(Instant::now());
+        // A probe that hangs must not outlive the deadline.
         match tokio::time::timeout(left, probe()).await {
             Ok(Ok(Some(value))) => return Ok(value),
-            Ok(Ok(None)) => {}
+            Ok(Ok(None)) | Err(_) => {}
             Ok(Err(error)) => seen = format!("{error:#}"),
-            Err(_) => bail!("waited {within:?} for {what}: {seen}"),
+        }
+        if Instant::now() >= deadline {
+            bail!("waited {within:?} for {what}: {seen}");
         }
         tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
         pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wait_ends_at_its_deadline_and_says_what_was_seen() {
+        let within = Duration::from_millis(50);
+
+        let result: Result<()> =
+            eventually("rain", within, async || bail!("the sky is blue")).await;
+        let hung: Result<()> = eventually("rain", within, std::future::pending).await;
+
+        let error = result.unwrap_err().to_string();
+        assert_eq!(error, "waited 50ms for rain: the sky is blue");
+        assert_eq!(
+            hung.unwrap_err().to_string(),
+            "waited 50ms for rain: it never came"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_condition_that_holds_at_once_is_seen_even_without_any_time() {
+        let seen = eventually("now", Duration::ZERO, async || Ok(Some(1))).await;
+
+        assert_eq!(seen.unwrap(), 1);
     }
 }

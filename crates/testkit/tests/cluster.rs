@@ -259,7 +259,11 @@ async fn own_a_cluster_until_killed() -> Result<()> {
         .args(["exec", "deploy/web", "--", "sleep", LONG_SLEEP])
         .spawn()?;
     let kwok = *cluster.components().get("kwok").context("no kwok")?;
-    let sleeping = eventually("the exec's process", SOON, async || Ok(child_of(kwok))).await?;
+    let sleeping = eventually("the exec's process", SOON, async || {
+        // The child of the shell that guards kwok is kwok.
+        Ok(child_of(kwok).and_then(child_of))
+    })
+    .await?;
     let mut pids: Vec<u32> = cluster.components().values().copied().collect();
     pids.push(sleeping);
     let facts = json!({ "directory": cluster.state_dir(), "pids": pids });

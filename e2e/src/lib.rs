@@ -1,1 +1,11 @@
-//! placeholder
+//! The whole of oz on a cluster: installed from the repository's manifests, operator and webhook as
+//! processes of this machine under the service accounts and roles that they have in production.
+//! Tests, demo and benches stand on this.
+
+mod access;
+mod records;
+mod system;
+
+pub use access::{Asked, ExecRequests, active, conditions_line, exec_request, exec_template};
+pub use records::{records_in, records_of};
+pub use system::{NAMESPACE, Operator, Options, System, Webhook, install};

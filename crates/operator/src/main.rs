@@ -1,2 +1,19 @@
-//! placeholder
-fn main() {}
+//! The oz operator: carries out what `oz-core` plans.
+
+mod args;
+mod canary;
+mod exec_request;
+mod exec_template;
+mod run;
+mod workload;
+
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    // First of all: every connection needs to know which cryptography to use.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let args = args::Args::parse();
+    args.common.start_logging()?;
+    run::run(args).await
+}

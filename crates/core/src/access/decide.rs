@@ -55,7 +55,10 @@ pub fn may(
         ));
     }
     let listed = rules.allowed_users.contains(user)
-        || requester.groups.iter().any(|group| rules.allowed_groups.contains(group));
+        || requester
+            .groups
+            .iter()
+            .any(|group| rules.allowed_groups.contains(group));
     if !listed {
         return Err(Denial::new(
             "NotAllowed",
@@ -135,7 +138,11 @@ pub fn operations(rules: &AccessConfig) -> Vec<Operation> {
 }
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
 }
 
 #[cfg(test)]
@@ -159,7 +166,9 @@ mod tests {
     }
 
     fn refusal(requester: &Requester, rules: &AccessConfig) -> Option<&'static str> {
-        may(requester, "shell", rules, Ask::default()).err().map(|denial| denial.reason)
+        may(requester, "shell", rules, Ask::default())
+            .err()
+            .map(|denial| denial.reason)
     }
 
     #[test]
@@ -174,7 +183,11 @@ mod tests {
             ("mallory", &["dev", "devs ", "DEVS"], Some("NotAllowed")),
             ("", &[], Some("NotAllowed")),
         ] {
-            assert_eq!(refusal(&requester(user, groups), &rules()), refused, "{user} {groups:?}");
+            assert_eq!(
+                refusal(&requester(user, groups), &rules()),
+                refused,
+                "{user} {groups:?}"
+            );
         }
     }
 
@@ -182,7 +195,10 @@ mod tests {
     fn a_service_account_needs_the_template_to_say_so_and_a_group_as_well() {
         let robot = requester("system:serviceaccount:ci:bot", &["devs"]);
         assert_eq!(refusal(&robot, &rules()), Some("ServiceAccountsNotAllowed"));
-        let open = AccessConfig { allow_service_accounts: true, ..rules() };
+        let open = AccessConfig {
+            allow_service_accounts: true,
+            ..rules()
+        };
         assert_eq!(refusal(&robot, &open), None);
         let stranger = requester("system:serviceaccount:ci:bot", &["system:serviceaccounts"]);
         assert_eq!(refusal(&stranger, &open), Some("NotAllowed"));
@@ -190,23 +206,38 @@ mod tests {
 
     #[test]
     fn a_required_reason_must_say_something() {
-        let strict = AccessConfig { require_reason: true, ..rules() };
+        let strict = AccessConfig {
+            require_reason: true,
+            ..rules()
+        };
         for (reason, allowed) in [(None, false), (Some(" \n"), false), (Some("INC-1"), true)] {
-            let ask = Ask { reason, container: None };
-            assert_eq!(may(&requester("carol", &[]), "shell", &strict, ask).is_ok(), allowed);
+            let ask = Ask {
+                reason,
+                container: None,
+            };
+            assert_eq!(
+                may(&requester("carol", &[]), "shell", &strict, ask).is_ok(),
+                allowed
+            );
         }
     }
 
     #[test]
     fn a_container_must_be_among_those_listed_if_any_are() {
-        let narrow = AccessConfig { containers: vec!["app".into()], ..rules() };
+        let narrow = AccessConfig {
+            containers: vec!["app".into()],
+            ..rules()
+        };
         for (rules, container, allowed) in [
             (&narrow, Some("app"), true),
             (&narrow, Some("sidecar"), false),
             (&narrow, None, true),
             (&rules(), Some("sidecar"), true),
         ] {
-            let ask = Ask { reason: None, container };
+            let ask = Ask {
+                reason: None,
+                container,
+            };
             let result = may(&requester("carol", &[]), "shell", rules, ask);
             assert_eq!(result.is_ok(), allowed, "{container:?}");
         }
@@ -216,24 +247,39 @@ mod tests {
     fn the_requester_alone_is_bound() {
         let bound = subjects(&requester("alice", &["devs"]), &rules());
         assert_eq!(bound.len(), 1);
-        assert_eq!((bound[0].kind.as_str(), bound[0].name.as_str()), ("User", "alice"));
+        assert_eq!(
+            (bound[0].kind.as_str(), bound[0].name.as_str()),
+            ("User", "alice")
+        );
         let robot = &subjects(&requester("system:serviceaccount:ci:bot", &[]), &rules())[0];
         assert_eq!(robot.kind, "ServiceAccount");
-        assert_eq!((robot.namespace.as_deref(), robot.name.as_str()), (Some("ci"), "bot"));
+        assert_eq!(
+            (robot.namespace.as_deref(), robot.name.as_str()),
+            (Some("ci"), "bot")
+        );
     }
 
     #[test]
     fn the_groups_are_bound_only_where_the_template_says_so() {
-        let compatible = AccessConfig { bind: Bind::Groups, ..rules() };
+        let compatible = AccessConfig {
+            bind: Bind::Groups,
+            ..rules()
+        };
         let bound = subjects(&requester("alice", &["devs"]), &compatible);
-        let names: Vec<_> = bound.iter().map(|one| (one.kind.as_str(), one.name.as_str())).collect();
+        let names: Vec<_> = bound
+            .iter()
+            .map(|one| (one.kind.as_str(), one.name.as_str()))
+            .collect();
         assert_eq!(names, [("Group", "admins"), ("Group", "devs")]);
     }
 
     #[test]
     fn exec_is_what_a_template_hands_out_unless_it_lists_operations() {
         assert_eq!(operations(&rules()), [Operation::Exec]);
-        let logs = AccessConfig { operations: vec![Operation::Log, Operation::Log], ..rules() };
+        let logs = AccessConfig {
+            operations: vec![Operation::Log, Operation::Log],
+            ..rules()
+        };
         assert_eq!(operations(&logs), [Operation::Log]);
     }
 }

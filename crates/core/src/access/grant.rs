@@ -95,7 +95,11 @@ impl Grant {
             template_digest: Some(self.template_digest.clone()),
             pod: Some(self.pod.clone()),
             until: Some(self.window.until),
-            details: self.reason.iter().map(|why| ("reason".to_owned(), why.clone())).collect(),
+            details: self
+                .reason
+                .iter()
+                .map(|why| ("reason".to_owned(), why.clone()))
+                .collect(),
         }
     }
 }

@@ -3,12 +3,14 @@
 //! ([`exec`]).
 
 pub mod decide;
-// pub mod exec;
+pub mod exec;
 pub mod grant;
+pub mod lifecycle;
+mod objects;
 pub mod request;
 pub mod seal;
 pub mod stamp;
 pub mod status;
 pub mod target;
-// pub mod template;
+pub mod template;
 pub mod window;

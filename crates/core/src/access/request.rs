@@ -49,7 +49,11 @@ impl Request<'_> {
     /// When it was created, by the API server's clock.
     #[must_use]
     pub fn created(&self) -> Timestamp {
-        self.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default()
+        self.metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0)
+            .unwrap_or_default()
     }
 
     /// UID; empty before the API server gave one.
@@ -83,14 +87,26 @@ impl Request<'_> {
         }
     }
 
-    /// The record of a refusal.
+    /// The record of something that happened to a request without a grant.
     #[must_use]
-    pub fn refusal(&self, now: Timestamp, reason: &str, message: &str) -> Record {
+    pub fn record(
+        &self,
+        now: Timestamp,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: &str,
+    ) -> Record {
+        let details = self
+            .ask
+            .reason
+            .iter()
+            .map(|&why| ("reason".to_owned(), why.to_owned()));
         Record {
-            id: Record::id(Action::RequestDenied, self.uid()),
+            id: Record::id(action, self.uid()),
             time: now,
-            action: Action::RequestDenied,
-            decision: Decision::Deny,
+            action,
+            decision,
             reason: reason.to_owned(),
             message: message.to_owned(),
             user: None,
@@ -99,12 +115,7 @@ impl Request<'_> {
             template_digest: None,
             pod: None,
             until: None,
-            details: self
-                .ask
-                .reason
-                .iter()
-                .map(|&why| ("reason".to_owned(), why.to_owned()))
-                .collect(),
+            details: details.collect(),
         }
     }
 }

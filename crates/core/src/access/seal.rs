@@ -71,7 +71,10 @@ pub fn seal<T: Serialize>(keys: &Keys, purpose: &str, value: &T) -> Result<Strin
         Err(error) => return Err(SealError::Malformed(error.to_string())),
     };
     let tag = mac(&keys.0[0], purpose, &object)?.finalize().into_bytes();
-    object.insert(MAC.to_owned(), Value::String(BASE64_URL_SAFE_NO_PAD.encode(tag)));
+    object.insert(
+        MAC.to_owned(),
+        Value::String(BASE64_URL_SAFE_NO_PAD.encode(tag)),
+    );
     Ok(Value::Object(object).to_string())
 }
 
@@ -130,19 +133,39 @@ mod tests {
     }
 
     fn sealed() -> String {
-        seal(&keys(1), "test", &Statement { zebra: 7, ant: "x".into() }).unwrap()
+        seal(
+            &keys(1),
+            "test",
+            &Statement {
+                zebra: 7,
+                ant: "x".into(),
+            },
+        )
+        .unwrap()
     }
 
     #[test]
     fn what_was_sealed_opens_with_the_same_key_and_purpose() {
         let opened: Statement = open(&keys(1), "test", &sealed()).unwrap();
-        assert_eq!(opened, Statement { zebra: 7, ant: "x".into() });
+        assert_eq!(
+            opened,
+            Statement {
+                zebra: 7,
+                ant: "x".into()
+            }
+        );
     }
 
     #[test]
     fn another_key_or_purpose_does_not_open() {
-        assert_eq!(open::<Statement>(&keys(2), "test", &sealed()), Err(SealError::Forged));
-        assert_eq!(open::<Statement>(&keys(1), "other", &sealed()), Err(SealError::Forged));
+        assert_eq!(
+            open::<Statement>(&keys(2), "test", &sealed()),
+            Err(SealError::Forged)
+        );
+        assert_eq!(
+            open::<Statement>(&keys(1), "other", &sealed()),
+            Err(SealError::Forged)
+        );
     }
 
     #[test]
@@ -150,10 +173,16 @@ mod tests {
         for (from, to) in [("7", "8"), ("\"x\"", "\"y\""), ("zebra", "zebrb")] {
             let changed = sealed().replacen(from, to, 1);
             assert_ne!(changed, sealed());
-            assert_eq!(open::<Statement>(&keys(1), "test", &changed), Err(SealError::Forged));
+            assert_eq!(
+                open::<Statement>(&keys(1), "test", &changed),
+                Err(SealError::Forged)
+            );
         }
         let added = sealed().replacen('{', "{\"extra\":1,", 1);
-        assert_eq!(open::<Statement>(&keys(1), "test", &added), Err(SealError::Forged));
+        assert_eq!(
+            open::<Statement>(&keys(1), "test", &added),
+            Err(SealError::Forged)
+        );
     }
 
     #[test]
@@ -166,10 +195,16 @@ mod tests {
     fn nonsense_is_malformed_and_a_short_key_is_refused() {
         for text in ["", "null", "[]", "{}", "{\"mac\":1}", "{\"mac\":\"!\"}"] {
             let result = open::<Statement>(&keys(1), "test", text);
-            assert!(matches!(result, Err(SealError::Malformed(_))), "{text}: {result:?}");
+            assert!(
+                matches!(result, Err(SealError::Malformed(_))),
+                "{text}: {result:?}"
+            );
         }
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_LENGTH));
-        assert_eq!(open::<Statement>(&keys(1), "test", &long), Err(SealError::TooLong));
+        assert_eq!(
+            open::<Statement>(&keys(1), "test", &long),
+            Err(SealError::TooLong)
+        );
         assert!(Keys::new(vec![vec![0; 31]]).is_err());
         assert!(Keys::new(vec![]).is_err());
     }

@@ -36,7 +36,9 @@ impl Requester {
     /// Namespace and name, if this is a service account.
     #[must_use]
     pub fn service_account(&self) -> Option<(&str, &str)> {
-        self.user.strip_prefix("system:serviceaccount:")?.split_once(':')
+        self.user
+            .strip_prefix("system:serviceaccount:")?
+            .split_once(':')
     }
 }
 
@@ -118,7 +120,11 @@ impl StampError {
 /// The stamp as it stands on an object.
 #[must_use]
 pub fn of(metadata: &ObjectMeta) -> Option<&str> {
-    metadata.annotations.as_ref()?.get(labels::REQUESTER).map(String::as_str)
+    metadata
+        .annotations
+        .as_ref()?
+        .get(labels::REQUESTER)
+        .map(String::as_str)
 }
 
 /// Says who created the request of this kind, metadata and spec digest; believed only if the
@@ -146,7 +152,11 @@ pub fn verify(
     if stamp.spec_digest != spec_digest {
         return Err(StampError::OtherRequest("the spec"));
     }
-    let created = metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
+    let created = metadata
+        .creation_timestamp
+        .as_ref()
+        .map(|time| time.0)
+        .unwrap_or_default();
     let distance = created.duration_since(stamp.at).abs();
     if distance > MAX_DISTANCE {
         return Err(StampError::OtherTime(distance));
@@ -206,8 +216,7 @@ mod tests {
             name: Some("debug".into()),
             namespace: Some("shop".into()),
             creation_timestamp: Some(Time(CREATED.parse().unwrap())),
-            annotations: sealed
-                .map(|text| BTreeMap::from([(labels::REQUESTER.to_owned(), text)])),
+            annotations: sealed.map(|text| BTreeMap::from([(labels::REQUESTER.to_owned(), text)])),
             ..ObjectMeta::default()
         }
     }
@@ -264,8 +273,14 @@ mod tests {
         for (at, believed) in [
             (created - MAX_DISTANCE, true),
             (created + MAX_DISTANCE, true),
-            (created - MAX_DISTANCE - SignedDuration::from_nanos(1), false),
-            (created + MAX_DISTANCE + SignedDuration::from_nanos(1), false),
+            (
+                created - MAX_DISTANCE - SignedDuration::from_nanos(1),
+                false,
+            ),
+            (
+                created + MAX_DISTANCE + SignedDuration::from_nanos(1),
+                false,
+            ),
         ] {
             let mut stamp = stamp();
             stamp.at = at;
@@ -277,19 +292,28 @@ mod tests {
     fn a_missing_or_forged_stamp_is_told_apart() {
         let kind = "ExecAccessRequest";
         assert_eq!(
-            verify(&keys(), kind, &metadata(None), "sha256:1").unwrap_err().reason(),
+            verify(&keys(), kind, &metadata(None), "sha256:1")
+                .unwrap_err()
+                .reason(),
             "NotStamped"
         );
-        let forged = stamp().seal(&Keys::new(vec![vec![1; 32]]).unwrap()).unwrap();
+        let forged = stamp()
+            .seal(&Keys::new(vec![vec![1; 32]]).unwrap())
+            .unwrap();
         assert_eq!(
-            verify(&keys(), kind, &metadata(Some(forged)), "sha256:1").unwrap_err().reason(),
+            verify(&keys(), kind, &metadata(Some(forged)), "sha256:1")
+                .unwrap_err()
+                .reason(),
             "StampForged"
         );
     }
 
     #[test]
     fn service_accounts_are_recognised_by_their_user_name() {
-        let user = |name: &str| Requester { user: name.into(), ..Requester::default() };
+        let user = |name: &str| Requester {
+            user: name.into(),
+            ..Requester::default()
+        };
         assert_eq!(
             user("system:serviceaccount:ci:deployer").service_account(),
             Some(("ci", "deployer"))

@@ -25,12 +25,22 @@ pub struct Fact {
 impl Fact {
     /// A condition that holds.
     pub fn holds(type_: &'static str, message: impl Into<String>) -> Self {
-        Self { type_, holds: true, reason: reason::SUCCESS, message: message.into() }
+        Self {
+            type_,
+            holds: true,
+            reason: reason::SUCCESS,
+            message: message.into(),
+        }
     }
 
     /// A condition that does not.
     pub fn fails(type_: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { type_, holds: false, reason, message: message.into() }
+        Self {
+            type_,
+            holds: false,
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -188,10 +198,20 @@ fn phase_change(after: &RequestStatus) -> Option<Transition> {
         ),
         Phase::Expired => (false, "AccessExpired", "Expire", valid()),
         Phase::Revoked => (true, "AccessRevoked", "Revoke", valid()),
-        Phase::Denied => (true, "AccessDenied", "Deny", why(conditions::REQUESTER_VERIFIED)),
+        Phase::Denied => (
+            true,
+            "AccessDenied",
+            "Deny",
+            why(conditions::REQUESTER_VERIFIED),
+        ),
         Phase::Failed => (true, "AccessFailed", "Refuse", valid()),
     };
-    Some(Transition { warning, reason, action, note })
+    Some(Transition {
+        warning,
+        reason,
+        action,
+        note,
+    })
 }
 
 /// The fact that the grant's objects exist, or why they do not.

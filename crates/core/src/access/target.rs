@@ -75,7 +75,10 @@ impl Workload {
             .collect();
         usable.sort_unstable_by_key(|pod| name(pod));
         let digest = Sha256::digest(request_uid);
-        let number = digest.iter().take(8).fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));
+        let number = digest
+            .iter()
+            .take(8)
+            .fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));
         let count = u64::try_from(usable.len()).unwrap_or(u64::MAX);
         number
             .checked_rem(count)
@@ -94,7 +97,9 @@ impl Workload {
     }
 
     fn owns(&self, pod: &ObjectMeta) -> bool {
-        let Some(owner) = controller(pod) else { return false };
+        let Some(owner) = controller(pod) else {
+            return false;
+        };
         owner.uid == self.uid
             || self.replica_sets.iter().any(|set| {
                 set.uid.as_deref() == Some(owner.uid.as_str())
@@ -126,13 +131,18 @@ fn unusable(pod: &Pod) -> Option<String> {
         return Some("it is terminating".to_owned());
     }
     let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or("Unknown");
+    let phase = status
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or("Unknown");
     if phase != "Running" {
         return Some(format!("it is {phase}, not Running"));
     }
     let ready = status
         .and_then(|status| status.conditions.as_ref())
-        .is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+        .is_some_and(|all| {
+            all.iter()
+                .any(|one| one.type_ == "Ready" && one.status == "True")
+        });
     (!ready).then(|| "it is not Ready".to_owned())
 }
 
@@ -178,7 +188,10 @@ mod tests {
             kind: "Deployment".into(),
             name: "web".into(),
             uid: "deploy".into(),
-            replica_sets: vec![owned("web-1", "set", "deploy"), owned("alien", "other", "elsewhere")],
+            replica_sets: vec![
+                owned("web-1", "set", "deploy"),
+                owned("alien", "other", "elsewhere"),
+            ],
             pods,
         }
     }
@@ -199,11 +212,20 @@ mod tests {
         orphan.metadata.owner_references = None;
         let mut guest = ready("guest", "set");
         guest.metadata.owner_references.as_mut().unwrap()[0].controller = None;
-        for (pod, qualifies) in
-            [(direct, true), (through_set, true), (foreign_set, false), (orphan, false), (guest, false)]
-        {
+        for (pod, qualifies) in [
+            (direct, true),
+            (through_set, true),
+            (foreign_set, false),
+            (orphan, false),
+            (guest, false),
+        ] {
             let workload = deployment(vec![pod.clone()]);
-            assert_eq!(workload.choose("r", None).is_ok(), qualifies, "{}", name(&pod));
+            assert_eq!(
+                workload.choose("r", None).is_ok(),
+                qualifies,
+                "{}",
+                name(&pod)
+            );
             assert_eq!(workload.choose("r", Some(name(&pod))).is_ok(), qualifies);
         }
     }
@@ -216,7 +238,10 @@ mod tests {
         unready.status.as_mut().unwrap().conditions = None;
         let mut leaving = ready("leaving", "set");
         leaving.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
-        let unknown = Pod { status: None, ..ready("unknown", "set") };
+        let unknown = Pod {
+            status: None,
+            ..ready("unknown", "set")
+        };
         for pod in [pending, unready, leaving, unknown] {
             let workload = deployment(vec![pod.clone()]);
             assert_eq!(chosen(&workload, None), Err("NoPodReady"));
@@ -229,13 +254,20 @@ mod tests {
         let workload = deployment((0..9).map(|n| ready(&format!("web-{n}"), "set")).collect());
         let failure = workload.choose("r", Some("gone")).unwrap_err();
         assert_eq!(failure.reason, "PodNotFound");
-        assert!(failure.message.contains("its pods are web-0, web-1, web-2, web-3, web-4"));
+        assert!(
+            failure
+                .message
+                .contains("its pods are web-0, web-1, web-2, web-3, web-4")
+        );
         assert!(!failure.message.contains("web-5"));
     }
 
     #[test]
     fn an_empty_name_is_no_name() {
-        assert_eq!(chosen(&deployment(vec![ready("a", "set")]), Some("")), Ok("a".into()));
+        assert_eq!(
+            chosen(&deployment(vec![ready("a", "set")]), Some("")),
+            Ok("a".into())
+        );
     }
 
     proptest! {

@@ -37,11 +37,20 @@ impl Controller for ExecTemplate {
         object.status.clone()
     }
 
-    fn plan(&self, now: Timestamp, _: &ExecAccessTemplate, observed: &Observed, _: &[Live]) -> Plan {
-        let plan = Plan::default().wake_at(now.checked_add(self.interval).unwrap_or(Timestamp::MAX));
+    fn plan(
+        &self,
+        now: Timestamp,
+        _: &ExecAccessTemplate,
+        observed: &Observed,
+        _: &[Live],
+    ) -> Plan {
+        let plan =
+            Plan::default().wake_at(now.checked_add(self.interval).unwrap_or(Timestamp::MAX));
         match observed {
             // A target that does not exist is looked for at every interval, as one that does.
-            Err(failure) if failure.class == FailureClass::Transient => plan.because(failure.clone()),
+            Err(failure) if failure.class == FailureClass::Transient => {
+                plan.because(failure.clone())
+            }
             _ => plan,
         }
     }
@@ -76,7 +85,9 @@ impl Controller for ExecTemplate {
         before: Option<&TemplateStatus>,
         after: &TemplateStatus,
     ) -> Vec<Transition> {
-        let before = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let before = before
+            .map(|status| status.conditions.as_slice())
+            .unwrap_or_default();
         after
             .conditions
             .iter()
@@ -115,13 +126,15 @@ fn target(observed: &Observed) -> Fact {
 /// What is wrong with durations is told apart from what is wrong with the rest, since scripts
 /// wait for it under its own name.
 fn durations(object: &ExecAccessTemplate) -> Fact {
-    let violations = violations(object);
-    match violations.iter().find(|violation| violation.is_about_duration()) {
-        None => Fact::holds(conditions::TEMPLATE_DURATIONS_VALID, message::TEMPLATE_DURATIONS_VALID),
-        Some(violation) => Fact::fails(
+    match Violation::of_template_durations(&violations(object)) {
+        None => Fact::holds(
+            conditions::TEMPLATE_DURATIONS_VALID,
+            message::TEMPLATE_DURATIONS_VALID,
+        ),
+        Some(message) => Fact::fails(
             conditions::TEMPLATE_DURATIONS_VALID,
             reason::NOT_ACCEPTABLE,
-            format!("Error on {}: {}", violation.field, violation.message),
+            message,
         ),
     }
 }
@@ -140,5 +153,7 @@ fn config(object: &ExecAccessTemplate) -> Fact {
 }
 
 fn violations(object: &ExecAccessTemplate) -> Vec<Violation> {
-    validate::exec_access_template(object).err().unwrap_or_default()
+    validate::exec_access_template(object)
+        .err()
+        .unwrap_or_default()
 }

@@ -89,12 +89,16 @@ impl Window {
 /// When a request that cannot be granted stops waiting: after the time it asked for.
 #[must_use]
 pub fn waits_until(created: Timestamp, requested: Option<GoDuration>) -> Timestamp {
-    let asked = requested.filter(|asked| asked.is_positive()).unwrap_or(FALLBACK);
+    let asked = requested
+        .filter(|asked| asked.is_positive())
+        .unwrap_or(FALLBACK);
     after(created, asked.min(LONGEST_WAIT))
 }
 
 fn after(instant: Timestamp, length: GoDuration) -> Timestamp {
-    instant.checked_add(SignedDuration::from(length)).unwrap_or(Timestamp::MAX)
+    instant
+        .checked_add(SignedDuration::from(length))
+        .unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -129,9 +133,27 @@ mod tests {
                 HOUR,
                 "Access request duration defaulting to template duration time (1h0m0s)",
             ),
-            (None, DAY, HOUR, HOUR, "Access request duration defaulting to template duration time (1h0m0s)"),
-            (Some(minutes(5)), HOUR, DAY, minutes(5), "Access requested custom duration (5m0s)"),
-            (Some(DAY), HOUR, DAY, DAY, "Access requested custom duration (24h0m0s)"),
+            (
+                None,
+                DAY,
+                HOUR,
+                HOUR,
+                "Access request duration defaulting to template duration time (1h0m0s)",
+            ),
+            (
+                Some(minutes(5)),
+                HOUR,
+                DAY,
+                minutes(5),
+                "Access requested custom duration (5m0s)",
+            ),
+            (
+                Some(DAY),
+                HOUR,
+                DAY,
+                DAY,
+                "Access requested custom duration (24h0m0s)",
+            ),
             (
                 Some(minutes(48 * 60)),
                 HOUR,
@@ -149,7 +171,11 @@ mod tests {
         ] {
             let window = Window::new(created(), requested, default, max);
             assert_eq!(window.length(), length, "{requested:?}");
-            assert_eq!(window.until, created() + SignedDuration::from(length), "{requested:?}");
+            assert_eq!(
+                window.until,
+                created() + SignedDuration::from(length),
+                "{requested:?}"
+            );
             assert_eq!(window.message(), message);
         }
     }

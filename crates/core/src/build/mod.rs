@@ -5,4 +5,5 @@ mod role;
 mod role_binding;
 
 pub use role::role;
+pub(crate) use role::rules;
 pub use role_binding::role_binding;

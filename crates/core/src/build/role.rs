@@ -21,8 +21,16 @@ pub fn role(grant: &Grant, sealed: String) -> Role {
         annotations: Some(BTreeMap::from([(labels::GRANT.to_owned(), sealed)])),
         ..ObjectMeta::default()
     };
-    labels::mark(&mut metadata, &grant.request.kind, &grant.request.name, &grant.request.uid);
-    Role { metadata, rules: Some(rules(grant)) }
+    labels::mark(
+        &mut metadata,
+        &grant.request.kind,
+        &grant.request.name,
+        &grant.request.uid,
+    );
+    Role {
+        metadata,
+        rules: Some(rules(grant)),
+    }
 }
 
 /// What the Role allows.

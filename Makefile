@@ -1,0 +1,37 @@
+# Everything a contributor runs. `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/oz/tools
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Show the main job on an embedded cluster (KEEP=1 leaves it up)
+	@cargo xtask demo $(if $(KEEP),--keep)
+
+test: ## Run every test that needs no root: pure, recorded API server, real API server
+	@cargo xtask test
+
+check: ## Formatting, lints, generated files, the purity of core, dependencies
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo check -p oz-core
+	cargo xtask generate --check
+	@$(MAKE) --no-print-directory deny
+
+deny: $(TOOLS)/bin/cargo-deny ## Licences, bans and duplicate versions of dependencies
+	$(TOOLS)/bin/cargo-deny --workspace check bans licenses sources
+
+$(TOOLS)/bin/cargo-deny:
+	cargo install --locked --root $(TOOLS) cargo-deny@0.20.2
+
+generate: ## Write the generated files again
+	cargo xtask generate
+
+bench: ## Measure grants against the budgets (several runs, prints a table)
+	@cargo xtask bench grants
+
+cluster: ## Start a cluster to try things on; `cargo xtask cluster down` ends it
+	@cargo xtask cluster up
+
+.PHONY: help demo test check deny generate bench cluster

@@ -1,0 +1,342 @@
+//! The end of a grant: on time whatever else is broken, early when somebody says so or meddles.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::world::*;
+use crate::access::exec::ExecAccess;
+use crate::api::{ExecAccessRequestSpec, Phase};
+use crate::conditions;
+use crate::controller::{Controller, Failure, Step};
+
+fn granted() -> World {
+    let mut world = World::new();
+    world.settle(at(1));
+    world
+}
+
+#[test]
+fn access_ends_at_the_agreed_instant_and_not_a_nanosecond_before() {
+    let world = granted();
+    assert!(world.plan(at(300) - NANOSECOND).stages.is_empty());
+    for late in [at(300), at(300) + NANOSECOND, at(100_000)] {
+        let first = &world.plan(late).stages[0];
+        assert!(matches!(&first[..], [Step::Delete(gone)] if gone.resource.kind == "RoleBinding"));
+    }
+}
+
+#[test]
+fn an_expired_request_keeps_nothing_but_its_history() {
+    let mut world = granted();
+    let status = world.settle(at(300)).clone();
+    assert_eq!((status.phase, status.ready), (Phase::Expired, false));
+    let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
+    assert_eq!(
+        (valid.reason.as_str(), valid.message.as_str()),
+        ("Timeout", "Access expired")
+    );
+    assert!(world.live.is_empty());
+    assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
+    assert_eq!(status.expires_at, Some(at(300)));
+}
+
+#[test]
+fn the_role_outlives_the_binding_until_the_status_is_written() {
+    let mut world = granted();
+    world.pass(at(300));
+    assert_eq!(
+        (world.kinds(), world.status().phase),
+        (vec!["Role"], Phase::Expired)
+    );
+    world.pass(at(300));
+    assert!(world.live.is_empty());
+}
+
+#[test]
+fn a_record_that_cannot_be_written_does_not_keep_access_open() {
+    let mut world = granted();
+    world.records_fail = true;
+    let status = world.settle(at(300)).clone();
+    assert_eq!(world.kinds(), ["Role"]);
+    assert!(!status.ready);
+    assert_eq!(
+        status.phase,
+        Phase::Active,
+        "not over before it is on record"
+    );
+    world.records_fail = false;
+    assert_eq!(world.settle(at(301)).phase, Phase::Expired);
+    assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
+}
+
+#[test]
+fn a_finished_request_goes_when_it_was_kept_long_enough() {
+    let mut world = granted();
+    world.settle(at(300));
+    let hour = 3600;
+    assert_eq!(world.plan(at(301)).wake, Some(at(300 + hour)));
+    world.pass(at(300 + hour) - NANOSECOND);
+    assert!(!world.deleted);
+    world.pass(at(300 + hour));
+    assert!(world.deleted);
+}
+
+#[test]
+fn deleting_a_request_revokes_and_nothing_is_built_for_it_again() {
+    let mut world = granted();
+    world.request.metadata.deletion_timestamp = Some(Time(at(10)));
+    let status = world.settle(at(10)).clone();
+    assert_eq!(status.phase, Phase::Revoked);
+    assert!(world.live.is_empty());
+    assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
+
+    let mut fresh = World::new();
+    fresh.request.metadata.deletion_timestamp = Some(Time(at(1)));
+    assert!(!applies(&fresh.plan(at(1))));
+}
+
+#[test]
+fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
+    for (now, action) in [(at(10), "AccessRevoked"), (at(300), "AccessExpired")] {
+        let mut world = granted();
+        let plan = world.controller.orphaned(now, &world.live);
+        let kinds: Vec<String> = plan
+            .steps()
+            .map(|step| match step {
+                Step::Delete(gone) => gone.resource.kind.clone(),
+                Step::Record(record) => record.action.to_string(),
+                other => panic!("unexpected {other:?}"),
+            })
+            .collect();
+        assert_eq!(kinds, ["RoleBinding", action, "Role"]);
+        world.carry_out(&plan);
+        assert!(
+            world
+                .controller
+                .orphaned(now, &world.live)
+                .stages
+                .is_empty()
+        );
+    }
+}
+
+#[test]
+fn meddling_revokes_and_is_not_repaired() {
+    let cases: [(&str, fn(&mut World)); 7] = [
+        ("wider rules", |world| {
+            world.edit("Role", |role| {
+                role.data["rules"][0]["resourceNames"] = json!(["db-0", "db-1"])
+            });
+        }),
+        ("more verbs", |world| {
+            world.edit("Role", |role| role.data["rules"][1]["verbs"] = json!(["*"]));
+        }),
+        ("another subject", |world| {
+            world.edit("RoleBinding", |binding| {
+                binding.data["subjects"] = json!([
+                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"},
+                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"},
+                ]);
+            });
+        }),
+        ("another role", |world| {
+            world.edit("RoleBinding", |binding| {
+                binding.data["roleRef"]["name"] = json!("admin")
+            });
+        }),
+        ("a longer decision", |world| {
+            world.edit("Role", |role| {
+                let sealed = role.metadata.annotations.as_mut().unwrap();
+                let text = sealed.get_mut(crate::labels::GRANT).unwrap();
+                *text = text.replace("2026-01-01T12:05", "2027-01-01T12:05");
+            });
+        }),
+        ("no binding", |world| world.remove("RoleBinding")),
+        ("no role", |world| world.remove("Role")),
+    ];
+    for (what, meddle) in cases {
+        let mut world = granted();
+        meddle(&mut world);
+        let status = world.settle(at(10)).clone();
+        assert_eq!(status.phase, Phase::Revoked, "{what}");
+        assert!(world.live.is_empty(), "{what}: {:?}", world.kinds());
+        assert!(
+            world.actions().contains(&"DriftDetected".to_owned()),
+            "{what}"
+        );
+        let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
+        assert_eq!(valid.reason, "DriftDetected", "{what}");
+        assert!(!applies(&world.plan(at(11))), "{what}");
+    }
+}
+
+#[test]
+fn meddling_before_the_status_was_written_revokes_too() {
+    let mut world = World::new();
+    world.writes_left = 2;
+    world.pass(at(1));
+    world.writes_left = usize::MAX;
+    assert_eq!(
+        (world.kinds(), world.status().phase),
+        (vec!["Role", "RoleBinding"], Phase::Pending)
+    );
+    world.edit("RoleBinding", |binding| {
+        binding.data["subjects"][0]["name"] = json!("mallory")
+    });
+    assert_eq!(world.settle(at(2)).phase, Phase::Revoked);
+    assert!(world.live.is_empty());
+}
+
+#[test]
+fn labels_and_annotations_of_others_are_not_meddling() {
+    let mut world = granted();
+    for kind in ["Role", "RoleBinding"] {
+        world.edit(kind, |object| {
+            object
+                .metadata
+                .labels
+                .as_mut()
+                .unwrap()
+                .insert("team".into(), "a".into());
+            object
+                .metadata
+                .annotations
+                .as_mut()
+                .unwrap()
+                .insert("seen".into(), "yes".into());
+        });
+    }
+    assert!(world.plan(at(10)).stages.is_empty());
+}
+
+#[test]
+fn terminal_phases_are_never_left() {
+    for phase in [Phase::Expired, Phase::Revoked, Phase::Denied, Phase::Failed] {
+        let mut world = World::new();
+        let mut status = world.status();
+        status.phase = phase;
+        world.request.status = Some(status);
+        let plan = world.pass(at(1));
+        assert!(!applies(&plan), "{phase}");
+        assert_eq!(world.status().phase, phase);
+    }
+}
+
+#[test]
+fn a_crash_anywhere_in_the_end_still_ends() {
+    for writes in 0..4 {
+        let mut world = granted();
+        world.writes_left = writes;
+        world.pass(at(300));
+        world.pass(at(300));
+        world.writes_left = usize::MAX;
+        // The template has become more generous meanwhile; nobody gains by it.
+        world
+            .template
+            .as_mut()
+            .unwrap()
+            .spec
+            .access_config
+            .max_duration = "240h".into();
+        assert_eq!(
+            world.settle(at(301)).phase,
+            Phase::Expired,
+            "after {writes} writes"
+        );
+        assert!(world.live.is_empty());
+    }
+}
+
+proptest! {
+    /// The one promise that nothing may break: a plan made at or after the end contains nothing
+    /// that gives access, and leaves no binding.
+    #[test]
+    fn a_plan_after_the_end_never_gives_access_whatever_else_is_broken(
+        late in 0_i64..1_000_000,
+        template in 0_u8..4,
+        workload_gone: bool,
+        stampless: bool,
+        active: bool,
+        deleted: bool,
+        with_role: bool,
+        records_fail: bool,
+        duration in proptest::option::of("[a-z0-9]{0,6}"),
+    ) {
+        let mut world = granted();
+        match template {
+            0 => world.template = None,
+            1 => world.template.as_mut().unwrap().spec.access_config.max_duration = "garbage".into(),
+            2 => world.template.as_mut().unwrap().spec.access_config.max_duration = "8760h".into(),
+            _ => {}
+        }
+        if workload_gone { world.workload = Err(Failure::transient("Gone", "gone")); }
+        if stampless { world.request.metadata.annotations = None; }
+        if !active { world.request.status = None; }
+        if deleted { world.request.metadata.deletion_timestamp = Some(Time(at(1))); }
+        if let Some(duration) = duration { world.request.spec.duration = Some(duration); }
+        if !with_role { world.remove("Role"); }
+        world.records_fail = records_fail;
+        let now = at(300) + SignedDuration::from_nanos(late);
+        let plan = world.plan(now);
+        prop_assert!(!applies(&plan));
+        world.carry_out(&plan);
+        prop_assert!(!world.kinds().contains(&"RoleBinding"));
+    }
+}
+
+#[test]
+fn waiting_ends_too() {
+    let mut world = World::new();
+    world.template = None;
+    assert_eq!(world.plan(at(1)).wake, Some(at(300)));
+    assert_eq!(world.settle(at(299)).phase, Phase::Pending);
+    let status = world.settle(at(300)).clone();
+    assert_eq!((status.phase, status.expires_at), (Phase::Expired, None));
+    assert!(
+        world.actions().is_empty(),
+        "nothing was granted, so nothing ended"
+    );
+
+    let mut endless = World::asking(ExecAccessRequestSpec {
+        template_name: "shell".into(),
+        duration: Some("9999h".into()),
+        ..ExecAccessRequestSpec::default()
+    });
+    endless.template = None;
+    assert_eq!(endless.plan(at(1)).wake, Some(at(24 * 3600)));
+}
+
+#[test]
+fn a_template_that_comes_after_the_end_grants_nothing() {
+    let mut world = World::new();
+    world
+        .template
+        .as_mut()
+        .unwrap()
+        .spec
+        .access_config
+        .max_duration = "1m".into();
+    world
+        .template
+        .as_mut()
+        .unwrap()
+        .spec
+        .access_config
+        .default_duration = "1m".into();
+    assert!(applies(&world.plan(at(60) - NANOSECOND)));
+    assert!(!applies(&world.plan(at(60))));
+    assert_eq!(world.settle(at(60)).phase, Phase::Expired);
+}
+
+#[test]
+fn no_finished_requests_are_kept_if_nobody_wants_them() {
+    let mut world = granted();
+    world.controller = ExecAccess {
+        keep_finished: SignedDuration::ZERO,
+        ..world.controller
+    };
+    world.settle(at(300));
+    assert!(world.deleted);
+}

@@ -1,0 +1,329 @@
+//! A grant: what is written, in which order, for whom.
+
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use proptest::prelude::*;
+
+use super::world::*;
+use crate::access::exec::Observed;
+use crate::api::{ExecAccessRequestSpec, OnTemplateChange, Operation, Phase};
+use crate::conditions;
+use crate::controller::{Controller, Failure, Live, Outcome, Step};
+
+#[test]
+fn the_binding_comes_after_the_role_and_the_record() {
+    let plan = World::new().plan(at(0));
+    let stages: Vec<Vec<String>> = plan
+        .stages
+        .iter()
+        .map(|stage| {
+            stage
+                .iter()
+                .map(|step| match step {
+                    Step::Apply(child) => child.resource.kind.clone(),
+                    Step::Record(record) => record.action.to_string(),
+                    Step::Own(_) => "Own".into(),
+                    other => panic!("unexpected {other:?}"),
+                })
+                .collect()
+        })
+        .collect();
+    assert_eq!(
+        stages,
+        [
+            vec!["Role", "AccessGranted"],
+            vec!["RoleBinding"],
+            vec!["Own"]
+        ]
+    );
+    assert_eq!(plan.wake, Some(at(300)));
+}
+
+#[test]
+fn the_requester_alone_gets_exactly_these_verbs_on_exactly_one_pod() {
+    let mut world = World::new();
+    world.settle(at(1));
+    let role: Role = world.live[0].parse().unwrap();
+    let binding: RoleBinding = world.live[1].parse().unwrap();
+    let chosen = world.status().pod_name.unwrap();
+    let rules: Vec<(String, Vec<String>)> = role
+        .rules
+        .unwrap()
+        .into_iter()
+        .map(|rule| {
+            assert_eq!(rule.resource_names, Some(vec![chosen.clone()]));
+            (rule.resources.unwrap().join(","), rule.verbs)
+        })
+        .collect();
+    let verbs = |all: &[&str]| all.iter().map(|&verb| verb.to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        rules,
+        [
+            ("pods".to_owned(), verbs(&["get", "list", "watch"])),
+            ("pods/exec".to_owned(), verbs(&["get", "create"])),
+        ]
+    );
+    let subjects = binding.subjects.unwrap();
+    assert_eq!(subjects.len(), 1);
+    assert_eq!(
+        (subjects[0].kind.as_str(), subjects[0].name.as_str()),
+        ("User", "alice")
+    );
+    assert_eq!(binding.role_ref.name, "debug-0a1b2c3d");
+    assert_eq!(role.metadata.name.as_deref(), Some("debug-0a1b2c3d"));
+}
+
+#[test]
+fn operations_add_verbs() {
+    let mut world = World::new();
+    let operations = vec![
+        Operation::Exec,
+        Operation::Attach,
+        Operation::PortForward,
+        Operation::Log,
+    ];
+    world
+        .template
+        .as_mut()
+        .unwrap()
+        .spec
+        .access_config
+        .operations = operations;
+    world.settle(at(1));
+    let role: Role = world.live[0].parse().unwrap();
+    let resources: Vec<String> = role
+        .rules
+        .unwrap()
+        .into_iter()
+        .flat_map(|rule| rule.resources.unwrap())
+        .collect();
+    assert_eq!(
+        resources,
+        [
+            "pods",
+            "pods/exec",
+            "pods/attach",
+            "pods/portforward",
+            "pods/log"
+        ]
+    );
+}
+
+#[test]
+fn a_granted_request_says_all_there_is_to_know() {
+    let mut world = World::new();
+    let status = world.settle(at(1)).clone();
+    assert_eq!(status.phase, Phase::Active);
+    assert!(status.ready);
+    assert!(conditions::all_true(
+        &status.conditions,
+        &conditions::OF_READY_REQUEST
+    ));
+    assert_eq!(status.requester.as_deref(), Some("alice"));
+    assert_eq!(status.expires_at, Some(at(300)));
+    assert_eq!(status.granted_at, Some(at(1)));
+    let pod = status.pod_name.unwrap();
+    assert_eq!(status.pod_uid, Some(format!("uid-{pod}")));
+    assert_eq!(
+        status.access_message.unwrap(),
+        format!("kubectl exec -ti -n shop {pod} -- /bin/sh")
+    );
+    let created =
+        conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_CREATED).unwrap();
+    assert_eq!(
+        created.message,
+        "Success. Role debug-0a1b2c3d, RoleBinding debug-0a1b2c3d created"
+    );
+}
+
+#[test]
+fn a_granted_request_is_left_alone_until_it_ends() {
+    let mut world = World::new();
+    world.settle(at(1));
+    world.template = None;
+    world.workload = Err(Failure::transient("Down", "the API server is gone"));
+    let before = world.status();
+    let plan = world.pass(at(299));
+    assert_eq!((plan.stages.len(), plan.wake), (0, Some(at(300))));
+    assert_eq!(plan.obstacle, None);
+    assert_eq!(world.status(), before);
+    assert_eq!(
+        world
+            .controller
+            .wants(at(299), &world.request, &world.observed(), &world.live),
+        None
+    );
+}
+
+#[test]
+fn the_target_is_looked_up_only_when_the_answer_matters() {
+    let world = World::new();
+    let mut observed = world.observed();
+    observed.workload = None;
+    let wants = |world: &World, observed: &Observed| {
+        world
+            .controller
+            .wants(at(1), &world.request, observed, &world.live)
+            .is_some()
+    };
+    assert!(wants(&world, &observed));
+    let mut stranger = world.clone();
+    stranger.stamp("mallory", &["interns"]);
+    assert!(!wants(&stranger, &observed));
+    observed.template = None;
+    assert!(!wants(&world, &observed));
+}
+
+#[test]
+fn a_named_pod_is_the_one() {
+    let mut world = World::asking(ExecAccessRequestSpec {
+        template_name: "shell".into(),
+        target_pod: Some("db-1".into()),
+        ..ExecAccessRequestSpec::default()
+    });
+    assert_eq!(world.settle(at(1)).pod_name.as_deref(), Some("db-1"));
+}
+
+#[test]
+fn no_binding_without_a_durable_record() {
+    let mut world = World::new();
+    world.records_fail = true;
+    let status = world.settle(at(1)).clone();
+    assert_eq!(world.kinds(), ["Role"]);
+    assert_eq!((status.phase, status.ready), (Phase::Pending, false));
+    world.records_fail = false;
+    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+}
+
+#[test]
+fn a_request_older_than_its_template_is_tied_to_it() {
+    let mut world = World::new();
+    world.settle(at(1));
+    let owners = world.request.metadata.owner_references.clone().unwrap();
+    assert_eq!(
+        (owners[0].kind.as_str(), owners[0].uid.as_str()),
+        ("ExecAccessTemplate", "template-uid")
+    );
+    assert_eq!(owners[0].block_owner_deletion, None);
+    // Already tied, nothing is written.
+    world.live.clear();
+    world.request.status = None;
+    let plan = world.plan(at(1));
+    assert!(applies(&plan) && !plan.steps().any(|step| matches!(step, Step::Own(_))));
+}
+
+#[test]
+fn a_changed_template_ends_its_grants_only_if_it_said_so() {
+    for (rule, phase) in [
+        (OnTemplateChange::Keep, Phase::Active),
+        (OnTemplateChange::Revoke, Phase::Revoked),
+    ] {
+        let mut world = World::new();
+        world
+            .template
+            .as_mut()
+            .unwrap()
+            .spec
+            .access_config
+            .on_template_change = rule;
+        world.settle(at(1));
+        world
+            .template
+            .as_mut()
+            .unwrap()
+            .spec
+            .access_config
+            .max_duration = "2h".into();
+        assert_eq!(world.settle(at(2)).phase, phase, "{rule:?}");
+    }
+}
+
+#[test]
+fn a_decision_sealed_for_another_request_is_not_taken() {
+    let mut world = World::new();
+    world.settle(at(1));
+    let mut other = World::new();
+    other.live = world.live.clone();
+    other.request.metadata.uid = Some("0a1b2c3d-ffff-4000-8000-000000000002".into());
+    assert!(!applies(&other.plan(at(2))));
+    assert_eq!(other.settle(at(2)).phase, Phase::Revoked);
+}
+
+proptest! {
+    /// Killed after any number of writes, at any of them: the next process finds the decision
+    /// again, and ends up where the first would have.
+    #[test]
+    fn a_crash_between_any_two_writes_loses_nothing(writes in 0_usize..6, pause in 0_i64..200) {
+        let mut whole = World::new();
+        whole.settle(at(1));
+        let mut killed = World::new();
+        killed.writes_left = writes;
+        killed.pass(at(1));
+        let decided = killed.live.first().cloned();
+        // Pods have come and gone meanwhile.
+        killed.workload = Ok(workload(&["db-0", "db-1", "db-2", "db-3", "db-4"]));
+        killed.writes_left = usize::MAX;
+        let status = killed.settle(at(1 + pause)).clone();
+        prop_assert_eq!(status.phase, Phase::Active);
+        prop_assert_eq!(status.expires_at, Some(at(300)));
+        prop_assert_eq!(killed.kinds(), ["Role", "RoleBinding"]);
+        if let Some(decided) = decided {
+            prop_assert_eq!(&status.pod_name, &whole.status().pod_name);
+            prop_assert_eq!(&killed.live[0], &decided);
+        }
+    }
+
+    #[test]
+    fn a_plan_is_deterministic_and_its_own_result_satisfies_it(seconds in 0_i64..299) {
+        let mut world = World::new();
+        let plan = world.plan(at(seconds));
+        prop_assert_eq!(&plan, &world.plan(at(seconds)));
+        world.settle(at(seconds));
+        let status = world.status();
+        prop_assert!(world.pass(at(seconds)).stages.is_empty());
+        prop_assert_eq!(world.status(), status);
+    }
+
+    /// Whatever lives beside it, a plan deletes nothing that is not in the list of its own
+    /// children, and nothing under another UID than it saw.
+    #[test]
+    fn a_plan_never_touches_an_object_it_does_not_own(
+        seconds in -10_i64..10_000,
+        with_role: bool,
+        with_binding: bool,
+        with_template: bool,
+    ) {
+        let mut world = World::new();
+        world.settle(at(1));
+        if !with_role { world.remove("Role"); }
+        if !with_binding { world.remove("RoleBinding"); }
+        if !with_template { world.template = None; }
+        let known: Vec<String> = world.live.iter().map(|live| live.reference().uid).collect();
+        for step in world.plan(at(seconds)).steps() {
+            match step {
+                Step::Delete(reference) => prop_assert!(known.contains(&reference.uid)),
+                Step::Apply(child) => prop_assert_eq!(&child.key().name, "debug-0a1b2c3d"),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_name_that_somebody_else_holds_is_said_and_not_taken() {
+    let world = World::new();
+    let live: Vec<Live> = Vec::new();
+    let outcome = Outcome {
+        live,
+        failure: Some(Failure::conflict("Role shop/debug-0a1b2c3d is not ours")),
+    };
+    let status = world
+        .controller
+        .status(at(1), &world.request, &world.observed(), &outcome);
+    let created =
+        conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_CREATED).unwrap();
+    assert_eq!(
+        (created.status.as_str(), created.reason.as_str()),
+        ("False", "NameConflict")
+    );
+    assert_eq!((status.phase, status.ready), (Phase::Pending, false));
+}

@@ -1,0 +1,6 @@
+//! The rules of exec access, without a cluster: a [`World`] carries plans out in memory.
+
+mod ending;
+mod granting;
+mod refusing;
+mod world;

@@ -1,0 +1,99 @@
+//! The operator's flags. Those of the original are accepted under their names, so that existing
+//! manifests start.
+
+use clap::{ArgAction, Parser};
+use jiff::SignedDuration;
+use oz_core::duration::GoDuration;
+use oz_process::{Address, Common};
+
+/// Grants access to pods for a limited time, and takes it away again.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "oz-operator", version)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+
+    /// Where to serve /metrics, as IP:PORT or :PORT; 0 for nowhere.
+    #[arg(long, default_value = ":8443", value_name = "ADDRESS")]
+    pub(crate) metrics_bind_address: Address,
+
+    /// Where to serve /healthz and /readyz, as IP:PORT or :PORT; 0 for nowhere.
+    #[arg(long, default_value = ":8081", value_name = "ADDRESS")]
+    pub(crate) health_probe_bind_address: Address,
+
+    /// Compete for a Lease before writing. Needed with more than one replica.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) leader_elect: bool,
+
+    /// How long a request is kept as a record after it ended, such as 1h or 30m.
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = not_negative)]
+    pub(crate) keep_finished: SignedDuration,
+
+    /// Minutes between two looks at the target of a template.
+    #[arg(long, default_value_t = 5, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(0..=1440))]
+    pub(crate) template_reconciliation_interval: u32,
+
+    /// Accepted for existing manifests, without effect: requests are looked at when something
+    /// changes and at the exact instant when time alone changes something.
+    #[arg(long, value_name = "MINUTES")]
+    pub(crate) request_reconciliation_interval: Option<u32>,
+
+    /// Watch and write in these namespaces only. By default in all.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) access_namespaces: Vec<String>,
+
+    /// How many requests are worked on at once.
+    #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: u16,
+}
+
+fn not_negative(text: &str) -> Result<SignedDuration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    if duration.is_negative() {
+        return Err("must not be negative".to_owned());
+    }
+    Ok(duration.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_originals_flags_are_accepted() {
+        let args = Args::try_parse_from([
+            "oz-operator",
+            "--metrics-bind-address=127.0.0.1:8443",
+            "--health-probe-bind-address=:8081",
+            "--leader-elect",
+            "--request-reconciliation-interval=5",
+            "--template-reconciliation-interval=7",
+            "--zap-devel=true",
+            "--zap-encoder=json",
+            "--zap-log-level=info",
+            "--zap-stacktrace-level=panic",
+            "--zap-time-encoding=iso8601",
+        ])
+        .unwrap();
+        assert!(args.leader_elect);
+        assert_eq!(args.template_reconciliation_interval, 7);
+    }
+
+    #[test]
+    fn leader_election_can_be_set_either_way() {
+        let parse = |flag| {
+            Args::try_parse_from(["oz-operator", flag])
+                .unwrap()
+                .leader_elect
+        };
+        assert!(parse("--leader-elect=true"));
+        assert!(!parse("--leader-elect=false"));
+    }
+
+    #[test]
+    fn finished_requests_cannot_be_kept_for_less_than_no_time() {
+        assert!(Args::try_parse_from(["oz-operator", "--keep-finished=-1s"]).is_err());
+        assert!(Args::try_parse_from(["oz-operator", "--keep-finished=1d"]).is_err());
+        assert!(Args::try_parse_from(["oz-operator", "--keep-finished=0s"]).is_ok());
+    }
+}

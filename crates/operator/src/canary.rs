@@ -1,0 +1,135 @@
+//! Proves, once a minute, that the stamp hook is in the path of new requests: a dry-run creation
+//! must come back with a stamp that opens. Without it every request would be denied, and the
+//! reason should be known before the first user finds out.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client};
+use oz_core::access::request::Request;
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp;
+use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
+use prometheus_client::metrics::gauge::Gauge;
+use tokio_util::sync::CancellationToken;
+
+const INTERVAL: Duration = Duration::from_secs(60);
+/// After a failure, which at the start is only the webhook not being up yet.
+const SOON: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
+const NAME: &str = "oz-canary";
+
+/// What the canary needs.
+pub(crate) struct Canary {
+    pub(crate) client: Client,
+    pub(crate) keys: Keys,
+    pub(crate) namespace: String,
+    pub(crate) replica: String,
+    /// 1 when the last try came back stamped, 0 when not.
+    pub(crate) in_path: Gauge,
+}
+
+impl Canary {
+    /// Tries again and again until `shutdown`.
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        let reporter = Reporter {
+            controller: "oz".to_owned(),
+            instance: Some(self.replica.clone()),
+        };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        let mut failures = 0_u32;
+        loop {
+            match self.sing().await {
+                Ok(()) => {
+                    if failures > 0 {
+                        tracing::info!("the stamp hook is in the path again");
+                    }
+                    failures = 0;
+                    self.in_path.set(1);
+                }
+                Err(why) => {
+                    failures = failures.saturating_add(1);
+                    self.in_path.set(0);
+                    self.alarm(&recorder, failures, &why).await;
+                }
+            }
+            let pause = if failures == 0 {
+                INTERVAL
+            } else {
+                SOON.saturating_mul(failures).min(INTERVAL)
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    async fn sing(&self) -> Result<(), String> {
+        let requests: Api<ExecAccessRequest> =
+            Api::namespaced(self.client.clone(), &self.namespace);
+        let request = ExecAccessRequest {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{NAME}-")),
+                ..ObjectMeta::default()
+            },
+            spec: ExecAccessRequestSpec {
+                template_name: NAME.to_owned(),
+                ..Default::default()
+            },
+            status: None,
+        };
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let answer = tokio::time::timeout(PATIENCE, requests.create(&dry_run, &request))
+            .await
+            .map_err(|_| "no answer".to_owned())?
+            .map_err(|error| error.to_string())?;
+        let created = Request::from(&answer);
+        stamp::verify(
+            &self.keys,
+            created.kind,
+            created.metadata,
+            &created.spec_digest,
+        )
+        .map(drop)
+        .map_err(|error| error.to_string())
+    }
+
+    async fn alarm(&self, recorder: &Recorder, failures: u32, why: &str) {
+        // The first failure may be the webhook starting a moment after us.
+        if failures < 2 {
+            tracing::info!(why, "the stamp hook is not in the path yet");
+            return;
+        }
+        tracing::warn!(
+            why,
+            failures,
+            "the stamp hook is not in the path: every request will be denied"
+        );
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "StampNotInPath".to_owned(),
+            note: Some(format!(
+                "New access requests are not stamped, so each will be denied: {why}"
+            )),
+            action: "Check".to_owned(),
+            secondary: None,
+        };
+        let pod = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(self.namespace.clone()),
+            name: Some(self.replica.clone()),
+            ..ObjectReference::default()
+        };
+        if let Err(error) = recorder.publish(&event, &pod).await {
+            tracing::debug!(%error, "failed to publish an event");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What the operator consists of, put together.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use oz_core::access::exec::ExecAccess;
+use oz_core::access::template::ExecTemplate;
+use oz_engine::{Engine, Leadership};
+use oz_process::{RecordLog, shutdown_on_signal, signing_keys};
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::args::Args;
+use crate::canary::Canary;
+use crate::exec_request::ExecRequests;
+use crate::exec_template::ExecTemplates;
+use crate::workload::Workloads;
+
+/// Runs until a signal, or until what it needs is lost.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let shutdown = shutdown_on_signal()?;
+    let common = &args.common;
+    let (client, clock) = oz_engine::client(common.config().await?)?;
+    let keys = signing_keys(&client, &common.namespace).await?;
+
+    let mut engine = Engine::new(client.clone(), clock);
+    engine
+        .namespaces(args.access_namespaces.clone())
+        .concurrency(usize::from(args.workers))
+        .sink(RecordLog::start("oz-operator", &common.replica)?);
+    if args.leader_elect {
+        engine.leadership(Leadership::lease(&common.namespace, &common.replica));
+    }
+    for address in [args.metrics_bind_address, args.health_probe_bind_address] {
+        if let Some(address) = address.0 {
+            engine.listen(address);
+        }
+    }
+
+    let workloads = Arc::new(Workloads::default());
+    let templates = engine.store();
+    let requests = engine.store();
+    let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
+    engine.controller(
+        ExecTemplate { interval },
+        ExecTemplates {
+            templates: templates.clone(),
+            workloads: Arc::clone(&workloads),
+        },
+    );
+    let exec = ExecAccess {
+        keys: keys.clone(),
+        keep_finished: args.keep_finished,
+    };
+    engine.controller(
+        exec.clone(),
+        ExecRequests {
+            controller: exec,
+            requests,
+            templates,
+            workloads,
+        },
+    );
+
+    let in_path = Gauge::default();
+    engine.registry().register(
+        "oz_stamp_in_path",
+        "Whether a new request came back with our stamp at the last try: 1 or 0",
+        in_path.clone(),
+    );
+    let canary = Canary {
+        client,
+        keys,
+        namespace: common.namespace.clone(),
+        replica: common.replica.clone(),
+        in_path,
+    };
+    let singing = tokio::spawn(canary.run(shutdown.child_token()));
+    let ended = engine.run(shutdown).await;
+    singing.abort();
+    Ok(ended?)
+}

@@ -1,0 +1,106 @@
+//! Flags that every oz binary has.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{ArgAction, Args, ValueEnum};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tracing_subscriber::EnvFilter;
+
+/// Flags that every oz binary has.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// File with the connection to the cluster. By default the pod's own service account, or what
+    /// $KUBECONFIG names.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Namespace that oz runs in: its Secrets and leases are there.
+    #[arg(
+        long,
+        env = "POD_NAMESPACE",
+        default_value = "oz-system",
+        value_name = "NAME"
+    )]
+    pub namespace: String,
+
+    /// Name of this replica, the holder of leases and the writer of records.
+    #[arg(long, env = "POD_NAME", default_value = "oz-0", value_name = "NAME")]
+    pub replica: String,
+
+    /// What is logged, as in `info` or `info,oz_engine=debug`.
+    #[arg(long, env = "OZ_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+
+    /// How it is logged, on standard error.
+    #[arg(long, env = "OZ_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    #[command(flatten)]
+    zap: Zap,
+}
+
+/// Flags of the original, accepted so that existing manifests start; `--log` replaces them.
+#[derive(Args, Clone, Debug)]
+struct Zap {
+    #[arg(long, hide = true, num_args = 0..=1, action = ArgAction::Set, default_missing_value = "true")]
+    zap_devel: Option<bool>,
+    #[arg(long, hide = true)]
+    zap_encoder: Option<String>,
+    #[arg(long, hide = true)]
+    zap_log_level: Option<String>,
+    #[arg(long, hide = true)]
+    zap_stacktrace_level: Option<String>,
+    #[arg(long, hide = true)]
+    zap_time_encoding: Option<String>,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One line of text for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Common {
+    /// Starts logging, on standard error: standard output is the record's.
+    ///
+    /// # Errors
+    /// When the filter does not parse.
+    pub fn start_logging(&self) -> anyhow::Result<()> {
+        let filter = EnvFilter::try_new(&self.log)
+            .with_context(|| format!("failed to read --log {}", self.log))?;
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
+        match self.log_format {
+            LogFormat::Json => subscriber.json().init(),
+            LogFormat::Text => {
+                subscriber
+                    .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+                    .init();
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection to the cluster.
+    ///
+    /// # Errors
+    /// When there is none, or its file cannot be read.
+    pub async fn config(&self) -> anyhow::Result<Config> {
+        let Some(file) = &self.kubeconfig else {
+            return Config::infer()
+                .await
+                .context("failed to find a cluster; name one with --kubeconfig or $KUBECONFIG");
+        };
+        let read = Kubeconfig::read_from(file)
+            .with_context(|| format!("failed to read {}", file.display()))?;
+        Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+            .await
+            .with_context(|| format!("failed to use {}", file.display()))
+    }
+}

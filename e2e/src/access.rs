@@ -1,0 +1,182 @@
+//! Asking for access as a user would, and what came of it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+use oz_core::api::{
+    AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessRequestSpec,
+    ExecAccessTemplate, ExecAccessTemplateSpec, Phase, RequestStatus, TargetKind,
+};
+use oz_testkit::eventually;
+
+/// How long a grant may take before a test gives up; far above what it takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A template for `kind` `target` that lets the group `devs` in.
+#[must_use]
+pub fn exec_template(name: &str, kind: TargetKind, target: &str) -> ExecAccessTemplate {
+    ExecAccessTemplate::new(
+        name,
+        ExecAccessTemplateSpec {
+            access_config: AccessConfig {
+                allowed_groups: vec!["devs".to_owned()],
+                ..AccessConfig::default()
+            },
+            controller_target_ref: CrossVersionObjectReference {
+                api_version: kind.api_version(),
+                kind,
+                name: target.to_owned(),
+            },
+        },
+    )
+}
+
+/// A request by `template` for `duration`.
+#[must_use]
+pub fn exec_request(name: &str, template: &str, duration: &str) -> ExecAccessRequest {
+    ExecAccessRequest::new(
+        name,
+        ExecAccessRequestSpec {
+            template_name: template.to_owned(),
+            duration: Some(duration.to_owned()),
+            ..ExecAccessRequestSpec::default()
+        },
+    )
+}
+
+/// A request that was granted.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The request as it stands.
+    pub request: ExecAccessRequest,
+}
+
+impl Asked {
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> RequestStatus {
+        self.request.status.clone().unwrap_or_default()
+    }
+
+    /// Name of its pod.
+    #[must_use]
+    pub fn pod(&self) -> String {
+        self.status().pod_name.unwrap_or_default()
+    }
+
+    /// The name that its Role and RoleBinding share.
+    #[must_use]
+    pub fn object_name(&self) -> String {
+        oz_core::access::grant::object_name(
+            &self.request.name_any(),
+            &self.request.uid().unwrap_or_default(),
+        )
+    }
+}
+
+/// Requests of one user in one namespace.
+#[derive(Clone, Debug)]
+pub struct ExecRequests {
+    api: Api<ExecAccessRequest>,
+}
+
+impl ExecRequests {
+    /// Requests that `client`'s user makes in `namespace`.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace) }
+    }
+
+    /// The API that they are made through.
+    #[must_use]
+    pub fn api(&self) -> &Api<ExecAccessRequest> {
+        &self.api
+    }
+
+    /// Creates a request.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn create(&self, request: &ExecAccessRequest) -> kube::Result<ExecAccessRequest> {
+        self.api.create(&PostParams::default(), request).await
+    }
+
+    /// Creates a request and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it is refused or does not get ready.
+    pub async fn granted(&self, request: &ExecAccessRequest) -> Result<Asked> {
+        let created = self.create(request).await.context("failed to create the request")?;
+        self.ready(&created.name_any()).await
+    }
+
+    /// Waits until a request is ready.
+    ///
+    /// # Errors
+    /// When it ends in another phase or takes too long.
+    pub async fn ready(&self, name: &str) -> Result<Asked> {
+        let request = self
+            .until(name, "to be ready", |status| status.ready || status.phase.is_terminal())
+            .await?;
+        let status = request.status.clone().unwrap_or_default();
+        if !status.ready {
+            bail!("{name} is {}: {}", status.phase, conditions_line(&status));
+        }
+        Ok(Asked { request })
+    }
+
+    /// Waits until a request is in this phase.
+    ///
+    /// # Errors
+    /// When it takes too long.
+    pub async fn phase(&self, name: &str, phase: Phase) -> Result<RequestStatus> {
+        let request =
+            self.until(name, &format!("to be {phase}"), |status| status.phase == phase).await?;
+        Ok(request.status.unwrap_or_default())
+    }
+
+    /// Waits until the status of a request is as wanted.
+    ///
+    /// # Errors
+    /// When it takes too long; the message has the last status.
+    pub async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&RequestStatus) -> bool,
+    ) -> Result<ExecAccessRequest> {
+        let mut last = None;
+        let found = eventually(&format!("{name} {what}"), PATIENCE, async || {
+            let request = self.api.get(name).await?;
+            let status = request.status.clone().unwrap_or_default();
+            let done = wanted(&status);
+            last = Some(status);
+            Ok(done.then_some(request))
+        })
+        .await;
+        found.with_context(|| {
+            last.map_or_else(|| "it has no status".to_owned(), |status| {
+                format!("{}: {}", status.phase, conditions_line(&status))
+            })
+        })
+    }
+}
+
+/// Whether a status says that access can be used.
+#[must_use]
+pub fn active(status: &RequestStatus) -> bool {
+    status.ready && status.phase == Phase::Active
+}
+
+/// The conditions in one line, for messages.
+#[must_use]
+pub fn conditions_line(status: &RequestStatus) -> String {
+    status
+        .conditions
+        .iter()
+        .map(|one| format!("{}={} ({}: {})", one.type_, one.status, one.reason, one.message))
+        .collect::<Vec<_>>()
+        .join("; ")
+}

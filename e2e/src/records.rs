@@ -1,0 +1,29 @@
+//! The record log of a process, read back.
+
+use anyhow::{Context, Result};
+use oz_core::audit::{Action, Record};
+use oz_testkit::Process;
+
+/// All records that a process has written.
+///
+/// # Errors
+/// When its output cannot be read, or a line of it is no record: nothing else belongs there.
+pub fn records_in(process: &Process) -> Result<Vec<Record>> {
+    process
+        .lines()?
+        .iter()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("not a record: {line}")))
+        .collect()
+}
+
+/// What was recorded about the request with this name, in order.
+///
+/// # Errors
+/// As [`records_in`].
+pub fn records_of(process: &Process, namespace: &str, request: &str) -> Result<Vec<Action>> {
+    Ok(records_in(process)?
+        .into_iter()
+        .filter(|record| record.request.namespace == namespace && record.request.name == request)
+        .map(|record| record.action)
+        .collect())
+}

@@ -1,0 +1,249 @@
+//! Installing oz and running its processes.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use oz_testkit::{Cluster, Process, cargo_binary, eventually, shift_clock};
+
+/// The namespace that oz runs in.
+pub const NAMESPACE: &str = "oz-system";
+
+/// How long a process may take to get ready.
+const START: Duration = Duration::from_secs(60);
+
+/// What may differ from a plain installation.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the replica.
+    pub replica: String,
+    /// Further flags.
+    pub flags: Vec<String>,
+    /// How far the process's clock is off, such as `+1h`.
+    pub clock: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { replica: "oz-0".to_owned(), flags: Vec::new(), clock: None }
+    }
+}
+
+impl Options {
+    /// A replica of this name.
+    #[must_use]
+    pub fn replica(name: &str) -> Self {
+        Self { replica: name.to_owned(), ..Self::default() }
+    }
+
+    /// With one more flag.
+    #[must_use]
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// With a clock that is off, in the syntax of libfaketime.
+    #[must_use]
+    pub fn clock(mut self, offset: &str) -> Self {
+        self.clock = Some(offset.to_owned());
+        self
+    }
+}
+
+/// Applies CRDs, namespace, service accounts and roles from the repository.
+///
+/// # Errors
+/// When the API server refuses one of them.
+pub async fn install(cluster: &Cluster) -> Result<()> {
+    let root = repository();
+    for part in ["charts/oz/crds", "deploy/rbac"] {
+        let mut kubectl = cluster.kubectl("admin");
+        kubectl.args(["apply", "--server-side", "--force-conflicts", "-f"]).arg(root.join(part));
+        run(kubectl).with_context(|| format!("failed to apply {part}"))?;
+    }
+    let mut wait = cluster.kubectl("admin");
+    wait.args(["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]);
+    run(wait).context("failed to wait for the CRDs")?;
+    Ok(())
+}
+
+/// The root of the repository.
+#[must_use]
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Runs a command to its end and gives what it wrote on standard output.
+///
+/// # Errors
+/// When it cannot be started or fails; the message has what it wrote.
+pub fn run(mut command: Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("failed to start {command:?}"))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("{command:?} ended with {}: {stdout}{stderr}", output.status);
+    }
+    Ok(stdout)
+}
+
+/// A running operator.
+#[derive(Debug)]
+pub struct Operator {
+    /// Its process.
+    pub process: Process,
+    address: SocketAddr,
+}
+
+/// A running webhook.
+#[derive(Debug)]
+pub struct Webhook {
+    /// Its process.
+    pub process: Process,
+    address: SocketAddr,
+}
+
+impl Operator {
+    /// Starts an operator under its own service account, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it ends or does not get ready.
+    pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
+        let mut operator = Self::spawn(cluster, options)?;
+        ready("the operator", operator.address, &mut operator.process).await?;
+        Ok(operator)
+    }
+
+    /// As [`Operator::start`], without waiting.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(cluster: &Cluster, options: &Options) -> Result<Self> {
+        let address = free_address()?;
+        let mut command = command(cluster, "oz-operator", options)?;
+        command.arg("--metrics-bind-address=0");
+        command.arg(format!("--health-probe-bind-address={address}"));
+        command.args(&options.flags);
+        Ok(Self { process: cluster.spawn("oz-operator", command)?, address })
+    }
+
+    /// The page of metrics.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<String> {
+        Ok(get(self.address, "/metrics").await?.1)
+    }
+
+    /// What `/readyz` answers: the code and the text.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn readiness(&self) -> Result<(u16, String)> {
+        get(self.address, "/readyz").await
+    }
+}
+
+impl Webhook {
+    /// Starts a webhook under its own service account, registered by URL, and waits until the API
+    /// server can call it.
+    ///
+    /// # Errors
+    /// When it ends or does not get ready.
+    pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
+        let (address, serving) = (free_address()?, free_address()?);
+        let mut command = command(cluster, "oz-webhook", options)?;
+        command.arg(format!("--listen={serving}"));
+        command.arg(format!("--url=https://{serving}"));
+        command.arg(format!("--health-probe-bind-address={address}"));
+        command.args(&options.flags);
+        let mut webhook = Self { process: cluster.spawn("oz-webhook", command)?, address };
+        ready("the webhook", webhook.address, &mut webhook.process).await?;
+        Ok(webhook)
+    }
+
+    /// The page of metrics.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<String> {
+        Ok(get(self.address, "/metrics").await?.1)
+    }
+}
+
+/// oz, installed and running.
+#[derive(Debug)]
+pub struct System {
+    /// The webhook.
+    pub webhook: Webhook,
+    /// The operator.
+    pub operator: Operator,
+}
+
+impl System {
+    /// Installs oz and starts one replica of each of its processes.
+    ///
+    /// # Errors
+    /// When something cannot be installed or does not get ready.
+    pub async fn start(cluster: &Cluster) -> Result<Self> {
+        Self::start_with(cluster, &Options::default()).await
+    }
+
+    /// As [`System::start`], with an operator of one's own.
+    ///
+    /// # Errors
+    /// As [`System::start`].
+    pub async fn start_with(cluster: &Cluster, operator: &Options) -> Result<Self> {
+        install(cluster).await?;
+        let (webhook, operator) = tokio::try_join!(
+            Webhook::start(cluster, &Options::default()),
+            Operator::start(cluster, operator)
+        )?;
+        Ok(Self { webhook, operator })
+    }
+}
+
+fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> {
+    let mut command = Command::new(cargo_binary(name)?);
+    let user = format!("system:serviceaccount:{NAMESPACE}:{name}");
+    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{NAMESPACE}")];
+    command.arg("--kubeconfig").arg(cluster.issue_kubeconfig(&user, &groups)?);
+    command.arg(format!("--namespace={NAMESPACE}"));
+    command.arg(format!("--replica={}", options.replica));
+    if let Some(offset) = &options.clock {
+        shift_clock(&mut command, offset)?;
+    }
+    Ok(command)
+}
+
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+async fn ready(what: &str, address: SocketAddr, process: &mut Process) -> Result<()> {
+    eventually(&format!("{what} to be ready"), START, async || {
+        if let Some(status) = process.exited()? {
+            let log = std::fs::read_to_string(process.stderr()).unwrap_or_default();
+            bail!("{what} ended with {status}:\n{log}");
+        }
+        Ok(get(address, "/readyz").await.ok().filter(|(code, _)| *code == 200).map(drop))
+    })
+    .await
+    .with_context(|| std::fs::read_to_string(process.stderr()).unwrap_or_default())
+}
+
+/// A request so simple that it needs no library: the probes answer on loopback, without TLS.
+async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no code")?;
+    Ok((code, body.to_owned()))
+}

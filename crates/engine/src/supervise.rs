@@ -83,9 +83,11 @@ impl Engine {
         // The publisher ends when the controllers have dropped their ends.
         drop(parts);
 
+        // In this order: the controllers end on a shutdown too, and then that is no failure.
         let result = tokio::select! {
-            result = lead(elector.as_ref(), &stop) => result,
+            biased;
             () = shutdown.cancelled() => Ok(()),
+            result = lead(elector.as_ref(), &stop) => result,
             Some(_) = controllers.join_next() => Err(EngineError::TaskEnded("a controller")),
             Some(_) = feeds.join_next() => Err(EngineError::TaskEnded("a watch")),
         };

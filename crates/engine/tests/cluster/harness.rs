@@ -1,0 +1,174 @@
+//! One cluster for all tests of this binary, an engine per test, and waits for conditions.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, CustomResourceExt, Resource};
+use oz_engine::{Engine, EngineError, Leadership, ServerClock};
+use oz_testkit::{Cluster, TestNamespace, eventually};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::timebox::{ObserveTimeboxes, Timebox, TimeboxSpec, Timeboxes};
+
+/// Long enough for anything that happens at all on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// The shared cluster, with the CRD installed.
+pub(crate) async fn cluster() -> Result<&'static Cluster> {
+    let cluster = Cluster::shared().await?;
+    let crds = Api::<CustomResourceDefinition>::all(cluster.client("admin").await?);
+    let mut crd = serde_json::to_value(Timebox::crd())?;
+    // Lets objects through that do not decode.
+    let slow = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/slow";
+    if let Some(slow) = crd.pointer_mut(slow) {
+        *slow = json!({"x-kubernetes-preserve-unknown-fields": true});
+    }
+    let name = Timebox::crd_name();
+    let apply = PatchParams::apply("test").force();
+    crds.patch(name, &apply, &Patch::Apply(crd)).await?;
+    eventually("the CRD to be served", SOON, async || {
+        let crd = crds.get(name).await?;
+        let conditions = crd.status.and_then(|status| status.conditions);
+        let mut conditions = conditions.into_iter().flatten();
+        Ok(conditions
+            .any(|condition| condition.type_ == "Established" && condition.status == "True")
+            .then_some(()))
+    })
+    .await?;
+    Ok(cluster)
+}
+
+/// An engine at work; it stops when this is dropped.
+pub(crate) struct Running {
+    pub(crate) controller: Timeboxes,
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), EngineError>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Running {
+    /// Stops it as a signal would.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.stop.cancel();
+        (&mut self.task).await??;
+        Ok(())
+    }
+
+    /// Ends it without any clean-up, as `kill -9` would.
+    pub(crate) async fn kill(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+
+    /// Waits for it to end by itself.
+    pub(crate) async fn ended(mut self) -> Result<Result<(), EngineError>> {
+        Ok(tokio::time::timeout(SOON, &mut self.task).await??)
+    }
+}
+
+/// A client with the engine's own settings that acts as a user of its own, so that the audit log
+/// tells what the engine did.
+pub(crate) async fn engine_client(cluster: &Cluster, user: &str) -> Result<(Client, ServerClock)> {
+    let path = cluster.issue_kubeconfig(user, &["system:masters"])?;
+    let kubeconfig = kube::config::Kubeconfig::read_from(path)?;
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    Ok(oz_engine::client(config)?)
+}
+
+/// Runs the engine over one namespace.
+pub(crate) async fn run(
+    cluster: &Cluster,
+    user: &str,
+    namespace: &TestNamespace,
+) -> Result<Running> {
+    run_with(cluster, user, namespace, Leadership::Off).await
+}
+
+pub(crate) async fn run_with(
+    cluster: &Cluster,
+    user: &str,
+    namespace: &TestNamespace,
+    leadership: Leadership,
+) -> Result<Running> {
+    let (client, clock) = engine_client(cluster, user).await?;
+    let mut engine = Engine::new(client, clock);
+    engine
+        .namespaces([namespace.name().to_owned()])
+        .leadership(leadership);
+    let controller = Timeboxes::default();
+    let observe = ObserveTimeboxes::new(&mut engine);
+    engine.controller(controller.clone(), observe);
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(engine.run(stop.clone()));
+    Ok(Running {
+        controller,
+        stop,
+        task,
+    })
+}
+
+/// A box that never ends.
+pub(crate) fn timebox(name: &str) -> Timebox {
+    let spec = TimeboxSpec {
+        content: "gold".to_owned(),
+        until: None,
+        slow: None,
+        defect: None,
+        needs: None,
+    };
+    Timebox::new(name, spec)
+}
+
+/// A box that ends.
+pub(crate) fn timebox_until(name: &str, until: Timestamp) -> Timebox {
+    let mut timebox = timebox(name);
+    timebox.spec.until = Some(until.to_string());
+    timebox
+}
+
+/// This much from now.
+pub(crate) fn from_now(milliseconds: u64) -> Timestamp {
+    Timestamp::now() + Duration::from_millis(milliseconds)
+}
+
+pub(crate) fn api<K>(client: &Client, namespace: &TestNamespace) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+{
+    Api::namespaced(client.clone(), namespace.name())
+}
+
+/// Waits until a box has this phase.
+pub(crate) async fn phase(api: &Api<Timebox>, name: &str, phase: &str) -> Result<Timebox> {
+    eventually(&format!("{name} to be {phase}"), SOON, async || {
+        let timebox = api.get(name).await?;
+        let status = timebox.status.clone().unwrap_or_default();
+        anyhow::ensure!(status.phase == phase, "it is {status:?}");
+        Ok(Some(timebox))
+    })
+    .await
+}
+
+/// Waits until an object is gone.
+pub(crate) async fn gone<K>(api: &Api<K>, name: &str) -> Result<()>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    eventually(&format!("{name} to be gone"), SOON, async || {
+        Ok(api.get_opt(name).await?.is_none().then_some(()))
+    })
+    .await
+}

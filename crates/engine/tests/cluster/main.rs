@@ -1,0 +1,10 @@
+//! The engine against a real API server: what only that can disprove.
+
+#[path = "../timebox.rs"]
+mod timebox;
+
+mod children;
+mod harness;
+mod leadership;
+mod orphans;
+mod time;

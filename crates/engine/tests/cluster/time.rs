@@ -1,0 +1,158 @@
+//! What happens at an instant happens then: not before, and whatever else goes on.
+
+use anyhow::Result;
+use futures::future::try_join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::PostParams;
+use oz_testkit::with_namespace;
+
+use crate::harness::{api, cluster, from_now, gone, phase, run, timebox, timebox_until};
+use crate::timebox::{Timebox, inner_name, outer_name};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_exist_until_the_instant_and_cost_three_writes_each_way() -> Result<()> {
+    let cluster = cluster().await?;
+    with_namespace(cluster, "until", async |namespace| {
+        let user = "engine-until";
+        let engine = run(cluster, user, namespace).await?;
+        let admin = cluster.client("admin").await?;
+        let boxes = api::<Timebox>(&admin, namespace);
+        let secrets = api::<Secret>(&admin, namespace);
+        let mark = cluster.audit().mark()?;
+
+        let until = from_now(3_456);
+        let created = timebox_until("a", until);
+        boxes.create(&PostParams::default(), &created).await?;
+        phase(&boxes, "a", "Open").await?;
+        let inner = secrets.get(&inner_name("a")).await;
+        // On a machine that stalled for seconds the question is moot.
+        if Timestamp::now() < until {
+            inner?;
+        }
+
+        phase(&boxes, "a", "Expired").await?;
+        assert!(Timestamp::now() >= until, "it expired too early");
+        gone(&secrets, &inner_name("a")).await?;
+        gone(&api::<ConfigMap>(&admin, namespace), &outer_name("a")).await?;
+
+        let writes = cluster.audit().since(mark)?.by_user(user).writes();
+        let writes = writes.filter(|entry| entry.resource != "events");
+        assert_eq!(writes.len(), 6, "{:#?}", writes.counts());
+        engine.stop().await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_overdue_at_the_start_is_ended_before_anything_is_begun() -> Result<()> {
+    let cluster = cluster().await?;
+    with_namespace(cluster, "overdue", async |namespace| {
+        let admin = cluster.client("admin").await?;
+        let boxes = api::<Timebox>(&admin, namespace);
+        let until = from_now(2_000);
+        let engine = run(cluster, "engine-overdue-1", namespace).await?;
+        for name in ["old-a", "old-b"] {
+            let old = timebox_until(name, until);
+            boxes.create(&PostParams::default(), &old).await?;
+            phase(&boxes, name, "Open").await?;
+        }
+        engine.kill().await;
+        try_join_all((0..40).map(async |number| {
+            let new = timebox(&format!("new-{number}"));
+            boxes.create(&PostParams::default(), &new).await
+        }))
+        .await?;
+        let left = until.duration_since(Timestamp::now());
+        tokio::time::sleep(left.try_into().unwrap_or_default()).await;
+
+        let mark = cluster.audit().mark()?;
+        let user = "engine-overdue-2";
+        let engine = run(cluster, user, namespace).await?;
+        phase(&boxes, "new-39", "Open").await?;
+
+        let writes = cluster.audit().since(mark)?.by_user(user).writes();
+        let verbs: Vec<_> = writes.iter().map(|entry| entry.verb.as_str()).collect();
+        let last_end = verbs.iter().rposition(|verb| *verb == "delete");
+        let first_begin = writes
+            .iter()
+            .position(|entry| entry.verb == "create" && entry.resource != "events");
+        assert_eq!(verbs.iter().filter(|verb| **verb == "delete").count(), 4);
+        assert!(last_end < first_begin, "{verbs:?}");
+        engine.stop().await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expiry_does_not_wait_for_observations_that_hang() -> Result<()> {
+    let cluster = cluster().await?;
+    with_namespace(cluster, "starve", async |namespace| {
+        let engine = run(cluster, "engine-starve", namespace).await?;
+        let admin = cluster.client("admin").await?;
+        let boxes = api::<Timebox>(&admin, namespace);
+        let until = from_now(4_000);
+        let expiring = timebox_until("expiring", until);
+        boxes.create(&PostParams::default(), &expiring).await?;
+        phase(&boxes, "expiring", "Open").await?;
+        // More than there are slots, and each takes longer than this test may.
+        try_join_all((0..64).map(async |number| {
+            let mut slow = timebox(&format!("slow-{number}"));
+            slow.spec.slow = Some(3_600_000);
+            boxes.create(&PostParams::default(), &slow).await
+        }))
+        .await?;
+
+        let expired = phase(&boxes, "expiring", "Expired").await?;
+        let children = expired.status.map(|status| status.children);
+        assert_eq!(children, Some(0));
+        drop(engine);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_boxes_cost_no_calls_while_nothing_happens() -> Result<()> {
+    let cluster = cluster().await?;
+    with_namespace(cluster, "idle", async |namespace| {
+        let user = "engine-idle";
+        let engine = run(cluster, user, namespace).await?;
+        let admin = cluster.client("admin").await?;
+        let boxes = api::<Timebox>(&admin, namespace);
+        // The end of this one is the end of the time that is watched.
+        let until = from_now(5_000);
+        let clock = timebox_until("clock", until);
+        boxes.create(&PostParams::default(), &clock).await?;
+        for number in 0..20 {
+            let far = from_now(3_600_000);
+            let open = timebox_until(&format!("open-{number}"), far);
+            boxes.create(&PostParams::default(), &open).await?;
+        }
+        for number in 0..20 {
+            phase(&boxes, &format!("open-{number}"), "Open").await?;
+        }
+        let plans = engine
+            .controller
+            .plans
+            .load(std::sync::atomic::Ordering::Relaxed);
+        let mark = cluster.audit().mark()?;
+
+        phase(&boxes, "clock", "Expired").await?;
+
+        let calls = cluster.audit().since(mark)?.by_user(user);
+        let calls = calls.filter(|entry| {
+            let of_the_clock = entry.name.starts_with("clock");
+            entry.verb != "watch" && entry.resource != "events" && !of_the_clock
+        });
+        assert!(calls.is_empty(), "{:#?}", calls.counts());
+        let more = engine
+            .controller
+            .plans
+            .load(std::sync::atomic::Ordering::Relaxed)
+            - plans;
+        assert!(more <= 2, "{more} plans were made while nothing happened");
+        engine.stop().await
+    })
+    .await
+}

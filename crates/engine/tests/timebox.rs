@@ -1,0 +1,247 @@
+//! A controller with a kind of its own for the engine's tests: small enough to be read in one go,
+//! and yet with children, an expiry, a record, a status and a related kind.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test binary uses a part; the derive wants public types"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{CustomResource, ResourceExt};
+use oz_core::audit::{Action, Decision, Record, RequestRef};
+use oz_core::controller::{Child, Controller, Failure, Live, Outcome, Plan, Step, Transition};
+use oz_core::labels;
+use oz_engine::{Cx, Engine, Observe, Store, Watches};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A box with a content that exists until an instant.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[kube(
+    group = "test.wizardofoz.co",
+    version = "v1",
+    kind = "Timebox",
+    namespaced,
+    status = "TimeboxStatus",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TimeboxSpec {
+    /// When it ends, in RFC 3339; never if absent.
+    pub until: Option<String>,
+    /// What is in it.
+    pub content: String,
+    /// Milliseconds that observing it takes.
+    pub slow: Option<u64>,
+    /// Makes the plan panic.
+    pub defect: Option<bool>,
+    /// Name of a ConfigMap, without which nothing is put into the box.
+    pub needs: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+pub struct TimeboxStatus {
+    pub phase: String,
+    pub reason: Option<String>,
+    pub children: usize,
+}
+
+/// The controller.
+#[derive(Clone, Default)]
+pub(crate) struct Timeboxes {
+    /// How many plans were made.
+    pub(crate) plans: Arc<AtomicUsize>,
+    /// Whether plans begin with a record.
+    pub(crate) recorded: bool,
+}
+
+pub(crate) const KIND: &str = "Timebox";
+
+pub(crate) fn outer_name(name: &str) -> String {
+    format!("{name}-outer")
+}
+
+pub(crate) fn inner_name(name: &str) -> String {
+    format!("{name}-inner")
+}
+
+/// Created first, deleted last.
+pub(crate) fn outer(timebox: &Timebox) -> Child {
+    let mut outer = ConfigMap::default();
+    outer.metadata.name = Some(outer_name(&timebox.name_any()));
+    outer.metadata.namespace = timebox.namespace();
+    let uid = timebox.uid().unwrap_or_default();
+    labels::mark(&mut outer.metadata, KIND, &timebox.name_any(), &uid);
+    outer.data = Some(BTreeMap::from([(
+        "content".to_owned(),
+        timebox.spec.content.clone(),
+    )]));
+    Child::new(&outer)
+}
+
+/// Created when the outer one exists.
+pub(crate) fn inner(timebox: &Timebox) -> Child {
+    let mut inner = Secret::default();
+    inner.metadata.name = Some(inner_name(&timebox.name_any()));
+    inner.metadata.namespace = timebox.namespace();
+    let uid = timebox.uid().unwrap_or_default();
+    labels::mark(&mut inner.metadata, KIND, &timebox.name_any(), &uid);
+    inner.type_ = Some("Opaque".to_owned());
+    Child::new(&inner)
+}
+
+pub(crate) fn record(timebox: &Timebox) -> Record {
+    let uid = timebox.uid().unwrap_or_default();
+    Record {
+        id: Record::id(Action::AccessGranted, &uid),
+        time: Timestamp::UNIX_EPOCH,
+        action: Action::AccessGranted,
+        decision: Decision::Allow,
+        reason: "Opened".to_owned(),
+        message: "the box is open".to_owned(),
+        user: None,
+        request: RequestRef::default(),
+        template: String::new(),
+        template_digest: None,
+        pod: None,
+        until: None,
+        details: BTreeMap::new(),
+    }
+}
+
+impl Controller for Timeboxes {
+    type Object = Timebox;
+    /// Whether what the box needs is there.
+    type Observed = bool;
+    type Status = TimeboxStatus;
+
+    fn name(&self) -> &'static str {
+        "timebox"
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, object: &Timebox) -> Option<TimeboxStatus> {
+        object.status.clone()
+    }
+
+    fn plan(&self, now: Timestamp, object: &Timebox, observed: &bool, live: &[Live]) -> Plan {
+        self.plans.fetch_add(1, Ordering::Relaxed);
+        assert!(object.spec.defect != Some(true), "a defect in the plan");
+        let until: Option<Timestamp> = object.spec.until.as_ref().and_then(|at| at.parse().ok());
+        if until.is_some_and(|until| now >= until) {
+            return self.orphaned(now, live);
+        }
+        let mut plan = Plan::default();
+        if let Some(until) = until {
+            plan = plan.wake_at(until);
+        }
+        if !observed {
+            return plan.because(Failure::invalid("Missing", "what it needs is not there"));
+        }
+        if self.recorded {
+            plan = plan.then([Step::Record(record(object))]);
+        }
+        plan.then([Step::Apply(outer(object))])
+            .then([Step::Apply(inner(object))])
+    }
+
+    fn status(
+        &self,
+        now: Timestamp,
+        object: &Timebox,
+        _: &bool,
+        outcome: &Outcome,
+    ) -> TimeboxStatus {
+        let until: Option<Timestamp> = object.spec.until.as_ref().and_then(|at| at.parse().ok());
+        let phase = match (&outcome.failure, outcome.live.len()) {
+            (Some(_), _) => "Failed",
+            (None, 0) if until.is_some_and(|until| now >= until) => "Expired",
+            (None, _) => "Open",
+        };
+        TimeboxStatus {
+            phase: phase.to_owned(),
+            reason: outcome
+                .failure
+                .as_ref()
+                .map(|failure| failure.reason.to_owned()),
+            children: outcome.live.len(),
+        }
+    }
+
+    /// The last created first, one after the other.
+    fn orphaned(&self, _: Timestamp, live: &[Live]) -> Plan {
+        live.iter().rev().fold(Plan::default(), |plan, child| {
+            plan.then([Step::Delete(child.reference())])
+        })
+    }
+
+    fn transitions(
+        &self,
+        _: &Timebox,
+        before: Option<&TimeboxStatus>,
+        after: &TimeboxStatus,
+    ) -> Vec<Transition> {
+        if before.is_some_and(|before| before.phase == after.phase) {
+            return Vec::new();
+        }
+        vec![Transition {
+            warning: after.phase == "Failed",
+            reason: "PhaseChanged",
+            action: "Reconcile",
+            note: format!("the box is now {}", after.phase),
+        }]
+    }
+}
+
+/// The edge of the controller.
+pub(crate) struct ObserveTimeboxes {
+    pub(crate) timeboxes: Store<Timebox>,
+    pub(crate) needs: Store<ConfigMap>,
+}
+
+impl ObserveTimeboxes {
+    pub(crate) fn new(engine: &mut Engine) -> Self {
+        Self {
+            timeboxes: engine.store(),
+            needs: engine.store_with(
+                &(),
+                kube::runtime::watcher::Config::default().labels("test.wizardofoz.co/need"),
+            ),
+        }
+    }
+}
+
+impl Observe<Timeboxes> for ObserveTimeboxes {
+    fn watches(&self) -> Watches<Timebox> {
+        Watches::new(&self.timeboxes)
+            .child::<ConfigMap>()
+            .child::<Secret>()
+            .related(&self.needs, |need, timeboxes| {
+                timeboxes.select(|timebox| {
+                    timebox.spec.needs.as_ref() == need.metadata.name.as_ref()
+                        && timebox.metadata.namespace == need.metadata.namespace
+                })
+            })
+    }
+
+    async fn observe(&self, _: &Cx, object: &Timebox, _: &[Live]) -> bool {
+        if let Some(milliseconds) = object.spec.slow {
+            tokio::time::sleep(std::time::Duration::from_millis(milliseconds)).await;
+        }
+        match &object.spec.needs {
+            Some(name) => {
+                let namespace = object.metadata.namespace.as_deref();
+                self.needs.get(namespace, name).is_some()
+            }
+            None => true,
+        }
+    }
+}

@@ -86,7 +86,9 @@ impl ExecRequests {
     /// Requests that `client`'s user makes in `namespace`.
     #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace) }
+        Self {
+            api: Api::namespaced(client, namespace),
+        }
     }
 
     /// The API that they are made through.
@@ -108,7 +110,10 @@ impl ExecRequests {
     /// # Errors
     /// When it is refused or does not get ready.
     pub async fn granted(&self, request: &ExecAccessRequest) -> Result<Asked> {
-        let created = self.create(request).await.context("failed to create the request")?;
+        let created = self
+            .create(request)
+            .await
+            .context("failed to create the request")?;
         self.ready(&created.name_any()).await
     }
 
@@ -118,7 +123,9 @@ impl ExecRequests {
     /// When it ends in another phase or takes too long.
     pub async fn ready(&self, name: &str) -> Result<Asked> {
         let request = self
-            .until(name, "to be ready", |status| status.ready || status.phase.is_terminal())
+            .until(name, "to be ready", |status| {
+                status.ready || status.phase.is_terminal()
+            })
             .await?;
         let status = request.status.clone().unwrap_or_default();
         if !status.ready {
@@ -132,8 +139,11 @@ impl ExecRequests {
     /// # Errors
     /// When it takes too long.
     pub async fn phase(&self, name: &str, phase: Phase) -> Result<RequestStatus> {
-        let request =
-            self.until(name, &format!("to be {phase}"), |status| status.phase == phase).await?;
+        let request = self
+            .until(name, &format!("to be {phase}"), |status| {
+                status.phase == phase
+            })
+            .await?;
         Ok(request.status.unwrap_or_default())
     }
 
@@ -157,9 +167,10 @@ impl ExecRequests {
         })
         .await;
         found.with_context(|| {
-            last.map_or_else(|| "it has no status".to_owned(), |status| {
-                format!("{}: {}", status.phase, conditions_line(&status))
-            })
+            last.map_or_else(
+                || "it has no status".to_owned(),
+                |status| format!("{}: {}", status.phase, conditions_line(&status)),
+            )
         })
     }
 }
@@ -176,7 +187,12 @@ pub fn conditions_line(status: &RequestStatus) -> String {
     status
         .conditions
         .iter()
-        .map(|one| format!("{}={} ({}: {})", one.type_, one.status, one.reason, one.message))
+        .map(|one| {
+            format!(
+                "{}={} ({}: {})",
+                one.type_, one.status, one.reason, one.message
+            )
+        })
         .collect::<Vec<_>>()
         .join("; ")
 }

@@ -8,4 +8,4 @@ mod system;
 
 pub use access::{Asked, ExecRequests, active, conditions_line, exec_request, exec_template};
 pub use records::{records_in, records_of};
-pub use system::{NAMESPACE, Operator, Options, System, Webhook, install};
+pub use system::{NAMESPACE, Operator, Options, System, Webhook, install, repository, run};

@@ -27,7 +27,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { replica: "oz-0".to_owned(), flags: Vec::new(), clock: None }
+        Self {
+            replica: "oz-0".to_owned(),
+            flags: Vec::new(),
+            clock: None,
+        }
     }
 }
 
@@ -35,7 +39,10 @@ impl Options {
     /// A replica of this name.
     #[must_use]
     pub fn replica(name: &str) -> Self {
-        Self { replica: name.to_owned(), ..Self::default() }
+        Self {
+            replica: name.to_owned(),
+            ..Self::default()
+        }
     }
 
     /// With one more flag.
@@ -61,11 +68,19 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
     let root = repository();
     for part in ["charts/oz/crds", "deploy/rbac"] {
         let mut kubectl = cluster.kubectl("admin");
-        kubectl.args(["apply", "--server-side", "--force-conflicts", "-f"]).arg(root.join(part));
+        kubectl
+            .args(["apply", "--server-side", "--force-conflicts", "-f"])
+            .arg(root.join(part));
         run(kubectl).with_context(|| format!("failed to apply {part}"))?;
     }
     let mut wait = cluster.kubectl("admin");
-    wait.args(["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]);
+    wait.args([
+        "wait",
+        "--for=condition=Established",
+        "--timeout=60s",
+        "crd",
+        "--all",
+    ]);
     run(wait).context("failed to wait for the CRDs")?;
     Ok(())
 }
@@ -81,7 +96,9 @@ pub fn repository() -> PathBuf {
 /// # Errors
 /// When it cannot be started or fails; the message has what it wrote.
 pub fn run(mut command: Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("failed to start {command:?}"))?;
+    let output = command
+        .output()
+        .with_context(|| format!("failed to start {command:?}"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -127,7 +144,10 @@ impl Operator {
         command.arg("--metrics-bind-address=0");
         command.arg(format!("--health-probe-bind-address={address}"));
         command.args(&options.flags);
-        Ok(Self { process: cluster.spawn("oz-operator", command)?, address })
+        Ok(Self {
+            process: cluster.spawn("oz-operator", command)?,
+            address,
+        })
     }
 
     /// The page of metrics.
@@ -160,7 +180,10 @@ impl Webhook {
         command.arg(format!("--url=https://{serving}"));
         command.arg(format!("--health-probe-bind-address={address}"));
         command.args(&options.flags);
-        let mut webhook = Self { process: cluster.spawn("oz-webhook", command)?, address };
+        let mut webhook = Self {
+            process: cluster.spawn("oz-webhook", command)?,
+            address,
+        };
         ready("the webhook", webhook.address, &mut webhook.process).await?;
         Ok(webhook)
     }
@@ -198,8 +221,9 @@ impl System {
     /// As [`System::start`].
     pub async fn start_with(cluster: &Cluster, operator: &Options) -> Result<Self> {
         install(cluster).await?;
+        let plain = Options::default();
         let (webhook, operator) = tokio::try_join!(
-            Webhook::start(cluster, &Options::default()),
+            Webhook::start(cluster, &plain),
             Operator::start(cluster, operator)
         )?;
         Ok(Self { webhook, operator })
@@ -209,8 +233,13 @@ impl System {
 fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> {
     let mut command = Command::new(cargo_binary(name)?);
     let user = format!("system:serviceaccount:{NAMESPACE}:{name}");
-    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{NAMESPACE}")];
-    command.arg("--kubeconfig").arg(cluster.issue_kubeconfig(&user, &groups)?);
+    let groups = [
+        "system:serviceaccounts",
+        &format!("system:serviceaccounts:{NAMESPACE}"),
+    ];
+    command
+        .arg("--kubeconfig")
+        .arg(cluster.issue_kubeconfig(&user, &groups)?);
     command.arg(format!("--namespace={NAMESPACE}"));
     command.arg(format!("--replica={}", options.replica));
     if let Some(offset) = &options.clock {
@@ -229,7 +258,11 @@ async fn ready(what: &str, address: SocketAddr, process: &mut Process) -> Result
             let log = std::fs::read_to_string(process.stderr()).unwrap_or_default();
             bail!("{what} ended with {status}:\n{log}");
         }
-        Ok(get(address, "/readyz").await.ok().filter(|(code, _)| *code == 200).map(drop))
+        Ok(get(address, "/readyz")
+            .await
+            .ok()
+            .filter(|(code, _)| *code == 200)
+            .map(drop))
     })
     .await
     .with_context(|| std::fs::read_to_string(process.stderr()).unwrap_or_default())
@@ -244,6 +277,10 @@ async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no code")?;
+    let code = head
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .context("no code")?;
     Ok((code, body.to_owned()))
 }

@@ -4,7 +4,11 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use super::RequestStatus;
-use super::schema::{GO_DURATION, SPEC_IS_IMMUTABLE, SPEC_IS_IMMUTABLE_MESSAGE};
+use super::optional::not_empty;
+use super::schema::{
+    OPTIONAL_GO_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
+    SPEC_IS_IMMUTABLE_MESSAGE,
+};
 
 /// What is asked for. Cannot be changed once created.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +24,7 @@ use super::schema::{GO_DURATION, SPEC_IS_IMMUTABLE, SPEC_IS_IMMUTABLE_MESSAGE};
     shortname = "ear",
     category = "oz",
     doc = "Asks for access to a running pod, on the terms of an ExecAccessTemplate.",
+    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).optional_old_self(true),
     validation = Rule::new("self.?spec.?targetPod == oldSelf.?spec.?targetPod")
         .message("error - Spec.TargetPod is an immutable field, create a new PodAccessRequest instead"),
     validation = Rule::new(SPEC_IS_IMMUTABLE).message(SPEC_IS_IMMUTABLE_MESSAGE),
@@ -39,28 +44,48 @@ pub struct ExecAccessRequestSpec {
 
     /// How long access should last, as a number with a unit for each part: 30m, 1h30m. Zero or
     /// absent means the template's defaultDuration; more than its maxDuration gets that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = GO_DURATION), length(max = 64))]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(regex(pattern = OPTIONAL_GO_DURATION), length(max = 64))]
     pub duration: Option<String>,
 
     /// The pod to get into. Absent means any ready pod of the template's workload.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(length(max = 253))]
     pub target_pod: Option<String>,
 
     /// The container to get into. Absent means any that the template allows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(length(max = 63))]
     pub container: Option<String>,
 
     /// Why access is needed. Kept in the audit record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
 
     /// Name of the running request that this one continues, on the same pod. It is a request of
     /// its own: decided anew, with an end of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(length(max = 253))]
     pub extends: Option<String>,
 }

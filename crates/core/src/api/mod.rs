@@ -12,6 +12,7 @@ mod exec_access_request;
 mod exec_access_template;
 mod mutation;
 mod network;
+mod optional;
 mod pod_access_request;
 mod pod_access_template;
 mod request_status;

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use super::optional::not_empty;
 use super::schema::{any_value, env, resources};
 
 /// How an access pod differs from the pods of its workload. Its labels are always dropped.
@@ -16,7 +17,11 @@ use super::schema::{any_value, env, resources};
 pub struct PodTemplateSpecMutationConfig {
     /// The container that the other fields are about and that people enter. Absent means the one
     /// of the annotation kubectl.kubernetes.io/default-container, or else the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(length(max = 63))]
     pub default_container_name: Option<String>,
 

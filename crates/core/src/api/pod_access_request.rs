@@ -4,7 +4,11 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use super::RequestStatus;
-use super::schema::{POD_REQUEST_DURATION, SPEC_IS_IMMUTABLE, SPEC_IS_IMMUTABLE_MESSAGE};
+use super::optional::not_empty;
+use super::schema::{
+    POD_REQUEST_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
+    SPEC_IS_IMMUTABLE_MESSAGE,
+};
 
 /// What is asked for. Cannot be changed once created.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +24,7 @@ use super::schema::{POD_REQUEST_DURATION, SPEC_IS_IMMUTABLE, SPEC_IS_IMMUTABLE_M
     shortname = "par",
     category = "oz",
     doc = "Asks for a pod of one's own, made as a PodAccessTemplate says.",
+    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).optional_old_self(true),
     validation = Rule::new(SPEC_IS_IMMUTABLE).message(SPEC_IS_IMMUTABLE_MESSAGE),
     printcolumn = r#"{"name":"Template", "type":"string", "jsonPath":".spec.templateName", "description":"Access Template"}"#,
     printcolumn = r#"{"name":"Pod", "type":"string", "jsonPath":".status.podName", "description":"Target Pod Name"}"#,
@@ -37,23 +42,39 @@ pub struct PodAccessRequestSpec {
 
     /// How long access should last, as one number with one unit: 90s, 30m, 2h. Zero or absent means
     /// the template's defaultDuration; more than its maxDuration gets that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(regex(pattern = POD_REQUEST_DURATION), length(max = 64))]
     pub duration: Option<String>,
 
     /// The container to get into. Absent means any that the template allows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(length(max = 63))]
     pub container: Option<String>,
 
     /// Why access is needed. Kept in the audit record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
 
     /// Name of the running request that this one continues, with the same pod. It is a request of
     /// its own: decided anew, with an end of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(length(max = 253))]
     pub extends: Option<String>,
 }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::schema::{pod_spec, quantity};
+use super::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, pod_spec, quantity};
 use super::{
     AccessConfig, CrossVersionObjectReference, Network, PodTemplateSpecMutationConfig,
     TemplateStatus,
@@ -24,6 +24,7 @@ use super::{
     shortname = "pat",
     category = "oz",
     doc = "Gives people pods of their own for a limited time, by a PodAccessRequest.",
+    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).optional_old_self(true),
     printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is template ready?"}"#,
     printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.controllerTargetRef.kind", "description":"Kind of the workload", "priority":1}"#,
     printcolumn = r#"{"name":"Target", "type":"string", "jsonPath":".spec.controllerTargetRef.name", "description":"Name of the workload"}"#,

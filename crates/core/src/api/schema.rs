@@ -2,10 +2,12 @@
 //! the schemas of values that are not ours, and the last touches on a definition.
 
 use k8s_openapi::api::core::v1::{EnvVar, PodSpec, ResourceRequirements};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
 use kube::CustomResourceExt;
+use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde_json::Value;
 
 use super::{ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate};
 
@@ -13,8 +15,19 @@ use super::{ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTe
 pub(super) const GO_DURATION: &str =
     r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 
+/// The same, or the empty string, which counts as not given.
+pub(super) const OPTIONAL_GO_DURATION: &str =
+    r"^(\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+))?$";
+
 /// What the original takes as the duration of a PodAccessRequest.
 pub(super) const POD_REQUEST_DURATION: &str = "^[0-9]+(s|m|h)$";
+
+/// No new object comes in without a spec; the original let one pass, and it stays as it is.
+pub(super) const SPEC_IS_GIVEN: &str =
+    "has(self.spec) || (oldSelf.hasValue() && !has(oldSelf.value().spec))";
+
+/// Said by [`SPEC_IS_GIVEN`].
+pub(super) const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
 
 /// Holds for the spec as a whole: a rule on an optional field is not asked when the field comes
 /// or goes.
@@ -62,25 +75,61 @@ pub(super) fn env(generator: &mut SchemaGenerator) -> Schema {
 /// `kubectl explain pod.spec` shows.
 fn foreign<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = T::json_schema(generator);
-    without_descriptions(schema.ensure_object());
+    without_description(&mut schema);
     schema
 }
 
-fn without_descriptions(schema: &mut serde_json::Map<String, Value>) {
-    let _ = schema;
+fn without_description(schema: &mut Schema) {
+    schema.remove("description");
+    transform_subschemas(&mut without_description, schema);
 }
 
 /// The definitions of all four kinds, as they are installed.
 #[must_use]
 pub fn crds() -> [CustomResourceDefinition; 4] {
     [
-        finished(ExecAccessRequest::crd()),
-        finished(ExecAccessTemplate::crd()),
-        finished(PodAccessRequest::crd()),
-        finished(PodAccessTemplate::crd()),
+        ExecAccessRequest::crd(),
+        ExecAccessTemplate::crd(),
+        PodAccessRequest::crd(),
+        PodAccessTemplate::crd(),
     ]
+    .map(finished)
 }
 
-fn finished(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+/// What derived definitions say and ours do not: that `spec` is required (see [`SPEC_IS_GIVEN`]);
+/// that an optional field may be `null`, which the API server would then store; and where a line of
+/// a description ends in our source.
+fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let schemas = crd
+        .spec
+        .versions
+        .iter_mut()
+        .filter_map(|version| version.schema.as_mut());
+    for root in schemas.filter_map(|schema| schema.open_api_v3_schema.as_mut()) {
+        root.required = None;
+        tidy(root);
+    }
     crd
+}
+
+fn tidy(schema: &mut JSONSchemaProps) {
+    if let Some(description) = &mut schema.description {
+        *description = description.replace('\n', " ");
+    }
+    if schema.x_kubernetes_preserve_unknown_fields != Some(true) {
+        schema.nullable = None;
+    }
+    for property in schema
+        .properties
+        .iter_mut()
+        .flat_map(|properties| properties.values_mut())
+    {
+        tidy(property);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        tidy(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        tidy(values);
+    }
 }

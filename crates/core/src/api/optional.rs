@@ -1,0 +1,11 @@
+//! Optional strings as the original reads them: in Go an empty string is one that was not given.
+
+use serde::{Deserialize, Deserializer};
+
+/// Reads a string; an empty one is none.
+pub(super) fn not_empty<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.filter(|text| !text.is_empty()))
+}

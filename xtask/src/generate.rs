@@ -1,0 +1,96 @@
+//! `cargo xtask generate [--check]`: the files of the repository that are made from its sources.
+//! They are checked in, so that the chart can be used without a compiler; CI fails when they are
+//! stale.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+/// Where the custom resource definitions go: into the chart, which installs them. Everything in
+/// there is generated.
+const CRDS: &str = "charts/oz/crds";
+const HEADER: &str =
+    "# Generated from crates/core/src/api by `cargo xtask generate`; do not edit.\n";
+
+/// What to do about files that are not what their sources say.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Name them and exit with 1, instead of writing them.
+    #[arg(long)]
+    check: bool,
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let files = files()?;
+    let stale = stale(&root, &files)?;
+    for path in &stale {
+        if options.check {
+            say(&format!(
+                "stale: {}; run `cargo xtask generate`\n",
+                path.display()
+            ))?;
+        } else {
+            update(&root.join(path), files.get(path))
+                .with_context(|| format!("failed to update {}", path.display()))?;
+            say(&format!("updated {}\n", path.display()))?;
+        }
+    }
+    Ok(ExitCode::from(u8::from(options.check && !stale.is_empty())))
+}
+
+/// Every generated file: its path from the root of the repository, and its text.
+fn files() -> Result<BTreeMap<PathBuf, String>> {
+    oz_core::api::crds()
+        .iter()
+        .map(|crd| {
+            let path = Path::new(CRDS).join(format!("{}.yaml", crd.spec.names.plural));
+            let yaml = serde_saphyr::to_string(crd)
+                .with_context(|| format!("failed to write {} as YAML", crd.spec.names.kind))?;
+            Ok((path, format!("{HEADER}{yaml}")))
+        })
+        .collect()
+}
+
+/// The files that are missing or different, and those in our directory that nothing generates.
+fn stale(root: &Path, files: &BTreeMap<PathBuf, String>) -> Result<BTreeSet<PathBuf>> {
+    let mut stale = BTreeSet::new();
+    for (path, text) in files {
+        let there = fs::read_to_string(root.join(path));
+        if !there.is_ok_and(|there| there == *text) {
+            stale.insert(path.clone());
+        }
+    }
+    let directory = match fs::read_dir(root.join(CRDS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(stale),
+        directory => directory.with_context(|| format!("failed to list {CRDS}"))?,
+    };
+    for entry in directory {
+        let path = Path::new(CRDS).join(entry?.file_name());
+        if !files.contains_key(&path) {
+            stale.insert(path);
+        }
+    }
+    Ok(stale)
+}
+
+fn update(place: &Path, text: Option<&String>) -> io::Result<()> {
+    let Some(text) = text else {
+        return fs::remove_file(place);
+    };
+    if let Some(directory) = place.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(place, text)
+}
+
+fn say(text: &str) -> Result<()> {
+    io::stdout()
+        .write_all(text.as_bytes())
+        .context("failed to write to standard output")
+}

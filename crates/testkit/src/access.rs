@@ -37,7 +37,12 @@ impl Access {
         let roots = config.root_cert.unwrap_or_default();
         let authority = roots.iter().map(|der| pem("CERTIFICATE", der)).collect();
         let access = Self::Impersonation(Box::new(kubeconfig), authority);
-        Ok((access, config.cluster_url.to_string(), context))
+        let server_url = config
+            .cluster_url
+            .to_string()
+            .trim_end_matches('/')
+            .to_owned();
+        Ok((access, server_url, context))
     }
 
     /// The certificates, PEM, that vouch for the API server.

@@ -101,6 +101,7 @@ impl Cluster {
         let path = directory.path().to_owned();
         let Started {
             server_url,
+            version,
             authority,
             components,
         } = start_processes(tools, &path, &options.api_server_flags).await?;
@@ -126,8 +127,7 @@ impl Cluster {
             &serde_json::to_vec(&cluster.facts)?,
         )?;
         say(&format!(
-            "Kubernetes {} at {} started in {:.1} s ({})",
-            crate::KUBERNETES_VERSION,
+            "Kubernetes {version} at {} started in {:.1} s ({})",
             cluster.server_url(),
             began.elapsed().as_secs_f64(),
             cluster.directory.display(),

@@ -222,6 +222,8 @@ impl Layout {
             ("config", self.path("kwok.yaml")),
             ("manage-all-nodes", "true".into()),
             ("node-ip", LOOPBACK.into()),
+            // Room for the pods of a bench; the default has 254 addresses.
+            ("cidr", "10.244.0.0/16".into()),
             ("node-port", self.kwok.to_string()),
             // kwok asks nobody who they are before it runs a process: never on a network.
             ("server-address", format!("{LOOPBACK}:{}", self.kwok)),

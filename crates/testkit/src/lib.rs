@@ -42,7 +42,7 @@ pub use cluster::{Cluster, ClusterOptions, USERS};
 pub use files::{cache_directory, development_directory};
 pub use namespace::{TestNamespace, dump_objects, with_namespace};
 pub use process::{Process, cargo_binary, libfaketime, shift_clock};
-pub use state::stop;
+pub use state::{owner, stop};
 pub use system::leave_the_terminal;
 pub use tools::{KUBERNETES_VERSION, Tool, Tools};
 pub use wait::eventually;

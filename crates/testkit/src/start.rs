@@ -23,6 +23,8 @@ const NODE: &str = "node-1";
 /// What runs after a start.
 pub(crate) struct Started {
     pub(crate) server_url: String,
+    /// As the API server says it, for example `v1.35.4`.
+    pub(crate) version: String,
     pub(crate) authority: Authority,
     pub(crate) components: Vec<Component>,
 }
@@ -60,6 +62,10 @@ pub(crate) async fn start_processes(
     components.push(start(Tool::Scheduler, layout.scheduler_flags())?);
     components.push(start(Tool::Kwok, layout.kwok_flags())?);
 
+    let version = client
+        .apiserver_version()
+        .await
+        .context("failed to ask for the version")?;
     let nodes = Api::<Node>::all(client.clone());
     nodes
         .create(&PostParams::default(), &node()?)
@@ -77,6 +83,7 @@ pub(crate) async fn start_processes(
 
     Ok(Started {
         server_url: layout.server_url(),
+        version: version.git_version,
         authority,
         components,
     })

@@ -89,8 +89,9 @@ fn is_owned(path: &Path) -> bool {
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// The process that owns the state directory `path`, if it lives.
-pub(crate) fn owner(path: &Path) -> Option<u32> {
+/// The process that owns the cluster in the directory `path`, if one lives there.
+#[must_use]
+pub fn owner(path: &Path) -> Option<u32> {
     // Asked after reading: while the lock is held, the number is its holder's.
     let pid = std::fs::read_to_string(path.join(LOCK))
         .ok()?

@@ -128,7 +128,15 @@ impl Tools {
             let (kwok, kubernetes): (Vec<Tool>, Vec<Tool>) =
                 wanted.iter().copied().partition(|tool| *tool == Tool::Kwok);
             for group in [kubernetes, kwok] {
-                if group.iter().all(|tool| assets.join(tool.name()).is_file()) {
+                let lacking = group
+                    .iter()
+                    .find(|tool| !assets.join(tool.name()).is_file());
+                if let Some(tool) = lacking {
+                    let name = tool.name();
+                    compile::say(&format!(
+                        "KUBEBUILDER_ASSETS has no {name}: not used for it"
+                    ));
+                } else {
                     missing.retain(|tool| !group.contains(tool));
                     paths.extend(group.iter().map(|tool| (*tool, assets.join(tool.name()))));
                 }

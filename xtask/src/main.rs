@@ -1,0 +1,26 @@
+//! Tasks of the workspace that are not tests: `cargo xtask <task>`. One module for each.
+
+mod cluster;
+mod generate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Tasks of the oz workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Task {
+    /// A Kubernetes cluster to develop against, which outlives the command.
+    #[command(subcommand)]
+    Cluster(cluster::Action),
+    /// Write the files that are made from sources: the custom resource definitions.
+    Generate(generate::Options),
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    match Task::parse() {
+        Task::Cluster(action) => cluster::run(action),
+        Task::Generate(options) => generate::run(&options),
+    }
+}

@@ -25,8 +25,7 @@ use super::schema::{
     category = "oz",
     doc = "Asks for access to a running pod, on the terms of an ExecAccessTemplate.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).optional_old_self(true),
-    validation = Rule::new("self.?spec.?targetPod == oldSelf.?spec.?targetPod")
-        .message("error - Spec.TargetPod is an immutable field, create a new PodAccessRequest instead"),
+    validation = Rule::new(TARGET_POD_IS_IMMUTABLE).message(TARGET_POD_IS_IMMUTABLE_MESSAGE),
     validation = Rule::new(SPEC_IS_IMMUTABLE).message(SPEC_IS_IMMUTABLE_MESSAGE),
     printcolumn = r#"{"name":"Template", "type":"string", "jsonPath":".spec.templateName", "description":"Access Template"}"#,
     printcolumn = r#"{"name":"Pod", "type":"string", "jsonPath":".status.podName", "description":"Target Pod Name"}"#,
@@ -89,3 +88,12 @@ pub struct ExecAccessRequestSpec {
     #[schemars(length(max = 253))]
     pub extends: Option<String>,
 }
+
+/// The whole spec is immutable; about this field the original had something to say.
+const TARGET_POD_IS_IMMUTABLE: &str = "!has(self.spec) || !has(oldSelf.spec) || \
+    (has(self.spec.targetPod) == has(oldSelf.spec.targetPod) \
+    && (!has(self.spec.targetPod) || self.spec.targetPod == oldSelf.spec.targetPod))";
+
+/// Said by [`TARGET_POD_IS_IMMUTABLE`], in the original's words.
+const TARGET_POD_IS_IMMUTABLE_MESSAGE: &str =
+    "error - Spec.TargetPod is an immutable field, create a new PodAccessRequest instead";

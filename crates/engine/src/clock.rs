@@ -207,3 +207,137 @@ fn plus(time: Timestamp, duration: Duration) -> Timestamp {
     // Only a `Date` beyond the year 9999 could overflow.
     time.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server's true time when the monotonic clock is at zero.
+    const SERVER: Timestamp = Timestamp::constant(1_800_000_000, 400_000_000);
+    const HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+    fn server_at(monotonic: Duration) -> Timestamp {
+        SERVER + monotonic
+    }
+
+    /// An answer that began at an instant and took 10 ms, with the header in whole seconds.
+    fn answer(at: Duration) -> Window {
+        let latency = Duration::from_millis(5);
+        let stamped = server_at(at + latency);
+        let header = Timestamp::constant(stamped.as_second(), 0);
+        Window::heard(at, at + 2 * latency, header)
+    }
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn a_local_clock_that_agrees_is_believed_to_the_nanosecond() {
+        let window = Some(answer(ms(0)));
+        for offset in [-300, 0, 300].map(SignedDuration::from_millis) {
+            let wall = server_at(ms(100)) + offset;
+            let reading = Reading::of(window, ms(100), wall);
+            assert_eq!(reading.now, wall);
+            assert!(reading.skew.is_zero());
+        }
+    }
+
+    #[test]
+    fn without_an_answer_the_local_clock_is_all_there_is() {
+        let reading = Reading::of(None, ms(5), SERVER);
+        assert_eq!(reading.now, SERVER);
+    }
+
+    #[test]
+    fn a_local_clock_that_is_off_is_put_right_to_within_a_second() {
+        let window = Some(answer(ms(0)));
+        for offset in [
+            HOUR,
+            -HOUR,
+            SignedDuration::from_secs(2),
+            SignedDuration::from_secs(-2),
+        ] {
+            let truth = server_at(ms(250));
+            let reading = Reading::of(window, ms(250), truth + offset);
+            let error = reading.now.duration_since(truth).abs();
+            assert!(
+                error < SignedDuration::from_millis(1_020),
+                "{offset}: off by {error}"
+            );
+            assert_eq!(reading.skew.is_positive(), offset.is_positive());
+        }
+    }
+
+    #[test]
+    fn several_answers_tell_the_time_to_within_milliseconds() {
+        let window = (0..60).map(|number| ms(number * 1_137)).map(answer);
+        let window = window.reduce(Window::narrowed);
+        let at = ms(60 * 1_137);
+        for offset in [HOUR, -HOUR] {
+            let reading = Reading::of(window, at, server_at(at) + offset);
+            let error = reading.now.duration_since(server_at(at)).abs();
+            assert!(
+                error < SignedDuration::from_millis(60),
+                "{offset}: off by {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_step_of_the_local_clock_moves_nothing() {
+        let window = Some(answer(ms(0)));
+        let before = Reading::of(window, ms(1_000), server_at(ms(1_000)));
+        for step in [HOUR, -HOUR] {
+            let after = Reading::of(window, ms(1_001), server_at(ms(1_001)) + step);
+            let moved = after.now.duration_since(before.now).abs();
+            assert!(
+                moved < SignedDuration::from_millis(1_020),
+                "{step}: moved {moved}"
+            );
+        }
+    }
+
+    #[test]
+    fn time_goes_on_between_answers_whatever_the_local_clock_does() {
+        let window = Some(answer(ms(0)));
+        let stuck = SERVER - HOUR;
+        let mut last = Reading::of(window, ms(0), stuck).now;
+        for minute in 1..30 {
+            let reading = Reading::of(window, ms(minute * 60_000), stuck);
+            let passed = reading.now.duration_since(last);
+            assert!(
+                passed > SignedDuration::from_secs(59),
+                "{passed} in a minute"
+            );
+            assert!(
+                passed <= SignedDuration::from_secs(60),
+                "{passed} in a minute"
+            );
+            last = reading.now;
+        }
+    }
+
+    #[test]
+    fn when_the_servers_clock_is_set_the_newest_answer_holds() {
+        let old = answer(ms(0));
+        let header = Timestamp::constant(SERVER.as_second(), 0) + HOUR;
+        let new = Window::heard(ms(5_000), ms(5_010), header);
+        assert_eq!(old.narrowed(new), new);
+        assert_eq!(new.narrowed(answer(ms(6_000))), answer(ms(6_000)));
+    }
+
+    #[test]
+    fn a_slow_answer_does_not_widen_what_is_known() {
+        let known = answer(ms(0));
+        let slow = Window::heard(
+            ms(10),
+            ms(4_000),
+            Timestamp::constant(server_at(ms(2_000)).as_second(), 0),
+        );
+        let (earliest, latest) = known.narrowed(slow).at(ms(4_000));
+        let (before_earliest, before_latest) = known.at(ms(4_000));
+        assert!(earliest >= before_earliest && latest <= before_latest);
+        assert!((earliest..=latest).contains(&server_at(ms(4_000))));
+    }
+}

@@ -44,3 +44,31 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     }
     cause.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use oz_core::controller::FailureClass;
+
+    use super::*;
+
+    #[test]
+    fn only_what_the_api_server_rejects_for_its_content_is_not_tried_again() {
+        for (code, class, reason) in [
+            (400, FailureClass::Invalid, "Rejected"),
+            (422, FailureClass::Invalid, "Rejected"),
+            (401, FailureClass::Transient, "Unauthorized"),
+            (403, FailureClass::Transient, "Forbidden"),
+            (404, FailureClass::Transient, "NotFound"),
+            (409, FailureClass::Transient, "Changed"),
+            (429, FailureClass::Transient, "ServerBusy"),
+            (500, FailureClass::Transient, "ServerError"),
+            (503, FailureClass::Transient, "ServerError"),
+        ] {
+            let status = Status::failure("no", "Because").with_code(code);
+            let failure = failure("failed to try", &kube::Error::Api(status.boxed()));
+            assert_eq!((failure.class, failure.reason), (class, reason), "{code}");
+            assert_eq!(failure.message, "failed to try: no");
+        }
+    }
+}

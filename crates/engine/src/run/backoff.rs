@@ -21,3 +21,34 @@ pub(crate) fn pause(class: FailureClass, failures: u32, lane: Lane) -> Option<Du
         longest.min(factor.saturating_mul(first)),
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_bound_that_is_lower_for_what_takes_access_away() {
+        use FailureClass::{Conflict, Invalid, Transient};
+        use Lane::{Ordinary, Urgent};
+        for (class, failures, lane, milliseconds) in [
+            (Transient, 0, Ordinary, Some(50)),
+            (Transient, 1, Ordinary, Some(100)),
+            (Transient, 9, Ordinary, Some(25_600)),
+            (Transient, 10, Ordinary, Some(30_000)),
+            (Transient, u32::MAX, Ordinary, Some(30_000)),
+            (Transient, 0, Urgent, Some(50)),
+            (Transient, 20, Urgent, Some(2_000)),
+            (Conflict, 0, Ordinary, Some(1_000)),
+            (Conflict, 63, Urgent, Some(60_000)),
+            (Invalid, 0, Ordinary, None),
+            (Invalid, 5, Urgent, None),
+        ] {
+            let expected = milliseconds.map(Duration::from_millis);
+            assert_eq!(
+                pause(class, failures, lane),
+                expected,
+                "{class} {failures} {lane:?}"
+            );
+        }
+    }
+}

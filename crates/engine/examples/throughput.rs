@@ -1,0 +1,177 @@
+//! What the engine costs and how fast it is, with the controller of its tests: `cargo run --release
+//! -p oz-engine --example throughput`. The engine runs as a process of its own against a real API
+//! server, so that CPU and memory are its own.
+
+#![allow(clippy::print_stdout, reason = "its output is what it is for")]
+
+#[path = "../tests/timebox.rs"]
+mod timebox;
+
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, CustomResourceExt, ResourceExt};
+use oz_engine::Engine;
+use oz_testkit::{Cluster, eventually, with_namespace};
+use tokio_util::sync::CancellationToken;
+
+use timebox::{ObserveTimeboxes, Timebox, TimeboxSpec, Timeboxes};
+
+const AT_ONCE: usize = 200;
+const ONE_BY_ONE: usize = 50;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    match (arguments.next(), arguments.next()) {
+        (Some(kubeconfig), Some(namespace)) => engine(Path::new(&kubeconfig), namespace).await,
+        _ => measure().await,
+    }
+}
+
+async fn engine(kubeconfig: &Path, namespace: String) -> Result<()> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let (client, clock) = oz_engine::client(config)?;
+    let mut engine = Engine::new(client, clock);
+    engine.namespaces([namespace]);
+    let observe = ObserveTimeboxes::new(&mut engine);
+    engine.controller(Timeboxes::default(), observe);
+    engine.run(CancellationToken::new()).await?;
+    Ok(())
+}
+
+async fn measure() -> Result<()> {
+    let cluster = Cluster::from_environment().await?;
+    let admin = cluster.client("admin").await?;
+    let crds = Api::<CustomResourceDefinition>::all(admin.clone());
+    let apply = PatchParams::apply("bench").force();
+    crds.patch(Timebox::crd_name(), &apply, &Patch::Apply(Timebox::crd()))
+        .await?;
+    with_namespace(&cluster, "throughput", async |namespace| {
+        let boxes = Api::<Timebox>::namespaced(admin.clone(), namespace.name());
+        let served = Duration::from_secs(30);
+        eventually("the CRD to be served", served, async || {
+            Ok(boxes.list(&kube::api::ListParams::default()).await.ok())
+        })
+        .await?;
+        let mut process = Command::new(std::env::current_exe()?)
+            .arg(cluster.kubeconfig("admin"))
+            .arg(namespace.name())
+            .spawn()?;
+        let measured = numbers(&admin, &boxes, namespace.name(), &process).await;
+        process.kill()?;
+        process.wait()?;
+        measured
+    })
+    .await
+}
+
+async fn numbers(
+    admin: &Client,
+    boxes: &Api<Timebox>,
+    namespace: &str,
+    process: &Child,
+) -> Result<()> {
+    open(boxes, vec!["warm-up".to_owned()]).await?;
+    let idle = memory(process)?;
+    let maps = Api::<ConfigMap>::namespaced(admin.clone(), namespace);
+    let mut baseline = Vec::new();
+    let mut opened = Vec::new();
+    let before = cpu(process)?;
+    for number in 0..ONE_BY_ONE {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(format!("baseline-{number}"));
+        let began = Instant::now();
+        maps.create(&PostParams::default(), &map).await?;
+        baseline.push(began.elapsed());
+        opened.push(open(boxes, vec![format!("one-{number}")]).await?);
+    }
+    let one_by_one = (cpu(process)? - before) / u32::try_from(ONE_BY_ONE)?;
+    baseline.sort();
+    opened.sort();
+    let p = |sorted: &[Duration], percent: usize| sorted[(sorted.len() - 1) * percent / 100];
+    println!("create of a ConfigMap        p50 {:?}", p(&baseline, 50));
+    println!(
+        "create to Open, one by one   p50 {:?}, p99 {:?}",
+        p(&opened, 50),
+        p(&opened, 99)
+    );
+    println!("engine CPU, one by one       {one_by_one:?} each");
+
+    for round in 1..=3 {
+        let before = cpu(process)?;
+        let names = (0..AT_ONCE).map(|number| format!("round-{round}-{number}"));
+        let took = open(boxes, names.collect()).await?;
+        let each = (cpu(process)? - before) / u32::try_from(AT_ONCE)?;
+        let rate = AT_ONCE as f64 / took.as_secs_f64();
+        println!("{AT_ONCE} at once                  {rate:.0} a second; engine CPU {each:?} each");
+    }
+    let objects = 1 + ONE_BY_ONE + 3 * AT_ONCE;
+    println!(
+        "memory                       {idle} kB idle, {} kB with {objects} objects",
+        memory(process)?
+    );
+    Ok(())
+}
+
+/// Creates boxes at once and waits until all are open; how long that took.
+async fn open(boxes: &Api<Timebox>, names: Vec<String>) -> Result<Duration> {
+    let watch = watcher(boxes.clone(), watcher::Config::default()).applied_objects();
+    let mut watch = std::pin::pin!(watch);
+    // The watch begins with what is there already, so it may begin late.
+    let began = Instant::now();
+    let mut waiting: std::collections::BTreeSet<_> = names.iter().cloned().collect();
+    let creations = try_join_all(names.iter().map(async |name| {
+        let spec = TimeboxSpec {
+            content: "gold".to_owned(),
+            until: None,
+            slow: None,
+            defect: None,
+            needs: None,
+        };
+        boxes
+            .create(&PostParams::default(), &Timebox::new(name, spec))
+            .await
+    }));
+    let all_open = async {
+        while !waiting.is_empty() {
+            let timebox = watch.try_next().await?.context("the watch ended")?;
+            if timebox
+                .status
+                .as_ref()
+                .is_some_and(|status| status.phase == "Open")
+            {
+                waiting.remove(&timebox.name_any());
+            }
+        }
+        Ok::<_, anyhow::Error>(began.elapsed())
+    };
+    let (created, took) = tokio::join!(creations, all_open);
+    created?;
+    took
+}
+
+fn memory(process: &Child) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id()))?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    Ok(number.context("no VmRSS")?.parse()?)
+}
+
+/// User and system time, at the usual 100 ticks a second.
+fn cpu(process: &Child) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id()))?;
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
+    let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
+    Ok(Duration::from_millis(ticks * 10))
+}

@@ -268,3 +268,64 @@ impl From<Event> for AuditEntry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn line(verb: &str, query: &str, object: &str, code: u16) -> String {
+        format!(
+            r#"{{"stage":"ResponseComplete","verb":"{verb}","requestURI":"/x?{query}",
+            "user":{{"username":"root"}},"impersonatedUser":{{"username":"alice"}},
+            "objectRef":{object},"responseStatus":{{"code":{code}}},
+            "requestReceivedTimestamp":"2026-01-01T00:00:00.000000Z",
+            "stageTimestamp":"2026-01-01T00:00:01.000000Z"}}"#
+        )
+        .replace('\n', "")
+    }
+
+    #[test]
+    fn only_what_was_stored_counts_as_a_write() {
+        let map = r#"{"resource":"configmaps","namespace":"a","name":"b"}"#;
+        let exec = r#"{"resource":"pods","subresource":"exec"}"#;
+        let review = r#"{"resource":"subjectaccessreviews","apiGroup":"authorization.k8s.io"}"#;
+        let lines = [
+            line("create", "", map, 201),
+            line("patch", "fieldManager=x&dryRun=All", map, 200),
+            line("update", "", map, 409),
+            line("get", "", map, 200),
+            line("create", "", exec, 101),
+            line("create", "", review, 201),
+        ];
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "{}", lines.join("\n")).unwrap();
+        let log = AuditLog::new(file.path().to_owned());
+
+        let entries = log.entries().unwrap();
+        let writes = entries.clone().by_user("alice").writes();
+
+        assert_eq!(entries.len(), 6);
+        let count = (
+            "alice".to_owned(),
+            "create".to_owned(),
+            "configmaps".to_owned(),
+        );
+        assert_eq!(writes.counts(), BTreeMap::from([(count, 1)]));
+    }
+
+    #[test]
+    fn a_mark_hides_what_came_before_and_a_half_written_line_waits() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let log = AuditLog::new(file.path().to_owned());
+        let complete = line("get", "", "{}", 200);
+        writeln!(file, "{complete}").unwrap();
+        let mark = log.mark().unwrap();
+
+        write!(file, "{complete}\n{{\"stage\":").unwrap();
+
+        assert_eq!(log.entries().unwrap().len(), 2);
+        assert_eq!(log.since(mark).unwrap().len(), 1);
+    }
+}

@@ -15,7 +15,14 @@
 //! ```
 //!
 //! Processes of this machine stand in for containers: an exec into a pod runs a program here, as the
-//! user who started the cluster.
+//! user who started the cluster. Standard streams and terminals are real. Two things are not (kwok
+//! 0.8): the exit code of what was run does not reach the client, who sees an internal error that
+//! names it and exits with 1; and the end of standard input does not reach the program, so one that
+//! reads to the end hangs.
+//!
+//! `CLUSTER` chooses the cluster: unset for a new one, `current` for that of the user's kubeconfig,
+//! `up` for that of `cargo xtask cluster up`. `KUBEBUILDER_ASSETS` may name a directory with etcd and
+//! the Kubernetes programs; otherwise they are compiled once and cached ([`Tools`]).
 
 mod access;
 mod audit;

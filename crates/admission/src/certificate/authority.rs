@@ -1,0 +1,183 @@
+//! Making and reading the two kinds of certificate: the authority and the leaf.
+//!
+//! No clock and no Kubernetes here; the only thing from outside is the randomness of
+//! new keys.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+};
+use rustls::{
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
+    sign::CertifiedKey,
+};
+
+/// Certificates begin this much before they are made, for clocks that are behind ours.
+const BACKDATED: SignedDuration = SignedDuration::from_secs(300);
+
+/// Why a certificate could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Making a key or a certificate failed.
+    #[error("failed to make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// The key does not work for serving.
+    #[error("failed to load a serving key: {0}")]
+    Key(#[from] rustls::Error),
+    /// A time that no certificate can carry.
+    #[error("failed to compute the end of a certificate: {0}")]
+    Time(#[from] jiff::Error),
+    /// PEM that cannot be read, with what it was to be.
+    #[error("failed to read the {0}")]
+    Unreadable(&'static str),
+    /// A certificate that may not sign others.
+    #[error("failed to use the certificate as an authority: it is none")]
+    NotAuthority,
+    /// A certificate and a key that do not belong together.
+    #[error("failed to use the authority: its key belongs to another certificate")]
+    KeyMismatch,
+    /// A certificate that nobody accepts any more.
+    #[error("failed to use the certificate: it ended at {0}")]
+    Ended(Timestamp),
+    /// A certificate for somebody else.
+    #[error("failed to use the certificate: it is not for {0}")]
+    Name(String),
+}
+
+/// A certificate that signs leaves, with its key.
+pub(crate) struct Authority {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// Never prints the key.
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority")
+            .field("from", &self.from)
+            .field("until", &self.until)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Authority {
+    fn eq(&self, other: &Self) -> bool {
+        self.certificate == other.certificate
+    }
+}
+
+impl Authority {
+    /// A new authority that begins at `now`.
+    pub(crate) fn generate(
+        fingerprint: &str,
+        now: Timestamp,
+        life: std::time::Duration,
+    ) -> Result<Self, Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let until = now.checked_add(SignedDuration::try_from(life)?)?;
+        let mut params = CertificateParams::default();
+        // Two authorities of one product live side by side during a rotation; the second
+        // at which they were made tells them apart for people and for chain builders.
+        let name = format!("{fingerprint} admission {}", now.as_second());
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        validity(&mut params, now, until);
+        let certificate = params.self_signed(&key)?.pem();
+        Self::parse(&certificate, &key.serialize_pem())
+    }
+
+    /// Reads an authority back. Says nothing about whether it is still valid.
+    pub(crate) fn parse(certificate: &str, key: &str) -> Result<Self, Error> {
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes())
+            .map_err(|_| Error::Unreadable("certificate of the authority"))?;
+        let (_, x509) = x509_parser::parse_x509_certificate(&der)
+            .map_err(|_| Error::Unreadable("certificate of the authority"))?;
+        let pair = KeyPair::from_pem(key).map_err(|_| Error::Unreadable("key of the authority"))?;
+        if !x509.is_ca() {
+            return Err(Error::NotAuthority);
+        }
+        if x509.public_key().subject_public_key.data.as_ref() != pair.public_key_raw() {
+            return Err(Error::KeyMismatch);
+        }
+        let (from, until) = lifetime(&x509)?;
+        let issuer = Issuer::from_ca_cert_der(&der, pair)?;
+        Ok(Self {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            from,
+            until,
+            issuer,
+        })
+    }
+
+    /// Signs a leaf for `names`, which never outlives the authority.
+    pub(crate) fn sign(
+        &self,
+        names: &[String],
+        now: Timestamp,
+        life: std::time::Duration,
+    ) -> Result<Leaf, Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let until = now
+            .checked_add(SignedDuration::try_from(life)?)?
+            .min(self.until);
+        let mut params = CertificateParams::new(names.to_vec())?;
+        let name = names.first().map_or("admission", String::as_str);
+        // A common name holds 64 characters; clients read the alternative names anyway.
+        let name: String = name.chars().take(64).collect();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ServerAuth);
+        validity(&mut params, now, until);
+        let certificate = params.signed_by(&key, &self.issuer)?.der().clone();
+        let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let signer = aws_lc_rs::sign::any_supported_type(&private)?;
+        Ok(Leaf {
+            key: Arc::new(CertifiedKey::new(vec![certificate], signer)),
+            issuer: Some(self.certificate.clone()),
+            from: now,
+            until,
+        })
+    }
+}
+
+/// A certificate to serve with.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaf {
+    pub(crate) key: Arc<CertifiedKey>,
+    /// The certificate (PEM) of the authority of ours that signed it.
+    pub(crate) issuer: Option<String>,
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
+}
+
+/// From when until when a certificate is meant to be used.
+pub(crate) fn lifetime(
+    x509: &x509_parser::certificate::X509Certificate<'_>,
+) -> Result<(Timestamp, Timestamp), Error> {
+    let validity = x509.validity();
+    let from = Timestamp::from_second(validity.not_before.timestamp())?;
+    let until = Timestamp::from_second(validity.not_after.timestamp())?;
+    Ok((from.checked_add(BACKDATED)?.min(until), until))
+}
+
+fn validity(params: &mut CertificateParams, from: Timestamp, until: Timestamp) {
+    let at = |instant: Timestamp| {
+        let seconds = u64::try_from(instant.as_second()).unwrap_or_default();
+        rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(seconds)
+    };
+    params.not_before = at(from.checked_sub(BACKDATED).unwrap_or(from));
+    params.not_after = at(until);
+}

@@ -1,0 +1,191 @@
+//! The Secret that replicas share: its keys, how it is read and how it is written.
+//!
+//! It holds authorities only. The active one signs, the next one is published before it
+//! takes over, and previous ones stay published until no leaf of theirs is left.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::core::ObjectMeta;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+
+use super::{
+    authority::{Authority, lifetime},
+    rotation::Reason,
+};
+use crate::registration::FINGERPRINT_LABEL;
+
+/// Set this annotation, to any new value, to have the authority rotated.
+pub const ROTATE_ANNOTATION: &str = "oz-admission/rotate";
+/// The value of [`ROTATE_ANNOTATION`] that was last carried out.
+const ROTATED_ANNOTATION: &str = "oz-admission/rotated";
+/// When the active authority took over.
+const PROMOTED_AT_ANNOTATION: &str = "oz-admission/promoted-at";
+
+const ACTIVE: (&str, &str) = ("ca.crt", "ca.key");
+const NEXT: (&str, &str) = ("next.crt", "next.key");
+const PREVIOUS: &str = "previous.crt";
+
+/// What a readable Secret says.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Stored {
+    pub(crate) active: Arc<Authority>,
+    pub(crate) next: Option<Arc<Authority>>,
+    /// Certificates without keys, PEM.
+    pub(crate) previous: Vec<String>,
+    pub(crate) promoted_at: Option<Timestamp>,
+    /// The rotation asked for and the one last carried out.
+    pub(crate) rotate: Option<String>,
+    pub(crate) rotated: Option<String>,
+}
+
+impl Stored {
+    /// A Secret with one authority and no history.
+    pub(crate) fn new(active: Arc<Authority>) -> Self {
+        Self {
+            active,
+            next: None,
+            previous: Vec::new(),
+            promoted_at: None,
+            rotate: None,
+            rotated: None,
+        }
+    }
+
+    /// Every certificate a client has to trust for now, active first.
+    pub(crate) fn trusted(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.active.certificate.as_str())
+            .chain(self.next.iter().map(|next| next.certificate.as_str()))
+            .chain(self.previous.iter().map(String::as_str))
+    }
+
+    /// Reads the Secret.
+    pub(crate) fn read(secret: &Secret) -> Result<Self, Reason> {
+        let certificate = text(secret, ACTIVE.0).ok_or(Reason::Incomplete)?;
+        let key = text(secret, ACTIVE.1).ok_or(Reason::Incomplete)?;
+        let active = Arc::new(Authority::parse(certificate, key).map_err(Reason::from)?);
+        let next = text(secret, NEXT.0)
+            .zip(text(secret, NEXT.1))
+            // A damaged successor is no successor: the rotation begins again.
+            .and_then(|(certificate, key)| Authority::parse(certificate, key).ok())
+            .map(Arc::new);
+        Ok(Self {
+            active,
+            next,
+            previous: text(secret, PREVIOUS).map(certificates).unwrap_or_default(),
+            promoted_at: annotation(secret, PROMOTED_AT_ANNOTATION)
+                .and_then(|instant| instant.parse().ok()),
+            rotate: annotation(secret, ROTATE_ANNOTATION).map(str::to_owned),
+            rotated: annotation(secret, ROTATED_ANNOTATION).map(str::to_owned),
+        })
+    }
+
+    /// Writes it into `base`, whose resourceVersion, labels and other annotations stay.
+    pub(crate) fn write(&self, base: Option<&Secret>, home: &Home) -> Secret {
+        let mut secret = base.cloned().unwrap_or_else(|| home.empty());
+        let labels = secret.metadata.labels.get_or_insert_default();
+        labels.insert(FINGERPRINT_LABEL.to_owned(), home.fingerprint.clone());
+        let annotations = secret.metadata.annotations.get_or_insert_default();
+        set(annotations, ROTATED_ANNOTATION, self.rotated.clone());
+        set(
+            annotations,
+            PROMOTED_AT_ANNOTATION,
+            self.promoted_at.map(|at| at.to_string()),
+        );
+
+        let mut data: BTreeMap<String, ByteString> = BTreeMap::new();
+        let mut put = |key: &str, value: &str| {
+            data.insert(key.to_owned(), ByteString(value.as_bytes().to_vec()));
+        };
+        put(ACTIVE.0, &self.active.certificate);
+        put(ACTIVE.1, &self.active.key);
+        if let Some(next) = &self.next {
+            put(NEXT.0, &next.certificate);
+            put(NEXT.1, &next.key);
+        }
+        if !self.previous.is_empty() {
+            put(PREVIOUS, &self.previous.concat());
+        }
+        secret.data = Some(data);
+        secret.string_data = None;
+        secret
+    }
+}
+
+/// Where the Secret lives and whose it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) fingerprint: String,
+}
+
+impl Home {
+    fn empty(&self) -> Secret {
+        Secret {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            type_: Some("Opaque".to_owned()),
+            ..Secret::default()
+        }
+    }
+}
+
+/// The certificates of a damaged Secret that leaves may still be in use of.
+pub(crate) fn salvage(secret: &Secret, now: Timestamp) -> Vec<String> {
+    [ACTIVE.0, NEXT.0, PREVIOUS]
+        .iter()
+        .filter_map(|key| text(secret, key))
+        .flat_map(certificates)
+        .filter(|pem| is_valid_authority(pem, now))
+        .collect()
+}
+
+fn is_valid_authority(pem: &str, now: Timestamp) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else {
+        return false;
+    };
+    let Ok((_, x509)) = x509_parser::parse_x509_certificate(&der) else {
+        return false;
+    };
+    x509.is_ca() && lifetime(&x509).is_ok_and(|(_, until)| now < until)
+}
+
+/// Splits a bundle into single PEM blocks, each with its line end.
+pub(crate) fn certificates(bundle: &str) -> Vec<String> {
+    const END: &str = "-----END CERTIFICATE-----";
+    bundle
+        .split_inclusive(END)
+        .filter_map(|part| {
+            part.find("-----BEGIN CERTIFICATE-----")
+                .map(|begin| &part[begin..])
+        })
+        .filter(|block| block.ends_with(END))
+        .map(|block| format!("{block}\n"))
+        .collect()
+}
+
+fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
+    let value = secret.data.as_ref()?.get(key)?;
+    std::str::from_utf8(&value.0).ok()
+}
+
+fn annotation<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
+    secret
+        .metadata
+        .annotations
+        .as_ref()?
+        .get(key)
+        .map(String::as_str)
+}
+
+fn set(annotations: &mut BTreeMap<String, String>, key: &str, value: Option<String>) {
+    match value {
+        Some(value) => annotations.insert(key.to_owned(), value),
+        None => annotations.remove(key),
+    };
+}

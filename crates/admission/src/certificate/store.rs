@@ -1,0 +1,231 @@
+//! Carrying out rotation steps on the shared Secret.
+//!
+//! Replicas race here, and may: every write names the resourceVersion it was decided
+//! on, and whoever loses reads again and finds the step already done.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, api::PostParams};
+
+use super::{
+    CertPolicy,
+    authority::{self, Authority},
+    rotation::{Step, next_step},
+    secret::{Home, Stored, salvage},
+};
+use crate::metrics::Metrics;
+
+/// How often a lost race is run again before the error is passed on.
+const ATTEMPTS: usize = 20;
+
+/// Why the authority could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server did not do what was asked.
+    #[error("failed to {verb} Secret {namespace}/{name}: {source}")]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// Where it lives.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// What came back.
+        source: Box<kube::Error>,
+    },
+    /// Cryptography failed.
+    #[error(transparent)]
+    Authority(#[from] authority::Error),
+    /// Others kept changing the Secret.
+    #[error("failed to write Secret {namespace}/{name}: it kept changing under us")]
+    Contended {
+        /// Where it lives.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// What the steps depend on besides the Secret.
+pub(crate) struct Circumstances<'a> {
+    pub(crate) now: Timestamp,
+    /// The authority (PEM) of the leaf in use.
+    pub(crate) serving: Option<&'a str>,
+    /// Since when a certificate is in every configuration.
+    pub(crate) published_since: &'a (dyn Fn(&str) -> Option<Timestamp> + Sync),
+    /// Whether somebody will publish what is staged: a process that only serves must not
+    /// begin what it cannot finish.
+    pub(crate) may_stage: bool,
+}
+
+/// The Secret, and the authority last found in it.
+pub(crate) struct Store {
+    api: Api<Secret>,
+    home: Home,
+    policy: CertPolicy,
+    metrics: Metrics,
+    /// The last good authority. If the Secret is lost, this one goes back into it, so that
+    /// nobody notices.
+    held: Option<Arc<Authority>>,
+}
+
+impl Store {
+    pub(crate) fn new(
+        client: kube::Client,
+        home: Home,
+        policy: CertPolicy,
+        metrics: Metrics,
+    ) -> Self {
+        let api = Api::namespaced(client, &home.namespace);
+        Self {
+            api,
+            home,
+            policy,
+            metrics,
+            held: None,
+        }
+    }
+
+    /// Does every step that is due. Returns what the Secret then says, and when to look again.
+    pub(crate) async fn settle(
+        &mut self,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<(Stored, Option<Timestamp>), Error> {
+        for _ in 0..ATTEMPTS {
+            let secret = self
+                .api
+                .get_opt(&self.home.name)
+                .await
+                .map_err(|source| self.failed("read", source))?;
+            let step = next_step(
+                secret.as_ref(),
+                &self.policy,
+                circumstances.now,
+                circumstances.serving,
+                circumstances.published_since,
+            );
+            let stored = secret.as_ref().and_then(|secret| Stored::read(secret).ok());
+            let wake = match step {
+                Step::Wait(wake) => wake,
+                Step::Stage(_) if !circumstances.may_stage => None,
+                step => {
+                    let wanted = self.after(step, secret.as_ref(), stored, circumstances)?;
+                    self.write(step, secret.as_ref(), &wanted).await?;
+                    continue;
+                }
+            };
+            if let Some(stored) = stored {
+                self.held = Some(stored.active.clone());
+                return Ok((stored, wake));
+            }
+        }
+        Err(Error::Contended {
+            namespace: self.home.namespace.clone(),
+            name: self.home.name.clone(),
+        })
+    }
+
+    /// What the Secret is to say after `step`.
+    fn after(
+        &self,
+        step: Step,
+        secret: Option<&Secret>,
+        stored: Option<Stored>,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<Stored, Error> {
+        let now = circumstances.now;
+        let Some(mut stored) = stored.filter(|_| !matches!(step, Step::Replace(_))) else {
+            return self.replacement(secret, now);
+        };
+        match step {
+            Step::Stage(_) => {
+                stored.next = Some(Arc::new(self.generate(now)?));
+                stored.rotated.clone_from(&stored.rotate);
+            }
+            Step::Promote => {
+                if let Some(next) = stored.next.take() {
+                    let old = std::mem::replace(&mut stored.active, next);
+                    stored.previous.push(old.certificate.clone());
+                    stored.promoted_at = Some(now);
+                }
+            }
+            Step::Remember => {
+                stored
+                    .previous
+                    .extend(circumstances.serving.map(str::to_owned));
+                stored.promoted_at = Some(now);
+            }
+            Step::Forget => {
+                stored.previous.clear();
+                stored.promoted_at = None;
+            }
+            Step::Wait(_) | Step::Replace(_) => {}
+        }
+        Ok(stored)
+    }
+
+    fn replacement(&self, secret: Option<&Secret>, now: Timestamp) -> Result<Stored, Error> {
+        let good = self.held.clone().filter(|held| now < held.until);
+        let active = match good {
+            Some(held) => held,
+            None => Arc::new(self.generate(now)?),
+        };
+        let mut previous = secret
+            .map(|secret| salvage(secret, now))
+            .unwrap_or_default();
+        previous.retain(|pem| *pem != active.certificate);
+        let mut stored = Stored::new(active);
+        stored.promoted_at = (!previous.is_empty()).then_some(now);
+        stored.previous = previous;
+        Ok(stored)
+    }
+
+    fn generate(&self, now: Timestamp) -> Result<Authority, Error> {
+        Ok(Authority::generate(
+            &self.home.fingerprint,
+            now,
+            self.policy.ca_life,
+        )?)
+    }
+
+    async fn write(&self, step: Step, base: Option<&Secret>, wanted: &Stored) -> Result<(), Error> {
+        let secret = wanted.write(base, &self.home);
+        let parameters = PostParams {
+            field_manager: Some(self.home.fingerprint.clone()),
+            ..PostParams::default()
+        };
+        let outcome = match base {
+            None => self.api.create(&parameters, &secret).await,
+            Some(_) => {
+                self.api
+                    .replace(&self.home.name, &parameters, &secret)
+                    .await
+            }
+        };
+        match outcome {
+            Ok(_) => {
+                tracing::info!(
+                    ?step,
+                    secret = self.home.name,
+                    "changed the certificate authority"
+                );
+                self.metrics.rotation_step(step);
+                Ok(())
+            }
+            // Someone else was faster, or took the Secret away meanwhile: read again.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(source) => Err(self.failed("write", source)),
+        }
+    }
+
+    fn failed(&self, verb: &'static str, source: kube::Error) -> Error {
+        Error::Api {
+            verb,
+            namespace: self.home.namespace.clone(),
+            name: self.home.name.clone(),
+            source: Box::new(source),
+        }
+    }
+}

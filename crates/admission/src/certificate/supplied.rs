@@ -1,0 +1,95 @@
+//! Certificates that somebody else looks after: a Secret (cert-manager's, for
+//! instance) or files. Only read here; a bad one never takes the place of a good one.
+
+use std::{path::Path, sync::Arc};
+
+use k8s_openapi::api::core::v1::Secret;
+use rustls::{
+    client::verify_server_name,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    server::ParsedCertificate,
+    sign::CertifiedKey,
+};
+
+use super::authority::{Error, Leaf, lifetime};
+
+/// A serving certificate and, if known, the authorities (PEM) behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Supplied {
+    pub(crate) leaf: Leaf,
+    pub(crate) bundle: Option<String>,
+}
+
+/// Puts a certificate chain and a key together.
+pub(crate) fn load(chain: &[u8], key: &[u8], bundle: Option<&[u8]>) -> Result<Supplied, Error> {
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+        .collect::<Result<_, _>>()
+        .map_err(|_| Error::Unreadable("certificate chain (tls.crt)"))?;
+    let first = chain
+        .first()
+        .ok_or(Error::Unreadable("certificate chain (tls.crt)"))?;
+    let (_, x509) = x509_parser::parse_x509_certificate(first)
+        .map_err(|_| Error::Unreadable("certificate chain (tls.crt)"))?;
+    let (from, until) = lifetime(&x509)?;
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|_| Error::Unreadable("private key (tls.key)"))?;
+    let signer = aws_lc_rs::sign::any_supported_type(&key)?;
+    let certified = CertifiedKey::new(chain, signer);
+    certified.keys_match()?;
+    Ok(Supplied {
+        leaf: Leaf {
+            key: Arc::new(certified),
+            issuer: None,
+            from,
+            until,
+        },
+        bundle: bundle.and_then(|pem| String::from_utf8(pem.to_vec()).ok()),
+    })
+}
+
+/// Reads a Secret of type `kubernetes.io/tls`.
+pub(crate) fn from_secret(secret: &Secret) -> Result<Supplied, Error> {
+    let get = |key: &str| {
+        secret
+            .data
+            .as_ref()
+            .and_then(|data| data.get(key))
+            .map(|v| v.0.as_slice())
+    };
+    load(
+        get("tls.crt").ok_or(Error::Unreadable("certificate chain (tls.crt)"))?,
+        get("tls.key").ok_or(Error::Unreadable("private key (tls.key)"))?,
+        get("ca.crt"),
+    )
+}
+
+/// Reads the files of a directory.
+pub(crate) async fn from_files(directory: &Path) -> Result<Supplied, Error> {
+    let chain = tokio::fs::read(directory.join("tls.crt")).await;
+    let key = tokio::fs::read(directory.join("tls.key")).await;
+    let bundle = tokio::fs::read(directory.join("ca.crt")).await.ok();
+    load(
+        &chain.map_err(|_| Error::Unreadable("certificate chain (tls.crt)"))?,
+        &key.map_err(|_| Error::Unreadable("private key (tls.key)"))?,
+        bundle.as_deref(),
+    )
+}
+
+/// Refuses a certificate that clients would refuse: one that has ended, or is for
+/// another name than the one the API server will look for.
+pub(crate) fn check(
+    supplied: &Supplied,
+    name: Option<&str>,
+    now: jiff::Timestamp,
+) -> Result<(), Error> {
+    if supplied.leaf.until <= now {
+        return Err(Error::Ended(supplied.leaf.until));
+    }
+    let (Some(certificate), Some(name)) = (supplied.leaf.key.cert.first(), name) else {
+        return Ok(());
+    };
+    let parsed = ParsedCertificate::try_from(certificate)?;
+    let server = ServerName::try_from(name.to_owned()).map_err(|_| Error::Name(name.to_owned()))?;
+    verify_server_name(&parsed, &server).map_err(|_| Error::Name(name.to_owned()))
+}

@@ -1,0 +1,66 @@
+//! The options that a `CONNECT` review carries in place of an object.
+//!
+//! They are API types without being resources, so the generated API crates leave
+//! them out; a hook on `pods/exec` needs them all the same.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Options of `pods/exec` and `pods/attach` (`PodExecOptions`, `PodAttachOptions`).
+///
+/// Whatever the API adds later is kept in [`rest`](Self::rest), and goes back unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodStreamOptions {
+    /// `PodExecOptions` or `PodAttachOptions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// `v1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Whether the standard input of the process is connected.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stdin: bool,
+    /// Whether its standard output is.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stdout: bool,
+    /// Whether its standard error is.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stderr: bool,
+    /// Whether it gets a terminal.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tty: bool,
+    /// The container; empty or absent means the pod's default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The command line, for `exec` only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Fields this version does not know.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// Options of `pods/portforward`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodPortForwardOptions {
+    /// `PodPortForwardOptions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// `v1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// The ports to forward; empty over SPDY, where streams name them later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<i32>,
+    /// Fields this version does not know.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+// Serde's `skip_serializing_if` hands out a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !value
+}

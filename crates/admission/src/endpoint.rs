@@ -1,0 +1,119 @@
+//! Where the API server reaches the webhooks.
+//!
+//! One value decides three things that must agree: what is registered, which names
+//! the certificate carries, and in which namespace the manager is at home.
+
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{ServiceReference, WebhookClientConfig},
+};
+
+/// Where the API server reaches the webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Through a Service, the usual way in a cluster.
+    Service {
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+        /// The port of the Service (not of the pod); usually 443.
+        port: u16,
+    },
+    /// At an address the API server can reach itself, for instance
+    /// `https://10.0.0.7:8443`. For extensions outside the cluster, and for tests.
+    Url(String),
+}
+
+impl Endpoint {
+    /// Checks a URL and takes the host out of it.
+    pub(crate) fn host_of(url: &str) -> Result<String, String> {
+        let uri: axum::http::Uri = url
+            .parse()
+            .map_err(|error| format!("{url:?} is not a URL: {error}"))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(format!("{url:?} must begin with https://"));
+        }
+        if uri.query().is_some() {
+            return Err(format!("{url:?} must have no query"));
+        }
+        let host = uri.host().unwrap_or_default();
+        // An IPv6 host is written in brackets, which are not part of the address.
+        Ok(host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned())
+    }
+
+    /// The names and addresses the certificate has to carry.
+    pub(crate) fn certificate_names(&self) -> Vec<String> {
+        match self {
+            Self::Service {
+                name, namespace, ..
+            } => vec![
+                format!("{name}.{namespace}.svc"),
+                format!("{name}.{namespace}.svc.cluster.local"),
+                format!("{name}.{namespace}"),
+            ],
+            Self::Url(url) => Self::host_of(url).into_iter().collect(),
+        }
+    }
+
+    /// The client configuration of a webhook served under `path`.
+    pub(crate) fn client_config(&self, path: &str, bundle: Option<&str>) -> WebhookClientConfig {
+        let ca_bundle = bundle.map(|bundle| ByteString(bundle.as_bytes().to_vec()));
+        match self {
+            Self::Service {
+                name,
+                namespace,
+                port,
+            } => WebhookClientConfig {
+                ca_bundle,
+                service: Some(ServiceReference {
+                    name: name.clone(),
+                    namespace: namespace.clone(),
+                    path: Some(path.to_owned()),
+                    port: Some(i32::from(*port)),
+                }),
+                url: None,
+            },
+            Self::Url(url) => WebhookClientConfig {
+                ca_bundle,
+                service: None,
+                url: Some(format!("{}{path}", url.trim_end_matches('/'))),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_known_by_the_names_the_api_server_may_check() {
+        let endpoint = Endpoint::Service {
+            name: "hooks".into(),
+            namespace: "acme".into(),
+            port: 443,
+        };
+        assert_eq!(endpoint.certificate_names()[0], "hooks.acme.svc");
+    }
+
+    #[test]
+    fn a_url_gives_its_host_without_port_and_brackets() {
+        for (url, host) in [
+            ("https://127.0.0.1:8443", "127.0.0.1"),
+            ("https://[::1]:8443/", "::1"),
+            ("https://hooks.example.com", "hooks.example.com"),
+        ] {
+            assert_eq!(Endpoint::Url(url.into()).certificate_names(), [host]);
+        }
+    }
+
+    #[test]
+    fn a_url_without_tls_is_refused() {
+        assert!(Endpoint::host_of("http://127.0.0.1:80").is_err());
+        assert!(Endpoint::host_of("not a url").is_err());
+    }
+}

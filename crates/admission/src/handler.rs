@@ -1,0 +1,215 @@
+//! The two traits extensions implement for admission, and how one is called.
+//!
+//! The traits are typed; the server holds extensions of many types side by side,
+//! so this is also where the type is erased and everything between raw JSON and
+//! typed object happens, in one place for all of them.
+
+use std::{future::Future, sync::Arc};
+
+use futures::future::BoxFuture;
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    decode::{Names, UNEXPECTED_KIND, decode},
+    patch,
+    review::{Cx, Review, Reviewed},
+    verdict::{Notes, Rejection},
+    wire::{Answer, Request},
+};
+
+/// An extension that may change an object before it is stored.
+pub trait Mutate: Send + Sync + 'static {
+    /// What is reviewed: `Pod`, a custom resource, `DynamicObject`, the options of a
+    /// connection, or `serde_json::Value`.
+    type Object: Reviewed;
+
+    /// Changes `object` in place. `review.object` stays as it came in.
+    ///
+    /// Must give the same result when called again on its own result: the API server
+    /// may do so.
+    ///
+    /// # Errors
+    /// A [`Rejection`] refuses the request.
+    fn mutate(
+        &self,
+        cx: &Cx,
+        review: &Review<Self::Object>,
+        object: &mut Self::Object,
+    ) -> impl Future<Output = Result<Notes, Rejection>> + Send;
+}
+
+/// An extension that may refuse a request. Runs after all mutation.
+pub trait Validate: Send + Sync + 'static {
+    /// What is reviewed, as in [`Mutate::Object`].
+    type Object: Reviewed;
+
+    /// Looks at the request.
+    ///
+    /// # Errors
+    /// A [`Rejection`] refuses the request.
+    fn validate(
+        &self,
+        cx: &Cx,
+        review: &Review<Self::Object>,
+    ) -> impl Future<Output = Result<Notes, Rejection>> + Send;
+}
+
+impl<M: Mutate> Mutate for Arc<M> {
+    type Object = M::Object;
+
+    fn mutate(
+        &self,
+        cx: &Cx,
+        review: &Review<Self::Object>,
+        object: &mut Self::Object,
+    ) -> impl Future<Output = Result<Notes, Rejection>> + Send {
+        M::mutate(self, cx, review, object)
+    }
+}
+
+impl<V: Validate> Validate for Arc<V> {
+    type Object = V::Object;
+
+    fn validate(
+        &self,
+        cx: &Cx,
+        review: &Review<Self::Object>,
+    ) -> impl Future<Output = Result<Notes, Rejection>> + Send {
+        V::validate(self, cx, review)
+    }
+}
+
+/// The kind a hook was declared for, where it was declared by a type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExpectedKind {
+    pub(crate) group: String,
+    pub(crate) kind: String,
+}
+
+/// A handler whose type has been forgotten.
+pub(crate) trait Handle: Send + Sync + 'static {
+    fn handle<'a>(&'a self, cx: &'a Cx, request: &'a Request<'a>) -> BoxFuture<'a, Answer>;
+}
+
+pub(crate) struct Mutating<M>(pub(crate) M);
+
+impl<M: Mutate> Handle for Mutating<M> {
+    fn handle<'a>(&'a self, cx: &'a Cx, request: &'a Request<'a>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            match mutate(&self.0, cx, request).await {
+                Ok((patch, notes)) => Answer::Allowed {
+                    patch: Some(patch),
+                    notes,
+                },
+                Err(rejection) => Answer::Denied(rejection),
+            }
+        })
+    }
+}
+
+async fn mutate<M: Mutate>(
+    handler: &M,
+    cx: &Cx,
+    request: &Request<'_>,
+) -> Result<(json_patch::Patch, Notes), Rejection> {
+    let review = review::<M::Object>(request)?;
+    let (Some(raw), Some(original)) = (request.object, review.object.as_ref()) else {
+        return Err(Rejection::bad_request(
+            "NoObject",
+            format!(
+                "failed to mutate: a {} request carries no object",
+                request.operation
+            ),
+        ));
+    };
+    let mut object = original.clone();
+    let notes = handler.mutate(cx, &review, &mut object).await?;
+    let patch = patch_of(raw, original, &object).map_err(|error| {
+        Rejection::new(
+            500,
+            "InternalError",
+            format!("failed to make a patch: {error}"),
+        )
+    })?;
+    Ok((patch, notes))
+}
+
+fn patch_of<K: Reviewed>(
+    raw: &RawValue,
+    before: &K,
+    after: &K,
+) -> Result<json_patch::Patch, serde_json::Error> {
+    let before = serde_json::to_value(before)?;
+    let after = serde_json::to_value(after)?;
+    if before == after {
+        return Ok(json_patch::Patch(Vec::new()));
+    }
+    let raw: Value = serde_json::from_str(raw.get())?;
+    Ok(patch::diff(&raw, &before, &after))
+}
+
+pub(crate) struct Validating<V>(pub(crate) V);
+
+impl<V: Validate> Handle for Validating<V> {
+    fn handle<'a>(&'a self, cx: &'a Cx, request: &'a Request<'a>) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            let outcome = match review::<V::Object>(request) {
+                Ok(review) => self.0.validate(cx, &review).await,
+                Err(rejection) => Err(rejection),
+            };
+            match outcome {
+                Ok(notes) => Answer::Allowed { patch: None, notes },
+                Err(rejection) => Answer::Denied(rejection),
+            }
+        })
+    }
+}
+
+/// Refuses an object of a kind the hook was not declared for.
+pub(crate) fn check_kind(
+    expected: Option<&ExpectedKind>,
+    request: &Request<'_>,
+) -> Result<(), Rejection> {
+    let Some(expected) = expected else {
+        return Ok(());
+    };
+    if expected.group == request.kind.group && expected.kind == request.kind.kind {
+        return Ok(());
+    }
+    Err(Rejection::bad_request(
+        UNEXPECTED_KIND,
+        format!(
+            "failed to review a {}.{}: this hook is for {}.{}",
+            request.kind.kind, request.kind.group, expected.kind, expected.group
+        ),
+    ))
+}
+
+fn review<K: Reviewed>(request: &Request<'_>) -> Result<Review<K>, Rejection> {
+    let object = request
+        .object
+        .map(|raw| decode(raw, &request.kind, "object"))
+        .transpose()?;
+    let old = request
+        .old_object
+        .map(|raw| decode(raw, &request.kind, "oldObject"))
+        .transpose()?;
+    // The API server sends "" for what is not known yet or does not apply.
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let names = Names::of(request.object.or(request.old_object)).metadata;
+    Ok(Review {
+        uid: request.uid.clone(),
+        operation: request.operation,
+        user: request.user_info.clone(),
+        kind: request.kind.clone(),
+        resource: request.resource.clone(),
+        subresource: given(&request.sub_resource),
+        namespace: given(&request.namespace).or_else(|| given(&names.namespace)),
+        name: given(&request.name).or_else(|| given(&names.name)),
+        generate_name: given(&names.generate_name),
+        object,
+        old,
+        options: request.options.clone(),
+        dry_run: request.dry_run.unwrap_or(false),
+    })
+}

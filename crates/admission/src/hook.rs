@@ -1,0 +1,358 @@
+//! The declaration of one webhook: which requests it sees and what happens when it fails.
+//!
+//! A declaration is a plain value. What it looks like to Kubernetes is decided in
+//! `registration`, so that it can be read and tested without a server.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{Resource, core::ApiResource};
+
+use crate::{
+    handler::{ExpectedKind, Handle, Mutate, Mutating, Validate, Validating},
+    review::Operation,
+};
+
+/// What the API server does when a webhook does not answer, or answers with an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// The request is refused.
+    #[default]
+    Fail,
+    /// The request goes on as if there were no webhook.
+    Ignore,
+}
+
+/// Whether a webhook has effects besides its answer.
+///
+/// Kubernetes refuses dry runs on resources whose webhooks have effects they do not
+/// hold back; so there is no third choice here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SideEffects {
+    /// It has none at all.
+    None,
+    /// It has some, and none on a dry run ([`Review::dry_run`](crate::Review::dry_run)).
+    #[default]
+    NoneOnDryRun,
+}
+
+/// In which namespaces a hook is called. Resources of the whole cluster always match.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum NamespaceScope {
+    /// All but `kube-system` and the manager's own: an extension that is down must not
+    /// keep the cluster, or itself, from coming up again.
+    #[default]
+    Others,
+    /// Every namespace there is. Think of what happens to `kube-system` when you are down.
+    All,
+    /// The listed ones.
+    Only(Vec<String>),
+    /// All but the listed ones.
+    Except(Vec<String>),
+    /// Those that a label selector chooses.
+    Matching(LabelSelector),
+    /// The listed ones, chosen by a label that the manager itself puts on them. Taking the
+    /// label off a namespace takes the namespace out until the manager is told again.
+    Labelled(Vec<String>),
+}
+
+/// Whether a rule is for namespaced resources, for cluster-wide ones, or for both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResourceScope {
+    /// Both.
+    #[default]
+    Any,
+    /// Only resources in namespaces.
+    Namespaced,
+    /// Only resources of the whole cluster.
+    Cluster,
+}
+
+/// Which resource a hook is called for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRule {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) plural: String,
+    pub(crate) subresources: Vec<String>,
+    pub(crate) scope: ResourceScope,
+    pub(crate) operations: Option<Vec<Operation>>,
+}
+
+impl ResourceRule {
+    /// The resource `plural` of `group` (`""` is the core group) in `version`.
+    ///
+    /// Objects stored through another version of the same resource are converted to this
+    /// one before they reach the hook.
+    pub fn new(group: &str, version: &str, plural: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            plural: plural.to_owned(),
+            subresources: Vec::new(),
+            scope: ResourceScope::Any,
+            operations: None,
+        }
+    }
+
+    /// The resource of a type that knows its own.
+    pub fn of<K: Resource<DynamicType: Default>>() -> Self {
+        let it = K::DynamicType::default();
+        Self::new(&K::group(&it), &K::version(&it), &K::plural(&it))
+    }
+
+    /// The resource found by discovery, or put together by hand.
+    pub fn of_api(resource: &ApiResource) -> Self {
+        Self::new(&resource.group, &resource.version, &resource.plural)
+    }
+
+    /// Asks for a subresource *instead of* the resource itself; call again for further ones.
+    #[must_use]
+    pub fn subresource(mut self, name: &str) -> Self {
+        self.subresources.push(name.to_owned());
+        self
+    }
+
+    /// Restricts the rule to namespaced or to cluster-wide resources.
+    #[must_use]
+    pub fn scope(mut self, scope: ResourceScope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// Operations for this rule alone, in place of the hook's.
+    #[must_use]
+    pub fn on(mut self, operations: impl IntoIterator<Item = Operation>) -> Self {
+        self.operations = Some(operations.into_iter().collect());
+        self
+    }
+}
+
+/// Which of the two calls a hook is made in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HookKind {
+    /// Before the object is checked; may change it.
+    Mutating,
+    /// After all changes; may only say yes or no.
+    Validating,
+}
+
+/// A webhook: a handler and the requests it is called for.
+///
+/// ```
+/// # use oz_admission::{Hook, Mutate, Review, Notes, Rejection, Cx, Operation, FailurePolicy};
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # struct Inject;
+/// # impl Mutate for Inject {
+/// #     type Object = Pod;
+/// #     async fn mutate(&self, _: &Cx, _: &Review<Pod>, _: &mut Pod) -> Result<Notes, Rejection> { Ok(Notes::none()) }
+/// # }
+/// let hook = Hook::mutating("inject-env", Inject)
+///     .on([Operation::Create])
+///     .failure(FailurePolicy::Ignore)
+///     .when("not-opted-out", "!has(object.metadata.annotations) || !('skip' in object.metadata.annotations)");
+/// ```
+#[derive(Clone)]
+pub struct Hook {
+    pub(crate) name: String,
+    pub(crate) kind: HookKind,
+    pub(crate) rules: Vec<ResourceRule>,
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) objects: LabelSelector,
+    pub(crate) namespaces: NamespaceScope,
+    pub(crate) conditions: Vec<(String, String)>,
+    pub(crate) failure: FailurePolicy,
+    pub(crate) reinvoke: bool,
+    pub(crate) side_effects: SideEffects,
+    pub(crate) timeout: Duration,
+    pub(crate) path: Option<String>,
+    pub(crate) webhook_name: Option<String>,
+    pub(crate) expected: Option<ExpectedKind>,
+    pub(crate) handler: Arc<dyn Handle>,
+}
+
+impl Hook {
+    /// A hook that changes objects of the handler's type, on `CREATE` and `UPDATE`.
+    ///
+    /// `name` is a DNS label, unique in the manager: it makes the path and the webhook's name.
+    pub fn mutating<M>(name: &str, handler: M) -> Self
+    where
+        M: Mutate<Object: Resource<DynamicType: Default>>,
+    {
+        let mut hook = Self::mutating_on(name, ResourceRule::of::<M::Object>(), handler);
+        hook.expected = Some(expected::<M::Object>());
+        hook
+    }
+
+    /// A hook that changes objects of a resource which the handler's type does not tell: a
+    /// [`DynamicObject`](kube::core::DynamicObject), or the options of a connection.
+    pub fn mutating_on<M: Mutate>(name: &str, rule: ResourceRule, handler: M) -> Self {
+        Self::new(name, HookKind::Mutating, rule, Arc::new(Mutating(handler)))
+    }
+
+    /// A hook that checks objects of the handler's type, on `CREATE` and `UPDATE`.
+    pub fn validating<V>(name: &str, handler: V) -> Self
+    where
+        V: Validate<Object: Resource<DynamicType: Default>>,
+    {
+        let mut hook = Self::validating_on(name, ResourceRule::of::<V::Object>(), handler);
+        hook.expected = Some(expected::<V::Object>());
+        hook
+    }
+
+    /// A hook that checks objects of a resource which the handler's type does not tell.
+    pub fn validating_on<V: Validate>(name: &str, rule: ResourceRule, handler: V) -> Self {
+        Self::new(
+            name,
+            HookKind::Validating,
+            rule,
+            Arc::new(Validating(handler)),
+        )
+    }
+
+    fn new(name: &str, kind: HookKind, rule: ResourceRule, handler: Arc<dyn Handle>) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            rules: vec![rule],
+            operations: vec![Operation::Create, Operation::Update],
+            objects: LabelSelector::default(),
+            namespaces: NamespaceScope::default(),
+            conditions: Vec::new(),
+            failure: FailurePolicy::default(),
+            reinvoke: false,
+            side_effects: SideEffects::default(),
+            timeout: Duration::from_secs(5),
+            path: None,
+            webhook_name: None,
+            expected: None,
+            handler,
+        }
+    }
+
+    /// The operations it is called for, in place of `CREATE` and `UPDATE`.
+    #[must_use]
+    pub fn on(mut self, operations: impl IntoIterator<Item = Operation>) -> Self {
+        self.operations = operations.into_iter().collect();
+        self
+    }
+
+    /// Asks for a subresource of the first rule's resource, such as `exec`, *instead of*
+    /// the resource itself. The object reviewed is then whatever that subresource carries.
+    #[must_use]
+    pub fn subresource(mut self, name: &str) -> Self {
+        if let Some(rule) = self.rules.first_mut() {
+            rule.subresources.push(name.to_owned());
+        }
+        // `pods/exec` carries PodExecOptions, `pods/status` a Pod, `…/scale` a Scale.
+        self.expected = None;
+        self
+    }
+
+    /// A further resource. The handler's type must be able to hold its objects as well.
+    #[must_use]
+    pub fn also(mut self, rule: ResourceRule) -> Self {
+        self.rules.push(rule);
+        self.expected = None;
+        self
+    }
+
+    /// Only objects with these labels. Note that whoever may create an object may also
+    /// choose its labels: this saves calls, it does not protect.
+    #[must_use]
+    pub fn objects(mut self, selector: LabelSelector) -> Self {
+        self.objects = selector;
+        self
+    }
+
+    /// Only in these namespaces.
+    #[must_use]
+    pub fn namespaces(mut self, scope: NamespaceScope) -> Self {
+        self.namespaces = scope;
+        self
+    }
+
+    /// Only when a CEL expression holds; `name` shows up in errors. Several are joined by *and*.
+    /// See <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>.
+    #[must_use]
+    pub fn when(mut self, name: &str, cel: &str) -> Self {
+        self.conditions.push((name.to_owned(), cel.to_owned()));
+        self
+    }
+
+    /// What happens when the extension is down, too slow, overloaded or panics.
+    #[must_use]
+    pub fn failure(mut self, policy: FailurePolicy) -> Self {
+        self.failure = policy;
+        self
+    }
+
+    /// Whether it is called again when a later webhook changed the object. Mutating hooks only.
+    #[must_use]
+    pub fn reinvoke(mut self, yes: bool) -> Self {
+        self.reinvoke = yes;
+        self
+    }
+
+    /// Whether it has effects besides its answer.
+    #[must_use]
+    pub fn side_effects(mut self, effects: SideEffects) -> Self {
+        self.side_effects = effects;
+        self
+    }
+
+    /// How long the API server waits, 1 to 30 whole seconds; 5 by default.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = limit;
+        self
+    }
+
+    /// The path it is served under, in place of `/mutate/<name>` or `/validate/<name>`:
+    /// for those who published another before.
+    #[must_use]
+    pub fn path(mut self, path: &str) -> Self {
+        self.path = Some(path.to_owned());
+        self
+    }
+
+    /// The name of the webhook inside its configuration, in place of
+    /// `<name>.<fingerprint>.admission`. At least three segments (`a.b.c`).
+    #[must_use]
+    pub fn webhook_name(mut self, name: &str) -> Self {
+        self.webhook_name = Some(name.to_owned());
+        self
+    }
+
+    /// The path it is served under.
+    pub fn served_path(&self) -> String {
+        self.path.clone().unwrap_or_else(|| match self.kind {
+            HookKind::Mutating => format!("/mutate/{}", self.name),
+            HookKind::Validating => format!("/validate/{}", self.name),
+        })
+    }
+
+    pub(crate) fn registered_name(&self, fingerprint: &str) -> String {
+        self.webhook_name
+            .clone()
+            .unwrap_or_else(|| format!("{}.{fingerprint}.admission", self.name))
+    }
+}
+
+impl std::fmt::Debug for Hook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hook")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
+    }
+}
+
+fn expected<K: Resource<DynamicType: Default>>() -> ExpectedKind {
+    let it = K::DynamicType::default();
+    ExpectedKind {
+        group: K::group(&it).into_owned(),
+        kind: K::kind(&it).into_owned(),
+    }
+}

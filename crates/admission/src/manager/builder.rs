@@ -1,0 +1,383 @@
+//! Declaring a manager, and everything that can be wrong with a declaration.
+
+use std::{
+    collections::BTreeSet,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kube::runtime::events::{Recorder, Reporter};
+use prometheus_client::registry::Registry;
+
+use super::{Declared, Listen, Manager, RegistrationMode};
+use crate::{
+    certificate::{CertSource, resolver::Current},
+    endpoint::Endpoint,
+    hook::{Hook, HookKind},
+    metrics::Metrics,
+    readiness::{Gate, Readiness},
+    review::Operation,
+    server::{
+        Limits,
+        reviewer::{Clock, Reviewer},
+    },
+    task::{NamedTask, Task},
+    watch::Watcher,
+};
+
+/// What is wrong with a declaration.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The fingerprint becomes part of many names.
+    #[error("failed to use the fingerprint {0:?}: it must be a DNS label of at most 63 characters")]
+    Fingerprint(String),
+    /// A hook's name becomes part of a path and of a DNS name.
+    #[error("failed to use the hook name {0:?}: it must be a DNS label of at most 63 characters")]
+    HookName(String),
+    /// Two hooks would answer for one path, or two webhooks have one name.
+    #[error("failed to declare two hooks with the same {what}: {value}")]
+    Duplicate {
+        /// `path`, `webhook name` or `watcher`.
+        what: &'static str,
+        /// What they share.
+        value: String,
+    },
+    /// A path must begin with a slash and hold nothing that needs escaping.
+    #[error(
+        "failed to use the path {0:?}: it must begin with / and hold only letters, digits and -._/"
+    )]
+    Path(String),
+    /// The API server wants at least three segments.
+    #[error(
+        "failed to use the webhook name {0:?}: it must be a DNS name of at least three segments"
+    )]
+    WebhookName(String),
+    /// A hook that is called for nothing.
+    #[error("failed to declare hook {0}: it has no operations")]
+    NoOperations(String),
+    /// Nothing can be changed in an object that goes away.
+    #[error(
+        "failed to declare hook {0}: a mutating hook cannot be on DELETE; use a validating one"
+    )]
+    MutatingDelete(String),
+    /// The API server allows 1 to 30 s.
+    #[error("failed to declare hook {0}: its timeout must be 1 to 30 whole seconds")]
+    Timeout(String),
+    /// Hooks that nobody can reach.
+    #[error("failed to declare hooks without an endpoint: say where the API server reaches them")]
+    NoEndpoint,
+    /// The endpoint's URL is of no use.
+    #[error("failed to use the endpoint: {0}")]
+    Endpoint(String),
+    /// Port 0 is nowhere.
+    #[error("failed to use the endpoint: the port of a Service cannot be 0")]
+    Port,
+    /// A certificate policy that cannot work.
+    #[error("failed to use the certificate policy: {0}")]
+    Policy(&'static str),
+}
+
+/// Puts a [`Manager`] together.
+#[must_use = "nothing happens until build() and then run() or register()"]
+pub struct ManagerBuilder {
+    client: kube::Client,
+    fingerprint: String,
+    namespace: Option<String>,
+    identity: Option<String>,
+    listen: Option<Listen>,
+    listen_plain: Option<Listen>,
+    endpoint: Option<Endpoint>,
+    certificates: CertSource,
+    mode: RegistrationMode,
+    hooks: Vec<Hook>,
+    watchers: Vec<Watcher>,
+    tasks: Vec<NamedTask>,
+    gates: Vec<Gate>,
+    limits: Limits,
+    drain: Duration,
+    clock: Clock,
+    registry: Registry,
+}
+
+impl std::fmt::Debug for ManagerBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ManagerBuilder")
+            .field("fingerprint", &self.fingerprint)
+            .field("hooks", &self.hooks)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ManagerBuilder {
+    pub(super) fn new(client: kube::Client, fingerprint: &str) -> Self {
+        Self {
+            client,
+            fingerprint: fingerprint.to_owned(),
+            namespace: None,
+            identity: None,
+            listen: None,
+            listen_plain: None,
+            endpoint: None,
+            certificates: CertSource::default(),
+            mode: RegistrationMode::default(),
+            hooks: Vec::new(),
+            watchers: Vec::new(),
+            tasks: Vec::new(),
+            gates: Vec::new(),
+            limits: Limits::default(),
+            drain: Duration::from_secs(5),
+            clock: Arc::new(Timestamp::now),
+            registry: Registry::default(),
+        }
+    }
+
+    /// The address to serve webhooks on; `0.0.0.0:8443` by default.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = Some(Listen::Address(address));
+        self
+    }
+
+    /// A bound socket to serve webhooks on, in place of [`listen`](Self::listen).
+    pub fn listener(mut self, listener: TcpListener) -> Self {
+        self.listen = Some(Listen::Bound(listener));
+        self
+    }
+
+    /// The address for `/healthz`, `/readyz` and `/metrics`, without TLS. Not served by default.
+    pub fn listen_plain(mut self, address: SocketAddr) -> Self {
+        self.listen_plain = Some(Listen::Address(address));
+        self
+    }
+
+    /// A bound socket for the same.
+    pub fn plain_listener(mut self, listener: TcpListener) -> Self {
+        self.listen_plain = Some(Listen::Bound(listener));
+        self
+    }
+
+    /// Where the API server reaches the hooks. Required as soon as there is a hook.
+    pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
+        self.endpoint = Some(endpoint);
+        self
+    }
+
+    /// The manager's own namespace, where its Secret and Lease live. By default that of the
+    /// Service, or else that of the client.
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// Who this replica is in the Lease and in events: the name of the pod, so that a
+    /// restarted process takes its own Lease back at once. Random by default.
+    pub fn identity(mut self, identity: &str) -> Self {
+        self.identity = Some(identity.to_owned());
+        self
+    }
+
+    /// Where the serving certificate comes from; signed by itself by default.
+    pub fn certificates(mut self, source: CertSource) -> Self {
+        self.certificates = source;
+        self
+    }
+
+    /// Whether this process looks after the webhook configurations.
+    pub fn registration(mut self, mode: RegistrationMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Adds a webhook.
+    pub fn hook(mut self, hook: Hook) -> Self {
+        self.hooks.push(hook);
+        self
+    }
+
+    /// Adds a watcher. It runs on every replica.
+    pub fn watcher(mut self, watcher: Watcher) -> Self {
+        self.watchers.push(watcher);
+        self
+    }
+
+    /// Adds a task. It runs on the leader only; `name` is for logs.
+    pub fn task(mut self, name: &str, task: impl Task) -> Self {
+        self.tasks.push(NamedTask::new(name, task));
+        self
+    }
+
+    /// Adds a condition of readiness. Keep a clone to open it with.
+    pub fn gate(mut self, gate: Gate) -> Self {
+        self.gates.push(gate);
+        self
+    }
+
+    /// Registers metrics of the application's own, served beside the library's.
+    pub fn metrics(mut self, register: impl FnOnce(&mut Registry)) -> Self {
+        register(&mut self.registry);
+        self
+    }
+
+    /// What the server puts up with.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How long calls are still taken after readiness has failed, for load balancers to
+    /// notice; 5 s by default.
+    pub fn drain(mut self, grace: Duration) -> Self {
+        self.drain = grace;
+        self
+    }
+
+    /// Another source of time than the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Checks the declaration.
+    ///
+    /// # Errors
+    /// Everything that would only fail later, at the API server or in an outage.
+    pub fn build(mut self) -> Result<Manager, ConfigError> {
+        let endpoint = self.check()?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| match &endpoint {
+            Endpoint::Service { namespace, .. } => namespace.clone(),
+            Endpoint::Url(_) => self.client.default_namespace().to_owned(),
+        });
+        let fingerprint: Arc<str> = self.fingerprint.as_str().into();
+        let reporter = Reporter {
+            controller: self.fingerprint.clone(),
+            instance: self.identity.clone(),
+        };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        let metrics = Metrics::new(&mut self.registry);
+        let reviewer = Reviewer::new(
+            &self.hooks,
+            self.client.clone(),
+            fingerprint.clone(),
+            self.clock.clone(),
+            recorder.clone(),
+            metrics.clone(),
+            self.limits.concurrent_reviews,
+        );
+        let readiness = Readiness::default();
+        for gate in self.gates {
+            readiness.add(gate);
+        }
+        let watchers = self.watchers.into_iter().map(|watcher| {
+            let gate = readiness.gate(&format!("watch {}", watcher.name()));
+            (watcher, gate)
+        });
+        Ok(Manager {
+            watchers: watchers.collect(),
+            declared: Arc::new(Declared {
+                fingerprint,
+                namespace,
+                identity: self.identity,
+                endpoint,
+                certificates: self.certificates,
+                mode: self.mode,
+                hooks: self.hooks,
+                limits: self.limits,
+                drain: self.drain,
+            }),
+            client: self.client,
+            clock: self.clock,
+            recorder,
+            reviewer: Arc::new(reviewer),
+            metrics,
+            registry: Arc::new(self.registry),
+            readiness,
+            current: Current::default(),
+            tasks: self.tasks,
+            listen: self.listen,
+            listen_plain: self.listen_plain,
+        })
+    }
+
+    fn check(&self) -> Result<Endpoint, ConfigError> {
+        if !is_label(&self.fingerprint) {
+            return Err(ConfigError::Fingerprint(self.fingerprint.clone()));
+        }
+        let mut taken = BTreeSet::new();
+        let mut unique = |what: &'static str, value: String| {
+            let free = taken.insert((what, value.clone()));
+            if free {
+                Ok(())
+            } else {
+                Err(ConfigError::Duplicate { what, value })
+            }
+        };
+        for hook in &self.hooks {
+            check_hook(hook, &self.fingerprint)?;
+            unique("path", hook.served_path())?;
+            unique("webhook name", hook.registered_name(&self.fingerprint))?;
+        }
+        for watcher in &self.watchers {
+            unique("watcher", watcher.name().to_string())?;
+        }
+        if let CertSource::SelfSigned(policy) = &self.certificates {
+            if !(0.1..=0.95).contains(&policy.renew_at) {
+                return Err(ConfigError::Policy("renew_at must be between 0.1 and 0.95"));
+            }
+            if policy.leaf_life.is_zero() || policy.ca_life < policy.leaf_life {
+                return Err(ConfigError::Policy(
+                    "an authority must outlive a leaf, and both something",
+                ));
+            }
+        }
+        match &self.endpoint {
+            Some(Endpoint::Service { port: 0, .. }) => Err(ConfigError::Port),
+            Some(Endpoint::Url(url)) => {
+                let checked = Endpoint::host_of(url).map_err(ConfigError::Endpoint);
+                checked.map(|_| Endpoint::Url(url.clone()))
+            }
+            Some(endpoint) => Ok(endpoint.clone()),
+            None if self.hooks.is_empty() => Ok(Endpoint::Url("https://localhost".to_owned())),
+            None => Err(ConfigError::NoEndpoint),
+        }
+    }
+}
+
+fn check_hook(hook: &Hook, fingerprint: &str) -> Result<(), ConfigError> {
+    let name = || hook.name.clone();
+    if !is_label(&hook.name) {
+        return Err(ConfigError::HookName(name()));
+    }
+    let path = hook.served_path();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
+    if !path.starts_with('/') || !path.chars().all(plain) {
+        return Err(ConfigError::Path(path));
+    }
+    let webhook = hook.registered_name(fingerprint);
+    let segments: Vec<_> = webhook.split('.').collect();
+    if segments.len() < 3 || !segments.iter().all(|segment| is_label(segment)) {
+        return Err(ConfigError::WebhookName(webhook));
+    }
+    for rule in &hook.rules {
+        let operations = rule.operations.as_ref().unwrap_or(&hook.operations);
+        if operations.is_empty() {
+            return Err(ConfigError::NoOperations(name()));
+        }
+        if hook.kind == HookKind::Mutating && operations.contains(&Operation::Delete) {
+            return Err(ConfigError::MutatingDelete(name()));
+        }
+    }
+    if !(1..=30).contains(&hook.timeout.as_secs()) || hook.timeout.subsec_nanos() != 0 {
+        return Err(ConfigError::Timeout(name()));
+    }
+    Ok(())
+}
+
+/// RFC 1123: lower-case letters, digits and dashes, not at the ends.
+fn is_label(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=63).contains(&name.len())
+        && name.chars().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}

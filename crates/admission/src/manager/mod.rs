@@ -1,0 +1,121 @@
+//! The manager: everything an extension process is, put together.
+
+mod builder;
+mod leader;
+mod run;
+mod upkeep;
+
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::Router;
+use kube::runtime::events::Recorder;
+use prometheus_client::registry::Registry;
+
+pub use builder::{ConfigError, ManagerBuilder};
+pub use leader::Error as LeaderError;
+pub use run::Error;
+pub use upkeep::{Registration, UpkeepError};
+
+use crate::{
+    certificate::{CertSource, resolver::Current},
+    endpoint::Endpoint,
+    hook::Hook,
+    metrics::Metrics,
+    readiness::{Gate, Readiness},
+    server::{
+        Limits, health,
+        reviewer::{Clock, Reply, Reviewer},
+        router::router,
+    },
+    task::NamedTask,
+    watch::Watcher,
+};
+
+/// Whether this process looks after the webhook configurations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RegistrationMode {
+    /// It writes them, watches them and puts them right.
+    #[default]
+    Maintain,
+    /// It only serves; somebody else calls [`Manager::register`] or applies manifests.
+    Never,
+}
+
+/// Where to listen: an address to bind, or a socket that is bound already.
+#[derive(Debug)]
+pub(crate) enum Listen {
+    Address(SocketAddr),
+    Bound(std::net::TcpListener),
+}
+
+/// What was declared, and does not change any more.
+#[derive(Debug)]
+pub(crate) struct Declared {
+    pub(crate) fingerprint: Arc<str>,
+    pub(crate) namespace: String,
+    pub(crate) identity: Option<String>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) certificates: CertSource,
+    pub(crate) mode: RegistrationMode,
+    pub(crate) hooks: Vec<Hook>,
+    pub(crate) limits: Limits,
+    pub(crate) drain: Duration,
+}
+
+/// An extension process: hooks, watchers and tasks, the server that answers for them, and
+/// the upkeep of certificates and registration.
+///
+/// Put together with [`Manager::builder`]; see the [crate's documentation](crate).
+pub struct Manager {
+    pub(crate) declared: Arc<Declared>,
+    pub(crate) client: kube::Client,
+    pub(crate) clock: Clock,
+    pub(crate) recorder: Recorder,
+    pub(crate) reviewer: Arc<Reviewer>,
+    pub(crate) metrics: Metrics,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) readiness: Readiness,
+    pub(crate) current: Current,
+    pub(crate) watchers: Vec<(Watcher, Gate)>,
+    pub(crate) tasks: Vec<NamedTask>,
+    pub(crate) listen: Option<Listen>,
+    pub(crate) listen_plain: Option<Listen>,
+}
+
+impl Manager {
+    /// Begins a manager. `fingerprint` names the product: it is a DNS label, prefixes all
+    /// that is created in the cluster, is the field manager of every write, and keeps two
+    /// products apart.
+    pub fn builder(client: kube::Client, fingerprint: &str) -> ManagerBuilder {
+        ManagerBuilder::new(client, fingerprint)
+    }
+
+    /// The hooks as an HTTP service, without sockets, TLS or limits on connections.
+    pub fn router(&self) -> Router {
+        router(self.reviewer.clone(), &self.declared.limits)
+    }
+
+    /// `/healthz`, `/readyz` and `/metrics` as an HTTP service.
+    pub fn plain_router(&self) -> Router {
+        health::router(self.readiness.clone(), self.registry.clone())
+    }
+
+    /// Answers one call: the path and the bytes of an `AdmissionReview`.
+    pub async fn review(&self, path: &str, body: &[u8]) -> Reply {
+        self.reviewer.review(path, body).await
+    }
+
+    /// The webhook configurations that will be registered, without certificates: for
+    /// manifests, reviews and tests.
+    pub fn configurations(&self) -> Vec<serde_json::Value> {
+        upkeep::manifests(&self.declared)
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager")
+            .field("declared", &self.declared)
+            .finish_non_exhaustive()
+    }
+}

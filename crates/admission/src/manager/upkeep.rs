@@ -1,0 +1,514 @@
+//! Keeping certificate and registration as they should be.
+//!
+//! One pass looks at the Secret and at the configurations, does what is due, and says
+//! when to come back; passes run at start, whenever one of these objects is touched, and
+//! when time asks for it. The order inside a pass is what makes rotation safe:
+//! an authority is published first, and signs second.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use kube::{
+    Api,
+    runtime::events::{Event, EventType, Recorder},
+};
+use serde_json::json;
+
+use super::{Declared, Manager, RegistrationMode};
+use crate::{
+    certificate::{
+        CertPolicy, CertSource, authority,
+        authority::Leaf,
+        resolver::Current,
+        rotation::after,
+        secret::{Home, Stored, certificates},
+        store::{self, Circumstances, Store},
+        supplied::{self, Supplied},
+    },
+    hook::NamespaceScope,
+    metrics::Metrics,
+    readiness::Gate,
+    registration::{
+        apply::{self, Change, Registrar},
+        desired::{Configurations, Declaration, configurations},
+    },
+    server::reviewer::Clock,
+};
+
+/// How often supplied files are looked at.
+const FILES_EVERY: Duration = Duration::from_secs(5);
+
+/// Why certificate or registration are not as they should be.
+#[derive(Debug, thiserror::Error)]
+pub enum UpkeepError {
+    /// The authority.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// A certificate.
+    #[error(transparent)]
+    Certificate(#[from] authority::Error),
+    /// The registration.
+    #[error(transparent)]
+    Registration(#[from] apply::Error),
+    /// The supplied Secret.
+    #[error("failed to read Secret {namespace}/{name}: {source}")]
+    Supplied {
+        /// Where it should be.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// What came back.
+        source: Box<kube::Error>,
+    },
+}
+
+/// What [`Manager::register`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// How many mutating webhooks are registered.
+    pub mutating: usize,
+    /// How many validating webhooks are.
+    pub validating: usize,
+    /// When the authority behind them ends: register again well before.
+    pub authority_until: Option<Timestamp>,
+}
+
+enum Source {
+    SelfSigned {
+        store: Box<Store>,
+        policy: CertPolicy,
+    },
+    Secret {
+        api: Api<Secret>,
+        name: String,
+    },
+    Files {
+        directory: PathBuf,
+    },
+}
+
+/// The gates that upkeep opens.
+#[derive(Clone, Debug)]
+pub(super) struct Gates {
+    pub(super) certificate: Gate,
+    pub(super) registration: Gate,
+}
+
+/// Looks after certificate and registration.
+pub(super) struct Upkeep {
+    declared: Arc<Declared>,
+    publish: bool,
+    source: Source,
+    registrar: Registrar,
+    current: Current,
+    clock: Clock,
+    recorder: Recorder,
+    metrics: Metrics,
+    gates: Option<Gates>,
+    /// Since when a certificate is known to be in every configuration.
+    published: BTreeMap<String, Timestamp>,
+    /// The bundle last registered: a difference from it is damage, not a change of ours.
+    registered: Option<Option<String>>,
+}
+
+impl Upkeep {
+    pub(super) fn new(manager: &Manager, publish: bool, gates: Option<Gates>) -> Self {
+        let declared = manager.declared.clone();
+        let client = manager.client.clone();
+        let source = match &declared.certificates {
+            CertSource::SelfSigned(policy) => {
+                let home = home(&declared, policy);
+                let store = Store::new(
+                    client.clone(),
+                    home,
+                    policy.clone(),
+                    manager.metrics.clone(),
+                );
+                Source::SelfSigned {
+                    store: Box::new(store),
+                    policy: policy.clone(),
+                }
+            }
+            CertSource::Secret { name } => Source::Secret {
+                api: Api::namespaced(client.clone(), &declared.namespace),
+                name: name.clone(),
+            },
+            CertSource::Files { dir } => Source::Files {
+                directory: dir.clone(),
+            },
+        };
+        let names = declared
+            .hooks
+            .iter()
+            .map(|hook| hook.registered_name(&declared.fingerprint));
+        Self {
+            registrar: Registrar::new(client, &declared.fingerprint, names.collect()),
+            declared,
+            publish,
+            source,
+            current: manager.current.clone(),
+            clock: manager.clock.clone(),
+            recorder: manager.recorder.clone(),
+            metrics: manager.metrics.clone(),
+            gates,
+            published: BTreeMap::new(),
+            registered: None,
+        }
+    }
+
+    /// Does what is due. Returns the instant at which to come back if nothing happens before.
+    pub(super) async fn pass(&mut self) -> Result<Timestamp, UpkeepError> {
+        let now = (self.clock)();
+        let wake = if matches!(self.source, Source::SelfSigned { .. }) {
+            let (stored, wake) = self.authority(now).await?;
+            if self.current.leaf().is_none() {
+                self.sign(&stored, now)?;
+            }
+            let bundle: String = stored.trusted().collect();
+            self.publish(now, Some(bundle)).await?;
+            let follow = self.follow(&stored, now)?;
+            earliest([wake, follow, self.promotion(&stored)])
+        } else {
+            let supplied = self.supplied(now).await?;
+            self.publish(now, supplied.bundle).await?;
+            Some(after(now, FILES_EVERY))
+        };
+        self.tell_expiry(now);
+        // Clocks are stepped and timers are not: look at the time every so often.
+        Ok(wake
+            .unwrap_or(Timestamp::MAX)
+            .min(after(now, Duration::from_secs(60))))
+    }
+
+    /// What the Secret says after every step that is due.
+    async fn authority(
+        &mut self,
+        now: Timestamp,
+    ) -> Result<(Stored, Option<Timestamp>), UpkeepError> {
+        let leaf = self.current.leaf();
+        let published = &self.published;
+        let circumstances = Circumstances {
+            now,
+            // An authority that has ended is trusted by nobody, published or not.
+            serving: leaf
+                .as_ref()
+                .filter(|leaf| now < leaf.until)
+                .and_then(|leaf| leaf.issuer.as_deref()),
+            published_since: &|pem| published.get(pem).copied(),
+            may_stage: self.publish,
+        };
+        let Source::SelfSigned { store, .. } = &mut self.source else {
+            // Only called for sources of our own.
+            return Err(authority::Error::NotAuthority.into());
+        };
+        let (stored, wake) = store.settle(&circumstances).await?;
+        let left = stored.active.until.duration_since(now).as_secs_f64();
+        self.metrics.expires_in("ca", left);
+        Ok((stored, wake))
+    }
+
+    fn sign(&self, stored: &Stored, now: Timestamp) -> Result<(), UpkeepError> {
+        let Source::SelfSigned { policy, .. } = &self.source else {
+            return Ok(());
+        };
+        let names = self.declared.endpoint.certificate_names();
+        let leaf = stored.active.sign(&names, now, policy.leaf_life)?;
+        tracing::info!(until = %leaf.until, "signed a serving certificate");
+        self.take(leaf);
+        Ok(())
+    }
+
+    fn take(&self, leaf: Leaf) {
+        self.current.swap(leaf);
+        if let Some(gates) = &self.gates {
+            gates.certificate.open();
+        }
+    }
+
+    /// Signs a new leaf if one is due and clients will trust it. Returns when to look again.
+    fn follow(&self, stored: &Stored, now: Timestamp) -> Result<Option<Timestamp>, UpkeepError> {
+        let (Source::SelfSigned { policy, .. }, Some(leaf)) = (&self.source, self.current.leaf())
+        else {
+            return Ok(None);
+        };
+        let active = &stored.active.certificate;
+        let renewal = policy.renewal(leaf.from, leaf.until);
+        if leaf.issuer.as_ref() == Some(active) {
+            if now >= renewal {
+                self.sign(stored, now)?;
+            }
+        } else {
+            let trusted = self
+                .published
+                .get(active)
+                // Nobody can tell: whoever promoted it has waited in our place.
+                .map_or(stored.promoted_at.unwrap_or(now), |since| {
+                    after(*since, policy.settle)
+                });
+            if now < trusted {
+                return Ok(Some(trusted));
+            }
+            self.sign(stored, now)?;
+        }
+        Ok(self
+            .current
+            .leaf()
+            .map(|leaf| policy.renewal(leaf.from, leaf.until)))
+    }
+
+    /// When a staged authority will have been published for long enough.
+    fn promotion(&self, stored: &Stored) -> Option<Timestamp> {
+        let Source::SelfSigned { policy, .. } = &self.source else {
+            return None;
+        };
+        let next = stored.next.as_ref()?;
+        let since = self.published.get(&next.certificate)?;
+        Some(after(*since, policy.settle))
+    }
+
+    /// Loads what somebody else supplies. A bad one does not take the place of a good one.
+    async fn supplied(&self, now: Timestamp) -> Result<Supplied, UpkeepError> {
+        let supplied = match &self.source {
+            Source::Secret { api, name } => {
+                let secret = api
+                    .get(name)
+                    .await
+                    .map_err(|source| UpkeepError::Supplied {
+                        namespace: self.declared.namespace.clone(),
+                        name: name.clone(),
+                        source: Box::new(source),
+                    })?;
+                supplied::from_secret(&secret)?
+            }
+            Source::Files { directory } => supplied::from_files(directory).await?,
+            Source::SelfSigned { .. } => return Err(authority::Error::NotAuthority.into()),
+        };
+        let names = self.declared.endpoint.certificate_names();
+        supplied::check(&supplied, names.first().map(String::as_str), now)?;
+        let same = self
+            .current
+            .leaf()
+            .is_some_and(|leaf| leaf.key.cert == supplied.leaf.key.cert);
+        if !same {
+            tracing::info!(until = %supplied.leaf.until, "took up a supplied certificate");
+            self.take(supplied.leaf.clone());
+        }
+        Ok(supplied)
+    }
+
+    /// Registers `bundle`, or, if that is not for us to do, finds out what is registered.
+    async fn publish(&mut self, now: Timestamp, bundle: Option<String>) -> Result<(), UpkeepError> {
+        let bundles = if self.publish {
+            self.register(bundle.as_deref()).await?;
+            vec![bundle.clone().unwrap_or_default()]
+        } else {
+            // Serving alone needs no right to read configurations.
+            self.registrar.published().await.unwrap_or_default()
+        };
+        if let Some(gates) = &self.gates {
+            gates.registration.open();
+        }
+        let everywhere = |pem: &String| bundles.iter().all(|bundle| bundle.contains(pem.as_str()));
+        let mut known: Vec<_> = bundles
+            .first()
+            .map(|it| certificates(it))
+            .unwrap_or_default();
+        known.retain(everywhere);
+        self.published.retain(|pem, _| known.contains(pem));
+        for pem in known {
+            self.published.entry(pem).or_insert(now);
+        }
+        Ok(())
+    }
+
+    async fn register(&mut self, bundle: Option<&str>) -> Result<(), UpkeepError> {
+        let desired = desired(&self.declared, bundle);
+        let first = self.registered.is_none();
+        let changes = self.registrar.ensure(&desired).await?;
+        if self.registered.as_ref().map(Option::as_deref) == Some(bundle) {
+            for change in changes {
+                self.tell_repair(&change).await;
+            }
+        }
+        if first {
+            self.registrar.prune(&desired).await?;
+            self.registrar
+                .label_namespaces(&labelled(&self.declared))
+                .await?;
+        }
+        self.registered = Some(bundle.map(str::to_owned));
+        Ok(())
+    }
+
+    async fn tell_repair(&self, change: &Change) {
+        self.metrics.repaired(change.kind);
+        let what = change.path.as_deref().unwrap_or("the whole object");
+        let name = self.declared.fingerprint.as_ref();
+        tracing::warn!(kind = change.kind, name, what, "put the registration right");
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "RegistrationRepaired".to_owned(),
+            note: Some(format!(
+                "{what} had been changed or deleted, and was put right"
+            )),
+            action: "Repair".to_owned(),
+            secondary: None,
+        };
+        let regarding = ObjectReference {
+            api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
+            kind: Some(change.kind.to_owned()),
+            name: Some(name.to_owned()),
+            uid: change.uid.clone(),
+            ..ObjectReference::default()
+        };
+        if let Err(error) = self.recorder.publish(&event, &regarding).await {
+            tracing::debug!(%error, "failed to publish an event");
+        }
+    }
+
+    fn tell_expiry(&self, now: Timestamp) {
+        if let Some(leaf) = self.current.leaf() {
+            self.metrics
+                .expires_in("leaf", leaf.until.duration_since(now).as_secs_f64());
+        }
+    }
+
+    /// Everything whose change calls for a pass.
+    pub(super) fn touched(
+        &self,
+        client: &kube::Client,
+    ) -> futures::stream::SelectAll<futures::stream::BoxStream<'static, ()>> {
+        use futures::StreamExt;
+        let mut streams = futures::stream::SelectAll::new();
+        let secret = match &self.source {
+            Source::SelfSigned { policy, .. } => Some(home(&self.declared, policy).name),
+            Source::Secret { name, .. } => Some(name.clone()),
+            Source::Files { .. } => None,
+        };
+        if let Some(name) = secret {
+            let api = Api::<Secret>::namespaced(client.clone(), &self.declared.namespace);
+            let config =
+                kube::runtime::watcher::Config::default().fields(&format!("metadata.name={name}"));
+            streams.push(crate::watch::touched(api, config).boxed());
+        }
+        if self.publish {
+            streams.push(self.registrar.changes().boxed());
+        }
+        streams
+    }
+}
+
+impl Manager {
+    /// Registers the hooks and returns: for an installer, or a Job beside processes that
+    /// only serve ([`RegistrationMode::Never`]). Run it on every installation and, where
+    /// no process maintains the registration, now and then: an authority that is due is
+    /// rotated then, which takes as long as [`CertPolicy::settle`](crate::CertPolicy::settle).
+    ///
+    /// # Errors
+    /// If the Secret or the configurations cannot be written.
+    pub async fn register(&self) -> Result<Registration, UpkeepError> {
+        let mut upkeep = Upkeep::new(self, true, None);
+        // The second time, there is a staged authority that clients have been told of.
+        while upkeep.pass_once().await? {}
+        let desired = desired(&self.declared, None);
+        let count = |webhooks: Option<usize>| webhooks.unwrap_or_default();
+        Ok(Registration {
+            mutating: count(
+                desired
+                    .mutating
+                    .and_then(|it| it.webhooks)
+                    .map(|it| it.len()),
+            ),
+            validating: count(
+                desired
+                    .validating
+                    .and_then(|it| it.webhooks)
+                    .map(|it| it.len()),
+            ),
+            authority_until: upkeep.current.leaf().map(|leaf| leaf.until),
+        })
+    }
+}
+
+impl Upkeep {
+    /// A pass of [`Manager::register`]. Returns whether a rotation is still half-way, after
+    /// having waited for its next step.
+    async fn pass_once(&mut self) -> Result<bool, UpkeepError> {
+        let now = (self.clock)();
+        if !matches!(self.source, Source::SelfSigned { .. }) {
+            let supplied = self.supplied(now).await?;
+            self.publish(now, supplied.bundle).await?;
+            return Ok(false);
+        }
+        let (stored, _) = self.authority(now).await?;
+        self.publish(now, Some(stored.trusted().collect())).await?;
+        let Some(promotion) = self.promotion(&stored) else {
+            return Ok(false);
+        };
+        let wait = Duration::try_from(promotion.duration_since(now)).unwrap_or_default();
+        tracing::info!(
+            ?wait,
+            "a new authority is published; waiting before it takes over"
+        );
+        tokio::time::sleep(wait).await;
+        Ok(true)
+    }
+}
+
+fn home(declared: &Declared, policy: &CertPolicy) -> Home {
+    let name = policy.secret.clone();
+    Home {
+        name: name.unwrap_or_else(|| format!("{}-admission-ca", declared.fingerprint)),
+        namespace: declared.namespace.clone(),
+        fingerprint: declared.fingerprint.to_string(),
+    }
+}
+
+fn desired(declared: &Declared, bundle: Option<&str>) -> Configurations {
+    let declaration = Declaration {
+        fingerprint: &declared.fingerprint,
+        namespace: &declared.namespace,
+        endpoint: &declared.endpoint,
+        hooks: &declared.hooks,
+    };
+    configurations(&declaration, bundle)
+}
+
+/// The configurations as manifests, without certificates.
+pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
+    let desired = desired(declared, None);
+    let with_kind = |value: Result<serde_json::Value, serde_json::Error>, kind: &str| {
+        let mut value = value.unwrap_or_default();
+        value["apiVersion"] = json!("admissionregistration.k8s.io/v1");
+        value["kind"] = json!(kind);
+        value
+    };
+    let mutating = desired
+        .mutating
+        .map(|it| with_kind(serde_json::to_value(it), "MutatingWebhookConfiguration"));
+    let validating = desired
+        .validating
+        .map(|it| with_kind(serde_json::to_value(it), "ValidatingWebhookConfiguration"));
+    mutating.into_iter().chain(validating).collect()
+}
+
+fn labelled(declared: &Declared) -> Vec<String> {
+    let names = declared
+        .hooks
+        .iter()
+        .filter_map(|hook| match &hook.namespaces {
+            NamespaceScope::Labelled(names) => Some(names.clone()),
+            _ => None,
+        });
+    names.flatten().collect()
+}
+
+fn earliest(instants: [Option<Timestamp>; 3]) -> Option<Timestamp> {
+    instants.into_iter().flatten().min()
+}
+
+/// Whether this process writes configurations.
+pub(super) fn publishes(mode: RegistrationMode) -> bool {
+    mode == RegistrationMode::Maintain
+}

@@ -1,0 +1,221 @@
+//! What the library counts, under the prefix `admission_`.
+//!
+//! Labels are static or come from declarations; nothing a request carries can make a
+//! new time series.
+
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, EncodeLabelValue},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use crate::{certificate::rotation::Step, review::Operation};
+
+/// How a review ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum Verdict {
+    /// Go on, unchanged.
+    Allowed,
+    /// Go on, changed.
+    Patched,
+    /// Refused by the extension.
+    Denied,
+    /// Refused because the object does not decode.
+    Undecodable,
+    /// The extension panicked.
+    Panicked,
+    /// The extension took too long.
+    TimedOut,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReviewLabels {
+    hook: Arc<str>,
+    operation: &'static str,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HookLabels {
+    hook: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabels {
+    name: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StepLabels {
+    step: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatcherLabels {
+    watcher: Arc<str>,
+}
+
+/// Handles to every metric. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    reviews: Family<ReviewLabels, Counter>,
+    duration: Family<HookLabels, Histogram, fn() -> Histogram>,
+    panics: Family<HookLabels, Counter>,
+    refused: Family<NameLabels, Counter>,
+    repairs: Family<NameLabels, Counter>,
+    rotation: Family<StepLabels, Counter>,
+    expiry: Family<NameLabels, Gauge<f64, AtomicU64>>,
+    connections: Gauge,
+    watch_events: Family<WatcherLabels, Counter>,
+    watch_errors: Family<WatcherLabels, Counter>,
+}
+
+fn durations() -> Histogram {
+    Histogram::new([
+        0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0,
+    ])
+}
+
+impl Metrics {
+    /// Registers everything.
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            reviews: Family::default(),
+            duration: Family::new_with_constructor(durations as fn() -> Histogram),
+            panics: Family::default(),
+            refused: Family::default(),
+            repairs: Family::default(),
+            rotation: Family::default(),
+            expiry: Family::default(),
+            connections: Gauge::default(),
+            watch_events: Family::default(),
+            watch_errors: Family::default(),
+        };
+        let registry = registry.sub_registry_with_prefix("admission");
+        registry.register("reviews", "Reviews answered", metrics.reviews.clone());
+        registry.register_with_unit(
+            "review_duration",
+            "Time from request to answer",
+            Unit::Seconds,
+            metrics.duration.clone(),
+        );
+        registry.register("panics", "Panics of extensions", metrics.panics.clone());
+        registry.register(
+            "refused",
+            "Calls refused before review",
+            metrics.refused.clone(),
+        );
+        registry.register(
+            "registration_repairs",
+            "Webhook configurations put right after somebody changed or deleted them",
+            metrics.repairs.clone(),
+        );
+        registry.register(
+            "rotation_steps",
+            "Changes of the certificate authority",
+            metrics.rotation.clone(),
+        );
+        registry.register_with_unit(
+            "certificate_expiry",
+            "Time until a certificate ends",
+            Unit::Seconds,
+            metrics.expiry.clone(),
+        );
+        registry.register(
+            "connections",
+            "Open connections",
+            metrics.connections.clone(),
+        );
+        registry.register(
+            "watch_events",
+            "Events given to watchers",
+            metrics.watch_events.clone(),
+        );
+        registry.register(
+            "watch_errors",
+            "Watches that broke",
+            metrics.watch_errors.clone(),
+        );
+        metrics
+    }
+
+    pub(crate) fn reviewed(
+        &self,
+        hook: &Arc<str>,
+        operation: Operation,
+        verdict: Verdict,
+        took: Duration,
+    ) {
+        let labels = ReviewLabels {
+            hook: hook.clone(),
+            operation: operation.as_str(),
+            verdict,
+        };
+        self.reviews.get_or_create(&labels).inc();
+        let labels = HookLabels { hook: hook.clone() };
+        if verdict == Verdict::Panicked {
+            self.panics.get_or_create(&labels).inc();
+        }
+        self.duration
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
+    }
+
+    /// A call that never became a review: `overload`, `malformed`, `unknown_path`, ….
+    pub(crate) fn refused(&self, name: &'static str) {
+        self.refused.get_or_create(&NameLabels { name }).inc();
+    }
+
+    pub(crate) fn repaired(&self, kind: &'static str) {
+        self.repairs.get_or_create(&NameLabels { name: kind }).inc();
+    }
+
+    pub(crate) fn rotation_step(&self, step: Step) {
+        let (step, reason) = match step {
+            Step::Wait(_) => return,
+            Step::Replace(reason) => ("replace", reason.as_str()),
+            Step::Stage(reason) => ("stage", reason.as_str()),
+            Step::Remember => ("remember", ""),
+            Step::Promote => ("promote", ""),
+            Step::Forget => ("forget", ""),
+        };
+        self.rotation
+            .get_or_create(&StepLabels { step, reason })
+            .inc();
+    }
+
+    /// `leaf` or `ca`.
+    pub(crate) fn expires_in(&self, name: &'static str, seconds: f64) {
+        self.expiry.get_or_create(&NameLabels { name }).set(seconds);
+    }
+
+    pub(crate) fn connection_opened(&self) {
+        self.connections.inc();
+    }
+
+    pub(crate) fn connection_closed(&self) {
+        self.connections.dec();
+    }
+
+    pub(crate) fn watch_event(&self, watcher: &Arc<str>) {
+        self.watch_events
+            .get_or_create(&WatcherLabels {
+                watcher: watcher.clone(),
+            })
+            .inc();
+    }
+
+    pub(crate) fn watch_error(&self, watcher: &Arc<str>) {
+        self.watch_errors
+            .get_or_create(&WatcherLabels {
+                watcher: watcher.clone(),
+            })
+            .inc();
+    }
+}

@@ -1,0 +1,273 @@
+//! Writing webhook configurations: server-side apply, never delete and create again,
+//! so that there is no moment without them.
+
+use std::{collections::BTreeSet, fmt::Debug};
+
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    core::v1::Namespace,
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    FINGERPRINT_LABEL,
+    desired::Configurations,
+    drift::{drift, enforced},
+    namespace_label,
+};
+
+/// Why the registration could not be brought into order.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server did not do what was asked.
+    #[error("failed to {verb} {kind} {name}: {source}")]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// On which kind.
+        kind: &'static str,
+        /// Under which name.
+        name: String,
+        /// What came back.
+        source: Box<kube::Error>,
+    },
+    /// A configuration that is no JSON; cannot happen.
+    #[error("failed to serialise a webhook configuration: {0}")]
+    Serialise(#[from] serde_json::Error),
+}
+
+/// A configuration that was not as desired, and now is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) kind: &'static str,
+    /// What was different, for the event; `None` if the object did not exist.
+    pub(crate) path: Option<String>,
+    pub(crate) uid: Option<String>,
+}
+
+/// Brings the configurations of one product into order.
+pub(crate) struct Registrar {
+    client: kube::Client,
+    fingerprint: String,
+    /// The names of our webhooks; others may have put theirs beside them.
+    names: BTreeSet<String>,
+}
+
+/// Mutating and validating configurations are two types of one shape.
+pub(crate) trait Configuration:
+    Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+{
+    const KIND: &'static str;
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    const KIND: &'static str = "MutatingWebhookConfiguration";
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    const KIND: &'static str = "ValidatingWebhookConfiguration";
+}
+
+impl Registrar {
+    pub(crate) fn new(client: kube::Client, fingerprint: &str, names: BTreeSet<String>) -> Self {
+        Self {
+            client,
+            fingerprint: fingerprint.to_owned(),
+            names,
+        }
+    }
+
+    /// Puts right what differs and returns what that was.
+    pub(crate) async fn ensure(&self, desired: &Configurations) -> Result<Vec<Change>, Error> {
+        let (mutating, validating) = futures::future::try_join(
+            self.ensure_one(desired.mutating.as_ref()),
+            self.ensure_one(desired.validating.as_ref()),
+        )
+        .await?;
+        Ok(mutating.into_iter().chain(validating).collect())
+    }
+
+    async fn ensure_one<K: Configuration>(
+        &self,
+        desired: Option<&K>,
+    ) -> Result<Option<Change>, Error> {
+        let Some(desired) = desired else {
+            return Ok(None);
+        };
+        let api = Api::<K>::all(self.client.clone());
+        let failed = |verb| move |source| api_error::<K>(verb, &self.fingerprint, source);
+        let wanted = with_type(desired)?;
+
+        let live = api
+            .get_opt(&self.fingerprint)
+            .await
+            .map_err(failed("read"))?;
+        let path = match &live {
+            Some(live) => match drift(&wanted, &serde_json::to_value(live)?) {
+                Some(path) => Some(path),
+                None => return Ok(None),
+            },
+            None => None,
+        };
+        let parameters = PatchParams::apply(&self.fingerprint).force();
+        let mut applied = api
+            .patch(&self.fingerprint, &parameters, &Patch::Apply(&wanted))
+            .await
+            .map_err(failed("apply"))?;
+        let result = serde_json::to_value(&applied)?;
+        if drift(&wanted, &result).is_some() {
+            // The resourceVersion goes along: nobody else's change is overwritten.
+            let enforced = serde_json::from_value::<K>(enforced(&wanted, &result))?;
+            let parameters = PostParams {
+                field_manager: Some(self.fingerprint.clone()),
+                ..PostParams::default()
+            };
+            applied = api
+                .replace(&self.fingerprint, &parameters, &enforced)
+                .await
+                .map_err(failed("repair"))?;
+        }
+        Ok(Some(Change {
+            kind: K::KIND,
+            path,
+            uid: applied.uid(),
+        }))
+    }
+
+    /// Removes what an earlier version of the same product registered and this one does not.
+    pub(crate) async fn prune(&self, desired: &Configurations) -> Result<(), Error> {
+        self.prune_one::<MutatingWebhookConfiguration>(desired.mutating.is_some())
+            .await?;
+        self.prune_one::<ValidatingWebhookConfiguration>(desired.validating.is_some())
+            .await
+    }
+
+    async fn prune_one<K: Configuration>(&self, keep_own: bool) -> Result<(), Error> {
+        let api = Api::<K>::all(self.client.clone());
+        let selector = format!("{FINGERPRINT_LABEL}={}", self.fingerprint);
+        let list = api
+            .list(&ListParams::default().labels(&selector))
+            .await
+            .map_err(|source| api_error::<K>("list", &self.fingerprint, source))?;
+        for left_behind in list {
+            let name = left_behind.name_any();
+            if keep_own && name == self.fingerprint {
+                continue;
+            }
+            let parameters = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: left_behind.uid(),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            match api.delete(&name, &parameters).await {
+                Ok(_) => tracing::info!(kind = K::KIND, name, "removed what an older version left"),
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(source) => return Err(api_error::<K>("delete", &name, source)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the manager's label on namespaces. One that does not exist is left out, and said.
+    pub(crate) async fn label_namespaces(&self, names: &[String]) -> Result<(), Error> {
+        let api = Api::<Namespace>::all(self.client.clone());
+        let label = namespace_label(&self.fingerprint);
+        let patch = json!({"metadata": {"labels": {label: "true"}}});
+        let parameters = PatchParams {
+            field_manager: Some(self.fingerprint.clone()),
+            ..PatchParams::default()
+        };
+        for name in names {
+            // An apply would create a namespace that is missing.
+            match api
+                .patch_metadata(name, &parameters, &Patch::Merge(&patch))
+                .await
+            {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    tracing::warn!(
+                        namespace = name,
+                        "failed to label a namespace: it does not exist"
+                    );
+                }
+                Err(source) => {
+                    return Err(Error::Api {
+                        verb: "label",
+                        kind: "Namespace",
+                        name: name.clone(),
+                        source: Box::new(source),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The bundles that are registered now, one for each webhook of ours.
+    pub(crate) async fn published(&self) -> Result<Vec<String>, Error> {
+        let mutating = self.live::<MutatingWebhookConfiguration>().await?;
+        let validating = self.live::<ValidatingWebhookConfiguration>().await?;
+        let mutating = mutating.and_then(|it| it.webhooks).into_iter().flatten();
+        let validating = validating.and_then(|it| it.webhooks).into_iter().flatten();
+        let bundles = mutating
+            .map(|it| (it.name, it.client_config.ca_bundle))
+            .chain(validating.map(|it| (it.name, it.client_config.ca_bundle)))
+            .filter(|(name, _)| self.names.contains(name))
+            .map(|(_, bundle)| bundle.map(|bytes| bytes.0).unwrap_or_default());
+        Ok(bundles
+            .map(|bytes| String::from_utf8(bytes).unwrap_or_default())
+            .collect())
+    }
+
+    async fn live<K: Configuration>(&self) -> Result<Option<K>, Error> {
+        Api::<K>::all(self.client.clone())
+            .get_opt(&self.fingerprint)
+            .await
+            .map_err(|source| api_error::<K>("read", &self.fingerprint, source))
+    }
+
+    /// Yields whenever one of the two configurations may have changed.
+    pub(crate) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
+        let mutating = self.touched::<MutatingWebhookConfiguration>();
+        let validating = self.touched::<ValidatingWebhookConfiguration>();
+        futures::stream::select(mutating, validating)
+    }
+
+    fn touched<K>(&self) -> impl futures::Stream<Item = ()> + Send + use<K>
+    where
+        K: Configuration + Send + 'static,
+    {
+        let api = Api::<K>::all(self.client.clone());
+        let config = kube::runtime::watcher::Config::default()
+            .fields(&format!("metadata.name={}", self.fingerprint));
+        crate::watch::touched(api, config)
+    }
+}
+
+fn api_error<K: Configuration>(verb: &'static str, name: &str, source: kube::Error) -> Error {
+    Error::Api {
+        verb,
+        kind: K::KIND,
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+/// An apply needs `apiVersion` and `kind` in the body.
+fn with_type<K: Configuration>(object: &K) -> Result<Value, serde_json::Error> {
+    let mut value = serde_json::to_value(object)?;
+    value["apiVersion"] = json!(K::api_version(&()));
+    value["kind"] = json!(K::KIND);
+    Ok(value)
+}

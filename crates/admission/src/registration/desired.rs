@@ -1,0 +1,196 @@
+//! From hooks to webhook configurations. Pure: the same hooks, endpoint and bundle
+//! give the same objects, byte for byte.
+//!
+//! Every field is written out, defaults too: what is not written cannot be repaired.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::admissionregistration::v1::{
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
+        ValidatingWebhook, ValidatingWebhookConfiguration,
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
+};
+use kube::core::ObjectMeta;
+
+use super::{FINGERPRINT_LABEL, namespace_label};
+use crate::{
+    endpoint::Endpoint,
+    hook::{
+        FailurePolicy, Hook, HookKind, NamespaceScope, ResourceRule, ResourceScope, SideEffects,
+    },
+};
+
+/// The label the API server puts on every namespace.
+const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// What configurations are made from.
+pub(crate) struct Declaration<'a> {
+    pub(crate) fingerprint: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) hooks: &'a [Hook],
+}
+
+/// The two objects; absent when there is no hook of the kind.
+#[derive(Debug, Default)]
+pub(crate) struct Configurations {
+    pub(crate) mutating: Option<MutatingWebhookConfiguration>,
+    pub(crate) validating: Option<ValidatingWebhookConfiguration>,
+}
+
+/// What should be registered, with `bundle` (PEM) as the authorities to trust.
+pub(crate) fn configurations(
+    declaration: &Declaration<'_>,
+    bundle: Option<&str>,
+) -> Configurations {
+    let of = |kind| {
+        declaration
+            .hooks
+            .iter()
+            .filter(move |hook| hook.kind == kind)
+    };
+    let mutating: Vec<_> = of(HookKind::Mutating)
+        .map(|hook| mutating(declaration, hook, bundle))
+        .collect();
+    let validating: Vec<_> = of(HookKind::Validating)
+        .map(|hook| validating(declaration, hook, bundle))
+        .collect();
+    Configurations {
+        mutating: (!mutating.is_empty()).then(|| MutatingWebhookConfiguration {
+            metadata: metadata(declaration.fingerprint),
+            webhooks: Some(mutating),
+        }),
+        validating: (!validating.is_empty()).then(|| ValidatingWebhookConfiguration {
+            metadata: metadata(declaration.fingerprint),
+            webhooks: Some(validating),
+        }),
+    }
+}
+
+fn metadata(fingerprint: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(fingerprint.to_owned()),
+        labels: Some([(FINGERPRINT_LABEL.to_owned(), fingerprint.to_owned())].into()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn mutating(declaration: &Declaration<'_>, hook: &Hook, bundle: Option<&str>) -> MutatingWebhook {
+    // The two types share every field but one, and nothing in the API crate says so.
+    let common = validating(declaration, hook, bundle);
+    MutatingWebhook {
+        admission_review_versions: common.admission_review_versions,
+        client_config: common.client_config,
+        failure_policy: common.failure_policy,
+        match_conditions: common.match_conditions,
+        match_policy: common.match_policy,
+        name: common.name,
+        namespace_selector: common.namespace_selector,
+        object_selector: common.object_selector,
+        reinvocation_policy: Some(if hook.reinvoke { "IfNeeded" } else { "Never" }.to_owned()),
+        rules: common.rules,
+        side_effects: common.side_effects,
+        timeout_seconds: common.timeout_seconds,
+    }
+}
+
+fn validating(
+    declaration: &Declaration<'_>,
+    hook: &Hook,
+    bundle: Option<&str>,
+) -> ValidatingWebhook {
+    let conditions: Vec<_> = hook
+        .conditions
+        .iter()
+        .map(|(name, expression)| MatchCondition {
+            name: name.clone(),
+            expression: expression.clone(),
+        })
+        .collect();
+    ValidatingWebhook {
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config: declaration
+            .endpoint
+            .client_config(&hook.served_path(), bundle),
+        failure_policy: Some(failure_policy(hook.failure).to_owned()),
+        match_conditions: (!conditions.is_empty()).then_some(conditions),
+        match_policy: Some("Equivalent".to_owned()),
+        name: hook.registered_name(declaration.fingerprint),
+        namespace_selector: Some(namespace_selector(declaration, &hook.namespaces)),
+        object_selector: Some(hook.objects.clone()),
+        rules: Some(hook.rules.iter().map(|rule| rule_of(hook, rule)).collect()),
+        side_effects: match hook.side_effects {
+            SideEffects::None => "None",
+            SideEffects::NoneOnDryRun => "NoneOnDryRun",
+        }
+        .to_owned(),
+        timeout_seconds: i32::try_from(hook.timeout.as_secs()).ok(),
+    }
+}
+
+fn failure_policy(policy: FailurePolicy) -> &'static str {
+    match policy {
+        FailurePolicy::Fail => "Fail",
+        FailurePolicy::Ignore => "Ignore",
+    }
+}
+
+fn rule_of(hook: &Hook, rule: &ResourceRule) -> RuleWithOperations {
+    let operations = rule.operations.as_ref().unwrap_or(&hook.operations);
+    let resources = if rule.subresources.is_empty() {
+        vec![rule.plural.clone()]
+    } else {
+        rule.subresources
+            .iter()
+            .map(|sub| format!("{}/{sub}", rule.plural))
+            .collect()
+    };
+    let scope = match rule.scope {
+        ResourceScope::Any => "*",
+        ResourceScope::Namespaced => "Namespaced",
+        ResourceScope::Cluster => "Cluster",
+    };
+    RuleWithOperations {
+        api_groups: Some(vec![rule.group.clone()]),
+        api_versions: Some(vec![rule.version.clone()]),
+        operations: Some(operations.iter().map(ToString::to_string).collect()),
+        resources: Some(resources),
+        scope: Some(scope.to_owned()),
+    }
+}
+
+fn namespace_selector(declaration: &Declaration<'_>, scope: &NamespaceScope) -> LabelSelector {
+    match scope {
+        NamespaceScope::All => LabelSelector::default(),
+        NamespaceScope::Others => named(
+            "NotIn",
+            &["kube-system".to_owned(), declaration.namespace.to_owned()],
+        ),
+        NamespaceScope::Only(names) => named("In", names),
+        NamespaceScope::Except(names) => named("NotIn", names),
+        NamespaceScope::Matching(selector) => selector.clone(),
+        NamespaceScope::Labelled(_) => LabelSelector {
+            match_labels: Some(BTreeMap::from([(
+                namespace_label(declaration.fingerprint),
+                "true".to_owned(),
+            )])),
+            match_expressions: None,
+        },
+    }
+}
+
+fn named(operator: &str, names: &[String]) -> LabelSelector {
+    let mut values = names.to_vec();
+    values.sort();
+    values.dedup();
+    LabelSelector {
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: NAMESPACE_NAME_LABEL.to_owned(),
+            operator: operator.to_owned(),
+            values: Some(values),
+        }]),
+        match_labels: None,
+    }
+}

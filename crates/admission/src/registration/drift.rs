@@ -1,0 +1,156 @@
+//! How far a live webhook configuration is from what it should be. Pure.
+//!
+//! Others may add to the object (labels, annotations, webhooks of their own), and that
+//! stays. Inside our webhooks nothing may differ: a condition added there would switch
+//! an extension off.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// Fields that must not appear in our webhooks unless we wrote them. All others that we
+/// leave out are defaults of API versions newer than this library.
+const GUARDED: [&str; 1] = ["matchConditions"];
+
+/// The path of the first difference that has to be put right, if there is one.
+pub(crate) fn drift(desired: &Value, live: &Value) -> Option<String> {
+    labels(desired, live).or_else(|| {
+        let live = by_name(&live["webhooks"]);
+        by_name(&desired["webhooks"])
+            .into_iter()
+            .find_map(|(name, desired)| {
+                let path = format!("webhooks[{name}]");
+                match live.get(name) {
+                    Some(live) => webhook(&path, desired, live),
+                    None => Some(path),
+                }
+            })
+    })
+}
+
+/// `live` with our webhooks exactly as desired, and all else as it is: for what an apply
+/// cannot take away, because another field manager put it there.
+pub(crate) fn enforced(desired: &Value, live: &Value) -> Value {
+    let wanted = by_name(&desired["webhooks"]);
+    let mut result = live.clone();
+    for webhook in result["webhooks"].as_array_mut().into_iter().flatten() {
+        let name = webhook["name"].as_str().unwrap_or_default();
+        if let Some(wanted) = wanted.get(name) {
+            *webhook = (*wanted).clone();
+        }
+    }
+    result
+}
+
+fn labels(desired: &Value, live: &Value) -> Option<String> {
+    let wanted = desired["metadata"]["labels"].as_object()?;
+    wanted.iter().find_map(|(key, value)| {
+        (live["metadata"]["labels"].get(key) != Some(value))
+            .then(|| format!("metadata.labels[{key}]"))
+    })
+}
+
+fn webhook(path: &str, desired: &Value, live: &Value) -> Option<String> {
+    let wanted = desired.as_object()?;
+    let differing = wanted.iter().find(|(key, value)| match key.as_str() {
+        // The API server keeps this list as a map; its order means nothing.
+        "matchConditions" => by_name(value) != by_name(&live[key.as_str()]),
+        key => live.get(key) != Some(value),
+    });
+    let added = || {
+        GUARDED.iter().find(|key| {
+            !wanted.contains_key(**key)
+                && live[**key].as_array().is_some_and(|list| !list.is_empty())
+        })
+    };
+    differing
+        .map(|(key, _)| key.as_str())
+        .or_else(|| added().copied())
+        .map(|key| format!("{path}.{key}"))
+}
+
+fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| Some((item["name"].as_str()?, item)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn desired() -> Value {
+        json!({
+            "metadata": {"name": "acme", "labels": {"oz-admission/fingerprint": "acme"}},
+            "webhooks": [{"name": "a.acme.admission", "failurePolicy": "Fail",
+                "clientConfig": {"caBundle": "AAAA", "url": "https://h/a"},
+                "objectSelector": {}, "rules": [{"operations": ["CREATE"]}]}],
+        })
+    }
+
+    /// What the API server would show, with what others and newer versions add.
+    fn live() -> Value {
+        let mut live = desired();
+        live["metadata"]["resourceVersion"] = json!("7");
+        live["metadata"]["labels"]["team"] = json!("theirs");
+        live["webhooks"][0]["newDefault"] = json!("x");
+        live["webhooks"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"name": "theirs.example.com"}));
+        live
+    }
+
+    #[test]
+    fn what_others_add_beside_ours_is_no_drift() {
+        assert_eq!(drift(&desired(), &live()), None);
+    }
+
+    #[test]
+    fn each_kind_of_damage_is_found_and_named() {
+        type Damage = fn(&mut Value);
+        let damages: [(&str, Damage); 7] = [
+            ("webhooks[a.acme.admission].clientConfig", |v| {
+                v["webhooks"][0]["clientConfig"]["caBundle"] = json!("BBBB");
+            }),
+            ("webhooks[a.acme.admission].rules", |v| {
+                v["webhooks"][0]["rules"][0]["operations"] = json!(["DELETE"]);
+            }),
+            ("webhooks[a.acme.admission].failurePolicy", |v| {
+                v["webhooks"][0]["failurePolicy"] = json!("Ignore");
+            }),
+            ("webhooks[a.acme.admission].objectSelector", |v| {
+                v["webhooks"][0]["objectSelector"] = json!({"matchLabels": {"no": "match"}});
+            }),
+            ("webhooks[a.acme.admission].matchConditions", |v| {
+                v["webhooks"][0]["matchConditions"] =
+                    json!([{"name": "off", "expression": "false"}]);
+            }),
+            ("webhooks[a.acme.admission]", |v| {
+                v["webhooks"].as_array_mut().unwrap().remove(0);
+            }),
+            ("metadata.labels[oz-admission/fingerprint]", |v| {
+                v["metadata"]["labels"] = json!({});
+            }),
+        ];
+        for (path, damage) in damages {
+            let mut live = live();
+            damage(&mut live);
+            assert_eq!(drift(&desired(), &live).as_deref(), Some(path));
+        }
+    }
+
+    #[test]
+    fn enforcing_takes_away_foreign_conditions_and_leaves_foreign_webhooks() {
+        let mut broken = live();
+        broken["webhooks"][0]["matchConditions"] = json!([{"name": "off", "expression": "false"}]);
+        let result = enforced(&desired(), &broken);
+        assert_eq!(drift(&desired(), &result), None);
+        assert_eq!(result["webhooks"][1]["name"], json!("theirs.example.com"));
+        assert_eq!(result["metadata"]["labels"]["team"], json!("theirs"));
+    }
+}

@@ -1,0 +1,17 @@
+//! The webhook configurations: what they should be, how far they are from it, and
+//! the thin part that writes them.
+
+pub(crate) mod apply;
+pub(crate) mod desired;
+pub(crate) mod drift;
+
+/// The label that marks everything a product has registered, so that it finds its own again.
+pub const FINGERPRINT_LABEL: &str = "oz-admission/fingerprint";
+
+/// The label put on namespaces for [`NamespaceScope::Labelled`](crate::NamespaceScope::Labelled).
+pub(crate) fn namespace_label(fingerprint: &str) -> String {
+    // The name part of a label key holds 63 characters; a fingerprint may be longer.
+    let tail: String = fingerprint.chars().take(56).collect();
+    let tail = tail.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+    format!("oz-admission/scope-{tail}")
+}

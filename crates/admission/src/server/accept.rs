@@ -1,0 +1,213 @@
+//! Connections: accepting them, TLS, keeping slow and dead ones from piling up, and
+//! ending them gently.
+
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+
+use axum::{Router, http::Request};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt;
+
+use super::{
+    Limits,
+    pace::{Pace, Paced},
+};
+use crate::metrics::Metrics;
+
+/// HTTP/2 pings an idle peer this often, and gives it this long to answer.
+const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+
+/// Ends a server in two strokes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stop {
+    /// Accept nothing more; finish what is under way.
+    pub(crate) gently: CancellationToken,
+    /// Drop everything.
+    pub(crate) now: CancellationToken,
+}
+
+/// A TLS server over a router.
+pub(crate) struct Server {
+    pub(crate) tls: TlsAcceptor,
+    pub(crate) router: Router,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Metrics,
+    pub(crate) stop: Stop,
+}
+
+impl Server {
+    /// Serves until stopped, and returns when the last connection has ended.
+    pub(crate) async fn serve(self, listener: TcpListener) {
+        let places = Arc::new(Semaphore::new(self.limits.connections));
+        let connections = TaskTracker::new();
+        let server = Arc::new(self);
+        while let Some(stream) = server.accept(&listener).await {
+            // With all places taken we stop accepting: the backlog of the kernel holds the rest.
+            let place = tokio::select! {
+                place = places.clone().acquire_owned() => place,
+                () = server.stop.gently.cancelled() => break,
+            };
+            let server = server.clone();
+            connections.spawn(async move {
+                let _place = place;
+                server.metrics.connection_opened();
+                if let Err(error) = server.connection(stream).await {
+                    tracing::debug!(error, "a connection broke");
+                }
+                server.metrics.connection_closed();
+            });
+        }
+        drop(listener);
+        connections.close();
+        tokio::select! {
+            () = connections.wait() => {}
+            () = server.stop.now.cancelled() => {}
+        }
+    }
+
+    /// The next connection; `None` when the server is to stop.
+    async fn accept(&self, listener: &TcpListener) -> Option<TcpStream> {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.stop.gently.cancelled() => return None,
+            };
+            match accepted {
+                Ok((stream, _)) => return Some(stream),
+                Err(error) => {
+                    // Out of file descriptors, most likely: connections that end give some back.
+                    tracing::warn!(%error, "failed to accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream) -> Result<(), String> {
+        // Answers are one small write; waiting to fill a segment only delays them.
+        let _ = stream.set_nodelay(true);
+        let pace = Arc::new(Pace::default());
+        let handshake = self.tls.accept(Paced::new(stream, pace.clone()));
+        let stream = tokio::select! {
+            stream = timeout(self.limits.handshake, handshake) => stream,
+            () = self.stop.now.cancelled() => return Ok(()),
+        };
+        let stream = match stream {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(format!("failed to shake hands: {error}")),
+            Err(_elapsed) => {
+                self.metrics.refused("slow_handshake");
+                return Err("failed to shake hands in time".to_owned());
+            }
+        };
+        pace.rest();
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
+        let service = {
+            let (pace, router) = (pace.clone(), self.router.clone());
+            service_fn(move |request: Request<Incoming>| {
+                pace.clone().during(router.clone().oneshot(request))
+            })
+        };
+        let builder = self.builder(http2);
+        let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        if http2 {
+            // Concurrent streams have no common beginning; pings and frame limits guard these.
+            self.until_end(connection, std::future::pending()).await
+        } else {
+            self.until_end(connection, stalled(pace, self.limits.receive))
+                .await
+        }
+    }
+
+    fn builder(&self, http2: bool) -> Builder<TokioExecutor> {
+        let builder = Builder::new(TokioExecutor::new());
+        // The protocol was agreed on in the handshake; guessing it from the first bytes would
+        // wait for them without a limit.
+        let mut builder = if http2 {
+            builder.http2_only()
+        } else {
+            builder.http1_only()
+        };
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            // Counts while a connection idles, too; what is slow once begun is `Pace`'s.
+            .header_read_timeout(self.limits.idle)
+            .max_headers(64)
+            .max_buf_size(self.limits.head.max(8 << 10));
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING.0)
+            .keep_alive_timeout(PING.1)
+            .max_concurrent_streams(u32::try_from(self.limits.concurrent_reviews).ok())
+            .max_header_list_size(u32::try_from(self.limits.head).unwrap_or(u32::MAX));
+        builder
+    }
+
+    async fn until_end<C: Graceful>(
+        &self,
+        mut connection: std::pin::Pin<&mut C>,
+        stalled: impl Future<Output = ()>,
+    ) -> Result<(), String> {
+        let mut stalled = pin!(stalled);
+        let mut stopping = false;
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => return ended.map_err(|error| error.to_string()),
+                () = self.stop.gently.cancelled(), if !stopping => {
+                    stopping = true;
+                    connection.as_mut().end_gracefully();
+                }
+                () = self.stop.now.cancelled() => return Ok(()),
+                () = &mut stalled => {
+                    self.metrics.refused("slow_head");
+                    return Err("the head of a request took too long to come in".to_owned());
+                }
+            }
+        }
+    }
+}
+
+/// Ready when a request has begun to come in and has not been complete for too long.
+async fn stalled(pace: Arc<Pace>, limit: Duration) {
+    let mut tick = interval(limit / 4);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !pace.stalled(limit) {
+        tick.tick().await;
+    }
+}
+
+type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+
+/// hyper-util's connection type has half a dozen parameters; this is all we need of it.
+trait Graceful: Future<Output = Result<(), ConnectionError>> {
+    fn end_gracefully(self: std::pin::Pin<&mut Self>);
+}
+
+impl<I, S, E, B> Graceful for hyper_util::server::conn::auto::Connection<'_, I, S, E>
+where
+    Self: Future<Output = Result<(), ConnectionError>>,
+    S: hyper::service::Service<
+            axum::http::Request<hyper::body::Incoming>,
+            Response = axum::http::Response<B>,
+            Error: Into<ConnectionError>,
+        >,
+    B: hyper::body::Body<Error: Into<ConnectionError>> + 'static,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
+    E: hyper_util::server::conn::auto::HttpServerConnExec<S::Future, B>,
+{
+    fn end_gracefully(self: std::pin::Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}

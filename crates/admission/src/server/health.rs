@@ -1,0 +1,52 @@
+//! `/healthz`, `/readyz` and `/metrics`, on a plain port: probes and scrapers have no
+//! business with the webhooks' certificate.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use prometheus_client::registry::Registry;
+
+use crate::readiness::Readiness;
+
+#[derive(Clone)]
+struct Context {
+    readiness: Readiness,
+    registry: Arc<Registry>,
+}
+
+pub(crate) fn router(readiness: Readiness, registry: Arc<Registry>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(Context {
+            readiness,
+            registry,
+        })
+}
+
+async fn ready(State(context): State<Context>) -> Response {
+    let missing = context.readiness.missing();
+    if missing.is_empty() {
+        return "ok".into_response();
+    }
+    let body = format!("waiting for: {}\n", missing.join(", "));
+    (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+}
+
+async fn metrics(State(context): State<Context>) -> Response {
+    let mut text = String::new();
+    match prometheus_client::encoding::text::encode(&mut text, &context.registry) {
+        Ok(()) => {
+            let content = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, content)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

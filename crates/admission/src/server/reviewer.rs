@@ -1,0 +1,197 @@
+//! One review, from bytes to bytes: find the hook, decode, call it, answer.
+//!
+//! No sockets and no HTTP types beyond a status: this is what tests and fuzzers drive.
+
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use kube::runtime::events::Recorder;
+use tokio::sync::Semaphore;
+
+use crate::{
+    decode::{DECODE_FAILED, UNEXPECTED_KIND},
+    handler::check_kind,
+    hook::{FailurePolicy, Hook},
+    metrics::{Metrics, Verdict},
+    review::Cx,
+    verdict::{Notes, Rejection},
+    wire::{self, Answer, Request},
+};
+
+/// Tells the time. The only source of it in the library; tests bring their own.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What goes back over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// 200 for every review that was answered, whether allowed or denied.
+    pub status: u16,
+    /// An `AdmissionReview` when the status is 200, plain text otherwise.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn text(status: u16, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            body: message.into().into_bytes(),
+        }
+    }
+}
+
+struct Served {
+    hook: Hook,
+    name: Arc<str>,
+    /// Ends a little before the API server gives up, so that it gets an answer.
+    limit: Duration,
+}
+
+/// Answers reviews.
+pub(crate) struct Reviewer {
+    hooks: HashMap<String, Served>,
+    client: kube::Client,
+    fingerprint: Arc<str>,
+    clock: Clock,
+    recorder: Recorder,
+    metrics: Metrics,
+    permits: Semaphore,
+}
+
+impl Reviewer {
+    pub(crate) fn new(
+        hooks: &[Hook],
+        client: kube::Client,
+        fingerprint: Arc<str>,
+        clock: Clock,
+        recorder: Recorder,
+        metrics: Metrics,
+        concurrent_reviews: usize,
+    ) -> Self {
+        let served = |hook: &Hook| Served {
+            name: hook.name.as_str().into(),
+            limit: hook.timeout.mul_f64(0.9),
+            hook: hook.clone(),
+        };
+        Self {
+            hooks: hooks
+                .iter()
+                .map(|hook| (hook.served_path(), served(hook)))
+                .collect(),
+            client,
+            fingerprint,
+            clock,
+            recorder,
+            metrics,
+            permits: Semaphore::new(concurrent_reviews),
+        }
+    }
+
+    /// A context outside any review.
+    pub(crate) fn cx(&self) -> Cx {
+        Cx {
+            client: self.client.clone(),
+            fingerprint: self.fingerprint.clone(),
+            now: (self.clock)(),
+            dry_run: false,
+            recorder: self.recorder.clone(),
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Answers one call.
+    pub(crate) async fn review(&self, path: &str, body: &[u8]) -> Reply {
+        let started = Instant::now();
+        let Some(served) = self.hooks.get(path) else {
+            self.metrics.refused("unknown_path");
+            return Reply::text(404, format!("failed to find a hook at {path}"));
+        };
+        let Ok(_permit) = self.permits.try_acquire() else {
+            self.metrics.refused("overload");
+            return Reply::text(429, "too many reviews at once; try again in a second");
+        };
+        let request = match wire::read(body) {
+            Ok(request) => request,
+            Err(error) => {
+                self.metrics.refused("malformed");
+                return Reply::text(400, error.to_string());
+            }
+        };
+        let cx = Cx {
+            dry_run: request.dry_run.unwrap_or(false),
+            ..self.cx()
+        };
+        let (answer, verdict) = call(served, &cx, &request).await;
+        self.metrics
+            .reviewed(&served.name, request.operation, verdict, started.elapsed());
+        match wire::write(&request.uid, &answer) {
+            Ok(body) => Reply { status: 200, body },
+            Err(error) => Reply::text(500, format!("failed to write the answer: {error}")),
+        }
+    }
+}
+
+async fn call(served: &Served, cx: &Cx, request: &Request<'_>) -> (Answer, Verdict) {
+    if let Err(rejection) = check_kind(served.hook.expected.as_ref(), request) {
+        return (Answer::Denied(rejection), Verdict::Undecodable);
+    }
+    // An extension that panics is no worse off than one that crashed: nothing of the
+    // review outlives it, and its own shared state is its own to guard.
+    let handling = AssertUnwindSafe(served.hook.handler.handle(cx, request)).catch_unwind();
+    match tokio::time::timeout(served.limit, handling).await {
+        Ok(Ok(answer)) => {
+            let verdict = verdict(&answer);
+            (answer, verdict)
+        }
+        Ok(Err(_panic)) => {
+            tracing::error!(hook = %served.name, uid = request.uid, "the extension panicked");
+            (
+                failed(served, "ExtensionPanicked", "panicked"),
+                Verdict::Panicked,
+            )
+        }
+        Err(_elapsed) => {
+            tracing::error!(hook = %served.name, uid = request.uid, "the extension took too long");
+            (
+                failed(served, "ExtensionTimedOut", "took too long"),
+                Verdict::TimedOut,
+            )
+        }
+    }
+}
+
+fn verdict(answer: &Answer) -> Verdict {
+    match answer {
+        Answer::Allowed {
+            patch: Some(patch), ..
+        } if !patch.0.is_empty() => Verdict::Patched,
+        Answer::Allowed { .. } => Verdict::Allowed,
+        Answer::Denied(rejection)
+            if rejection.reason == DECODE_FAILED || rejection.reason == UNEXPECTED_KIND =>
+        {
+            Verdict::Undecodable
+        }
+        Answer::Denied(_) => Verdict::Denied,
+    }
+}
+
+/// What the failure policy says, said by us: the API server would say it too, but could
+/// not tell the user why.
+fn failed(served: &Served, reason: &'static str, what: &str) -> Answer {
+    let message = format!("the extension {} {what}; its log says more", served.name);
+    match served.hook.failure {
+        FailurePolicy::Fail => Answer::Denied(Rejection::new(500, reason, message)),
+        FailurePolicy::Ignore => Answer::Allowed {
+            patch: None,
+            notes: Notes::none().warn(message).annotate("failure", reason),
+        },
+    }
+}

@@ -1,0 +1,127 @@
+//! What an extension answers: yes with notes, or no with a reason.
+//!
+//! Kept apart from the review because pure validation code wants to build
+//! rejections without knowing anything of requests.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt};
+
+/// What travels back with a permission.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Shown to the user by `kubectl`. Keep each under 120 characters; the API server
+    /// cuts them at 256.
+    pub warnings: Vec<String>,
+    /// Added to the audit event of the request, under `<webhook name>/<key>`.
+    pub audit: BTreeMap<String, String>,
+}
+
+impl Notes {
+    /// Nothing to remark.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Adds a warning for the user.
+    #[must_use]
+    pub fn warn(mut self, warning: impl Into<String>) -> Self {
+        self.warnings.push(warning.into());
+        self
+    }
+
+    /// Adds an annotation to the audit event.
+    #[must_use]
+    pub fn annotate(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.audit.insert(key.into(), value.into());
+        self
+    }
+}
+
+/// A refusal, with what a person and what a program need to act on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The HTTP status the client of the API server gets; 403 is usual, 400 and 422 say
+    /// that the object is at fault.
+    pub code: u16,
+    /// Machine-readable, in `PascalCase`; becomes `status.reason`. Keep the set small and stable.
+    pub reason: Cow<'static, str>,
+    /// For people: what is wrong and what to do next.
+    pub message: String,
+    /// Which fields are at fault, if fields are; becomes `status.details.causes`.
+    pub causes: Vec<Cause>,
+    /// Added to the audit event, as with [`Notes::audit`].
+    pub audit: BTreeMap<String, String>,
+}
+
+/// One field at fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The path of the field, for instance `spec.duration`.
+    pub field: String,
+    /// Machine-readable; Kubernetes' own are `FieldValueInvalid`, `FieldValueRequired`, ….
+    pub reason: Cow<'static, str>,
+    /// For people.
+    pub message: String,
+}
+
+impl Rejection {
+    /// A refusal with a status of your choice.
+    pub fn new(
+        code: u16,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            code,
+            reason: reason.into(),
+            message: message.into(),
+            causes: Vec::new(),
+            audit: BTreeMap::new(),
+        }
+    }
+
+    /// 403: this user may not do this.
+    pub fn forbidden(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::new(403, reason, message)
+    }
+
+    /// 422: the object breaks a rule. Say where with [`cause`](Self::cause).
+    pub fn invalid(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::new(422, reason, message)
+    }
+
+    /// 400: the request cannot be understood.
+    pub fn bad_request(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::new(400, reason, message)
+    }
+
+    /// Names a field that is at fault.
+    #[must_use]
+    pub fn cause(
+        mut self,
+        field: impl Into<String>,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        self.causes.push(Cause {
+            field: field.into(),
+            reason: reason.into(),
+            message: message.into(),
+        });
+        self
+    }
+
+    /// Adds an annotation to the audit event of the refused request.
+    #[must_use]
+    pub fn annotate(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.audit.insert(key.into(), value.into());
+        self
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.reason)
+    }
+}
+
+impl std::error::Error for Rejection {}

@@ -1,0 +1,247 @@
+//! Watchers: extensions that are told what happened, rather than asked whether it may.
+//!
+//! A watch of the API server breaks, expires and starts over; a watcher notices none of
+//! it. What it must not do is die unnoticed, so its end is the end of the process.
+
+use std::{fmt::Debug, future::Future, pin::pin, sync::Arc};
+
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture};
+use kube::{
+    Api, Resource,
+    core::{ApiResource, DeserializeGuard, NamespaceResourceScope},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+
+use crate::{metrics::Metrics, readiness::Gate, review::Cx, seen::Seen};
+
+/// Anything that can be watched. Implemented for every type that fits.
+pub trait Watched: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
+
+impl<K> Watched for K where K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
+
+/// What happened to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent<K> {
+    /// It is new; with [`Replay::Existing`] also: it was there when the watcher started.
+    Added(K),
+    /// It is different from what was last told of it.
+    Modified(K),
+    /// It is gone. This is its last known state.
+    Deleted(K),
+}
+
+impl<K> WatchEvent<K> {
+    /// The object it happened to.
+    pub fn object(&self) -> &K {
+        match self {
+            Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => object,
+        }
+    }
+}
+
+/// Whether a watcher is told of what was there before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replay {
+    /// Only of what happens from now on.
+    FromNow,
+    /// Of every existing object first, as [`WatchEvent::Added`].
+    Existing,
+}
+
+/// An extension that is told what happens to objects.
+pub trait Watch: Send + Sync + 'static {
+    /// What is watched.
+    type Object: Watched;
+
+    /// Called for one event after the other, each once while the process lives, in the
+    /// order of the API server for any one object. The next event waits for this one.
+    fn on_event(&self, cx: &Cx, event: WatchEvent<Self::Object>)
+    -> impl Future<Output = ()> + Send;
+}
+
+impl<W: Watch> Watch for Arc<W> {
+    type Object = W::Object;
+
+    fn on_event(
+        &self,
+        cx: &Cx,
+        event: WatchEvent<Self::Object>,
+    ) -> impl Future<Output = ()> + Send {
+        W::on_event(self, cx, event)
+    }
+}
+
+/// What a watcher runs with.
+pub(crate) struct Environment {
+    pub(crate) cx: Box<dyn Fn() -> Cx + Send + Sync>,
+    pub(crate) client: kube::Client,
+    pub(crate) metrics: Metrics,
+    /// Opened when the watch has caught up for the first time.
+    pub(crate) caught_up: Gate,
+}
+
+/// A watcher's name, what it watches and from when.
+#[derive(Clone, Debug)]
+struct Scope {
+    name: Arc<str>,
+    config: watcher::Config,
+    replay: Replay,
+}
+
+type Run = Arc<dyn Fn(Scope, Environment) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// The declaration of a watcher.
+#[derive(Clone)]
+pub struct Watcher {
+    scope: Scope,
+    run: Run,
+}
+
+impl Watcher {
+    /// Watches the objects of the handler's type in the whole cluster.
+    ///
+    /// `name` is for metrics, logs and the readiness gate `watch <name>`.
+    pub fn new<W>(name: &str, replay: Replay, handler: W) -> Self
+    where
+        W: Watch<Object: Resource<DynamicType: Default + Clone>>,
+    {
+        Self::with(name, replay, handler, Api::all)
+    }
+
+    /// Watches the objects of the handler's type in one namespace.
+    pub fn in_namespace<W>(name: &str, namespace: &str, replay: Replay, handler: W) -> Self
+    where
+        W: Watch<Object: Resource<DynamicType: Default + Clone, Scope = NamespaceResourceScope>>,
+    {
+        let namespace = namespace.to_owned();
+        Self::with(name, replay, handler, move |client| {
+            Api::namespaced(client, &namespace)
+        })
+    }
+
+    /// Watches a resource found by discovery, or put together by hand.
+    pub fn of_api<W>(name: &str, resource: &ApiResource, replay: Replay, handler: W) -> Self
+    where
+        W: Watch<Object: Resource<DynamicType = ApiResource>>,
+    {
+        let resource = resource.clone();
+        Self::with(name, replay, handler, move |client| {
+            Api::all_with(client, &resource)
+        })
+    }
+
+    fn with<W: Watch>(
+        name: &str,
+        replay: Replay,
+        handler: W,
+        api: impl Fn(kube::Client) -> Api<DeserializeGuard<W::Object>> + Send + Sync + 'static,
+    ) -> Self
+    where
+        <W::Object as Resource>::DynamicType: Clone,
+    {
+        let handler = Arc::new(handler);
+        let run: Run = Arc::new(move |scope, environment| {
+            let api = api(environment.client.clone());
+            supervise(api, scope, environment, handler.clone()).boxed()
+        });
+        Self {
+            scope: Scope {
+                name: name.into(),
+                config: watcher::Config::default(),
+                replay,
+            },
+            run,
+        }
+    }
+
+    /// Only objects with these labels, in the form of `kubectl -l`.
+    #[must_use]
+    pub fn labels(mut self, selector: &str) -> Self {
+        self.scope.config.label_selector = Some(selector.to_owned());
+        self
+    }
+
+    /// Only objects with these fields, in the form of `kubectl --field-selector`.
+    #[must_use]
+    pub fn fields(mut self, selector: &str) -> Self {
+        self.scope.config.field_selector = Some(selector.to_owned());
+        self
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.scope.name
+    }
+
+    /// Runs until it dies; it has no other end.
+    pub(crate) fn run(&self, environment: Environment) -> BoxFuture<'static, ()> {
+        (self.run)(self.scope.clone(), environment)
+    }
+}
+
+impl Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher")
+            .field("scope", &self.scope)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn supervise<W: Watch>(
+    api: Api<DeserializeGuard<W::Object>>,
+    scope: Scope,
+    environment: Environment,
+    handler: Arc<W>,
+) where
+    <W::Object as Resource>::DynamicType: Clone,
+{
+    let Environment {
+        cx,
+        metrics,
+        caught_up,
+        ..
+    } = environment;
+    let mut events = pin!(watcher(api, scope.config).default_backoff());
+    let mut seen = Seen::new(scope.replay);
+    while let Some(event) = events.next().await {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                // The stream starts over by itself, with a list if need be (410 Gone).
+                metrics.watch_error(&scope.name);
+                tracing::warn!(watcher = %scope.name, %error, "a watch broke; starting over");
+                continue;
+            }
+        };
+        let done = matches!(event, watcher::Event::InitDone);
+        for news in seen.absorb(event) {
+            metrics.watch_event(&scope.name);
+            handler.on_event(&cx(), news).await;
+        }
+        if done {
+            caught_up.open();
+        }
+    }
+}
+
+/// Yields at every sign of life of a watch, whatever it was about; never ends.
+pub(crate) fn touched<K>(
+    api: Api<K>,
+    config: watcher::Config,
+) -> impl Stream<Item = ()> + Send + use<K>
+where
+    K: Resource<DynamicType: Clone> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    watcher(api, config)
+        .default_backoff()
+        .filter_map(|event| async move {
+            match event {
+                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => None,
+                Ok(_) => Some(()),
+                Err(error) => {
+                    tracing::debug!(%error, "a watch broke; starting over");
+                    None
+                }
+            }
+        })
+}

@@ -1,10 +1,11 @@
 //! `spec.accessConfig`, the same on both kinds of template: who may get access, to do what, for
 //! how long, and what they are told.
 
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema::GO_DURATION;
+use super::schema::{DURATION, DURATION_MESSAGE};
 
 /// `defaultDuration` where a template names none.
 pub const DEFAULT_DURATION: &str = "1h";
@@ -15,7 +16,7 @@ pub const DEFAULT_ACCESS_COMMAND: &str =
     "kubectl exec -ti -n {{ .Metadata.Namespace }} {{ .Metadata.Name }} -- /bin/sh";
 
 /// Who may get access, to do what, for how long, and what they are told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessConfig {
     /// Groups whose members may request access. May be empty if allowedUsers is not.
@@ -36,12 +37,14 @@ pub struct AccessConfig {
     /// How long access lasts if the request does not say, as a number with a unit for each part:
     /// 30m, 1h30m. Must not exceed maxDuration.
     #[serde(default = "default_duration")]
-    #[schemars(regex(pattern = GO_DURATION), length(max = 64))]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub default_duration: String,
 
     /// The longest that access can last. A request for more gets this much.
     #[serde(default = "default_max_duration")]
-    #[schemars(regex(pattern = GO_DURATION), length(max = 64))]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub max_duration: String,
 
     /// What to tell the user when access is ready: a Go text/template over the pod's metadata, as

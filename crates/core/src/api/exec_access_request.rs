@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::RequestStatus;
 use super::optional::not_empty;
 use super::schema::{
-    OPTIONAL_GO_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
+    DURATION_MESSAGE, OPTIONAL_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
     SPEC_IS_IMMUTABLE_MESSAGE,
 };
 
@@ -24,9 +24,9 @@ use super::schema::{
     shortname = "ear",
     category = "oz",
     doc = "Asks for access to a running pod, on the terms of an ExecAccessTemplate.",
-    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).optional_old_self(true),
-    validation = Rule::new(TARGET_POD_IS_IMMUTABLE).message(TARGET_POD_IS_IMMUTABLE_MESSAGE),
-    validation = Rule::new(SPEC_IS_IMMUTABLE).message(SPEC_IS_IMMUTABLE_MESSAGE),
+    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
+    validation = Rule::new(TARGET_POD_IS_IMMUTABLE).message(TARGET_POD_IS_IMMUTABLE_MESSAGE).field_path(".spec.targetPod"),
+    validation = Rule::new(SPEC_IS_IMMUTABLE).message(SPEC_IS_IMMUTABLE_MESSAGE).field_path(".spec"),
     printcolumn = r#"{"name":"Template", "type":"string", "jsonPath":".spec.templateName", "description":"Access Template"}"#,
     printcolumn = r#"{"name":"Pod", "type":"string", "jsonPath":".status.podName", "description":"Target Pod Name"}"#,
     printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is request ready?"}"#,
@@ -48,7 +48,8 @@ pub struct ExecAccessRequestSpec {
         deserialize_with = "not_empty",
         skip_serializing_if = "Option::is_none"
     )]
-    #[schemars(regex(pattern = OPTIONAL_GO_DURATION), length(max = 64))]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new(OPTIONAL_DURATION).message(DURATION_MESSAGE))]
     pub duration: Option<String>,
 
     /// The pod to get into. Absent means any ready pod of the template's workload.

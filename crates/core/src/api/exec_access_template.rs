@@ -19,7 +19,7 @@ use super::{AccessConfig, CrossVersionObjectReference, TemplateStatus};
     shortname = "eat",
     category = "oz",
     doc = "Lets people get into running pods of a workload for a limited time, by an ExecAccessRequest.",
-    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).optional_old_self(true),
+    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
     printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is template ready?"}"#,
     printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.controllerTargetRef.kind", "description":"Kind of the workload", "priority":1}"#,
     printcolumn = r#"{"name":"Target", "type":"string", "jsonPath":".spec.controllerTargetRef.name", "description":"Name of the workload"}"#,

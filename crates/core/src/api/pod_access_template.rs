@@ -24,7 +24,7 @@ use super::{
     shortname = "pat",
     category = "oz",
     doc = "Gives people pods of their own for a limited time, by a PodAccessRequest.",
-    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).optional_old_self(true),
+    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
     printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is template ready?"}"#,
     printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.controllerTargetRef.kind", "description":"Kind of the workload", "priority":1}"#,
     printcolumn = r#"{"name":"Target", "type":"string", "jsonPath":".spec.controllerTargetRef.name", "description":"Name of the workload"}"#,

@@ -11,13 +11,18 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::{ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate};
 
-/// What Go's `time.ParseDuration` reads, without a minus sign.
-pub(super) const GO_DURATION: &str =
-    r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
+/// What Go's `time.ParseDuration` reads, without a minus sign. Not a `pattern`, which could only be
+/// answered with itself.
+pub(super) const DURATION: &str =
+    r"self.matches(r'^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$')";
 
-/// The same, or the empty string, which counts as not given.
-pub(super) const OPTIONAL_GO_DURATION: &str =
-    r"^(\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+))?$";
+/// The same for a field of a request, where the empty string counts as not given.
+pub(super) const OPTIONAL_DURATION: &str =
+    r"self.matches(r'^(\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+))?$')";
+
+/// Said by both.
+pub(super) const DURATION_MESSAGE: &str =
+    "must be a duration such as 30m or 1h30m, not negative, in the units h, m, s, ms, us and ns";
 
 /// What the original takes as the duration of a PodAccessRequest.
 pub(super) const POD_REQUEST_DURATION: &str = "^[0-9]+(s|m|h)$";

@@ -1,2 +1,25 @@
-//! placeholder
-fn main() {}
+//! The oz webhook: says who asks, and keeps out what could only be denied later.
+
+mod args;
+mod hooks;
+mod kinds;
+mod permission;
+mod record;
+mod run;
+mod stamp;
+mod templates;
+#[cfg(test)]
+mod tests;
+mod validate_request;
+mod validate_template;
+
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    // First of all: every connection needs to know which cryptography to use.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let args = args::Args::parse();
+    args.common.start_logging()?;
+    run::run(args).await
+}

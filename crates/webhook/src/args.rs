@@ -1,0 +1,127 @@
+//! The webhook's flags. Those that the operator has as well have the same names.
+
+use std::time::Duration;
+
+use clap::Parser;
+use oz_admission::{Endpoint, RegistrationMode};
+use oz_core::duration::GoDuration;
+use oz_process::{Address, Common};
+
+/// Stamps access requests with who asks, and refuses what oz would never grant.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "oz-webhook", version)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+
+    /// Where to serve the hooks, as IP:PORT or :PORT.
+    #[arg(long, default_value = ":9443", value_name = "ADDRESS")]
+    pub(crate) listen: Address,
+
+    /// Where to serve /healthz, /readyz and /metrics, as IP:PORT or :PORT; 0 for nowhere.
+    #[arg(long, default_value = ":8081", value_name = "ADDRESS")]
+    pub(crate) health_probe_bind_address: Address,
+
+    /// Name of the Service, in oz's namespace, through which the API server reaches the hooks.
+    #[arg(long, default_value = "oz-webhook", value_name = "NAME")]
+    service_name: String,
+
+    /// Port of that Service.
+    #[arg(long, default_value_t = 443, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    service_port: u16,
+
+    /// Address at which the API server reaches the hooks itself, in place of a Service. Port 0
+    /// stands for the port that is listened on, as in https://127.0.0.1:0.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["service_name", "service_port"])]
+    url: Option<String>,
+
+    /// The operator's user name. Nobody else may write the status of templates and requests. By
+    /// default that of the service account oz-operator in oz's namespace.
+    #[arg(long, value_name = "NAME")]
+    operator_user: Option<String>,
+
+    /// Only serve: somebody else keeps the webhook configurations.
+    #[arg(long)]
+    no_register: bool,
+
+    /// How long calls are still answered after a signal, until nobody sends any more.
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    pub(crate) drain: Duration,
+}
+
+impl Args {
+    /// Where the API server reaches the hooks, which are served on `port`.
+    pub(crate) fn endpoint(&self, port: u16) -> Endpoint {
+        match &self.url {
+            Some(url) => Endpoint::Url(match url.trim_end_matches('/').strip_suffix(":0") {
+                Some(host) => format!("{host}:{port}"),
+                None => url.clone(),
+            }),
+            None => Endpoint::Service {
+                name: self.service_name.clone(),
+                namespace: self.common.namespace.clone(),
+                port: self.service_port,
+            },
+        }
+    }
+
+    /// The operator's user name.
+    pub(crate) fn operator(&self) -> String {
+        self.operator_user.clone().unwrap_or_else(|| {
+            format!("system:serviceaccount:{}:oz-operator", self.common.namespace)
+        })
+    }
+
+    /// Whether this process keeps the webhook configurations.
+    pub(crate) fn registration(&self) -> RegistrationMode {
+        if self.no_register { RegistrationMode::Never } else { RegistrationMode::Maintain }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    let nanos = u64::try_from(duration.as_nanos()).map_err(|_| "must not be negative")?;
+    Ok(Duration::from_nanos(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Args {
+        Args::try_parse_from([&["oz-webhook", "--namespace=oz"], flags].concat()).unwrap()
+    }
+
+    #[test]
+    fn the_api_server_comes_through_a_service_unless_it_is_given_a_url() {
+        let service = |name: &str, port| Endpoint::Service {
+            name: name.into(),
+            namespace: "oz".into(),
+            port,
+        };
+        let url = |url: &str| Endpoint::Url(url.into());
+        for (flags, endpoint) in [
+            (&[][..], service("oz-webhook", 443)),
+            (&["--service-name=hooks", "--service-port=8443"], service("hooks", 8443)),
+            (&["--url=https://10.0.0.7:9443"], url("https://10.0.0.7:9443")),
+            (&["--url=https://127.0.0.1:0"], url("https://127.0.0.1:4567")),
+            (&["--url=https://[::1]:0/"], url("https://[::1]:4567")),
+        ] {
+            assert_eq!(parse(flags).endpoint(4567), endpoint, "{flags:?}");
+        }
+        let both = ["oz-webhook", "--url=https://127.0.0.1:1", "--service-name=hooks"];
+        assert!(Args::try_parse_from(both).is_err());
+    }
+
+    #[test]
+    fn the_operator_is_the_service_account_of_that_name_unless_told_otherwise() {
+        assert_eq!(parse(&[]).operator(), "system:serviceaccount:oz:oz-operator");
+        assert_eq!(parse(&["--operator-user=robin"]).operator(), "robin");
+    }
+
+    #[test]
+    fn draining_takes_no_less_than_no_time() {
+        assert_eq!(parse(&["--drain=0s"]).drain, Duration::ZERO);
+        assert!(Args::try_parse_from(["oz-webhook", "--drain=-1s"]).is_err());
+    }
+}

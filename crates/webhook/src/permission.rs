@@ -1,0 +1,86 @@
+//! Whether a user may do something themselves: the API server's own authorization is asked, by
+//! SubjectAccessReview, as the user whom it authenticated.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use oz_admission::{Rejection, UserInfo};
+
+/// How long all answers together may take: well below what the API server waits for ours.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Something that can be done in a namespace, to objects of the core group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Right {
+    pub(crate) verb: &'static str,
+    pub(crate) resource: &'static str,
+    pub(crate) subresource: Option<&'static str>,
+}
+
+impl fmt::Display for Right {
+    /// Writes `create pods/exec`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.verb, self.resource)?;
+        match self.subresource {
+            Some(subresource) => write!(formatter, "/{subresource}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Those of the rights that the user does not have in the namespace.
+///
+/// # Errors
+/// When it could not be found out; what depends on it must then be refused.
+pub(crate) async fn missing(
+    client: &Client,
+    user: &UserInfo,
+    namespace: &str,
+    rights: Vec<Right>,
+) -> Result<Vec<Right>, Rejection> {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let parameters = PostParams::default();
+    let answers = try_join_all(rights.into_iter().map(async |right| {
+        let answer = reviews.create(&parameters, &review(user, namespace, &right)).await?;
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        Ok((right, allowed))
+    }));
+    let unknown = |why: String| {
+        Rejection::new(
+            503,
+            "PermissionsUnknown",
+            format!("failed to find out what {} may do: {why}; try again", user.username),
+        )
+    };
+    let answers = match tokio::time::timeout(PATIENCE, answers).await {
+        Ok(answers) => answers.map_err(|error: kube::Error| unknown(error.to_string()))?,
+        Err(_) => return Err(unknown(format!("no answer within {PATIENCE:?}"))),
+    };
+    Ok(answers.into_iter().filter(|(_, allowed)| !allowed).map(|(right, _)| right).collect())
+}
+
+fn review(user: &UserInfo, namespace: &str, right: &Right) -> SubjectAccessReview {
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(user.username.clone()),
+            uid: Some(user.uid.clone()).filter(|uid| !uid.is_empty()),
+            groups: Some(user.groups.clone()),
+            extra: (!user.extra.is_empty()).then(|| user.extra.clone()),
+            resource_attributes: Some(ResourceAttributes {
+                namespace: Some(namespace.to_owned()),
+                verb: Some(right.verb.to_owned()),
+                resource: Some(right.resource.to_owned()),
+                subresource: right.subresource.map(ToOwned::to_owned),
+                ..ResourceAttributes::default()
+            }),
+            non_resource_attributes: None,
+        },
+        ..SubjectAccessReview::default()
+    }
+}

@@ -1,0 +1,47 @@
+//! The audit records of admission: that a request was let in, and that one was not.
+
+use jiff::Timestamp;
+use oz_admission::{Rejection, Review};
+use oz_core::access::request::Request;
+use oz_core::audit::{Action, Decision, Record};
+
+use crate::kinds::{AccessRequest, AccessTemplate};
+use crate::stamp::requester;
+
+/// The record of a request that is let in.
+pub(crate) fn admitted<R: AccessRequest>(
+    now: Timestamp,
+    review: &Review<R>,
+    request: &Request<'_>,
+    template: Option<&R::Template>,
+) -> Record {
+    let user = &review.user.username;
+    let message = match request.duration {
+        Some(duration) => format!("{user} asks for {duration} by template {}", request.template),
+        None => format!("{user} asks for access by template {}", request.template),
+    };
+    let record =
+        request.record(now, Action::RequestCreated, Decision::Allow, "Admitted", &message);
+    let template_digest = template.map(AccessTemplate::spec_digest);
+    Record { template_digest, ..with_review(record, review) }
+}
+
+/// The record of a request that is refused.
+pub(crate) fn refused<R: AccessRequest>(
+    now: Timestamp,
+    review: &Review<R>,
+    request: &Request<'_>,
+    rejection: &Rejection,
+) -> Record {
+    let (reason, message) = (&rejection.reason, &rejection.message);
+    let record = request.record(now, Action::RequestDenied, Decision::Deny, reason, message);
+    with_review(record, review)
+}
+
+/// Who and where, as the API server says it rather than as the object does.
+fn with_review<R>(mut record: Record, review: &Review<R>) -> Record {
+    record.user = Some(requester(&review.user));
+    review.display_name().clone_into(&mut record.request.name);
+    record.request.namespace = review.namespace.clone().unwrap_or_default();
+    record
+}

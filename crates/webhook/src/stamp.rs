@@ -1,0 +1,123 @@
+//! The stamp hook: writes on every new request who asks, sealed, over whatever the user put there.
+//! Everything else in oz that needs to know who asked reads it from this stamp.
+
+use std::fmt::Write;
+use std::marker::PhantomData;
+
+use kube::ResourceExt;
+use oz_admission::{Cx, Mutate, Notes, Rejection, Review, UserInfo};
+use oz_core::access::lifecycle;
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp::{Requester, Stamp};
+use oz_core::api::GROUP;
+use oz_core::labels;
+use rustls::crypto::SecureRandom;
+
+use crate::kinds::{AccessRequest, AccessTemplate};
+use crate::templates::Templates;
+
+/// 128 bits: no two stamps are the same.
+const NONCE_BYTES: usize = 16;
+
+/// Stamps requests of one kind.
+pub(crate) struct Stamper<R: AccessRequest> {
+    keys: Keys,
+    templates: Templates<R::Template>,
+    random: &'static dyn SecureRandom,
+    kind: PhantomData<fn() -> R>,
+}
+
+impl<R: AccessRequest> Stamper<R> {
+    pub(crate) fn new(keys: Keys, templates: Templates<R::Template>) -> Self {
+        let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
+        Self { keys, templates, random, kind: PhantomData }
+    }
+
+    fn nonce(&self) -> Result<String, Rejection> {
+        let mut bytes = [0; NONCE_BYTES];
+        self.random.fill(&mut bytes).map_err(|_| {
+            Rejection::new(500, "NoRandomness", "failed to get random bytes for the stamp; try again")
+        })?;
+        Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        }))
+    }
+
+    fn stamp(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<Stamp, Rejection> {
+        let request = object.request();
+        let name = request.metadata.name.clone().unwrap_or_default();
+        let generate_name = match name.as_str() {
+            "" => request.metadata.generate_name.clone().unwrap_or_default(),
+            _ => String::new(),
+        };
+        Ok(Stamp {
+            requester: requester(&review.user),
+            kind: request.kind.to_owned(),
+            namespace: review.namespace.clone().unwrap_or_default(),
+            name,
+            generate_name,
+            spec_digest: request.spec_digest,
+            at: cx.now,
+            nonce: self.nonce()?,
+        })
+    }
+
+    /// Ties the request to its template, so that deleting the template ends the grant. Which
+    /// template owns a request is not for the user to say; other owners are.
+    async fn adopt(&self, review: &Review<R>, object: &mut R) -> Result<(), Rejection> {
+        let namespace = review.namespace.as_deref();
+        let name = object.request().template.to_owned();
+        let template = self.templates.find(namespace, &name).await?;
+        let kind = R::Template::KIND;
+        let uid = template.as_ref().and_then(|template| template.uid());
+        if let Some(owners) = &mut object.meta_mut().owner_references {
+            owners.retain(|owner| {
+                let group = owner.api_version.split('/').next();
+                group != Some(GROUP) || owner.kind != kind || Some(&owner.uid) == uid.as_ref()
+            });
+        }
+        let owner = template
+            .and_then(|template| lifecycle::adoption(object.meta(), kind, template.metadata()));
+        if let Some(owner) = owner {
+            object.meta_mut().owner_references.get_or_insert_default().push(owner);
+        }
+        Ok(())
+    }
+}
+
+impl<R: AccessRequest> Mutate for Stamper<R> {
+    type Object = R;
+
+    async fn mutate(
+        &self,
+        cx: &Cx,
+        review: &Review<R>,
+        object: &mut R,
+    ) -> Result<Notes, Rejection> {
+        if review.user.username.is_empty() {
+            return Err(Rejection::forbidden(
+                "NoIdentity",
+                "the API server does not say who asks, so access cannot be given to anybody; \
+                 log in and create the request again",
+            ));
+        }
+        self.adopt(review, object).await?;
+        let sealed = self.stamp(cx, review, object)?.seal(&self.keys).map_err(|error| {
+            Rejection::new(500, "StampFailed", format!("failed to stamp the request: {error}"))
+        })?;
+        let annotations = object.meta_mut().annotations.get_or_insert_default();
+        annotations.insert(labels::REQUESTED_BY.to_owned(), review.user.username.clone());
+        annotations.insert(labels::REQUESTER.to_owned(), sealed);
+        Ok(Notes::none())
+    }
+}
+
+/// The user as oz knows them.
+pub(crate) fn requester(user: &UserInfo) -> Requester {
+    Requester {
+        user: user.username.clone(),
+        uid: user.uid.clone(),
+        groups: user.groups.clone(),
+    }
+}

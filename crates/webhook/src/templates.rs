@@ -1,0 +1,44 @@
+//! The templates that exist, from a store that a watch feeds: no decision waits for the API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Resource;
+use oz_admission::Rejection;
+use oz_engine::Store;
+
+/// How long a decision waits for the first list. Before it is complete, a template that exists
+/// could not be told from one that does not.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The templates of one kind.
+pub(crate) struct Templates<T>(Store<T>);
+
+impl<T> Clone for Templates<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Resource> Templates<T> {
+    pub(crate) fn new(store: Store<T>) -> Self {
+        Self(store)
+    }
+
+    /// The template of this name, if there is one as far as the watch has come.
+    pub(crate) async fn find(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Arc<T>>, Rejection> {
+        if tokio::time::timeout(PATIENCE, self.0.ready()).await.is_err() {
+            let kind = &self.0.resource().kind;
+            return Err(Rejection::new(
+                503,
+                "NotReady",
+                format!("oz-webhook has not read every {kind} yet; try again in a few seconds"),
+            ));
+        }
+        Ok(self.0.get(namespace, name))
+    }
+}

@@ -1,0 +1,215 @@
+//! The hook that checks access requests. A new one is refused if the operator would deny it for
+//! good; what stands in one that exists is not changed; its status is the operator's.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_core::access::request::Request;
+use oz_core::access::seal::Keys;
+use oz_core::access::window::{Source, Window};
+use oz_core::access::{decide, stamp};
+use oz_core::audit::Record;
+use oz_core::labels;
+use oz_engine::Sink;
+
+use crate::kinds::{AccessRequest, AccessTemplate};
+use crate::record;
+use crate::stamp::requester;
+use crate::templates::Templates;
+
+/// Reason of a refused change of what cannot change.
+const IMMUTABLE: &str = "Immutable";
+
+/// Checks requests of one kind.
+pub(crate) struct RequestValidator<R: AccessRequest> {
+    pub(crate) keys: Keys,
+    pub(crate) templates: Templates<R::Template>,
+    pub(crate) operator: Arc<str>,
+    pub(crate) records: Arc<dyn Sink>,
+    pub(crate) kind: PhantomData<fn() -> R>,
+}
+
+impl<R: AccessRequest> Validate for RequestValidator<R> {
+    type Object = R;
+
+    async fn validate(&self, cx: &Cx, review: &Review<R>) -> Result<Notes, Rejection> {
+        let Some(object) = &review.object else { return Ok(Notes::none()) };
+        if review.subresource.as_deref() == Some("status") {
+            return status_is_the_operators(review, &self.operator);
+        }
+        match (review.operation, &review.old) {
+            (Operation::Create, _) => self.create(cx, review, object).await,
+            (Operation::Update, Some(old)) => unchanged(object, old),
+            _ => Ok(Notes::none()),
+        }
+    }
+}
+
+impl<R: AccessRequest> RequestValidator<R> {
+    async fn create(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<Notes, Rejection> {
+        let request = object.request();
+        let decided = self.decide(review, object, &request).await;
+        if cx.dry_run {
+            return decided.map(|admitted| admitted.notes);
+        }
+        match decided {
+            Ok(Admitted { notes, template }) => {
+                let record = record::admitted(cx.now, review, &request, template.as_deref());
+                self.write(&record).await?;
+                Ok(notes)
+            }
+            Err(rejection) => {
+                let record = record::refused(cx.now, review, &request, &rejection);
+                // It is refused either way.
+                if let Err(unwritten) = self.write(&record).await {
+                    tracing::error!(error = %unwritten, record = %record.line(), "a refusal is not on record");
+                }
+                Err(rejection)
+            }
+        }
+    }
+
+    async fn write(&self, record: &Record) -> Result<(), Rejection> {
+        self.records.record(record).await.map_err(|failure| {
+            Rejection::new(
+                503,
+                "RecordFailed",
+                format!("the request cannot be put on record ({failure}); try again"),
+            )
+        })
+    }
+
+    /// Whether the request is let in, by the rules of its template if there is one.
+    async fn decide(
+        &self,
+        review: &Review<R>,
+        object: &R,
+        request: &Request<'_>,
+    ) -> Result<Admitted<R::Template>, Rejection> {
+        let violations = object.violations();
+        if !violations.is_empty() {
+            return Err(crate::kinds::invalid(R::kind(&()).as_ref(), &violations));
+        }
+        self.stamped(review, request)?;
+        let template = self.templates.find(review.namespace.as_deref(), request.template).await?;
+        let Some(template) = template else {
+            let warning = format!(
+                "{} {} does not exist; the request stays Pending until it does",
+                R::Template::KIND,
+                request.template
+            );
+            return Ok(Admitted { notes: Notes::none().warn(warning), template: None });
+        };
+        let config = template.config();
+        decide::may(&requester(&review.user), request.template, config, request.ask)
+            .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))?;
+        let notes = warnings(request, template.as_ref());
+        Ok(Admitted { notes, template: Some(template) })
+    }
+
+    /// What is stored must be what was stamped: another webhook may have changed it in between, or
+    /// ours may not have been called.
+    fn stamped(&self, review: &Review<R>, request: &Request<'_>) -> Result<(), Rejection> {
+        let stamped =
+            stamp::verify(&self.keys, request.kind, request.metadata, &request.spec_digest)
+                .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
+        if stamped == requester(&review.user) {
+            return Ok(());
+        }
+        Err(Rejection::forbidden(
+            "StampOfAnotherRequest",
+            format!("the stamp names {}, not {}; create the request again", stamped.user, review.user.username),
+        ))
+    }
+}
+
+/// A request that is let in.
+struct Admitted<T> {
+    notes: Notes,
+    template: Option<Arc<T>>,
+}
+
+/// What the requester should know although the request is let in.
+fn warnings<T: AccessTemplate>(request: &Request<'_>, template: &T) -> Notes {
+    let notes = Notes::none();
+    if let Some(violation) = template.violations().first() {
+        return notes.warn(format!(
+            "template {} cannot be used: {}: {}; the request stays Pending until it is mended",
+            request.template, violation.field, violation.message
+        ));
+    }
+    let config = template.config();
+    let (Ok(asked), Ok(default), Ok(max)) =
+        (request.asked(), config.default_duration.parse(), config.max_duration.parse())
+    else {
+        return notes;
+    };
+    let window = Window::new(request.created(), asked, default, max);
+    match window.source {
+        Source::Clamped(_) => {
+            notes.warn(format!("{}; access will last {}", window.message(), window.length()))
+        }
+        Source::Default | Source::Requested => notes,
+    }
+}
+
+/// Refuses a change of what was asked for, or of who asked.
+fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> {
+    if let Some(change) = object.spec_change(old) {
+        return Err(Rejection::forbidden(IMMUTABLE, change.message)
+            .cause(change.field, "FieldValueForbidden", change.message));
+    }
+    let (was, is) = (old.meta(), object.meta());
+    let requested_by = (annotation(was, labels::REQUESTED_BY), annotation(is, labels::REQUESTED_BY));
+    if requested_by.0 != requested_by.1 {
+        return Err(annotation_is_immutable(
+            labels::REQUESTED_BY,
+            format!(
+                "error - {} is an immutable annotation ({:?}), cannot update to {:?}",
+                labels::REQUESTED_BY,
+                requested_by.0.unwrap_or_default(),
+                requested_by.1.unwrap_or_default()
+            ),
+        ));
+    }
+    if annotation(was, labels::REQUESTER) != annotation(is, labels::REQUESTER) {
+        return Err(annotation_is_immutable(
+            labels::REQUESTER,
+            format!(
+                "error - {} is an immutable annotation: it says who created the request; \
+                 create a new request instead",
+                labels::REQUESTER
+            ),
+        ));
+    }
+    Ok(Notes::none())
+}
+
+fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+fn annotation_is_immutable(key: &str, message: String) -> Rejection {
+    let field = format!("metadata.annotations[{key}]");
+    Rejection::forbidden(IMMUTABLE, message.clone()).cause(field, "FieldValueForbidden", message)
+}
+
+/// Refuses everybody but the operator: what stands in a status is what people and programs rely on.
+pub(crate) fn status_is_the_operators<K>(
+    review: &Review<K>,
+    operator: &str,
+) -> Result<Notes, Rejection> {
+    if review.user.username == operator {
+        return Ok(Notes::none());
+    }
+    Err(Rejection::forbidden(
+        "StatusIsTheOperators",
+        format!(
+            "only oz's operator ({operator}) writes the status of a {}; \
+             delete the request to end access, create one to ask for it",
+            review.kind.kind
+        ),
+    ))
+}

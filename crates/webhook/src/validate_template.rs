@@ -1,0 +1,65 @@
+//! The hook that checks templates: whoever writes one decides who gets in, so nobody may hand out
+//! what they could not do themselves.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+
+use crate::kinds::{AccessTemplate, invalid};
+use crate::permission;
+use crate::validate_request::status_is_the_operators;
+
+/// Checks templates of one kind.
+pub(crate) struct TemplateValidator<T> {
+    /// oz's own namespace, into which it lets nobody.
+    pub(crate) namespace: Arc<str>,
+    pub(crate) operator: Arc<str>,
+    pub(crate) kind: PhantomData<fn() -> T>,
+}
+
+impl<T: AccessTemplate> Validate for TemplateValidator<T> {
+    type Object = T;
+
+    async fn validate(&self, cx: &Cx, review: &Review<T>) -> Result<Notes, Rejection> {
+        let Some(template) = &review.object else { return Ok(Notes::none()) };
+        if review.subresource.as_deref() == Some("status") {
+            return status_is_the_operators(review, &self.operator);
+        }
+        // What is stored was checked when it came in, or is older than the rule. Labels, owners and
+        // finalizers can be changed nevertheless.
+        let unchanged = |old: &T| old.spec_digest() == template.spec_digest();
+        if review.old.as_ref().is_some_and(unchanged) {
+            return Ok(Notes::none());
+        }
+        let namespace = review.namespace.as_deref().unwrap_or_default();
+        if namespace == &*self.namespace {
+            return Err(Rejection::forbidden(
+                "OwnNamespace",
+                format!(
+                    "oz gives no access to its own namespace {namespace}; \
+                     whoever gets into its pods could grant anything"
+                ),
+            ));
+        }
+        let violations = template.violations();
+        if !violations.is_empty() {
+            return Err(invalid(T::KIND, &violations));
+        }
+        let missing =
+            permission::missing(&cx.client, &review.user, namespace, template.hands_out()).await?;
+        if missing.is_empty() {
+            return Ok(Notes::none());
+        }
+        let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        Err(Rejection::forbidden(
+            "MissingPermission",
+            format!(
+                "{} may not {} in namespace {namespace}, which this template would hand out; \
+                 have somebody write it who may",
+                review.user.username,
+                missing.join(", ")
+            ),
+        ))
+    }
+}

@@ -77,7 +77,7 @@ impl Asked {
 }
 
 /// Requests of one user in one namespace.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ExecRequests {
     api: Api<ExecAccessRequest>,
 }

@@ -4,8 +4,12 @@
 
 mod access;
 mod records;
+mod scene;
 mod system;
 
 pub use access::{Asked, ExecRequests, active, conditions_line, exec_request, exec_template};
 pub use records::{records_in, records_of};
-pub use system::{NAMESPACE, Operator, Options, System, Webhook, install, repository, run};
+pub use scene::{Scene, TEMPLATE, WORKLOAD};
+pub use system::{
+    NAMESPACE, Operator, Options, System, Webhook, install, repository, run, unregister,
+};

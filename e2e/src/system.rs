@@ -23,6 +23,8 @@ pub struct Options {
     pub flags: Vec<String>,
     /// How far the process's clock is off, such as `+1h`.
     pub clock: Option<String>,
+    /// Further environment variables.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Default for Options {
@@ -31,6 +33,7 @@ impl Default for Options {
             replica: "oz-0".to_owned(),
             flags: Vec::new(),
             clock: None,
+            environment: Vec::new(),
         }
     }
 }
@@ -49,6 +52,13 @@ impl Options {
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// With one more environment variable.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -83,6 +93,20 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
     ]);
     run(wait).context("failed to wait for the CRDs")?;
     Ok(())
+}
+
+/// Takes oz's webhooks out of the path of requests, as an administrator could.
+///
+/// # Errors
+/// When the API server does not answer.
+pub fn unregister(cluster: &Cluster) -> Result<()> {
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl.args([
+        "delete",
+        "mutatingwebhookconfigurations,validatingwebhookconfigurations",
+        "--all",
+    ]);
+    run(kubectl).map(drop)
 }
 
 /// The root of the repository.
@@ -245,6 +269,12 @@ fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> 
     if let Some(offset) = &options.clock {
         shift_clock(&mut command, offset)?;
     }
+    command.envs(
+        options
+            .environment
+            .iter()
+            .map(|(name, value)| (name, value)),
+    );
     Ok(command)
 }
 

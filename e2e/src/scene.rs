@@ -1,0 +1,136 @@
+//! A place to test in: a namespace of its own, people who may ask, a workload and a template.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::PostParams;
+use kube::{Api, Client, Resource};
+use oz_core::api::{ExecAccessTemplate, TargetKind};
+use oz_testkit::{Cluster, TestNamespace, fixtures};
+use serde_json::json;
+
+use crate::access::{ExecRequests, exec_template};
+
+/// The workload that every scene has.
+pub const WORKLOAD: &str = "web";
+/// The template that every scene has: it lets the group `devs` into [`WORKLOAD`].
+pub const TEMPLATE: &str = "shell";
+
+/// A namespace with a Deployment, a template for it, and people who may create requests.
+pub struct Scene {
+    /// The cluster that it is in.
+    pub cluster: &'static Cluster,
+    /// A client of the administrator.
+    pub admin: Client,
+    /// The Deployment's pods.
+    pub pods: Vec<Pod>,
+    namespace: TestNamespace,
+}
+
+impl Scene {
+    /// Sets the scene; `prefix` begins the namespace's name.
+    ///
+    /// # Errors
+    /// When the API server refuses part of it.
+    pub async fn set(cluster: &'static Cluster, prefix: &str) -> Result<Self> {
+        let mut scene = Self::empty(cluster, prefix).await?;
+        scene.pods = fixtures::deployment(&scene.admin, scene.name(), WORKLOAD, 2).await?;
+        scene
+            .template(&exec_template(TEMPLATE, TargetKind::Deployment, WORKLOAD))
+            .await?;
+        Ok(scene)
+    }
+
+    /// Only the namespace and the people.
+    ///
+    /// # Errors
+    /// When the API server refuses part of it.
+    pub async fn empty(cluster: &'static Cluster, prefix: &str) -> Result<Self> {
+        let admin = cluster.client("admin").await?;
+        let namespace = TestNamespace::create(cluster, prefix).await?;
+        let scene = Self {
+            cluster,
+            admin,
+            pods: Vec::new(),
+            namespace,
+        };
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": "people-may-ask"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "oz-request-access",
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"},
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "interns"},
+            ],
+        }))?;
+        scene
+            .api::<RoleBinding>()
+            .create(&PostParams::default(), &binding)
+            .await?;
+        Ok(scene)
+    }
+
+    /// The namespace's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.namespace.name()
+    }
+
+    /// Objects of a kind in the scene, as the administrator.
+    #[must_use]
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.admin.clone(), self.name())
+    }
+
+    /// Creates a template.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn template(
+        &self,
+        template: &ExecAccessTemplate,
+    ) -> kube::Result<ExecAccessTemplate> {
+        self.api().create(&PostParams::default(), template).await
+    }
+
+    /// The requests of one of the people.
+    ///
+    /// # Errors
+    /// When there is no such user.
+    pub async fn requests(&self, user: &str) -> Result<ExecRequests> {
+        let client = self
+            .cluster
+            .client(user)
+            .await
+            .with_context(|| format!("no user {user}"))?;
+        Ok(ExecRequests::new(client, self.name()))
+    }
+
+    /// Whether `user` may, by `kubectl auth can-i`.
+    ///
+    /// # Errors
+    /// When kubectl cannot be run.
+    pub fn can(&self, user: &str, verb: &str, what: &str) -> Result<bool> {
+        let output = self
+            .cluster
+            .kubectl(user)
+            .args(["auth", "can-i", verb, what, "-n", self.name()])
+            .output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim() == "yes")
+    }
+
+    /// The Role and RoleBinding of this name, if they exist.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn grant(&self, name: &str) -> Result<(Option<Role>, Option<RoleBinding>)> {
+        Ok((
+            self.api().get_opt(name).await?,
+            self.api().get_opt(name).await?,
+        ))
+    }
+}

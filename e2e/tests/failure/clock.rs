@@ -1,0 +1,143 @@
+//! Clocks that are wrong from the start, or set while oz runs. The API server's counts.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::ResourceExt;
+use oz_core::api::Phase;
+use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, Webhook, exec_request, install};
+use oz_testkit::{Cluster, eventually, libfaketime};
+
+use crate::alone;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Whether clocks can be shifted here. `OZ_REQUIRE_ALL` makes a missing library a failure.
+fn clocks_can_be_shifted() -> Result<bool> {
+    if libfaketime().is_some() {
+        return Ok(true);
+    }
+    if std::env::var_os("OZ_REQUIRE_ALL").is_some() {
+        bail!("libfaketime is missing (Debian: faketime)");
+    }
+    eprintln!("skipped: libfaketime is missing (Debian: faketime)");
+    Ok(false)
+}
+
+/// Grants for some seconds, and checks that access lasts as long as was agreed.
+async fn lasts_as_agreed(
+    scene: &Scene,
+    name: &str,
+    disturb: impl AsyncFnOnce() -> Result<()>,
+) -> Result<()> {
+    let alice = scene.requests("alice").await?;
+    let asked = alice.granted(&exec_request(name, TEMPLATE, "6s")).await?;
+    let created = asked
+        .request
+        .creation_timestamp()
+        .context("no creation time")?
+        .0;
+    let until = asked.status().expires_at.context("no end")?;
+    assert_eq!(until, created + SignedDuration::from_secs(6));
+    disturb().await?;
+    eventually("the binding to go", SOON, async || {
+        let gone = scene
+            .api::<RoleBinding>()
+            .get_opt(&asked.object_name())
+            .await?
+            .is_none();
+        Ok(gone.then_some(()))
+    })
+    .await?;
+    // This machine is the API server's: its clock is the true one.
+    let late = Timestamp::now().duration_since(until);
+    assert!(!late.is_negative(), "{name} ended {late:#} before its time");
+    assert!(
+        late < SignedDuration::from_secs(10),
+        "{name} ended {late:#} late"
+    );
+    alice.phase(name, Phase::Expired).await?;
+    Ok(())
+}
+
+async fn with_offset(cluster: &'static Cluster, offset: &str, name: &str) -> Result<()> {
+    install(cluster).await?;
+    let shifted = Options::default().clock(offset);
+    let _webhook = Webhook::start(cluster, &shifted).await?;
+    let operator = Operator::start(cluster, &shifted).await?;
+    let scene = Scene::set(cluster, name).await?;
+    lasts_as_agreed(&scene, name, async || Ok(())).await?;
+    let metrics = operator.metrics().await?;
+    let skew = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("oz_clock_skew_seconds "))
+        .context("no metric of the skew")?
+        .trim()
+        .parse::<f64>()?;
+    assert!(skew.abs() > 3500.0, "a skew of {skew} s is not an hour");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_clock_an_hour_ahead_cuts_nothing_short() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    if clocks_can_be_shifted()? {
+        with_offset(cluster, "+1h", "ahead").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_clock_an_hour_behind_extends_nothing() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    if clocks_can_be_shifted()? {
+        with_offset(cluster, "-1h", "behind").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_while_access_lasts_changes_nothing() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let (true, Some(library)) = (clocks_can_be_shifted()?, libfaketime()) else {
+        return Ok(());
+    };
+    install(cluster).await?;
+    let offset = cluster.state_dir().join("clock-of-the-operator");
+    std::fs::write(&offset, "+0")?;
+    let options = Options::default()
+        .environment("LD_PRELOAD", &library.to_string_lossy())
+        .environment("FAKETIME_TIMESTAMP_FILE", &offset.to_string_lossy())
+        .environment("FAKETIME_NO_CACHE", "1")
+        .environment("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let _webhook = Webhook::start(cluster, &Options::default()).await?;
+    let _operator = Operator::start(cluster, &options).await?;
+    let scene = Scene::set(cluster, "stepped").await?;
+    for (name, step) in [("forward", "+1h"), ("backward", "-1h")] {
+        std::fs::write(&offset, "+0")?;
+        lasts_as_agreed(&scene, name, async || Ok(std::fs::write(&offset, step)?)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn time_is_told_in_the_words_of_the_request() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "fraction").await?;
+    let alice = scene.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("fraction", TEMPLATE, "4.5s"))
+        .await?;
+    let created = asked
+        .request
+        .creation_timestamp()
+        .context("no creation time")?
+        .0;
+    let until = asked.status().expires_at.context("no end")?;
+    assert_eq!(until, created + SignedDuration::from_millis(4500));
+    alice.phase("fraction", Phase::Expired).await?;
+    Ok(())
+}

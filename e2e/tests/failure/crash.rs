@@ -1,0 +1,210 @@
+//! The operator killed without warning, at any moment.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams};
+use oz_core::api::Phase;
+use oz_core::audit::Action;
+use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, exec_request, records_of};
+use oz_testkit::eventually;
+
+use crate::alone;
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_record() -> Result<()>
+{
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "down").await?;
+    let alice = scene.requests("alice").await?;
+    let asked = alice.granted(&exec_request("gone", TEMPLATE, "1h")).await?;
+
+    system.operator.process.kill9();
+    alice.api().delete("gone", &DeleteParams::default()).await?;
+    let name = asked.object_name();
+    // Nobody of ours is there: the garbage collector ends access.
+    eventually("the binding to go by itself", SOON, async || {
+        Ok(scene
+            .api::<RoleBinding>()
+            .get_opt(&name)
+            .await?
+            .is_none()
+            .then_some(()))
+    })
+    .await?;
+    assert!(
+        scene.api::<Role>().get_opt(&name).await?.is_some(),
+        "the Role is what tells of it"
+    );
+
+    let operator = Operator::start(cluster, &Options::default()).await?;
+    eventually("the role to go", SOON, async || {
+        Ok(scene
+            .api::<Role>()
+            .get_opt(&name)
+            .await?
+            .is_none()
+            .then_some(()))
+    })
+    .await?;
+    assert_eq!(
+        records_of(&operator.process, scene.name(), "gone")?,
+        [Action::AccessRevoked]
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_expired_while_the_operator_was_down_ends_as_soon_as_it_is_back() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "late").await?;
+    let alice = scene.requests("alice").await?;
+    let asked = alice.granted(&exec_request("late", TEMPLATE, "3s")).await?;
+    let until = asked.status().expires_at.context("no end")?;
+
+    system.operator.process.kill9();
+    alice.create(&exec_request("fresh", TEMPLATE, "1h")).await?;
+    eventually("the end to pass", SOON, async || {
+        Ok((Timestamp::now() > until).then_some(()))
+    })
+    .await?;
+
+    let operator = Operator::start(cluster, &Options::default()).await?;
+    alice.phase("late", Phase::Expired).await?;
+    alice.ready("fresh").await?;
+    let (role, binding) = eventually("all of it to go", SOON, async || {
+        let left = scene.grant(&asked.object_name()).await?;
+        Ok(left.0.is_none().then_some(left))
+    })
+    .await?;
+    assert!(role.is_none() && binding.is_none());
+    assert_eq!(
+        records_of(&operator.process, scene.name(), "late")?,
+        [Action::AccessExpired]
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_of_a_grant_the_next_one_completes_it() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "kill").await?;
+    let alice = scene.requests("alice").await?;
+    // The moment of death moves through the few milliseconds that a grant takes.
+    for milliseconds in (0..=44).step_by(4) {
+        let name = format!("kill-{milliseconds}");
+        alice.create(&exec_request(&name, TEMPLATE, "1h")).await?;
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        system.operator.process.kill9();
+        let before = decided(&scene, &name).await?;
+        system.operator = Operator::start(cluster, &Options::default()).await?;
+        let asked = alice.ready(&name).await?;
+        let after = decided(&scene, &name).await?;
+        assert_eq!(after.len(), 1, "{name}: one decision");
+        assert!(before.is_empty() || before == after, "{name}: decided once");
+        let (_, binding) = scene.grant(&asked.object_name()).await?;
+        assert!(binding.is_some(), "{name}");
+    }
+    let bindings = scene
+        .api::<RoleBinding>()
+        .list(&ListParams::default())
+        .await?;
+    let ours = bindings
+        .items
+        .iter()
+        .filter(|one| one.metadata.owner_references.is_some())
+        .count();
+    assert_eq!(ours, 12, "one for each request");
+    Ok(())
+}
+
+/// The pods that Roles of this request name.
+async fn decided(scene: &Scene, request: &str) -> Result<Vec<Option<Vec<String>>>> {
+    let roles = scene.api::<Role>().list(&ListParams::default()).await?;
+    let prefix = format!("{request}-");
+    Ok(roles
+        .items
+        .into_iter()
+        .filter(|role| {
+            let name = role.metadata.name.as_deref().unwrap_or_default();
+            name.strip_prefix(&prefix)
+                .is_some_and(|rest| rest.len() == 8)
+        })
+        .filter_map(|role| role.rules)
+        .map(|rules| rules.first().and_then(|rule| rule.resource_names.clone()))
+        .collect())
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_of_an_end_the_next_one_ends_it() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "killend").await?;
+    let alice = scene.requests("alice").await?;
+    for milliseconds in (0..=60).step_by(15) {
+        let name = format!("end-{milliseconds}");
+        let asked = alice.granted(&exec_request(&name, TEMPLATE, "3s")).await?;
+        let until =
+            asked.status().expires_at.context("no end")? + Duration::from_millis(milliseconds);
+        let left = until.duration_since(Timestamp::now());
+        tokio::time::sleep(left.try_into().unwrap_or_default()).await;
+        system.operator.process.kill9();
+        system.operator = Operator::start(cluster, &Options::default()).await?;
+        alice.phase(&name, Phase::Expired).await?;
+        eventually(&format!("all of {name} to go"), SOON, async || {
+            let (role, binding) = scene.grant(&asked.object_name()).await?;
+            Ok((role.is_none() && binding.is_none()).then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_satisfied_delay_nobodys_end_and_idling_writes_nothing()
+-> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "busy").await?;
+    let alice = scene.requests("alice").await?;
+    for number in 0..30 {
+        let mut request = exec_request(&format!("stuck-{number}"), TEMPLATE, "1h");
+        request.spec.target_pod = Some("not-there".into());
+        alice.create(&request).await?;
+    }
+    let asked = alice
+        .granted(&exec_request("brief", TEMPLATE, "4s"))
+        .await?;
+    let until = asked.status().expires_at.context("no end")?;
+    eventually("the binding to go", SOON, async || {
+        let gone = scene
+            .api::<RoleBinding>()
+            .get_opt(&asked.object_name())
+            .await?
+            .is_none();
+        Ok(gone.then_some(()))
+    })
+    .await?;
+    let lag = Timestamp::now().duration_since(until);
+    assert!(lag < jiff::SignedDuration::from_secs(5), "{lag:#}");
+
+    // Ten seconds in which nothing happens, watched: nothing is written for it.
+    let mark = cluster.audit().mark()?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let operator = format!("system:serviceaccount:{}:oz-operator", oz_e2e::NAMESPACE);
+    let writes = cluster
+        .audit()
+        .since(mark)?
+        .by_user(&operator)
+        .writes()
+        .filter(|entry| entry.resource != "leases" && entry.resource != "events" && !entry.dry_run);
+    assert_eq!(writes.len(), 0, "{:?}", writes.counts());
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! What happens when parts of oz are missing, killed, or wrong about the time. One cluster for all
+//! tests, and one test at a time: each has the operator and the webhook to itself.
+
+mod clock;
+mod crash;
+mod leader;
+mod path;
+
+use anyhow::Result;
+use oz_testkit::Cluster;
+use tokio::sync::{Mutex, MutexGuard};
+
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// The cluster, for as long as the guard is held.
+async fn alone() -> Result<(MutexGuard<'static, ()>, &'static Cluster)> {
+    let turn = TURN.lock().await;
+    Ok((turn, Cluster::shared().await?))
+}

@@ -1,0 +1,147 @@
+//! Requests that did not come through the webhook, or came with what another had: nothing is
+//! believed that a user could have written.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use kube::ResourceExt;
+use kube::api::PostParams;
+use kube::core::{ApiResource, DynamicObject};
+use oz_core::api::{ExecAccessRequest, Phase};
+use oz_core::labels;
+use oz_e2e::{
+    Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request, install, unregister,
+};
+use serde_json::json;
+
+use crate::alone;
+
+#[tokio::test]
+async fn without_a_stamp_nothing_is_granted_and_the_reason_says_what_to_do() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    install(cluster).await?;
+    unregister(cluster)?;
+    let operator = Operator::start(cluster, &Options::default()).await?;
+    let scene = Scene::set(cluster, "unstamped").await?;
+    let alice = scene.requests("alice").await?;
+    let mut forged = exec_request("forged", TEMPLATE, "5m");
+    forged.metadata.annotations = Some(BTreeMap::from([
+        (labels::REQUESTED_BY.to_owned(), "alice".to_owned()),
+        (
+            labels::REQUESTER.to_owned(),
+            json!({"user": "alice", "groups": ["devs"], "mac": "AAAA"}).to_string(),
+        ),
+    ]));
+    for (request, reason) in [
+        (exec_request("plain", TEMPLATE, "5m"), "NotStamped"),
+        (forged, "StampForged"),
+    ] {
+        let name = request.name_any();
+        alice.create(&request).await?;
+        let status = alice.phase(&name, Phase::Denied).await?;
+        let line = conditions_line(&status);
+        assert!(
+            line.contains(&format!("RequesterVerified=False ({reason}")),
+            "{line}"
+        );
+        assert!(line.contains("create the request again"), "{line}");
+    }
+    // The canary has noticed too.
+    let metrics = operator.metrics().await?;
+    assert!(metrics.contains("oz_stamp_in_path 0"), "{metrics}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stamp_is_for_one_request() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "copied").await?;
+    let alice = scene.requests("alice").await?;
+    let named = alice
+        .granted(&exec_request("named", TEMPLATE, "5m"))
+        .await?
+        .request;
+    let mut generated = exec_request("", TEMPLATE, "5m");
+    (generated.metadata.name, generated.metadata.generate_name) = (None, Some("gen-".into()));
+    let generated = alice.granted(&generated).await?.request;
+
+    // The webhook is taken out of the path, and mallory brings alice's stamps.
+    system.webhook.process.kill9();
+    unregister(cluster)?;
+    let mallory = scene.requests("mallory").await?;
+    for (original, name, prefix, reason) in [
+        (&named, Some("other"), None, "StampOfAnotherRequest"),
+        (&generated, None, Some("gen-"), "StampReplayed"),
+        (&generated, Some("gen-mine"), None, "StampOfAnotherRequest"),
+    ] {
+        let mut copy = exec_request("", TEMPLATE, "5m");
+        copy.metadata.name = name.map(str::to_owned);
+        copy.metadata.generate_name = prefix.map(str::to_owned);
+        copy.metadata.annotations = original.metadata.annotations.clone();
+        let created = mallory.create(&copy).await?;
+        let status = mallory.phase(&created.name_any(), Phase::Denied).await?;
+        assert!(
+            conditions_line(&status).contains(reason),
+            "{reason}: {}",
+            conditions_line(&status)
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_object_that_does_not_decode_stops_nobody_else() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    install(cluster).await?;
+    unregister(cluster)?;
+    let scene = Scene::set(cluster, "odd").await?;
+    let resource = ApiResource::erase::<ExecAccessRequest>(&());
+    let odd = DynamicObject::new("odd", &resource).within(scene.name());
+    // The original's schema does not require a spec either, so such objects exist.
+    kube::Api::<DynamicObject>::namespaced_with(scene.admin.clone(), scene.name(), &resource)
+        .create(&PostParams::default(), &odd)
+        .await
+        .context("failed to create a request without a spec")?;
+    let system = System::start(cluster).await?;
+    let alice = scene.requests("alice").await?;
+    alice.granted(&exec_request("fine", TEMPLATE, "5m")).await?;
+    let metrics = system.operator.metrics().await?;
+    let counted = metrics.lines().any(|line| {
+        line.starts_with("oz_undecodable_objects")
+            && line.contains("ExecAccessRequest")
+            && line.ends_with(" 1")
+    });
+    assert!(counted, "{metrics}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_webhook_no_request_is_admitted() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "closed").await?;
+    let alice = scene.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("before", TEMPLATE, "5m"))
+        .await?;
+    system.webhook.process.kill9();
+    assert!(
+        alice
+            .create(&exec_request("after", TEMPLATE, "5m"))
+            .await
+            .is_err()
+    );
+    // What is granted can still be withdrawn: deletions are never gated.
+    alice.api().delete("before", &Default::default()).await?;
+    oz_testkit::eventually(
+        "the grant to go",
+        std::time::Duration::from_secs(60),
+        async || {
+            let (role, binding) = scene.grant(&asked.object_name()).await?;
+            Ok((role.is_none() && binding.is_none()).then_some(()))
+        },
+    )
+    .await?;
+    Ok(())
+}

@@ -17,6 +17,9 @@ use crate::clock::ServerClock;
 /// How long a request that is not a stream may take until its answer begins.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a connection may say nothing. The API server ends a watch after 290 s.
+const SILENCE: Duration = Duration::from_secs(300);
+
 /// No client could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -34,6 +37,10 @@ pub fn client(mut config: Config) -> Result<(Client, ServerClock), ClientError> 
     // kube would repeat a request up to 15 times, with pauses of up to 1,000 s.
     config.default_retry = false;
     config.connect_timeout = Some(REQUEST_TIMEOUT);
+    // Longer than a watch may be silent: what is silent for longer is a dead connection. It counts
+    // from the last request, not from when a pooled connection fell idle.
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
     let clock = ServerClock::new();
     let client = ClientBuilder::try_from(config)?
         .with_layer(&ClockLayer {

@@ -20,7 +20,7 @@ use crate::feeds::Feeds;
 use crate::lease::{LeaseTiming, Tenure};
 use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Watches, cluster_scoped};
-use crate::readiness::{Gate, Readiness};
+use crate::readiness::Readiness;
 use crate::run::{ChildStore, Children, Lane, Runner, Shared, Writer, owner_uid};
 use crate::sink::{LogSink, Sink};
 use crate::store::{Change, Store};
@@ -176,9 +176,9 @@ impl Engine {
         &mut self.registry
     }
 
-    /// Something else that must hold before `/readyz` says yes.
-    pub fn gate(&mut self, name: impl Into<String>) -> Gate {
-        self.readiness.gate(name)
+    /// What `/readyz` tells. The caller may add gates of its own.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
     }
 
     /// Watches a kind. The store fills once the engine runs; several controllers may share it.
@@ -256,10 +256,16 @@ where
     });
     let kinds = watches.children.into_iter().zip(stores);
     let kinds = kinds.map(|(kind, store)| {
-        let queue = Arc::clone(&shared);
+        let (queue, owners) = (Arc::clone(&shared), objects.clone());
         let subscriber = store.subscribe(move |change: &Change<DynamicObject>| {
             if let Some(owner) = owner_uid(change.object()) {
-                queue.push(owner, Lane::Ordinary);
+                let orphaned = owners.by_uid(owner).is_none();
+                let lane = if orphaned {
+                    Lane::Urgent
+                } else {
+                    Lane::Ordinary
+                };
+                queue.push(owner, lane);
             }
         });
         ChildStore {
@@ -268,7 +274,7 @@ where
             subscriber,
         }
     });
-    let kinds = kinds.collect();
+    let kinds: Vec<_> = kinds.collect();
     let related = watches.related.into_iter().map(|relate| {
         let queue = Arc::clone(&shared);
         relate(Arc::new(move |object: &C::Object| {

@@ -67,3 +67,92 @@ async fn ready(State(probes): State<Probes>) -> Response {
     let text = format!("waiting for: {}", waiting.join(", "));
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    async fn get(probes: &Probes, path: &str) -> (StatusCode, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = probes.clone().router().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20)
+            .await
+            .unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn probes() -> Probes {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        Probes {
+            registry: Arc::new(registry),
+            metrics,
+            readiness: Readiness::default(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    #[tokio::test]
+    async fn readiness_names_what_is_missing_while_the_process_is_healthy() {
+        let probes = probes();
+        let list = probes.readiness.gate("ExecAccessRequest list");
+        let crd = probes
+            .readiness
+            .gate("CRD podaccesstemplates.crds.wizardofoz.co");
+        let (status, body) = get(&probes, "/readyz").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            body,
+            "waiting for: ExecAccessRequest list, CRD podaccesstemplates.crds.wizardofoz.co"
+        );
+        assert_eq!(get(&probes, "/healthz").await.0, StatusCode::OK);
+        list.open();
+        crd.open();
+        assert_eq!(get(&probes, "/readyz").await.0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn metrics_have_the_promised_names_and_bounded_labels() {
+        use oz_core::controller::Failure;
+        use std::time::Duration;
+
+        let probes = probes();
+        let failure = Failure::conflict("alice/secret-name is in the way");
+        probes
+            .metrics
+            .passed("timebox", Duration::from_millis(3), Some(&failure));
+        probes
+            .metrics
+            .passed("timebox", Duration::from_millis(3), None);
+        probes.metrics.woke("timebox", Duration::from_millis(2));
+        probes.metrics.wrote("timebox", "create", "Role");
+        probes.metrics.queued("timebox", 7);
+        probes.metrics.undecodable("Timebox", 1);
+        probes.metrics.leads(true);
+        let (_, text) = get(&probes, "/metrics").await;
+        for line in [
+            r#"oz_reconcile_total{controller="timebox",result="Conflict"} 1"#,
+            r#"oz_reconcile_total{controller="timebox",result="Ok"} 1"#,
+            r#"oz_reconcile_duration_seconds_count{controller="timebox"} 2"#,
+            r#"oz_reconcile_failures_total{controller="timebox",class="Conflict",reason="NameConflict"} 1"#,
+            r#"oz_wake_lag_seconds_count{controller="timebox"} 1"#,
+            r#"oz_writes_total{controller="timebox",verb="create",kind="Role"} 1"#,
+            r#"oz_queue_depth{controller="timebox"} 7"#,
+            r#"oz_undecodable_objects{kind="Timebox"} 1"#,
+            "oz_leader 1",
+            "oz_clock_skew_seconds 0",
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+        assert!(
+            !text.contains("alice"),
+            "a name that a user chose became a label"
+        );
+    }
+}

@@ -43,7 +43,7 @@ pub(crate) struct CarriedOut {
 /// What one step led to.
 enum Effect {
     None,
-    Live(DynamicObject),
+    Live(Box<DynamicObject>),
     Gone,
     Found,
     DeletedSelf,
@@ -80,7 +80,10 @@ where
 
     async fn step(&self, step: &Step, live: &[Live]) -> Result<Effect, Failure> {
         match step {
-            Step::Record(record) => self.sink.record(record).await.map(|()| Effect::None),
+            Step::Record(record) => {
+                self.writer.permitted()?;
+                self.sink.record(record).await.map(|()| Effect::None)
+            }
             Step::Apply(child) => self.apply(child, live).await,
             Step::Delete(target) => self.delete(target).await,
             Step::Own(owner) => {
@@ -129,12 +132,12 @@ where
             }
             let object = self.writer.apply(child, known).await?;
             store.wrote(object.clone());
-            return Ok(Effect::Live(object));
+            return Ok(Effect::Live(Box::new(object)));
         }
         match self.writer.create(child).await? {
             Created::New(object) => {
                 store.wrote(object.clone());
-                Ok(Effect::Live(object))
+                Ok(Effect::Live(Box::new(object)))
             }
             Created::Exists(object) => {
                 self.check_ours(&key, &object)?;
@@ -173,7 +176,7 @@ where
                 Ok(Effect::Gone)
             }
             Deleted::Ending(object) => {
-                store.wrote(object.clone());
+                store.wrote(DynamicObject::clone(&object));
                 Ok(Effect::Live(object))
             }
         }
@@ -193,7 +196,7 @@ impl CarriedOut {
                 };
                 let now = Live {
                     resource: resource.clone(),
-                    object,
+                    object: *object,
                 };
                 let key = now.key();
                 match live.iter_mut().find(|known| known.key() == key) {

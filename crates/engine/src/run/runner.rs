@@ -206,17 +206,18 @@ where
         let failure = passed.failure.as_ref();
         self.metrics
             .passed(self.controller.name(), began.elapsed(), failure);
-        if let Some(failure) = failure {
-            tracing::debug!(
-                controller = self.controller.name(),
-                uid = turn.key,
-                class = %failure.class,
-                reason = failure.reason,
-                "{failure}"
-            );
-        }
         let mut queue = self.shared.queue();
         let failures = queue.failures(&turn.key);
+        if let Some(failure) = failure {
+            // Once at a level that is seen; the status and the metrics tell the rest.
+            let (controller, uid) = (self.controller.name(), &turn.key);
+            let (class, reason) = (&failure.class, failure.reason);
+            if failures == 0 {
+                tracing::warn!(controller, uid, %class, reason, "{failure}");
+            } else {
+                tracing::debug!(controller, uid, %class, reason, failures, "{failure}");
+            }
+        }
         let next = next(&passed, failures, turn.lane);
         queue.done(&turn.key, next, Instant::now());
     }

@@ -39,7 +39,7 @@ pub(crate) enum Deleted {
     /// There is no such object any more.
     Gone,
     /// It is ending: finalizers or a grace period keep it.
-    Ending(DynamicObject),
+    Ending(Box<DynamicObject>),
 }
 
 impl Writer {
@@ -50,14 +50,20 @@ impl Writer {
         }
     }
 
+    /// Whether this process may change anything at this moment.
+    pub(crate) fn permitted(&self) -> Result<(), Failure> {
+        if self.tenure.holds() {
+            return Ok(());
+        }
+        Err(Failure::transient(
+            "NotLeader",
+            "this process does not hold the lease",
+        ))
+    }
+
     /// Every write comes through here first.
     fn allow(&self, verb: &'static str, kind: &str) -> Result<(), Failure> {
-        if !self.tenure.holds() {
-            return Err(Failure::transient(
-                "NotLeader",
-                "this process does not hold the lease",
-            ));
-        }
+        self.permitted()?;
         self.metrics.wrote(self.controller, verb, kind);
         Ok(())
     }
@@ -256,7 +262,7 @@ fn deleted(object: DynamicObject, uid: &str) -> Deleted {
         .as_ref()
         .is_some_and(|finalizers| !finalizers.is_empty());
     if ending || kept {
-        Deleted::Ending(stripped(object))
+        Deleted::Ending(Box::new(stripped(object)))
     } else {
         Deleted::Gone
     }

@@ -22,6 +22,9 @@ use crate::observe::cluster_scoped;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long nothing may come of a list that is under way.
+const STALLED: Duration = Duration::from_secs(30);
+
 /// An object that is not of the form that its kind prescribes.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{error}")]
@@ -157,6 +160,19 @@ where
 {
     /// Feeds the store until dropped.
     pub(crate) async fn run(self) {
+        let mut first = true;
+        loop {
+            self.watch(&mut first).await;
+            tracing::warn!(
+                kind = self.store.resource().kind,
+                namespace = self.namespace,
+                "a list stalled and is begun anew"
+            );
+        }
+    }
+
+    /// Watches until a list stalls. `first` is whether no list was complete yet.
+    async fn watch(&self, first: &mut bool) {
         let mut stream = std::pin::pin!(guarded_watch::<K>(
             &self.client,
             self.store.resource(),
@@ -164,27 +180,35 @@ where
             self.config.clone(),
         ));
         let mut pause = FIRST_PAUSE;
-        let mut first = true;
-        while let Some(event) = stream.next().await {
+        let mut listing = true;
+        loop {
+            // A watch may be silent for as long as it likes, a list may not.
+            let event = if listing {
+                tokio::time::timeout(STALLED, stream.next()).await
+            } else {
+                Ok(stream.next().await)
+            };
             match event {
-                Ok(event) => {
-                    if matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_)) {
+                Ok(Some(Ok(event))) => {
+                    if !matches!(event, Event::Init | Event::InitApply(_)) {
                         pause = FIRST_PAUSE;
                     }
+                    listing = matches!(event, Event::Init | Event::InitApply(_));
                     let listed = matches!(event, Event::InitDone);
                     self.take(event);
                     if listed {
                         self.report.listed();
-                        if std::mem::take(&mut first) {
+                        if std::mem::take(first) {
                             self.store.listed();
                         }
                     }
                 }
-                Err(error) => {
-                    self.failed(&error, first);
+                Ok(Some(Err(error))) => {
+                    self.failed(&error, *first);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
+                Ok(None) | Err(_) => return,
             }
         }
     }

@@ -1,0 +1,143 @@
+//! What happens when something fails: what is still done, what is not, and what is tried again.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::Method;
+use oz_core::audit::Record;
+use oz_core::controller::Failure;
+use oz_engine::Sink;
+use serde_json::json;
+
+use crate::mock::{BOX_STATUS, BOXES, MAPS, Mock, OUTER, SECRETS, open, status, timebox};
+use crate::timebox::Timeboxes;
+
+#[tokio::test]
+async fn a_failed_step_ends_the_plan_is_told_once_and_tried_again() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    let busy = || status(503, "ServiceUnavailable", "try again");
+    mock.expect(Method::POST, MAPS, move |_| (503, busy()));
+    mock.expect_status(json!({"phase": "Failed", "reason": "ServerError", "children": 0}));
+    // The second failure changes nothing in the status.
+    mock.expect(Method::POST, MAPS, move |_| (503, busy()));
+    mock.expect_create(MAPS, "outer-uid");
+    mock.expect_create(SECRETS, "inner-uid");
+    mock.expect_status(json!({"phase": "Open", "reason": null, "children": 2}));
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn a_foreign_object_of_the_same_name_is_a_conflict_and_never_written() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    let taken = status(
+        409,
+        "AlreadyExists",
+        "configmaps \"a-outer\" already exists",
+    );
+    mock.expect(Method::POST, MAPS, |_| (409, taken));
+    mock.expect(Method::GET, OUTER, |_| {
+        let metadata = json!({"name": "a-outer", "namespace": "dev", "uid": "foreign-uid",
+            "resourceVersion": "12"});
+        (
+            200,
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}),
+        )
+    });
+    mock.expect_status(json!({"phase": "Failed", "reason": "NameConflict", "children": 0}));
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn what_the_api_server_rejects_is_not_sent_again_until_something_changes() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    let invalid = status(422, "Invalid", "data: too long");
+    mock.expect(Method::POST, MAPS, |_| (422, invalid));
+    mock.expect_status(json!({"phase": "Failed", "reason": "Rejected", "children": 0}));
+    let engine = mock.run();
+    mock.watched(BOXES).await;
+    mock.played().await;
+
+    mock.expect_create(MAPS, "outer-uid");
+    mock.expect_create(SECRETS, "inner-uid");
+    mock.expect(Method::PATCH, BOX_STATUS, |_| (200, timebox(3_000)));
+    let mut changed = timebox(2_000);
+    changed["spec"]["content"] = json!("silver");
+    mock.show(BOXES, "MODIFIED", &changed);
+    engine.finish().await;
+}
+
+/// Fails as often as it says, then keeps nothing.
+struct Flaky(std::sync::atomic::AtomicUsize);
+
+impl Sink for Flaky {
+    fn record<'a>(&'a self, _: &'a Record) -> BoxFuture<'a, Result<(), Failure>> {
+        use std::sync::atomic::Ordering;
+        let left = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            });
+        let result = match left {
+            Ok(_) => Err(Failure::transient(
+                "SinkUnreachable",
+                "no record can be kept",
+            )),
+            Err(_) => Ok(()),
+        };
+        futures::future::ready(result).boxed()
+    }
+}
+
+#[tokio::test]
+async fn without_a_durable_record_nothing_that_follows_it_is_written() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    mock.expect_status(json!({"phase": "Failed", "reason": "SinkUnreachable", "children": 0}));
+    mock.expect_create(MAPS, "outer-uid");
+    mock.expect_create(SECRETS, "inner-uid");
+    mock.expect_status(json!({"phase": "Open", "reason": null, "children": 2}));
+    let controller = Timeboxes {
+        recorded: true,
+        ..Timeboxes::default()
+    };
+    mock.run_with(controller, Flaky(2.into())).finish().await;
+}
+
+#[tokio::test]
+async fn a_status_that_could_not_be_written_is_tried_again_without_repeating_the_rest() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    mock.expect_create(MAPS, "outer-uid");
+    mock.expect_create(SECRETS, "inner-uid");
+    mock.expect(Method::PATCH, BOX_STATUS, |_| {
+        (500, status(500, "InternalError", "sorry"))
+    });
+    mock.expect_status(open());
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_installed_is_waited_for_and_named() {
+    let mock = Mock::default();
+    mock.unknown(BOXES);
+    mock.list(BOXES, json!([timebox(900)]));
+    let engine = mock.run();
+    let crd = "CRD timeboxes.test.wizardofoz.co".to_owned();
+    let named = async {
+        while !engine.readiness.waiting_for().contains(&crd) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let named = tokio::time::timeout(std::time::Duration::from_secs(20), named).await;
+    assert!(named.is_ok(), "{:?}", engine.readiness.waiting_for());
+
+    mock.expect_create(MAPS, "outer-uid");
+    mock.expect_create(SECRETS, "inner-uid");
+    mock.expect_status(open());
+    mock.known(BOXES);
+    let readiness = engine.readiness.clone();
+    engine.finish().await;
+    assert_eq!(readiness.waiting_for(), Vec::<String>::new());
+}

@@ -1,0 +1,15 @@
+//! The engine against a scripted API server, which answers what the test says and reports every
+//! call that is missing or too many: for order, preconditions and what must not be written.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test should stop where it failed"
+)]
+
+#[path = "../timebox.rs"]
+mod timebox;
+
+mod failures;
+mod mock;
+mod steps;

@@ -1,0 +1,370 @@
+//! An API server that follows a script. Lists and watches are answered from what the test put
+//! there; every other call must be the next one of the script.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::Body;
+use futures::StreamExt;
+use futures::channel::mpsc;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use oz_engine::{Engine, EngineError, Sink, SystemClock};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::timebox::{ObserveTimeboxes, Timeboxes};
+
+/// A call that the script expects, and the answer to it.
+struct Expected {
+    method: Method,
+    path: String,
+    answer: Answer,
+}
+
+type Answer = Box<dyn FnOnce(&Call) -> (u16, Value) + Send>;
+
+/// A call that was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) body: Value,
+}
+
+#[derive(Default)]
+struct State {
+    script: VecDeque<Expected>,
+    lists: Vec<(String, Value)>,
+    missing: Vec<String>,
+    watches: Vec<(String, mpsc::UnboundedSender<Value>)>,
+    problems: String,
+    version: u64,
+}
+
+/// The scripted API server.
+#[derive(Clone, Default)]
+pub(crate) struct Mock {
+    state: Arc<Mutex<State>>,
+    advanced: Arc<Notify>,
+}
+
+pub(crate) const BOXES: &str = "/apis/test.wizardofoz.co/v1/timeboxes";
+pub(crate) const BOX: &str = "/apis/test.wizardofoz.co/v1/namespaces/dev/timeboxes/a";
+pub(crate) const BOX_STATUS: &str = "/apis/test.wizardofoz.co/v1/namespaces/dev/timeboxes/a/status";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/dev/configmaps";
+pub(crate) const OUTER: &str = "/api/v1/namespaces/dev/configmaps/a-outer";
+pub(crate) const SECRETS: &str = "/api/v1/namespaces/dev/secrets";
+pub(crate) const INNER: &str = "/api/v1/namespaces/dev/secrets/a-inner";
+
+impl Mock {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next call and its answer.
+    pub(crate) fn expect(
+        &self,
+        method: Method,
+        path: &str,
+        answer: impl FnOnce(&Call) -> (u16, Value) + Send + 'static,
+    ) -> &Self {
+        self.state().script.push_back(Expected {
+            method,
+            path: path.to_owned(),
+            answer: Box::new(answer),
+        });
+        self
+    }
+
+    /// The next call creates what it sends.
+    pub(crate) fn expect_create(&self, path: &str, uid: &'static str) -> &Self {
+        let version = self.next_version();
+        self.expect(Method::POST, path, move |call| {
+            (201, stored(&call.body, uid, version))
+        })
+    }
+
+    /// The next call patches the status of the box `a` with this.
+    pub(crate) fn expect_status(&self, expected: Value) -> &Self {
+        let version = self.next_version();
+        let mock = self.clone();
+        self.expect(Method::PATCH, BOX_STATUS, move |call| {
+            assert_eq!(
+                call.body["metadata"],
+                json!({"uid": "box-uid"}),
+                "no UID to guard it"
+            );
+            assert!(
+                call.query.contains("fieldManager=oz%2Ftimebox"),
+                "{}",
+                call.query
+            );
+            assert_eq!(call.body["status"], expected);
+            let mut state = mock.state();
+            let (_, boxes) = state
+                .lists
+                .iter_mut()
+                .find(|(path, _)| path == BOXES)
+                .expect("boxes");
+            let timebox = &mut boxes[0];
+            for (field, value) in expected.as_object().expect("fields") {
+                timebox["status"][field] = value.clone();
+            }
+            timebox["metadata"]["resourceVersion"] = json!(version.to_string());
+            (200, timebox.clone())
+        })
+    }
+
+    /// The objects that a list holds. `path` is the collection's, with `?need` for the needs.
+    pub(crate) fn list(&self, path: &str, items: Value) -> &Self {
+        self.state().lists.push((path.to_owned(), items));
+        self
+    }
+
+    /// The API server does not know this kind, until [`Mock::known`].
+    pub(crate) fn unknown(&self, path: &str) {
+        self.state().missing.push(path.to_owned());
+    }
+
+    pub(crate) fn known(&self, path: &str) {
+        self.state().missing.retain(|missing| missing != path);
+    }
+
+    /// A watch shows something.
+    pub(crate) fn show(&self, path: &str, kind: &str, object: &Value) {
+        let event = json!({"type": kind, "object": object});
+        for (watched, sender) in &self.state().watches {
+            if watched == path {
+                let _ = sender.unbounded_send(event.clone());
+            }
+        }
+    }
+
+    /// The watch of a collection has begun.
+    pub(crate) async fn watched(&self, path: &str) {
+        self.until(|state| state.watches.iter().any(|(watched, _)| watched == path))
+            .await;
+    }
+
+    pub(crate) fn next_version(&self) -> u64 {
+        let mut state = self.state();
+        state.version += 1;
+        1_000 + state.version
+    }
+
+    /// Waits until every expected call was made.
+    pub(crate) async fn played(&self) {
+        self.until(|state| state.script.is_empty()).await;
+    }
+
+    async fn until(&self, reached: impl Fn(&State) -> bool) {
+        let waited = tokio::time::timeout(Duration::from_secs(20), async {
+            while !reached(&self.state()) {
+                self.advanced.notified().await;
+            }
+        });
+        if waited.await.is_err() {
+            let state = self.state();
+            let next = state.script.front().map(|next| (&next.method, &next.path));
+            panic!("waited for {next:?}; {}", state.problems);
+        }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let mock = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let mock = mock.clone();
+            async move { Ok::<_, Infallible>(mock.answer(request).await) }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn answer(&self, request: Request<kube::client::Body>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.map(|body| body.to_bytes());
+        let call = Call {
+            method: parts.method,
+            path: parts.uri.path().to_owned(),
+            query: parts.uri.query().unwrap_or_default().to_owned(),
+            body: serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default(),
+        };
+        let response = self.respond(&call);
+        self.advanced.notify_waiters();
+        self.advanced.notify_one();
+        response
+    }
+
+    fn respond(&self, call: &Call) -> Response<Body> {
+        let mut state = self.state();
+        let is_need = call.query.contains("need");
+        let list = if is_need {
+            format!("{}?need", call.path)
+        } else {
+            call.path.clone()
+        };
+        let is_list = call.query.contains("limit=") || call.query.contains("watch=true");
+        if call.method == Method::GET && is_list {
+            if state.missing.contains(&list) {
+                return respond(
+                    404,
+                    &status(404, "NotFound", "the server could not find it"),
+                );
+            }
+            if call.query.contains("watch=true") {
+                let (sender, receiver) = mpsc::unbounded::<Value>();
+                state.watches.push((list, sender));
+                let lines = receiver.map(|event| Ok::<_, Infallible>(format!("{event}\n")));
+                return Response::new(Body::from_stream(lines));
+            }
+            let items = state.lists.iter().find(|(path, _)| *path == list);
+            let items = items.map_or(json!([]), |(_, items)| items.clone());
+            let list = json!({"metadata": {"resourceVersion": "1000"}, "items": items});
+            return respond(200, &list);
+        }
+        if call.path.contains("events.k8s.io") {
+            return respond(201, &call.body);
+        }
+        let expected = state.script.pop_front();
+        drop(state);
+        let problem = match expected {
+            Some(next) if next.method == call.method && next.path == call.path => {
+                // A failed assertion of the script is the test's, not the engine's.
+                let answer = std::panic::AssertUnwindSafe(|| (next.answer)(call));
+                match std::panic::catch_unwind(answer) {
+                    Ok((code, body)) => return respond(code, &body),
+                    Err(_) => format!("an assertion failed at {call:?}"),
+                }
+            }
+            Some(next) => format!("expected {} {}, got {call:?}", next.method, next.path),
+            None => format!("not expected: {call:?}"),
+        };
+        let _ = writeln!(self.state().problems, "{problem}");
+        respond(500, &status(500, "InternalError", "not in the script"))
+    }
+}
+
+/// An engine at work on a scripted API server.
+pub(crate) struct Running {
+    pub(crate) controller: Timeboxes,
+    pub(crate) readiness: oz_engine::Readiness,
+    mock: Mock,
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), EngineError>>,
+}
+
+impl Mock {
+    pub(crate) fn run(&self) -> Running {
+        self.run_with(Timeboxes::default(), oz_engine::LogSink)
+    }
+
+    pub(crate) fn run_with(&self, controller: Timeboxes, sink: impl Sink) -> Running {
+        let mut engine = Engine::new(self.client(), SystemClock);
+        let observe = ObserveTimeboxes::new(&mut engine);
+        engine.sink(sink).controller(controller.clone(), observe);
+        let readiness = engine.readiness().clone();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(engine.run(stop.clone()));
+        Running {
+            controller,
+            readiness,
+            mock: self.clone(),
+            stop,
+            task,
+        }
+    }
+}
+
+impl Running {
+    /// Plays the script to its end and stops the engine, which finishes what it does. Fails if
+    /// anything else was called.
+    pub(crate) async fn finish(self) {
+        self.mock.played().await;
+        self.stop.cancel();
+        self.task
+            .await
+            .expect("the engine panicked")
+            .expect("the engine failed");
+        let problems = self.mock.state().problems.clone();
+        assert!(problems.is_empty(), "{problems}");
+    }
+}
+
+fn respond(code: u16, body: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = StatusCode::from_u16(code).expect("a status code");
+    response
+}
+
+/// A `Status` as the API server answers it.
+pub(crate) fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "code": code, "reason": reason, "message": message})
+}
+
+/// What the API server makes of an object that is sent to it.
+pub(crate) fn stored(sent: &Value, uid: &str, version: u64) -> Value {
+    let mut object = sent.clone();
+    object["metadata"]["uid"] = json!(uid);
+    object["metadata"]["resourceVersion"] = json!(version.to_string());
+    object["metadata"]["creationTimestamp"] = json!("2026-11-21T10:00:00Z");
+    object
+}
+
+/// The box `a`, which never ends.
+pub(crate) fn timebox(version: u64) -> Value {
+    json!({
+        "apiVersion": "test.wizardofoz.co/v1",
+        "kind": "Timebox",
+        "metadata": {
+            "name": "a", "namespace": "dev", "uid": "box-uid",
+            "resourceVersion": version.to_string(),
+            "creationTimestamp": "2026-11-21T10:00:00Z",
+        },
+        "spec": {"content": "gold"},
+    })
+}
+
+fn child(kind: &str, name: &str, uid: &str, version: u64) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {
+            "name": name, "namespace": "dev", "uid": uid,
+            "resourceVersion": version.to_string(),
+            "creationTimestamp": "2026-11-21T10:00:00Z",
+            "labels": {
+                "app.kubernetes.io/managed-by": "oz",
+                "oz.wizardofoz.co/owner-kind": "Timebox",
+                "oz.wizardofoz.co/owner-uid": "box-uid",
+            },
+            "annotations": {"oz.wizardofoz.co/owner-name": "a"},
+        },
+    })
+}
+
+/// The first child of the box, as it should be.
+pub(crate) fn outer(version: u64) -> Value {
+    let mut outer = child("ConfigMap", "a-outer", "outer-uid", version);
+    outer["data"] = json!({"content": "gold"});
+    outer
+}
+
+/// The second child of the box, as it should be.
+pub(crate) fn inner(version: u64) -> Value {
+    let mut inner = child("Secret", "a-inner", "inner-uid", version);
+    inner["type"] = json!("Opaque");
+    inner
+}
+
+/// The status of a box with both children.
+pub(crate) fn open() -> Value {
+    json!({"phase": "Open", "reason": null, "children": 2})
+}

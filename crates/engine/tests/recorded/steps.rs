@@ -1,0 +1,213 @@
+//! What is written, in which order and under which conditions.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::mock::{
+    BOX, BOX_STATUS, BOXES, INNER, MAPS, Mock, OUTER, SECRETS, inner, open, outer, status, stored,
+    timebox,
+};
+
+#[tokio::test]
+async fn children_are_created_stage_by_stage_and_then_the_status_is_written_once() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    mock.expect(Method::POST, MAPS, |call| {
+        assert!(
+            call.query.contains("fieldManager=oz%2Ftimebox"),
+            "{}",
+            call.query
+        );
+        assert_eq!(
+            call.body["metadata"]["labels"]["oz.wizardofoz.co/owner-uid"],
+            "box-uid"
+        );
+        (201, stored(&call.body, "outer-uid", 1_500))
+    });
+    mock.expect_create(SECRETS, "inner-uid");
+    mock.expect_status(open());
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn what_is_as_it_should_be_is_not_written() {
+    let mock = Mock::default();
+    let mut settled = timebox(900);
+    settled["status"] = open();
+    mock.list(BOXES, json!([settled]));
+    // Defaults and other people's labels are no difference.
+    let mut outer = outer(900);
+    outer["immutable"] = json!(false);
+    outer["metadata"]["labels"]["theirs"] = json!("yes");
+    mock.list("/api/v1/configmaps", json!([outer]));
+    mock.list("/api/v1/secrets", json!([inner(900)]));
+    let engine = mock.run();
+    // Something to wait for: another box, whose status is all that is missing.
+    let mut other = timebox(950);
+    other["metadata"]["name"] = json!("b");
+    other["metadata"]["uid"] = json!("other-uid");
+    other["spec"]["until"] = json!("2000-01-01T00:00:00Z");
+    mock.expect(
+        Method::PATCH,
+        &BOX_STATUS.replace("/a/", "/b/"),
+        move |call| {
+            assert_eq!(call.body["status"]["phase"], "Expired");
+            other["status"] = call.body["status"].clone();
+            (200, other)
+        },
+    );
+    mock.watched(BOXES).await;
+    let mut shown = timebox(950);
+    shown["metadata"]["name"] = json!("b");
+    shown["metadata"]["uid"] = json!("other-uid");
+    shown["spec"]["until"] = json!("2000-01-01T00:00:00Z");
+    mock.show(BOXES, "ADDED", &shown);
+    engine.finish().await;
+}
+
+#[tokio::test]
+async fn the_watch_showing_our_own_writes_leads_to_no_further_pass() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    mock.expect(Method::POST, MAPS, |_| (201, outer(1_001)));
+    mock.expect(Method::POST, SECRETS, |_| (201, inner(1_002)));
+    let mut settled = timebox(1_003);
+    settled["status"] = open();
+    let answer = settled.clone();
+    mock.expect(Method::PATCH, BOX_STATUS, |_| (200, answer));
+    let engine = mock.run();
+    for watched in ["/api/v1/configmaps", "/api/v1/secrets", BOXES] {
+        mock.watched(watched).await;
+    }
+    mock.played().await;
+
+    mock.show("/api/v1/configmaps", "ADDED", &outer(1_001));
+    mock.show("/api/v1/secrets", "ADDED", &inner(1_002));
+    mock.show(BOXES, "MODIFIED", &settled);
+    // A change that is not ours comes last, and is what the plan is made for.
+    let mut changed = settled.clone();
+    changed["metadata"]["resourceVersion"] = json!("1004");
+    changed["spec"]["content"] = json!("silver");
+    mock.expect(Method::PATCH, OUTER, |call| {
+        assert_eq!(
+            call.body["metadata"]["uid"], "outer-uid",
+            "no UID to guard it"
+        );
+        assert!(call.query.contains("force=true"), "{}", call.query);
+        assert_eq!(call.body["data"]["content"], "silver");
+        (200, stored(&call.body, "outer-uid", 1_005))
+    });
+    mock.show(BOXES, "MODIFIED", &changed);
+    let plans = std::sync::Arc::clone(&engine.controller.plans);
+    engine.finish().await;
+    assert_eq!(plans.load(std::sync::atomic::Ordering::Relaxed), 2);
+}
+
+/// A box whose time is up, with both children.
+fn overdue() -> Mock {
+    let mock = Mock::default();
+    let mut overdue = timebox(900);
+    overdue["spec"]["until"] = json!("2000-01-01T00:00:00Z");
+    overdue["status"] = open();
+    mock.list(BOXES, json!([overdue]));
+    mock.list("/api/v1/configmaps", json!([outer(900)]));
+    mock.list("/api/v1/secrets", json!([inner(901)]));
+    mock
+}
+
+fn deletes(call: &Value, uid: &str) {
+    assert_eq!(call["preconditions"]["uid"], uid, "no UID to guard it");
+    assert_eq!(call["propagationPolicy"], "Background");
+}
+
+#[tokio::test]
+async fn children_are_deleted_by_uid_the_last_created_first() {
+    let mock = overdue();
+    mock.expect(Method::DELETE, INNER, |call| {
+        deletes(&call.body, "inner-uid");
+        (
+            200,
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}),
+        )
+    });
+    mock.expect(Method::DELETE, OUTER, |call| {
+        deletes(&call.body, "outer-uid");
+        (404, status(404, "NotFound", "gone already"))
+    });
+    mock.expect_status(json!({"phase": "Expired", "children": 0}));
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn a_name_that_belongs_to_another_object_by_now_counts_as_deleted() {
+    let mock = overdue();
+    mock.expect(Method::DELETE, INNER, |_| {
+        (409, status(409, "Conflict", "another UID"))
+    });
+    mock.expect(Method::GET, INNER, |_| {
+        let mut another = inner(950);
+        another["metadata"]["uid"] = json!("another-uid");
+        (200, another)
+    });
+    mock.expect(Method::DELETE, OUTER, |_| {
+        (404, status(404, "NotFound", "gone already"))
+    });
+    mock.expect_status(json!({"phase": "Expired", "children": 0}));
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn a_deletion_refused_for_another_reason_is_tried_again() {
+    let mock = overdue();
+    mock.expect(Method::DELETE, INNER, |_| {
+        (409, status(409, "Conflict", "changed meanwhile"))
+    });
+    mock.expect(Method::GET, INNER, |_| (200, inner(901)));
+    mock.expect_status(json!({"phase": "Failed", "reason": "Changed"}));
+    mock.expect(Method::DELETE, INNER, |_| {
+        (404, status(404, "NotFound", "gone already"))
+    });
+    mock.expect(Method::DELETE, OUTER, |_| {
+        (404, status(404, "NotFound", "gone already"))
+    });
+    mock.expect_status(json!({"phase": "Expired", "reason": null, "children": 0}));
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn a_child_left_by_a_crash_is_found_and_the_plan_made_anew_with_it() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    // The watch has not shown it: the list was made before.
+    let taken = status(
+        409,
+        "AlreadyExists",
+        "configmaps \"a-outer\" already exists",
+    );
+    mock.expect(Method::POST, MAPS, |_| (409, taken));
+    mock.expect(Method::GET, OUTER, |_| (200, outer(1_500)));
+    mock.expect_create(SECRETS, "inner-uid");
+    mock.expect_status(open());
+    let engine = mock.run();
+    let plans = std::sync::Arc::clone(&engine.controller.plans);
+    engine.finish().await;
+    assert_eq!(plans.load(std::sync::atomic::Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn children_are_orphans_only_when_the_api_server_says_that_their_object_is_gone() {
+    let mock = Mock::default();
+    // The list of boxes was made before the box was, the list of children after.
+    mock.list("/api/v1/configmaps", json!([outer(900)]));
+    mock.list("/api/v1/secrets", json!([inner(901)]));
+    mock.expect(Method::GET, BOX, |_| (200, timebox(899)));
+    mock.expect(Method::GET, BOX, |_| {
+        (404, status(404, "NotFound", "no such box"))
+    });
+    for path in [INNER, OUTER] {
+        mock.expect(Method::DELETE, path, |_| {
+            (404, status(404, "NotFound", "gone already"))
+        });
+    }
+    mock.run().finish().await;
+}

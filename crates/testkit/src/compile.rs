@@ -21,8 +21,10 @@ pub(crate) const SCRATCH: &str = "compiling-";
 pub(crate) struct Module {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
+    /// About how many Go packages there are to compile, with nothing cached.
+    pub(crate) packages: usize,
     /// How long compiling takes on two cores with nothing cached.
-    pub(crate) minutes: u32,
+    pub(crate) takes: &'static str,
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
     /// Go variables that are set when linking.
@@ -65,12 +67,12 @@ impl Module {
         let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
         say(&format!(
             "compiling {} {} ({}) from the Go module proxy, once, into {}; \
-             with nothing cached this takes about {} minutes on two cores",
+             with nothing cached this takes {} on two cores",
             self.name,
             self.version,
             names.join(", "),
             cache.display(),
-            self.minutes,
+            self.takes,
         ));
         let started = Instant::now();
         self.run_go(tools, scratch.path())?;
@@ -115,7 +117,7 @@ impl Module {
                 }
             }
         });
-        Progress::new(self.name).follow(child, &received)
+        Progress::new(self).follow(child, &received)
     }
 }
 
@@ -132,6 +134,7 @@ pub(crate) fn output(scratch: &Path, tool: Tool) -> PathBuf {
 
 struct Progress {
     name: &'static str,
+    expected: usize,
     started: Instant,
     shown: Option<Instant>,
     downloads: usize,
@@ -142,10 +145,11 @@ struct Progress {
 impl Progress {
     const LINES_KEPT: usize = 30;
 
-    fn new(name: &'static str) -> Self {
+    fn new(module: &Module) -> Self {
         let started = Instant::now();
         Self {
-            name,
+            name: module.name,
+            expected: module.packages,
             started,
             shown: None,
             downloads: 0,
@@ -199,11 +203,12 @@ impl Progress {
         self.shown = Some(Instant::now());
         let last = self.tail.back().map_or("", String::as_str);
         let line = format!(
-            "{} {}: {} modules fetched, {} packages compiled, now {last}",
+            "{} {}: {} modules fetched, {} of {} packages compiled, now {last}",
             self.name,
             clock(self.started.elapsed()),
             self.downloads,
             self.packages,
+            self.expected,
         );
         if terminal {
             let short: String = line.chars().take(100).collect();

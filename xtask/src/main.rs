@@ -1,7 +1,12 @@
 //! Tasks of the workspace that are not tests: `cargo xtask <task>`. One module for each.
 
 mod cluster;
+mod demo;
 mod generate;
+mod programs;
+mod screen;
+mod seen;
+mod test;
 
 use std::process::ExitCode;
 
@@ -16,11 +21,17 @@ enum Task {
     Cluster(cluster::Action),
     /// Write the files that are made from sources: the custom resource definitions.
     Generate(generate::Options),
+    /// The main job, told on the screen with what really happens.
+    Demo(demo::Options),
+    /// Every test that needs no root, and their sum.
+    Test(test::Options),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Task::parse() {
         Task::Cluster(action) => cluster::run(action),
         Task::Generate(options) => generate::run(&options),
+        Task::Demo(options) => demo::run(&options),
+        Task::Test(options) => test::run(&options),
     }
 }

@@ -1,0 +1,75 @@
+//! The record, as a table for people and as the lines that were written.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use oz_core::audit::Record;
+use oz_e2e::{System, records_in};
+
+use crate::programs::target_directory;
+use crate::screen::columns;
+
+/// One line of the record and which of the two processes wrote it.
+pub(crate) struct Line {
+    pub(crate) writer: &'static str,
+    pub(crate) record: Record,
+}
+
+/// What webhook and operator have written, ordered by time.
+pub(crate) fn read(system: &System) -> Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    for (writer, process) in [
+        ("webhook", &system.webhook.process),
+        ("operator", &system.operator.process),
+    ] {
+        let records = records_in(process).with_context(|| format!("the record of the {writer}"))?;
+        lines.extend(records.into_iter().map(|record| Line { writer, record }));
+    }
+    lines.sort_by_key(|line| line.record.time);
+    Ok(lines)
+}
+
+/// Time, writer, who, what, pod, decision and reason.
+pub(crate) fn table(lines: &[Line]) -> Vec<String> {
+    let head = [
+        "TIME (UTC)",
+        "WRITER",
+        "WHO",
+        "WHAT",
+        "POD",
+        "DECISION",
+        "REASON",
+    ];
+    let rows = lines.iter().map(|Line { writer, record }| {
+        let who = record.user.as_ref().map_or("-", |user| user.user.as_str());
+        let pod = record.pod.as_ref().map_or("-", |pod| pod.name.as_str());
+        vec![
+            record.time.strftime("%H:%M:%S%.3f").to_string(),
+            (*writer).to_owned(),
+            who.to_owned(),
+            record.action.to_string(),
+            pod.to_owned(),
+            record.decision.to_string(),
+            record.reason.clone(),
+        ]
+    });
+    let head = head.map(ToOwned::to_owned).to_vec();
+    columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+}
+
+/// Keeps the lines, as they were written, where they outlive the cluster: among what is built.
+pub(crate) fn keep(system: &System) -> Result<PathBuf> {
+    let path = target_directory()?.join("demo-records.jsonl");
+    let mut lines = system.webhook.process.lines()?;
+    lines.extend(system.operator.process.lines()?);
+    lines.push(String::new());
+    std::fs::write(&path, lines.join("\n"))
+        .with_context(|| format!("failed to write {}", path.display()))?;
+    Ok(from_here(&path))
+}
+
+/// The path as somebody in the current directory would name it.
+fn from_here(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(here).unwrap_or(path).to_owned()
+}

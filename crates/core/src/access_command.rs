@@ -15,6 +15,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// The longest message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
 
+/// The longest command, in bytes.
+const MAX_SOURCE: usize = 4096;
+
 /// How often all `range`s of one rendering may go round together.
 const MAX_ROUNDS: u64 = 1000;
 
@@ -39,6 +42,11 @@ impl AccessCommand {
     /// If the syntax is wrong, something is used that is not supported, a field does not exist, or
     /// the trial fails.
     pub fn parse(source: &str) -> Result<Self, AccessCommandError> {
+        if source.len() > MAX_SOURCE {
+            return Err(AccessCommandError::Syntax(format!(
+                "is longer than {MAX_SOURCE} bytes"
+            )));
+        }
         let command = Self {
             source: source.to_owned(),
             tree: syntax::parse(source)?,

@@ -20,12 +20,21 @@ pub(super) const NAME: &str = "accessCommand";
 /// word, and then this is not the last thing at the top level.
 const END: &str = "\0end";
 
+/// The most actions, and the most parentheses, in a command. Each may be inside of the one before,
+/// and all that handles them recurses: hundreds overflow a stack.
+const MAX_DEPTH: usize = 64;
+
 /// Parses a command.
 pub(super) fn parse(source: &str) -> Result<ListNode> {
     if source.contains('\0') {
         return Err(AccessCommandError::Syntax(
             "contains a NUL character".to_owned(),
         ));
+    }
+    if source.matches("{{").count() > MAX_DEPTH || source.matches('(').count() > MAX_DEPTH {
+        return Err(AccessCommandError::Syntax(format!(
+            "has more than {MAX_DEPTH} actions or parentheses"
+        )));
     }
     let text = format!("{source}{END}");
     let syntax = |error: gotmpl::TemplateError| AccessCommandError::Syntax(error.to_string());

@@ -1,0 +1,76 @@
+//! What is valid, and what is said about what is not. Here is what the tests of all kinds share.
+
+mod access_pod;
+mod request;
+mod template;
+
+use serde_json::{Value, json};
+
+use super::Violation;
+use crate::api::{ExecAccessRequest, ExecAccessTemplate, PodAccessTemplate};
+
+/// An object of the kind of `base`, with the change merged into it as a JSON Merge Patch does.
+fn object<T: serde::de::DeserializeOwned>(mut base: Value, change: Value) -> T {
+    fn merge(base: &mut Value, change: Value) {
+        match (base, change) {
+            (Value::Object(base), Value::Object(change)) => {
+                for (key, value) in change {
+                    if value.is_null() {
+                        base.remove(&key);
+                    } else {
+                        merge(base.entry(key).or_insert(Value::Null), value);
+                    }
+                }
+            }
+            (base, change) => *base = change,
+        }
+    }
+    merge(&mut base, change);
+    serde_json::from_value(base).unwrap()
+}
+
+fn exec_template(change: Value) -> ExecAccessTemplate {
+    let base = json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "kind": "ExecAccessTemplate",
+        "metadata": { "name": "web", "namespace": "shop" },
+        "spec": {
+            "accessConfig": { "allowedGroups": ["devs"] },
+            "controllerTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+        },
+    });
+    object(base, json!({ "spec": change }))
+}
+
+fn pod_template(change: Value) -> PodAccessTemplate {
+    let base = json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "kind": "PodAccessTemplate",
+        "metadata": { "name": "web", "namespace": "shop" },
+        "spec": {
+            "accessConfig": { "allowedGroups": ["devs"] },
+            "controllerTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+        },
+    });
+    object(base, json!({ "spec": change }))
+}
+
+fn exec_request(change: Value) -> ExecAccessRequest {
+    let base = json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "kind": "ExecAccessRequest",
+        "metadata": { "name": "alice-1", "namespace": "shop" },
+        "spec": { "templateName": "web" },
+    });
+    object(base, change)
+}
+
+/// What is wrong, as lines.
+fn lines<T>(result: Result<T, Vec<Violation>>) -> Vec<String> {
+    result
+        .err()
+        .unwrap_or_default()
+        .iter()
+        .map(Violation::to_string)
+        .collect()
+}

@@ -39,3 +39,6 @@ pub use template_status::TemplateStatus;
 pub const GROUP: &str = "crds.wizardofoz.co";
 /// The one version, served and stored.
 pub const VERSION: &str = "v1alpha1";
+
+#[cfg(test)]
+mod tests;

@@ -4,16 +4,18 @@
 
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 
-#[path = "../tests/timebox.rs"]
+#[path = "../tests/timebox/mod.rs"]
 mod timebox;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
-use futures::TryStreamExt;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -82,7 +84,8 @@ async fn numbers(
     namespace: &str,
     process: &Child,
 ) -> Result<()> {
-    open(boxes, vec!["warm-up".to_owned()]).await?;
+    let mut boxes = Watcher::new(boxes);
+    boxes.open(vec!["warm-up".to_owned()]).await?;
     let idle = memory(process)?;
     let maps = Api::<ConfigMap>::namespaced(admin.clone(), namespace);
     let mut baseline = Vec::new();
@@ -94,7 +97,7 @@ async fn numbers(
         let began = Instant::now();
         maps.create(&PostParams::default(), &map).await?;
         baseline.push(began.elapsed());
-        opened.push(open(boxes, vec![format!("one-{number}")]).await?);
+        opened.push(boxes.open(vec![format!("one-{number}")]).await?);
     }
     let one_by_one = (cpu(process)? - before) / u32::try_from(ONE_BY_ONE)?;
     baseline.sort();
@@ -111,61 +114,82 @@ async fn numbers(
     for round in 1..=3 {
         let before = cpu(process)?;
         let names = (0..AT_ONCE).map(|number| format!("round-{round}-{number}"));
-        let took = open(boxes, names.collect()).await?;
+        let took = boxes.open(names.collect()).await?;
         let each = (cpu(process)? - before) / u32::try_from(AT_ONCE)?;
         let rate = AT_ONCE as f64 / took.as_secs_f64();
         println!("{AT_ONCE} at once                  {rate:.0} a second; engine CPU {each:?} each");
     }
     let objects = 1 + ONE_BY_ONE + 3 * AT_ONCE;
+    println!("memory                       {idle} with one object");
     println!(
-        "memory                       {idle} kB idle, {} kB with {objects} objects",
+        "memory                       {} with {objects} objects",
         memory(process)?
     );
     Ok(())
 }
 
-/// Creates boxes at once and waits until all are open; how long that took.
-async fn open(boxes: &Api<Timebox>, names: Vec<String>) -> Result<Duration> {
-    let watch = watcher(boxes.clone(), watcher::Config::default()).applied_objects();
-    let mut watch = std::pin::pin!(watch);
-    // The watch begins with what is there already, so it may begin late.
-    let began = Instant::now();
-    let mut waiting: std::collections::BTreeSet<_> = names.iter().cloned().collect();
-    let creations = try_join_all(names.iter().map(async |name| {
-        let spec = TimeboxSpec {
-            content: "gold".to_owned(),
-            until: None,
-            slow: None,
-            defect: None,
-            needs: None,
-        };
-        boxes
-            .create(&PostParams::default(), &Timebox::new(name, spec))
-            .await
-    }));
-    let all_open = async {
-        while !waiting.is_empty() {
-            let timebox = watch.try_next().await?.context("the watch ended")?;
-            if timebox
-                .status
-                .as_ref()
-                .is_some_and(|status| status.phase == "Open")
-            {
-                waiting.remove(&timebox.name_any());
-            }
-        }
-        Ok::<_, anyhow::Error>(began.elapsed())
-    };
-    let (created, took) = tokio::join!(creations, all_open);
-    created?;
-    took
+/// Boxes as the watch of one client shows them.
+struct Watcher<'a> {
+    boxes: &'a Api<Timebox>,
+    shown: BoxStream<'a, watcher::Result<Timebox>>,
 }
 
-fn memory(process: &Child) -> Result<u64> {
+impl<'a> Watcher<'a> {
+    fn new(boxes: &'a Api<Timebox>) -> Self {
+        let shown = watcher(boxes.clone(), watcher::Config::default());
+        Self {
+            boxes,
+            shown: shown.applied_objects().boxed(),
+        }
+    }
+
+    /// Creates boxes at once and waits until all are open; how long that took.
+    async fn open(&mut self, names: Vec<String>) -> Result<Duration> {
+        let began = Instant::now();
+        let mut waiting: BTreeSet<_> = names.iter().cloned().collect();
+        let creations = try_join_all(names.iter().map(async |name| {
+            let spec = TimeboxSpec {
+                content: "gold".to_owned(),
+                until: None,
+                slow: None,
+                defect: None,
+                needs: None,
+            };
+            let timebox = Timebox::new(name, spec);
+            self.boxes.create(&PostParams::default(), &timebox).await
+        }));
+        let all_open = async {
+            while !waiting.is_empty() {
+                let timebox = self.shown.try_next().await?.context("the watch ended")?;
+                if timebox
+                    .status
+                    .as_ref()
+                    .is_some_and(|status| status.phase == "Open")
+                {
+                    waiting.remove(&timebox.name_any());
+                }
+            }
+            Ok::<_, anyhow::Error>(began.elapsed())
+        };
+        let (created, took) = tokio::join!(creations, all_open);
+        created?;
+        took
+    }
+}
+
+/// Resident memory, and the part of it that is not the program's own file.
+fn memory(process: &Child) -> Result<String> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id()))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().nth(1));
-    Ok(number.context("no VmRSS")?.parse()?)
+    let kilobytes = |field: &str| {
+        let line = status.lines().find(|line| line.starts_with(field));
+        let number = line.and_then(|line| line.split_whitespace().nth(1));
+        number.unwrap_or("?").to_owned()
+    };
+    Ok(format!(
+        "{} kB, {} kB of it data",
+        kilobytes("VmRSS:"),
+        kilobytes("RssAnon:")
+    ))
 }
 
 /// User and system time, at the usual 100 ticks a second.

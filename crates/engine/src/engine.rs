@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use kube::core::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Client, Resource};
 use oz_core::controller::Controller;
@@ -21,7 +20,7 @@ use crate::lease::{LeaseTiming, Tenure};
 use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Watches, cluster_scoped};
 use crate::readiness::Readiness;
-use crate::run::{ChildStore, Children, Lane, Runner, Shared, Writer, owner_uid};
+use crate::run::{ChildStore, Children, Lane, Packed, Runner, Shared, Writer};
 use crate::sink::{LogSink, Sink};
 use crate::store::{Change, Store};
 
@@ -214,7 +213,7 @@ impl Engine {
         self
     }
 
-    fn child_stores<K: Resource>(&mut self, watches: &Watches<K>) -> Vec<Store<DynamicObject>> {
+    fn child_stores<K: Resource>(&mut self, watches: &Watches<K>) -> Vec<Store<Packed>> {
         let selector = labels::children_of(&watches.objects.resource().kind);
         let config = watcher::Config::default().labels(&selector);
         watches
@@ -225,7 +224,7 @@ impl Engine {
                     child.resource.clone(),
                     child.cluster_scoped,
                     config.clone(),
-                    Some(owner_uid),
+                    Some(Packed::owner),
                 )
             })
             .collect()
@@ -238,7 +237,7 @@ fn assemble<C, O>(
     controller: C,
     observe: O,
     watches: Watches<C::Object>,
-    stores: Vec<Store<DynamicObject>>,
+    stores: Vec<Store<Packed>>,
 ) -> Runner<C, O>
 where
     C: Controller,
@@ -257,8 +256,8 @@ where
     let kinds = watches.children.into_iter().zip(stores);
     let kinds = kinds.map(|(kind, store)| {
         let (queue, owners) = (Arc::clone(&shared), objects.clone());
-        let subscriber = store.subscribe(move |change: &Change<DynamicObject>| {
-            if let Some(owner) = owner_uid(change.object()) {
+        let subscriber = store.subscribe(move |change: &Change<Packed>| {
+            if let Some(owner) = change.object().owner() {
                 let orphaned = owners.by_uid(owner).is_none();
                 let lane = if orphaned {
                     Lane::Urgent

@@ -27,8 +27,13 @@ pub(crate) struct Events {
 /// turns repetitions into a series.
 pub(crate) struct Publisher {
     receiver: mpsc::Receiver<(ObjectReference, Transition)>,
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
 }
+
+/// After so many events the recorder's memory is given up: it keeps each of them for six minutes,
+/// and a burst of grants would fill it with what never repeats.
+const MEMORY: usize = 128;
 
 /// Both ends.
 pub(crate) fn events(
@@ -44,8 +49,12 @@ pub(crate) fn events(
         },
         None => oz_core::labels::OZ.into(),
     };
-    let recorder = Recorder::new(client, reporter);
-    (Events { sender, metrics }, Publisher { receiver, recorder })
+    let publisher = Publisher {
+        receiver,
+        client,
+        reporter,
+    };
+    (Events { sender, metrics }, publisher)
 }
 
 impl Events {
@@ -60,7 +69,14 @@ impl Events {
 impl Publisher {
     /// Publishes until every [`Events`] is dropped and none waits.
     pub(crate) async fn run(mut self) {
+        let recorder = || Recorder::new(self.client.clone(), self.reporter.clone());
+        let mut current = recorder();
+        let mut published = 0_usize;
         while let Some((about, transition)) = self.receiver.recv().await {
+            published += 1;
+            if published.is_multiple_of(MEMORY) {
+                current = recorder();
+            }
             let event = Event {
                 type_: if transition.warning {
                     EventType::Warning
@@ -72,7 +88,7 @@ impl Publisher {
                 action: transition.action.to_owned(),
                 secondary: None,
             };
-            let published = tokio::time::timeout(TIMEOUT, self.recorder.publish(&event, &about));
+            let published = tokio::time::timeout(TIMEOUT, current.publish(&event, &about));
             match published.await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {

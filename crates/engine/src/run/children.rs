@@ -1,10 +1,10 @@
 //! The children of one controller's objects: one store per kind, read by owner.
 
-use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::controller::{Failure, Live};
 use oz_core::labels;
 
+use super::packed::Packed;
 use crate::observe::ChildKind;
 use crate::store::{Store, SubscriberId};
 
@@ -16,7 +16,7 @@ pub(crate) struct Children {
 /// The children of one kind.
 pub(crate) struct ChildStore {
     pub(crate) kind: ChildKind,
-    pub(crate) store: Store<DynamicObject>,
+    pub(crate) store: Store<Packed>,
     /// Who takes in our own writes, and so is not told of them.
     pub(crate) subscriber: SubscriberId,
 }
@@ -30,32 +30,25 @@ pub(crate) fn owner_uid(child: &DynamicObject) -> Option<&str> {
 impl Children {
     /// The children of one object, the oldest first.
     pub(crate) fn of(&self, owner: &str) -> Vec<Live> {
-        let mut found: Vec<_> = self
-            .kinds
-            .iter()
-            .enumerate()
-            .flat_map(|(order, child)| {
-                let objects = child.store.group(owner);
-                objects
-                    .into_iter()
-                    .map(move |object| (order, child, object))
-            })
-            .collect();
-        found.sort_by(|(order, _, object), (other_order, _, other)| {
-            let age = |object: &DynamicObject| object.creation_timestamp().map(|time| time.0);
-            (age(object), order, &object.metadata.name).cmp(&(
-                age(other),
+        let mut found: Vec<(usize, Live)> = Vec::new();
+        for (order, child) in self.kinds.iter().enumerate() {
+            let resource = &child.kind.resource;
+            let objects = child.store.group(owner);
+            found.extend(objects.iter().filter_map(|object| {
+                let object = object.unpack()?;
+                let resource = resource.clone();
+                Some((order, Live { resource, object }))
+            }));
+        }
+        found.sort_by(|(order, live), (other_order, other)| {
+            let (metadata, other) = (&live.object.metadata, &other.object.metadata);
+            (&metadata.creation_timestamp, order, &metadata.name).cmp(&(
+                &other.creation_timestamp,
                 other_order,
-                &other.metadata.name,
+                &other.name,
             ))
         });
-        found
-            .into_iter()
-            .map(|(_, child, object)| Live {
-                resource: child.kind.resource.clone(),
-                object: DynamicObject::clone(&object),
-            })
-            .collect()
+        found.into_iter().map(|(_, live)| live).collect()
     }
 
     /// The UIDs of all objects that have children.
@@ -88,7 +81,7 @@ impl Children {
 
 impl ChildStore {
     pub(crate) fn wrote(&self, object: DynamicObject) {
-        self.store.wrote(object, Some(self.subscriber));
+        self.store.wrote(Packed::new(object), Some(self.subscriber));
     }
 
     pub(crate) fn gone(&self, uid: &str) {

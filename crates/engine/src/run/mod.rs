@@ -5,12 +5,14 @@ mod backoff;
 mod carry_out;
 mod children;
 mod difference;
+mod packed;
 mod pass;
 mod queue;
 mod runner;
 mod write;
 
-pub(crate) use children::{ChildStore, Children, owner_uid};
+pub(crate) use children::{ChildStore, Children};
+pub(crate) use packed::Packed;
 pub(crate) use queue::Lane;
 pub(crate) use runner::{Runner, Shared};
 pub(crate) use write::Writer;

@@ -35,16 +35,20 @@ impl<K> Change<K> {
 /// The objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Cache<K> {
-    entries: HashMap<String, Entry<K>>,
-    paths: HashMap<String, String>,
+    entries: HashMap<Path, Entry<K>>,
+    /// Where the object with a UID is.
+    paths: HashMap<String, Path>,
     groups: Option<Groups<K>>,
     gone: HashSet<String>,
     gone_since: VecDeque<(Instant, String)>,
     /// UIDs of objects whose newest version does not decode, with namespace and path.
-    undecodable: HashMap<String, (Source, String)>,
+    undecodable: HashMap<String, (Source, Path)>,
     lists: HashMap<Source, List>,
     writes: u64,
 }
+
+/// Namespace and name as one string, shared by the indexes.
+type Path = Arc<str>;
 
 /// The scope of one watch: a namespace, or `None` for everything.
 pub(crate) type Source = Option<String>;
@@ -60,7 +64,7 @@ struct Entry<K> {
 /// A list that is being read: what it held so far, and which of our writes came before it.
 #[derive(Debug, Default)]
 struct List {
-    seen: HashSet<String>,
+    seen: HashSet<Path>,
     writes_before: u64,
 }
 
@@ -68,7 +72,7 @@ struct List {
 #[derive(Debug)]
 struct Groups<K> {
     group_of: fn(&K) -> Option<&str>,
-    members: HashMap<String, HashSet<String>>,
+    members: HashMap<String, Vec<Path>>,
 }
 
 /// Namespace and name as one string; a slash is in neither.
@@ -160,9 +164,9 @@ impl<K: Resource> Cache<K> {
 
     /// The watch shows an object, during a list or after it.
     pub(crate) fn seen(&mut self, source: &Source, object: K) -> Vec<Change<K>> {
-        let path = path_of(object.meta());
+        let path: Path = path_of(object.meta()).into();
         if let Some(list) = self.lists.get_mut(source) {
-            list.seen.insert(path.clone());
+            list.seen.insert(Arc::clone(&path));
         }
         if !self.undecodable.is_empty() {
             self.undecodable.remove(uid(object.meta()));
@@ -187,9 +191,9 @@ impl<K: Resource> Cache<K> {
     /// The watch shows an object that does not decode. The last version that did is kept: what
     /// was promised about it still has to happen.
     pub(crate) fn seen_undecodable(&mut self, source: &Source, metadata: &ObjectMeta) {
-        let path = path_of(metadata);
+        let path: Path = path_of(metadata).into();
         if let Some(list) = self.lists.get_mut(source) {
-            list.seen.insert(path.clone());
+            list.seen.insert(Arc::clone(&path));
         }
         self.undecodable
             .insert(uid(metadata).to_owned(), (metadata.namespace.clone(), path));
@@ -237,7 +241,7 @@ impl<K: Resource> Cache<K> {
 
     /// The API server answered one of our writes with this object.
     pub(crate) fn wrote(&mut self, object: K) -> Vec<Change<K>> {
-        let path = path_of(object.meta());
+        let path: Path = path_of(object.meta()).into();
         let written = version(object.meta());
         let known = self.entries.get(&path);
         if self.gone.contains(uid(object.meta()))
@@ -268,7 +272,7 @@ impl<K: Resource> Cache<K> {
         Some(Change::Deleted(entry.object))
     }
 
-    fn put(&mut self, path: String, object: K, unconfirmed: Option<u64>) -> Vec<Change<K>> {
+    fn put(&mut self, path: Path, object: K, unconfirmed: Option<u64>) -> Vec<Change<K>> {
         let mut changes = Vec::with_capacity(1);
         let object = Arc::new(object);
         let entry = Entry {
@@ -276,7 +280,7 @@ impl<K: Resource> Cache<K> {
             object: Arc::clone(&object),
             unconfirmed,
         };
-        if let Some(before) = self.entries.insert(path.clone(), entry) {
+        if let Some(before) = self.entries.insert(Arc::clone(&path), entry) {
             self.leave_group(&before.object, &path);
             if uid(before.object.meta()) != uid(object.meta()) {
                 self.paths.remove(uid(before.object.meta()));
@@ -290,7 +294,7 @@ impl<K: Resource> Cache<K> {
                 .members
                 .entry(group.to_owned())
                 .or_default()
-                .insert(path.clone());
+                .push(Arc::clone(&path));
         }
         self.paths.insert(uid(object.meta()).to_owned(), path);
         changes.push(Change::Applied(object));
@@ -302,7 +306,7 @@ impl<K: Resource> Cache<K> {
             && let Some(group) = (groups.group_of)(object)
             && let Some(members) = groups.members.get_mut(group)
         {
-            members.remove(path);
+            members.retain(|member| **member != *path);
             if members.is_empty() {
                 groups.members.remove(group);
             }

@@ -1,6 +1,6 @@
 //! The engine against a real API server: what only that can disprove.
 
-#[path = "../timebox.rs"]
+#[path = "../timebox/mod.rs"]
 mod timebox;
 
 mod children;

@@ -7,7 +7,7 @@
     reason = "a test should stop where it failed"
 )]
 
-#[path = "../timebox.rs"]
+#[path = "../timebox/mod.rs"]
 mod timebox;
 
 mod failures;

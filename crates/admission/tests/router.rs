@@ -405,9 +405,18 @@ async fn readiness_names_what_is_missing() {
         (status, String::from_utf8(body.to_vec()).unwrap())
     };
     cache.open();
-    assert_eq!(ready().await, (503, "waiting for: index\n".to_owned()));
+    assert_eq!(
+        ready().await,
+        (
+            503,
+            "waiting for: index, serving, certificate, registration\n".to_owned()
+        )
+    );
     index.open();
-    assert_eq!(ready().await.0, 200);
+    assert_eq!(
+        ready().await.1,
+        "waiting for: serving, certificate, registration\n"
+    );
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kube::runtime::events::{Recorder, Reporter};
 use prometheus_client::registry::Registry;
 
-use super::{Declared, Listen, Manager, RegistrationMode};
+use super::{Declared, Gates, Listen, Manager, RegistrationMode};
 use crate::{
     certificate::{CertSource, resolver::Current},
     endpoint::Endpoint,
@@ -268,6 +268,11 @@ impl ManagerBuilder {
         for gate in self.gates {
             readiness.add(gate);
         }
+        let gates = Gates {
+            serving: readiness.gate("serving"),
+            certificate: readiness.gate("certificate"),
+            registration: readiness.gate("registration"),
+        };
         let watchers = self.watchers.into_iter().map(|watcher| {
             let gate = readiness.gate(&format!("watch {}", watcher.name()));
             (watcher, gate)
@@ -292,6 +297,7 @@ impl ManagerBuilder {
             metrics,
             registry: Arc::new(self.registry),
             readiness,
+            gates,
             current: Current::default(),
             tasks: self.tasks,
             listen: self.listen,

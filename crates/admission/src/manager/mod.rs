@@ -62,6 +62,14 @@ pub(crate) struct Declared {
     pub(crate) drain: Duration,
 }
 
+/// The library's own conditions of readiness. They exist, closed, before anything runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Gates {
+    pub(crate) serving: Gate,
+    pub(crate) certificate: Gate,
+    pub(crate) registration: Gate,
+}
+
 /// An extension process: hooks, watchers and tasks, the server that answers for them, and
 /// the upkeep of certificates and registration.
 ///
@@ -75,6 +83,7 @@ pub struct Manager {
     pub(crate) metrics: Metrics,
     pub(crate) registry: Arc<Registry>,
     pub(crate) readiness: Readiness,
+    pub(crate) gates: Gates,
     pub(crate) current: Current,
     pub(crate) watchers: Vec<(Watcher, Gate)>,
     pub(crate) tasks: Vec<NamedTask>,

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Listen, Manager,
     leader::{self, Leader},
-    upkeep::{Gates, Upkeep, publishes},
+    upkeep::{Upkeep, publishes},
 };
 use crate::{
     server::accept::{Server, Stop},
@@ -67,11 +67,6 @@ impl Manager {
         shutdown: impl Future<Output = ()> + Send,
         abort: impl Future<Output = ()> + Send,
     ) -> Result<(), Error> {
-        let serving = self.readiness.gate("serving");
-        let gates = Gates {
-            certificate: self.readiness.gate("certificate"),
-            registration: self.readiness.gate("registration"),
-        };
         let stop = Stop::default();
         // Dropping the set ends whatever is left in it, on every way out.
         let mut parts = JoinSet::new();
@@ -84,29 +79,35 @@ impl Manager {
                 Err(Error::Died(format!("the plain server ({ended:?})")))
             });
         }
-        let upkeep = Upkeep::new(&self, publishes(self.declared.mode), Some(gates));
+        let upkeep = Upkeep::new(
+            &self,
+            publishes(self.declared.mode),
+            Some(self.gates.clone()),
+        );
         parts.spawn(maintain(upkeep, self.client.clone(), self.clock.clone()));
         self.start_watchers(&mut parts);
         let leading = CancellationToken::new();
-        self.start_tasks(&mut parts, leading.clone());
-        serving.open();
+        let mut leader = self.start_tasks(leading.clone());
+        self.gates.serving.open();
 
         let mut abort = pin!(abort);
-        let outcome = tokio::select! {
-            () = shutdown => Ok(()),
-            Some(ended) = parts.join_next() => flatten(ended),
-            ended = &mut server => Err(Error::Died(format!("the webhook server ({ended:?})"))),
-        };
-        outcome?;
-        serving.close();
+        tokio::select! {
+            () = shutdown => {}
+            Some(ended) = parts.join_next() => return flatten(ended),
+            ended = &mut leader => return flatten(ended),
+            ended = &mut server => return Err(Error::Died(format!("the webhook server ({ended:?})"))),
+        }
+        self.gates.serving.close();
         leading.cancel();
-        let drained = async {
+        let calls = async {
             tokio::time::sleep(self.declared.drain).await;
             stop.gently.cancel();
             let _ = tokio::time::timeout(FINISH, &mut server).await;
         };
+        // The leader gives its Lease back meanwhile.
+        let drained = futures::future::join(calls, tokio::time::timeout(FINISH, &mut leader));
         tokio::select! {
-            () = drained => {}
+            _ = drained => {}
             () = &mut abort => stop.now.cancel(),
         }
         Ok(())
@@ -144,20 +145,23 @@ impl Manager {
         }
     }
 
-    fn start_tasks(&mut self, parts: &mut JoinSet<Result<(), Error>>, stop: CancellationToken) {
-        let tasks = std::mem::take(&mut self.tasks);
-        if tasks.is_empty() {
-            return;
-        }
+    /// Never ends before it is told to, whether there are tasks or not.
+    fn start_tasks(&mut self, stop: CancellationToken) -> AbortOnDrop<Result<(), Error>> {
         let leader = Leader {
             client: self.client.clone(),
             namespace: self.declared.namespace.clone(),
             lease: self.declared.fingerprint.to_string(),
             identity: self.declared.identity.clone(),
-            tasks,
+            tasks: std::mem::take(&mut self.tasks),
             reviewer: self.reviewer.clone(),
         };
-        parts.spawn(async move { Ok(leader.run(stop).await?) });
+        AbortOnDrop(tokio::spawn(async move {
+            if leader.tasks.is_empty() {
+                stop.cancelled().await;
+                return Ok(());
+            }
+            Ok(leader.run(stop).await?)
+        }))
     }
 }
 
@@ -231,16 +235,16 @@ fn flatten(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(
 }
 
 /// A spawned task that does not outlive the one who waits for it.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
-impl Drop for AbortOnDrop {
+impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Future for AbortOnDrop {
-    type Output = Result<(), tokio::task::JoinError>;
+impl<T> Future for AbortOnDrop<T> {
+    type Output = Result<T, tokio::task::JoinError>;
 
     fn poll(
         mut self: std::pin::Pin<&mut Self>,

@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Declared, Manager, RegistrationMode};
+use super::{Declared, Gates, Manager, RegistrationMode};
 use crate::{
     certificate::{
         CertPolicy, CertSource, authority,
@@ -28,7 +28,6 @@ use crate::{
     },
     hook::NamespaceScope,
     metrics::Metrics,
-    readiness::Gate,
     registration::{
         apply::{self, Change, Registrar},
         desired::{Configurations, Declaration, configurations},
@@ -86,13 +85,6 @@ enum Source {
     Files {
         directory: PathBuf,
     },
-}
-
-/// The gates that upkeep opens.
-#[derive(Clone, Debug)]
-pub(super) struct Gates {
-    pub(super) certificate: Gate,
-    pub(super) registration: Gate,
 }
 
 /// Looks after certificate and registration.

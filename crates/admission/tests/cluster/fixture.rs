@@ -1,0 +1,288 @@
+//! A manager running against the shared cluster, and a load of requests through it.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use axum::{Router, body::Body, http::Request};
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
+use oz_admission::{
+    CancellationToken, CertPolicy, CertSource, Cx, Endpoint, Hook, Manager, ManagerBuilder,
+    NamespaceScope, Notes, Operation, Rejection, Review, Validate,
+};
+use oz_testkit::{Cluster, TestNamespace, eventually};
+use tokio::{net::TcpSocket, task::JoinHandle};
+use tower::ServiceExt;
+
+/// Long enough for a machine that is busy with other things.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// One test's place in the cluster.
+pub struct Place {
+    pub namespace: TestNamespace,
+    pub client: kube::Client,
+    pub port: u16,
+}
+
+impl Place {
+    pub async fn new(prefix: &str) -> Result<Self> {
+        let cluster = Cluster::shared().await?;
+        let namespace = TestNamespace::create(cluster, prefix).await?;
+        let client = cluster.client("admin").await?;
+        // Kept free by nobody until the first replica binds it; ports come round slowly.
+        let port = bound(0)?.local_addr()?.port();
+        Ok(Self {
+            namespace,
+            client,
+            port,
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        self.namespace.name()
+    }
+
+    /// A manager of this place, named like its namespace. Replicas share the port.
+    pub fn manager(&self) -> Result<ManagerBuilder> {
+        Ok(Manager::builder(self.client.clone(), self.name())
+            .namespace(self.name())
+            .listener(bound(self.port)?)
+            .endpoint(Endpoint::Url(format!("https://127.0.0.1:{}", self.port)))
+            .certificates(CertSource::SelfSigned(quick()))
+            .drain(Duration::ZERO))
+    }
+
+    pub fn here(&self) -> NamespaceScope {
+        NamespaceScope::Only(vec![self.name().to_owned()])
+    }
+
+    /// A hook on ConfigMaps here that lets everything pass and counts.
+    pub fn counting(&self) -> (Hook, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let hook = Hook::validating("count", Count(count.clone()))
+            .on([Operation::Create])
+            .namespaces(self.here());
+        (hook, count)
+    }
+
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), self.name())
+    }
+
+    /// Creates a ConfigMap, for the API server only to ask the webhooks.
+    pub async fn ask(&self) -> Result<(), kube::Error> {
+        ask(&self.api()).await
+    }
+
+    /// Waits until the API server calls the webhook: it takes a moment to learn of one.
+    pub async fn until_called(&self, count: &AtomicUsize) -> Result<()> {
+        eventually("the webhook to be called", LONG, async || {
+            self.ask().await?;
+            Ok((count.load(Ordering::Relaxed) > 0).then_some(()))
+        })
+        .await
+    }
+}
+
+async fn ask(api: &Api<ConfigMap>) -> Result<(), kube::Error> {
+    let object = ConfigMap {
+        metadata: ObjectMeta {
+            generate_name: Some("ask-".to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    };
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    api.create(&dry_run, &object).await.map(drop)
+}
+
+/// Lives for hours, but is renewed and rotated in seconds.
+pub fn quick() -> CertPolicy {
+    CertPolicy {
+        settle: Duration::from_secs(1),
+        overlap: Duration::from_secs(3),
+        ..CertPolicy::default()
+    }
+}
+
+struct Count(Arc<AtomicUsize>);
+
+impl Validate for Count {
+    type Object = ConfigMap;
+
+    async fn validate(&self, _: &Cx, _: &Review<ConfigMap>) -> Result<Notes, Rejection> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Notes::none())
+    }
+}
+
+/// A socket on a port that several replicas may share; 0 chooses one.
+pub fn bound(port: u16) -> Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseport(true)?;
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], port)))?;
+    Ok(socket.listen(1024)?.into_std()?)
+}
+
+/// A manager that runs.
+pub struct Running {
+    plain: Router,
+    stop: CancellationToken,
+    ended: JoinHandle<Result<(), oz_admission::Error>>,
+}
+
+impl Running {
+    /// Starts it and waits until it is ready.
+    pub async fn start(builder: ManagerBuilder) -> Result<Self> {
+        let running = Self::launch(builder)?;
+        running.until_ready().await?;
+        Ok(running)
+    }
+
+    /// Starts it.
+    pub fn launch(builder: ManagerBuilder) -> Result<Self> {
+        let manager = builder.build()?;
+        let (plain, stop) = (manager.plain_router(), CancellationToken::new());
+        let ended = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
+        Ok(Self { plain, stop, ended })
+    }
+
+    pub async fn until_ready(&self) -> Result<()> {
+        eventually("the manager to be ready", LONG, async || {
+            let (status, body) = self.get("/readyz").await?;
+            if status == 200 {
+                Ok(Some(()))
+            } else {
+                bail!("{body}")
+            }
+        })
+        .await
+    }
+
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let response = self
+            .plain
+            .clone()
+            .oneshot(Request::get(path).body(Body::empty())?)
+            .await?;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok((status, String::from_utf8(body.to_vec())?))
+    }
+
+    /// The value of the one metric whose name and labels begin with `prefix`.
+    pub async fn metric(&self, prefix: &str) -> Result<f64> {
+        let (_, text) = self.get("/metrics").await?;
+        let values = text
+            .lines()
+            .filter(|line| line.starts_with(prefix))
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+        Ok(values.sum())
+    }
+
+    pub async fn stop(self) -> Result<()> {
+        self.stop.cancel();
+        Ok(self.ended.await??)
+    }
+
+    /// How it ended by itself.
+    pub async fn ended(self) -> Result<oz_admission::Error> {
+        let outcome = tokio::time::timeout(LONG, self.ended)
+            .await
+            .context("it still runs")??;
+        outcome.err().context("it ended without an error")
+    }
+}
+
+/// Requests through the webhook, one after the other on each of a few connections.
+pub struct Load {
+    stop: CancellationToken,
+    workers: Vec<JoinHandle<(usize, Vec<String>)>>,
+    began: Instant,
+}
+
+/// What became of a load.
+#[derive(Debug)]
+pub struct Outcome {
+    pub answered: usize,
+    pub failed: Vec<String>,
+    pub per_second: f64,
+}
+
+impl Load {
+    pub fn start(place: &Place) -> Self {
+        let stop = CancellationToken::new();
+        let worker = |_| {
+            let (api, stop) = (place.api::<ConfigMap>(), stop.clone());
+            tokio::spawn(async move {
+                let (mut answered, mut failed) = (0, Vec::new());
+                while !stop.is_cancelled() {
+                    match ask(&api).await {
+                        Ok(()) => answered += 1,
+                        Err(error) => failed.push(error.to_string()),
+                    }
+                }
+                (answered, failed)
+            })
+        };
+        Self {
+            workers: (0..8).map(worker).collect(),
+            stop,
+            began: Instant::now(),
+        }
+    }
+
+    pub async fn stop(self) -> Result<Outcome> {
+        self.stop.cancel();
+        let seconds = self.began.elapsed().as_secs_f64();
+        let mut outcome = Outcome {
+            answered: 0,
+            failed: Vec::new(),
+            per_second: 0.0,
+        };
+        for worker in self.workers {
+            let (answered, failed) = worker.await?;
+            outcome.answered += answered;
+            outcome.failed.extend(failed);
+        }
+        outcome.per_second = f64::from(u32::try_from(outcome.answered)?) / seconds;
+        Ok(outcome)
+    }
+}
+
+impl Outcome {
+    /// Not one call may fail, whatever happened meanwhile. The rate is printed: it depends
+    /// on what else the machine does.
+    #[track_caller]
+    pub fn unharmed(&self, what: &str) {
+        eprintln!(
+            "figure: {what}: {} reviews, {:.0} a second, {} failed",
+            self.answered,
+            self.per_second,
+            self.failed.len()
+        );
+        assert!(
+            self.failed.is_empty(),
+            "{what}: {:?}",
+            &self.failed[..self.failed.len().min(3)]
+        );
+        assert!(self.answered > 0, "{what}: nothing was asked");
+    }
+}

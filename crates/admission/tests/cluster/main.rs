@@ -1,0 +1,18 @@
+//! The library on a real API server: certificates, registration, reviews, watchers, tasks.
+//!
+//! One binary, so that all tests share one cluster; each has a namespace, a fingerprint
+//! and a port of its own.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr
+)]
+
+mod certificates;
+mod fixture;
+mod registration;
+mod reviews;
+mod watching;

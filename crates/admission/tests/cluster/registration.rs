@@ -1,0 +1,318 @@
+//! Registration that heals: whatever somebody does to a configuration, it is put right,
+//! and what is theirs stays theirs.
+
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    core::v1::Namespace,
+    events::v1::Event,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use oz_admission::{FINGERPRINT_LABEL, NamespaceScope, RegistrationMode};
+use oz_testkit::eventually;
+use serde_json::{Value, json};
+
+use crate::fixture::{LONG, Load, Place, Running};
+
+fn configurations(place: &Place) -> Api<ValidatingWebhookConfiguration> {
+    Api::all(place.client.clone())
+}
+
+/// The part of a configuration that we declare.
+async fn declared(place: &Place) -> Result<Value> {
+    let live = serde_json::to_value(configurations(place).get(place.name()).await?)?;
+    let webhooks = live["webhooks"].as_array().cloned().unwrap_or_default();
+    let ours: Vec<_> = webhooks
+        .into_iter()
+        .filter(|webhook| {
+            webhook["name"]
+                .as_str()
+                .is_some_and(|it| it.ends_with(".admission"))
+        })
+        .collect();
+    Ok(json!({"label": live["metadata"]["labels"][FINGERPRINT_LABEL], "webhooks": ours}))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vandalised_configuration_is_put_right_counted_and_told_of() -> Result<()> {
+    let place = Place::new("vandal").await?;
+    let (hook, count) = place.counting();
+    let running = Running::start(place.manager()?.hook(hook)).await?;
+    place.until_called(&count).await?;
+    let good = declared(&place).await?;
+    let api = configurations(&place);
+
+    let at = |path: &str| format!("/webhooks/0/{path}");
+    let damages = [
+        (
+            "caBundle",
+            json!([{"op": "replace", "path": at("clientConfig/caBundle"), "value": "QUJD"}]),
+        ),
+        (
+            "a rule",
+            json!([{"op": "replace", "path": at("rules/0/operations"), "value": ["DELETE"]}]),
+        ),
+        (
+            "the failure policy",
+            json!([{"op": "replace", "path": at("failurePolicy"), "value": "Ignore"}]),
+        ),
+        (
+            "the object selector",
+            json!([{"op": "add", "path": at("objectSelector/matchLabels"), "value": {"a": "b"}}]),
+        ),
+        (
+            "a condition that is never met",
+            json!([{"op": "add", "path": at("matchConditions"), "value": [{"name": "off", "expression": "false"}]}]),
+        ),
+        (
+            "the fingerprint label",
+            json!([{"op": "remove", "path": format!("/metadata/labels/{}", FINGERPRINT_LABEL.replace('/', "~1"))}]),
+        ),
+        (
+            "all webhooks",
+            json!([{"op": "replace", "path": "/webhooks", "value": []}]),
+        ),
+    ];
+    let total = damages.len() + 1;
+    for (what, patch) in damages {
+        let patch: json_patch::Patch = serde_json::from_value(patch)?;
+        api.patch(
+            place.name(),
+            &PatchParams::default(),
+            &Patch::<()>::Json(patch),
+        )
+        .await?;
+        repaired(&place, &good, what).await?;
+    }
+    api.delete(place.name(), &DeleteParams::default()).await?;
+    repaired(&place, &good, "the whole object").await?;
+
+    let counted = running
+        .metric("admission_registration_repairs_total")
+        .await?;
+    assert_eq!(counted, f64::from(u32::try_from(total)?));
+    let events = Api::<Event>::all(place.client.clone());
+    eventually("an event", LONG, async || {
+        let list = events.list(&ListParams::default()).await?;
+        let found = list.iter().any(|event| {
+            event.reason.as_deref() == Some("RegistrationRepaired")
+                && event.regarding.as_ref().and_then(|it| it.name.as_deref()) == Some(place.name())
+        });
+        Ok(found.then_some(()))
+    })
+    .await?;
+    let before = count.load(Ordering::Relaxed);
+    eventually("the webhook to be called again", LONG, async || {
+        place.ask().await?;
+        Ok((count.load(Ordering::Relaxed) > before).then_some(()))
+    })
+    .await?;
+    running.stop().await
+}
+
+async fn repaired(place: &Place, good: &Value, what: &str) -> Result<()> {
+    let began = Instant::now();
+    eventually(&format!("{what} to be put right"), LONG, async || {
+        let now = declared(place).await?;
+        if now == *good {
+            Ok(Some(()))
+        } else {
+            bail!("{now}")
+        }
+    })
+    .await?;
+    eprintln!("figure: {what} put right after {:?}", began.elapsed());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_put_into_the_object_stays() -> Result<()> {
+    let place = Place::new("guests").await?;
+    let (hook, _) = place.counting();
+    let running = Running::start(place.manager()?.hook(hook)).await?;
+    let good = declared(&place).await?;
+    let api = configurations(&place);
+    let theirs = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"labels": {"team": "theirs"}},
+        "webhooks": [{"name": "theirs.example.com", "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+            "clientConfig": {"url": "https://127.0.0.1:1/never"},
+            "rules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"],
+                "operations": ["CREATE"], "resources": ["nothings"]}]}],
+    });
+    let manager = PatchParams::apply("theirs");
+    api.patch(place.name(), &manager, &Patch::Apply(theirs))
+        .await?;
+    let vandalism = json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 1},
+        {"op": "replace", "path": "/webhooks/1/timeoutSeconds", "value": 1}]);
+    let vandalism: json_patch::Patch = serde_json::from_value(vandalism)?;
+    api.patch(
+        place.name(),
+        &PatchParams::default(),
+        &Patch::<()>::Json(vandalism),
+    )
+    .await?;
+    repaired(&place, &good, "a timeout beside a webhook of others").await?;
+    let live = api.get(place.name()).await?;
+    assert_eq!(live.labels()["team"], "theirs");
+    let names: Vec<_> = live
+        .webhooks
+        .unwrap_or_default()
+        .into_iter()
+        .map(|it| it.name)
+        .collect();
+    assert!(
+        names.contains(&"theirs.example.com".to_owned()),
+        "{names:?}"
+    );
+    running.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_older_version_of_the_same_fingerprint_left_is_pruned() -> Result<()> {
+    let place = Place::new("prune").await?;
+    let labels = |fingerprint: &str| json!({FINGERPRINT_LABEL: fingerprint});
+    let mutating = Api::<MutatingWebhookConfiguration>::all(place.client.clone());
+    for (name, fingerprint) in [
+        (format!("{}-old", place.name()), place.name()),
+        (place.name().to_owned(), place.name()),
+        (format!("{}-other", place.name()), "another-product"),
+    ] {
+        let old = serde_json::from_value(
+            json!({"metadata": {"name": name, "labels": labels(fingerprint)}}),
+        )?;
+        mutating.create(&PostParams::default(), &old).await?;
+    }
+    let (hook, _) = place.counting();
+    let running = Running::start(place.manager()?.hook(hook)).await?;
+    eventually("what is left behind to go", LONG, async || {
+        let old = mutating.get_opt(&format!("{}-old", place.name())).await?;
+        let unused = mutating.get_opt(place.name()).await?;
+        Ok((old.is_none() && unused.is_none()).then_some(()))
+    })
+    .await?;
+    let other = format!("{}-other", place.name());
+    mutating.delete(&other, &DeleteParams::default()).await?;
+    running.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn registering_and_serving_work_together_as_two_processes() -> Result<()> {
+    let place = Place::new("split").await?;
+    let (hook, count) = place.counting();
+    // The order of an installation is not known: serving may well come first.
+    let serving = place
+        .manager()?
+        .hook(hook.clone())
+        .registration(RegistrationMode::Never);
+    let serving = Running::start(serving).await?;
+    let registrar = place.manager()?.hook(hook).build()?;
+    let registration = registrar.register().await?;
+    assert_eq!((registration.mutating, registration.validating), (0, 1));
+    place.until_called(&count).await?;
+
+    // Asked for between two installations: the next one carries it out, under load.
+    let load = Load::start(&place);
+    let secret = format!("{}-admission-ca", place.name());
+    let api = place.api::<k8s_openapi::api::core::v1::Secret>();
+    let before = api.get(&secret).await?.data;
+    let annotation = json!({"metadata": {"annotations": {oz_admission::ROTATE_ANNOTATION: "1"}}});
+    api.patch(&secret, &PatchParams::default(), &Patch::Merge(annotation))
+        .await?;
+    registrar.register().await?;
+    assert_ne!(api.get(&secret).await?.data, before);
+    serving.metric("admission_reviews_total").await?;
+    load.stop()
+        .await?
+        .unharmed("registered again, with a rotation, while another process serves");
+    serving.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_is_chosen_by_a_label_that_the_manager_owns() -> Result<()> {
+    let place = Place::new("labelled").await?;
+    let elsewhere = Place::new("unlabelled").await?;
+    let (hook, count) = place.counting();
+    let missing = "no-such-namespace".to_owned();
+    let scope = NamespaceScope::Labelled(vec![place.name().to_owned(), missing.clone()]);
+    let running = Running::start(place.manager()?.hook(hook.namespaces(scope))).await?;
+    place.until_called(&count).await?;
+    let before = count.load(Ordering::Relaxed);
+    for _ in 0..10 {
+        elsewhere.ask().await?;
+    }
+    assert_eq!(
+        count.load(Ordering::Relaxed),
+        before,
+        "only the labelled namespace is looked at"
+    );
+    let namespaces = Api::<Namespace>::all(place.client.clone());
+    assert!(
+        namespaces.get_opt(&missing).await?.is_none(),
+        "no namespace is made up"
+    );
+    running.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_products_with_their_own_fingerprints_do_not_meet() -> Result<()> {
+    let (one, two) = (
+        Place::new("product-a").await?,
+        Place::new("product-b").await?,
+    );
+    let ((first_hook, first_count), (second_hook, second_count)) = (one.counting(), two.counting());
+    let first = Running::start(one.manager()?.hook(first_hook)).await?;
+    let second = Running::start(two.manager()?.hook(second_hook)).await?;
+    one.until_called(&first_count).await?;
+    two.until_called(&second_count).await?;
+    let (good_one, good_two) = (declared(&one).await?, declared(&two).await?);
+    assert_ne!(good_one, good_two);
+    configurations(&one)
+        .delete(one.name(), &DeleteParams::default())
+        .await?;
+    repaired(&one, &good_one, "one of two products").await?;
+    assert_eq!(declared(&two).await?, good_two);
+    first.stop().await?;
+    second.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_leaves_the_registration_alone() -> Result<()> {
+    let place = Place::new("restart").await?;
+    let (hook, count) = place.counting();
+    let version = async || -> Result<_> {
+        Ok(configurations(&place)
+            .get(place.name())
+            .await?
+            .resource_version())
+    };
+    let first = Running::start(place.manager()?.hook(hook.clone())).await?;
+    place.until_called(&count).await?;
+    let before = version().await?;
+    first.stop().await?;
+    let second = Running::start(place.manager()?.hook(hook)).await?;
+    assert_eq!(
+        version().await?,
+        before,
+        "not one write: there was never a moment without it"
+    );
+    eventually(
+        "the webhook to be called",
+        Duration::from_secs(30),
+        async || {
+            place.ask().await?;
+            Ok(Some(()))
+        },
+    )
+    .await?;
+    second.stop().await
+}

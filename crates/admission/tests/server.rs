@@ -1,0 +1,421 @@
+//! The server on real sockets, without a cluster: protocols, limits, and how it ends.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::http::{Request, Response, StatusCode};
+use common::{manager, pod, review_of};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use k8s_openapi::api::core::v1::Pod;
+use oz_admission::{
+    CancellationToken, CertSource, Cx, Error, Hook, Limits, ManagerBuilder, Notes,
+    RegistrationMode, Rejection, Review, Validate,
+};
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::Notify,
+    task::JoinHandle,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tower::ServiceExt;
+
+const LONG: Duration = Duration::from_secs(30);
+
+struct Yes;
+
+impl Validate for Yes {
+    type Object = Pod;
+
+    async fn validate(&self, _: &Cx, _: &Review<Pod>) -> Result<Notes, Rejection> {
+        Ok(Notes::none())
+    }
+}
+
+/// Says when a review is inside, and waits to let it out.
+#[derive(Default)]
+struct Door {
+    inside: Notify,
+    out: Notify,
+}
+
+struct Wait(Arc<Door>);
+
+impl Validate for Wait {
+    type Object = Pod;
+
+    async fn validate(&self, _: &Cx, _: &Review<Pod>) -> Result<Notes, Rejection> {
+        self.0.inside.notify_one();
+        self.0.out.notified().await;
+        Ok(Notes::none())
+    }
+}
+
+/// A manager that serves with a certificate from files.
+struct Served {
+    address: SocketAddr,
+    root: CertificateDer<'static>,
+    plain: axum::Router,
+    shutdown: CancellationToken,
+    abort: CancellationToken,
+    ended: JoinHandle<Result<(), Error>>,
+    _files: tempfile::TempDir,
+}
+
+impl Served {
+    async fn start(builder: ManagerBuilder) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
+        std::fs::write(files.path().join("tls.crt"), certificate.pem()).unwrap();
+        std::fs::write(files.path().join("tls.key"), key.serialize_pem()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let manager = builder
+            .listener(listener)
+            .certificates(CertSource::Files {
+                dir: files.path().to_owned(),
+            })
+            .registration(RegistrationMode::Never)
+            .build()
+            .unwrap();
+        let plain = manager.plain_router();
+        let (shutdown, abort) = (CancellationToken::new(), CancellationToken::new());
+        let run = manager.run_until(
+            shutdown.clone().cancelled_owned(),
+            abort.clone().cancelled_owned(),
+        );
+        let served = Self {
+            address,
+            root: certificate.der().clone(),
+            plain,
+            shutdown,
+            abort,
+            ended: tokio::spawn(run),
+            _files: files,
+        };
+        served.until_ready(true).await;
+        served
+    }
+
+    async fn ready(&self) -> bool {
+        let request = Request::get("/readyz")
+            .body(axum::body::Body::empty())
+            .unwrap();
+        self.plain.clone().oneshot(request).await.unwrap().status() == 200
+    }
+
+    async fn until_ready(&self, wanted: bool) {
+        let began = Instant::now();
+        while self.ready().await != wanted {
+            assert!(began.elapsed() < LONG, "readiness is never {wanted}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn connect(
+        &self,
+        protocol: &[u8],
+        versions: &[&'static rustls::SupportedProtocolVersion],
+    ) -> TlsStream<TcpStream> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(self.root.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await
+            .unwrap()
+    }
+
+    async fn connect1(&self) -> TlsStream<TcpStream> {
+        self.connect(b"http/1.1", rustls::ALL_VERSIONS).await
+    }
+
+    async fn metric(&self, line: &str) -> bool {
+        let request = Request::get("/metrics")
+            .body(axum::body::Body::empty())
+            .unwrap();
+        let response = self.plain.clone().oneshot(request).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8_lossy(&body)
+            .lines()
+            .any(|found| found == line)
+    }
+}
+
+fn yes() -> ManagerBuilder {
+    manager("acme")
+        .hook(Hook::validating("yes", Yes))
+        .drain(Duration::ZERO)
+}
+
+fn request(path: &str) -> Request<Full<Bytes>> {
+    let body = serde_json::to_vec(&review_of(&pod())).unwrap();
+    Request::post(path)
+        .header("host", "127.0.0.1")
+        .body(Full::new(body.into()))
+        .unwrap()
+}
+
+async fn call1(
+    stream: TlsStream<TcpStream>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, hyper::Error> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    sender.send_request(request).await
+}
+
+/// Reads until the other side closes.
+async fn read_to_end(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut bytes = Vec::new();
+    // A connection that is dropped rather than closed ends in an error; what came, came.
+    let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut bytes))
+        .await
+        .expect("still open");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn both_protocols_are_spoken_over_both_versions_of_tls() {
+    let served = Served::start(yes()).await;
+    for versions in [&[&rustls::version::TLS12], &[&rustls::version::TLS13]] {
+        let stream = served.connect(b"http/1.1", versions).await;
+        assert_eq!(
+            call1(stream, request("/validate/yes"))
+                .await
+                .unwrap()
+                .status(),
+            200
+        );
+
+        let stream = served.connect(b"h2", versions).await;
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
+        tokio::spawn(connection);
+        let path = format!("https://{}/validate/yes", served.address);
+        let response = sender.send_request(request(&path)).await.unwrap();
+        assert_eq!(
+            (response.status(), response.version()),
+            (StatusCode::OK, hyper::Version::HTTP_2)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_dribbles_in_is_shed_however_alive_it_looks() {
+    let limits = Limits {
+        receive: Duration::from_millis(400),
+        ..Limits::default()
+    };
+    let served = Served::start(yes().limits(limits)).await;
+    let stream = served.connect1().await;
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let dribble = tokio::spawn(async move {
+        let _ = writer
+            .write_all(b"POST /validate/yes HTTP/1.1\r\nx-slow: ")
+            .await;
+        while writer.write_all(b"a").await.is_ok() {
+            let _ = writer.flush().await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let mut bytes = Vec::new();
+    let _ = tokio::time::timeout(LONG, reader.read_to_end(&mut bytes))
+        .await
+        .expect("still open");
+    dribble.abort();
+    assert!(
+        served
+            .metric("admission_refused_total{name=\"slow_head\"} 1")
+            .await
+    );
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_kept_for_its_next_request() {
+    let limits = Limits {
+        receive: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let served = Served::start(yes().limits(limits)).await;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(served.connect1().await))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    for _ in 0..3 {
+        let response = sender.send_request(request("/validate/yes")).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.into_body().collect().await.unwrap();
+        // Idle for several times the limit on what has begun.
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        sender.ready().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_never_shakes_hands_is_shed() {
+    let limits = Limits {
+        handshake: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let served = Served::start(yes().limits(limits)).await;
+    let mut silent = TcpStream::connect(served.address).await.unwrap();
+    let mut bytes = Vec::new();
+    let _ = tokio::time::timeout(LONG, silent.read_to_end(&mut bytes))
+        .await
+        .expect("still open");
+    assert!(
+        served
+            .metric("admission_refused_total{name=\"slow_handshake\"} 1")
+            .await
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_stops_half_way_is_answered_and_shed() {
+    let limits = Limits {
+        receive: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let served = Served::start(yes().limits(limits)).await;
+    let mut stream = served.connect1().await;
+    let head = "POST /validate/yes HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_to_end(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+}
+
+#[tokio::test]
+async fn too_large_a_head_is_refused() {
+    let limits = Limits {
+        head: 8 << 10,
+        ..Limits::default()
+    };
+    let served = Served::start(yes().limits(limits)).await;
+    let mut stream = served.connect1().await;
+    let head = format!(
+        "POST /validate/yes HTTP/1.1\r\nx-large: {}\r\n\r\n",
+        "a".repeat(64 << 10)
+    );
+    let _ = stream.write_all(head.as_bytes()).await;
+    let answer = read_to_end(&mut stream).await;
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+        "{answer}"
+    );
+    assert_eq!(
+        call1(served.connect1().await, request("/validate/yes"))
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
+}
+
+#[tokio::test]
+async fn connections_over_the_limit_wait_their_turn() {
+    let limits = Limits {
+        connections: 1,
+        ..Limits::default()
+    };
+    let served = Served::start(yes().limits(limits)).await;
+    let first = served.connect1().await;
+    let second = async {
+        call1(served.connect1().await, request("/validate/yes"))
+            .await
+            .unwrap()
+            .status()
+    };
+    let mut second = std::pin::pin!(second);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), second.as_mut())
+            .await
+            .is_err()
+    );
+    drop(first);
+    assert_eq!(tokio::time::timeout(LONG, second).await.unwrap(), 200);
+}
+
+#[tokio::test]
+async fn draining_fails_readiness_first_and_finishes_what_is_under_way() {
+    let door = Arc::new(Door::default());
+    let builder = manager("acme")
+        .hook(Hook::validating("wait", Wait(door.clone())))
+        .hook(Hook::validating("yes", Yes))
+        .drain(Duration::from_millis(300));
+    let served = Served::start(builder).await;
+    let under_way = tokio::spawn(call1(served.connect1().await, request("/validate/wait")));
+    door.inside.notified().await;
+
+    served.shutdown.cancel();
+    served.until_ready(false).await;
+    // Load balancers have not noticed yet, so calls still come, and are answered.
+    let late = call1(served.connect1().await, request("/validate/yes"))
+        .await
+        .unwrap();
+    assert_eq!(late.status(), 200);
+    let began = Instant::now();
+    while TcpStream::connect(served.address).await.is_ok() {
+        assert!(began.elapsed() < LONG, "it still accepts");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(
+        !served.ended.is_finished(),
+        "it waits for the review under way"
+    );
+    door.out.notify_one();
+    assert_eq!(under_way.await.unwrap().unwrap().status(), 200);
+    tokio::time::timeout(LONG, served.ended)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let door = Arc::new(Door::default());
+    let builder = manager("acme")
+        .hook(Hook::validating("wait", Wait(door.clone())).timeout(Duration::from_secs(30)))
+        .drain(Duration::from_secs(600));
+    let served = Served::start(builder).await;
+    let under_way = tokio::spawn(call1(served.connect1().await, request("/validate/wait")));
+    door.inside.notified().await;
+    served.shutdown.cancel();
+    served.until_ready(false).await;
+    served.abort.cancel();
+    tokio::time::timeout(LONG, served.ended)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert!(
+        under_way.await.unwrap().is_err(),
+        "what was under way is dropped"
+    );
+}

@@ -148,14 +148,7 @@ impl<'a> Watcher<'a> {
         let began = Instant::now();
         let mut waiting: BTreeSet<_> = names.iter().cloned().collect();
         let creations = try_join_all(names.iter().map(async |name| {
-            let spec = TimeboxSpec {
-                content: "gold".to_owned(),
-                until: None,
-                slow: None,
-                defect: None,
-                needs: None,
-            };
-            let timebox = Timebox::new(name, spec);
+            let timebox = Timebox::new(name, TimeboxSpec::holding("gold"));
             self.boxes.create(&PostParams::default(), &timebox).await
         }));
         let all_open = async {

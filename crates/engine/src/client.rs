@@ -107,3 +107,61 @@ fn date(headers: &HeaderMap) -> Option<Timestamp> {
         .parse_timestamp(text)
         .ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use jiff::SignedDuration;
+    use tower::{ServiceExt, service_fn};
+
+    use super::*;
+    use crate::clock::Clock;
+
+    fn layer() -> ClockLayer {
+        ClockLayer {
+            clock: ServerClock::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_tells_the_servers_time() {
+        let layer = layer();
+        let ahead = Timestamp::now() + SignedDuration::from_hours(1);
+        let date = jiff::fmt::rfc2822::DateTimePrinter::new()
+            .timestamp_to_rfc9110_string(&ahead)
+            .unwrap();
+        let service = layer.layer(service_fn(move |_: Request<Body>| {
+            let response = Response::builder().header("date", date.clone()).body(());
+            async move { Ok::<_, Infallible>(response.unwrap()) }
+        }));
+        service.oneshot(Request::new(Body::empty())).await.unwrap();
+        let error = layer.clock.now().duration_since(ahead).abs();
+        assert!(error < SignedDuration::from_secs(30), "off by {error}");
+        assert!(layer.clock.skew() < SignedDuration::from_mins(-59));
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_a_date_says_nothing() {
+        let layer = layer();
+        for date in ["", "yesterday", "Sat, 31 Feb 2026 25:00:00 GMT"] {
+            let service = layer.layer(service_fn(move |_: Request<Body>| {
+                let response = Response::builder().header("date", date).body(());
+                async move { Ok::<_, Infallible>(response.unwrap()) }
+            }));
+            service.oneshot(Request::new(Body::empty())).await.unwrap();
+        }
+        assert!(layer.clock.skew().is_zero());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_not_answered_is_given_up() {
+        let service = layer().layer(service_fn(|_: Request<Body>| async {
+            std::future::pending::<Result<Response<()>, Infallible>>().await
+        }));
+        let began = tokio::time::Instant::now();
+        let answer = service.oneshot(Request::new(Body::empty())).await;
+        assert!(answer.is_err());
+        assert_eq!(began.elapsed().as_secs(), REQUEST_TIMEOUT.as_secs());
+    }
+}

@@ -122,14 +122,7 @@ pub(crate) async fn run_with(
 
 /// A box that never ends.
 pub(crate) fn timebox(name: &str) -> Timebox {
-    let spec = TimeboxSpec {
-        content: "gold".to_owned(),
-        until: None,
-        slow: None,
-        defect: None,
-        needs: None,
-    };
-    Timebox::new(name, spec)
+    Timebox::new(name, TimeboxSpec::holding("gold"))
 }
 
 /// A box that ends.

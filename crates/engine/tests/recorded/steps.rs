@@ -211,3 +211,76 @@ async fn children_are_orphans_only_when_the_api_server_says_that_their_object_is
     }
     mock.run().finish().await;
 }
+
+#[tokio::test]
+async fn a_child_that_takes_its_time_to_end_is_live_until_the_watch_shows_it_gone() {
+    let mock = overdue();
+    let mut ending = inner(1_100);
+    ending["metadata"]["deletionTimestamp"] = json!("2026-11-21T11:00:00Z");
+    ending["metadata"]["deletionGracePeriodSeconds"] = json!(1);
+    let answer = ending.clone();
+    mock.expect(Method::DELETE, INNER, |_| (200, answer));
+    mock.expect(Method::DELETE, OUTER, |_| {
+        (404, status(404, "NotFound", "gone already"))
+    });
+    // Not yet over: one child is left.
+    mock.expect_status(json!({"children": 1}));
+    let engine = mock.run();
+    mock.watched("/api/v1/secrets").await;
+    mock.played().await;
+
+    mock.expect_status(json!({"phase": "Expired", "children": 0}));
+    mock.show("/api/v1/secrets", "DELETED", &ending);
+    engine.finish().await;
+}
+
+#[tokio::test]
+async fn an_object_that_deletes_itself_goes_by_uid_and_gets_no_status() {
+    let mock = Mock::default();
+    let mut vanishing = timebox(900);
+    vanishing["spec"]["until"] = json!("2000-01-01T00:00:00Z");
+    vanishing["spec"]["vanish"] = json!(true);
+    mock.list(BOXES, json!([vanishing]));
+    mock.expect(Method::DELETE, BOX, |call| {
+        deletes(&call.body, "box-uid");
+        (
+            200,
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}),
+        )
+    });
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn an_owner_is_added_beside_the_others_and_only_if_it_is_not_there() {
+    let mock = Mock::default();
+    let mut owned = timebox(900);
+    owned["spec"]["ownedBy"] = json!("owner-uid");
+    mock.list(BOXES, json!([owned]));
+    let mut answer = owned.clone();
+    mock.expect(Method::PATCH, BOX, move |call| {
+        let owners = call.body["metadata"]["ownerReferences"].clone();
+        assert_eq!(owners[0]["uid"], "owner-uid");
+        assert_eq!(
+            call.body["metadata"]["uid"], "box-uid",
+            "no UID to guard it"
+        );
+        assert!(call.body.get("spec").is_none(), "it claims the spec");
+        answer["metadata"]["ownerReferences"] = owners;
+        answer["metadata"]["resourceVersion"] = json!("1400");
+        (200, answer)
+    });
+    // The first pass after the next failure finds the owner there.
+    mock.expect(Method::POST, MAPS, |_| {
+        (503, status(503, "ServiceUnavailable", "busy"))
+    });
+    mock.expect(Method::PATCH, BOX_STATUS, |_| {
+        (503, status(503, "ServiceUnavailable", "busy"))
+    });
+    mock.expect(Method::POST, MAPS, |_| (201, outer(1_500)));
+    mock.expect(Method::POST, SECRETS, |_| (201, inner(1_501)));
+    mock.expect(Method::PATCH, BOX_STATUS, |_| {
+        (503, status(503, "ServiceUnavailable", "busy"))
+    });
+    mock.run().finish().await;
+}

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{CustomResource, ResourceExt};
 use oz_core::audit::{Action, Decision, Record, RequestRef};
 use oz_core::controller::{Child, Controller, Failure, Live, Outcome, Plan, Step, Transition};
@@ -44,6 +45,10 @@ pub struct TimeboxSpec {
     pub defect: Option<bool>,
     /// Name of a ConfigMap, without which nothing is put into the box.
     pub needs: Option<String>,
+    /// UID of another box that is to own this one.
+    pub owned_by: Option<String>,
+    /// Removes the box itself when it has ended.
+    pub vanish: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -51,6 +56,21 @@ pub struct TimeboxStatus {
     pub phase: String,
     pub reason: Option<String>,
     pub children: usize,
+}
+
+impl TimeboxSpec {
+    /// What a box has that holds this and never ends.
+    pub fn holding(content: &str) -> Self {
+        Self {
+            content: content.to_owned(),
+            until: None,
+            slow: None,
+            defect: None,
+            needs: None,
+            owned_by: None,
+            vanish: None,
+        }
+    }
 }
 
 /// The controller.
@@ -137,9 +157,20 @@ impl Controller for Timeboxes {
         assert!(object.spec.defect != Some(true), "a defect in the plan");
         let until: Option<Timestamp> = object.spec.until.as_ref().and_then(|at| at.parse().ok());
         if until.is_some_and(|until| now >= until) {
-            return self.orphaned(now, live);
+            let plan = self.orphaned(now, live);
+            let vanish = object.spec.vanish == Some(true);
+            return plan.then(vanish.then_some(Step::DeleteSelf));
         }
         let mut plan = Plan::default();
+        if let Some(uid) = &object.spec.owned_by {
+            plan = plan.then([Step::Own(OwnerReference {
+                api_version: "test.wizardofoz.co/v1".to_owned(),
+                kind: KIND.to_owned(),
+                name: "owner".to_owned(),
+                uid: uid.clone(),
+                ..OwnerReference::default()
+            })]);
+        }
         if let Some(until) = until {
             plan = plan.wake_at(until);
         }

@@ -12,7 +12,7 @@ use oz_core::api::{
 use oz_testkit::eventually;
 
 /// How long a grant may take before a test gives up; far above what it takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A template for `kind` `target` that lets the group `devs` in.
 #[must_use]

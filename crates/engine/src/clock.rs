@@ -33,8 +33,9 @@ impl Clock for SystemClock {
 /// Each answer says that the server's clock read `D ..= D + 1 s` (the header has whole seconds) at
 /// some instant between request and answer. The windows of several answers are intersected, so a
 /// few of them tell the server's time to within milliseconds. The local wall clock is believed as
-/// long as it lies inside; outside, the nearest edge of the window is the time. So a local clock
-/// that is an hour off, or steps at run time, moves nothing.
+/// long as it lies inside. When it steps outside, what it last said inside is carried forward; one
+/// that never was inside is replaced by the nearest edge of the window. So a local clock that is an
+/// hour off, or steps at run time, moves nothing.
 #[derive(Clone, Debug)]
 pub struct ServerClock {
     shared: Arc<Shared>,
@@ -50,6 +51,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     window: Option<Window>,
+    /// What the local clock said when it last agreed, and when that was.
+    agreed: Option<(Duration, Timestamp)>,
     warned: bool,
 }
 
@@ -96,7 +99,11 @@ impl ServerClock {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         // Both clocks are read under the lock, so that no reading is older than the one before.
-        let reading = Reading::of(state.window, self.shared.epoch.elapsed(), Timestamp::now());
+        let (monotonic, wall) = (self.shared.epoch.elapsed(), Timestamp::now());
+        let reading = Reading::of(state.window, state.agreed, monotonic, wall);
+        if reading.skew.is_zero() {
+            state.agreed = Some((monotonic, wall));
+        }
         let notable = reading.skew.abs() > NOTABLE;
         if notable && !state.warned {
             tracing::warn!(
@@ -129,10 +136,22 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(window: Option<Window>, monotonic: Duration, wall: Timestamp) -> Self {
+    fn of(
+        window: Option<Window>,
+        agreed: Option<(Duration, Timestamp)>,
+        monotonic: Duration,
+        wall: Timestamp,
+    ) -> Self {
         let now = window.map_or(wall, |window| {
             let (earliest, latest) = window.at(monotonic);
-            wall.clamp(earliest, latest.max(earliest))
+            let latest = latest.max(earliest);
+            let carried = match agreed {
+                Some((since, said)) if wall < earliest || wall > latest => {
+                    plus(said, monotonic.saturating_sub(since))
+                }
+                _ => wall,
+            };
+            carried.clamp(earliest, latest)
         });
         Self {
             now,
@@ -237,7 +256,7 @@ mod tests {
         let window = Some(answer(ms(0)));
         for offset in [-300, 0, 300].map(SignedDuration::from_millis) {
             let wall = server_at(ms(100)) + offset;
-            let reading = Reading::of(window, ms(100), wall);
+            let reading = Reading::of(window, None, ms(100), wall);
             assert_eq!(reading.now, wall);
             assert!(reading.skew.is_zero());
         }
@@ -245,7 +264,7 @@ mod tests {
 
     #[test]
     fn without_an_answer_the_local_clock_is_all_there_is() {
-        let reading = Reading::of(None, ms(5), SERVER);
+        let reading = Reading::of(None, None, ms(5), SERVER);
         assert_eq!(reading.now, SERVER);
     }
 
@@ -259,7 +278,7 @@ mod tests {
             SignedDuration::from_secs(-2),
         ] {
             let truth = server_at(ms(250));
-            let reading = Reading::of(window, ms(250), truth + offset);
+            let reading = Reading::of(window, None, ms(250), truth + offset);
             let error = reading.now.duration_since(truth).abs();
             assert!(
                 error < SignedDuration::from_millis(1_020),
@@ -275,7 +294,7 @@ mod tests {
         let window = window.reduce(Window::narrowed);
         let at = ms(60 * 1_137);
         for offset in [HOUR, -HOUR] {
-            let reading = Reading::of(window, at, server_at(at) + offset);
+            let reading = Reading::of(window, None, at, server_at(at) + offset);
             let error = reading.now.duration_since(server_at(at)).abs();
             assert!(
                 error < SignedDuration::from_millis(60),
@@ -287,24 +306,30 @@ mod tests {
     #[test]
     fn a_step_of_the_local_clock_moves_nothing() {
         let window = Some(answer(ms(0)));
-        let before = Reading::of(window, ms(1_000), server_at(ms(1_000)));
-        for step in [HOUR, -HOUR] {
-            let after = Reading::of(window, ms(1_001), server_at(ms(1_001)) + step);
-            let moved = after.now.duration_since(before.now).abs();
-            assert!(
-                moved < SignedDuration::from_millis(1_020),
-                "{step}: moved {moved}"
-            );
+        let agreed = Some((ms(1_000), server_at(ms(1_000))));
+        for step in [HOUR, -HOUR, SignedDuration::from_secs(3)] {
+            let truth = server_at(ms(1_500));
+            let after = Reading::of(window, agreed, ms(1_500), truth + step);
+            assert_eq!((after.now, after.skew), (truth, step));
         }
+    }
+
+    #[test]
+    fn what_the_local_clock_last_said_yields_to_what_the_server_says() {
+        let newest = Some(answer(ms(10_000)));
+        let agreed = Some((ms(0), server_at(ms(0)) - HOUR));
+        let reading = Reading::of(newest, agreed, ms(10_010), server_at(ms(10_010)) + HOUR);
+        let error = reading.now.duration_since(server_at(ms(10_010))).abs();
+        assert!(error < SignedDuration::from_millis(1_020), "off by {error}");
     }
 
     #[test]
     fn time_goes_on_between_answers_whatever_the_local_clock_does() {
         let window = Some(answer(ms(0)));
         let stuck = SERVER - HOUR;
-        let mut last = Reading::of(window, ms(0), stuck).now;
+        let mut last = Reading::of(window, None, ms(0), stuck).now;
         for minute in 1..30 {
-            let reading = Reading::of(window, ms(minute * 60_000), stuck);
+            let reading = Reading::of(window, None, ms(minute * 60_000), stuck);
             let passed = reading.now.duration_since(last);
             assert!(
                 passed > SignedDuration::from_secs(59),

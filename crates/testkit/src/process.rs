@@ -1,9 +1,11 @@
 //! Programs of this workspace as child processes of a test: started, watched, killed.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -160,13 +162,24 @@ fn whole_lines(path: &Path) -> Result<Vec<String>> {
     Ok(whole.lines().map(ToOwned::to_owned).collect())
 }
 
-/// The program of the workspace package `package`, compiled like the caller (debug or release).
-/// Cargo builds the programs of other packages for no test by itself.
+/// The program of the workspace package `package`, compiled like the caller (debug or release), by
+/// the first call. Cargo builds the programs of other packages for no test by itself.
 ///
 /// # Errors
 ///
 /// Fails when cargo is missing or the package does not compile.
 pub fn cargo_binary(package: &str) -> Result<PathBuf> {
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = built.get(package) {
+        return Ok(path.clone());
+    }
+    let path = build(package)?;
+    built.insert(package.to_owned(), path.clone());
+    Ok(path)
+}
+
+fn build(package: &str) -> Result<PathBuf> {
     let failed = || format!("failed to build {package}");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
     // The caller is target/<profile>/deps/<test>, or target/<profile>/<program>.

@@ -23,6 +23,12 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// The shared cluster, with the CRD installed.
 pub(crate) async fn cluster() -> Result<&'static Cluster> {
     let cluster = Cluster::shared().await?;
+    install(cluster).await?;
+    Ok(cluster)
+}
+
+/// Installs the CRD.
+pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
     let crds = Api::<CustomResourceDefinition>::all(cluster.client("admin").await?);
     let mut crd = serde_json::to_value(Timebox::crd())?;
     // Lets objects through that do not decode.
@@ -41,8 +47,7 @@ pub(crate) async fn cluster() -> Result<&'static Cluster> {
             .any(|condition| condition.type_ == "Established" && condition.status == "True")
             .then_some(()))
     })
-    .await?;
-    Ok(cluster)
+    .await
 }
 
 /// An engine at work; it stops when this is dropped.

@@ -1,13 +1,16 @@
 //! What happens at an instant happens then: not before, and whatever else goes on.
 
-use anyhow::Result;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;
-use oz_testkit::with_namespace;
+use oz_testkit::{Cluster, ClusterOptions, with_namespace};
 
-use crate::harness::{api, cluster, from_now, gone, phase, run, timebox, timebox_until};
+use crate::harness::{api, cluster, from_now, gone, install, phase, run, timebox, timebox_until};
 use crate::timebox::{Timebox, inner_name, outer_name};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,6 +155,45 @@ async fn open_boxes_cost_no_calls_while_nothing_happens() -> Result<()> {
             .load(std::sync::atomic::Ordering::Relaxed)
             - plans;
         assert!(more <= 2, "{more} plans were made while nothing happened");
+        engine.stop().await
+    })
+    .await
+}
+
+/// Stops or continues the API server of a cluster that is this test's alone.
+fn signal(cluster: &Cluster, signal: &str) -> Result<()> {
+    let api_server = cluster.components().get("kube-apiserver");
+    let pid = api_server.context("no API server among the components")?;
+    let mut kill = Command::new("kill");
+    let status = kill.args([signal, &pid.to_string()]).status()?;
+    anyhow::ensure!(status.success(), "kill {signal} {pid}: {status}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expiry_that_falls_into_an_outage_of_the_api_server_follows_it() -> Result<()> {
+    let cluster = Cluster::start(ClusterOptions::default()).await?;
+    install(&cluster).await?;
+    with_namespace(&cluster, "outage", async |namespace| {
+        let engine = run(&cluster, "engine-outage", namespace).await?;
+        let admin = cluster.client("admin").await?;
+        let boxes = api::<Timebox>(&admin, namespace);
+        let until = from_now(3_000);
+        let expiring = timebox_until("a", until);
+        boxes.create(&PostParams::default(), &expiring).await?;
+        phase(&boxes, "a", "Open").await?;
+
+        signal(&cluster, "-STOP")?;
+        // The outage itself: long enough for requests to be given up and tried again.
+        let over = until + Duration::from_secs(8);
+        let outage = over.duration_since(Timestamp::now());
+        tokio::time::sleep(outage.try_into().unwrap_or_default()).await;
+        signal(&cluster, "-CONT")?;
+
+        phase(&boxes, "a", "Expired").await?;
+        // The watches work again too.
+        boxes.create(&PostParams::default(), &timebox("b")).await?;
+        phase(&boxes, "b", "Open").await?;
         engine.stop().await
     })
     .await

@@ -1,0 +1,202 @@
+//! The queue's promises.
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::constant(seconds, 0)
+}
+
+fn started(slots: usize) -> Queue {
+    let mut queue = Queue::new(slots);
+    queue.start();
+    queue
+}
+
+fn keys(queue: &mut Queue) -> Vec<Key> {
+    std::iter::from_fn(|| queue.pop())
+        .map(|turn| turn.key)
+        .collect()
+}
+
+fn rest() -> Next {
+    Next {
+        wake: Wake::At(None),
+        retry: None,
+        failed: false,
+    }
+}
+
+fn wake(seconds: i64) -> Next {
+    Next {
+        wake: Wake::At(Some(at(seconds))),
+        ..rest()
+    }
+}
+
+#[test]
+fn nothing_runs_before_the_start() {
+    let mut queue = Queue::new(1);
+    queue.push("a", Lane::Urgent);
+    queue.start();
+    assert_eq!(queue.pop(), None);
+}
+
+#[test]
+fn a_key_pushed_twice_runs_once() {
+    let mut queue = started(8);
+    queue.push("a", Lane::Ordinary);
+    queue.push("a", Lane::Ordinary);
+    queue.push("a", Lane::Urgent);
+    assert_eq!(keys(&mut queue), ["a"]);
+}
+
+#[test]
+fn a_key_pushed_during_its_pass_runs_once_more_and_not_beside_it() {
+    let mut queue = started(8);
+    queue.push("a", Lane::Ordinary);
+    assert_eq!(keys(&mut queue), ["a"]);
+    queue.push("a", Lane::Ordinary);
+    queue.push("a", Lane::Urgent);
+    assert_eq!(queue.pop(), None);
+    queue.done("a", rest(), Instant::now());
+    assert_eq!(queue.pop().map(|turn| turn.lane), Some(Lane::Urgent));
+    queue.done("a", rest(), Instant::now());
+    assert_eq!(queue.pop(), None);
+    assert!(queue.entries.is_empty(), "finished keys are forgotten");
+}
+
+#[test]
+fn what_is_due_has_slots_of_its_own_and_goes_first() {
+    let mut queue = started(2);
+    for key in ["a", "b", "c"] {
+        queue.push(key, Lane::Ordinary);
+    }
+    assert_eq!(keys(&mut queue), ["a", "b"]);
+    queue.push("due", Lane::Urgent);
+    assert_eq!(keys(&mut queue), ["due"]);
+    queue.done("a", rest(), Instant::now());
+    queue.push("due-too", Lane::Urgent);
+    assert_eq!(keys(&mut queue), ["due-too", "c"]);
+}
+
+#[test]
+fn ordinary_passes_begin_once_every_opening_one_has_ended() {
+    let mut queue = started(1);
+    queue.push_opening("o1");
+    queue.push_opening("o2");
+    queue.push("a", Lane::Ordinary);
+    assert_eq!(keys(&mut queue), ["o1"]);
+    queue.done("o1", rest(), Instant::now());
+    assert_eq!(keys(&mut queue), ["o2"]);
+    let failed = Next {
+        failed: true,
+        ..rest()
+    };
+    queue.done("o2", failed, Instant::now());
+    assert_eq!(keys(&mut queue), ["a"]);
+}
+
+#[test]
+fn a_wake_comes_at_its_instant_and_says_for_when_it_was_due() {
+    let mut queue = started(1);
+    queue.push("a", Lane::Ordinary);
+    keys(&mut queue);
+    queue.done("a", wake(10), Instant::now());
+    assert_eq!(queue.next_wake(), Some(at(10)));
+    queue.promote(Timestamp::constant(9, 999_999_999), Instant::now());
+    assert_eq!(queue.pop(), None);
+    queue.promote(at(12), Instant::now());
+    let turn = queue.pop();
+    assert_eq!(turn.as_ref().and_then(|turn| turn.due), Some(at(10)));
+    assert_eq!(turn.map(|turn| turn.lane), Some(Lane::Urgent));
+}
+
+#[test]
+fn a_retry_never_postpones_a_wake() {
+    let mut queue = started(1);
+    let begin = Instant::now();
+    queue.push("a", Lane::Ordinary);
+    keys(&mut queue);
+    let next = Next {
+        retry: Some(Duration::from_secs(30)),
+        failed: true,
+        ..wake(10)
+    };
+    queue.done("a", next, begin);
+    queue.promote(at(10), begin);
+    assert_eq!(keys(&mut queue), ["a"]);
+    // The pass that began took the place of the retry.
+    assert_eq!(queue.next_retry(), None);
+}
+
+#[test]
+fn a_pass_that_made_no_plan_keeps_the_wake_of_the_one_before() {
+    let mut queue = started(1);
+    queue.push("a", Lane::Ordinary);
+    keys(&mut queue);
+    queue.done("a", wake(10), Instant::now());
+    queue.push("a", Lane::Ordinary);
+    keys(&mut queue);
+    let failed = Next {
+        wake: Wake::AsBefore,
+        retry: None,
+        failed: true,
+    };
+    queue.done("a", failed, Instant::now());
+    assert_eq!(queue.next_wake(), Some(at(10)));
+}
+
+#[test]
+fn a_new_plan_replaces_the_wake_of_the_one_before() {
+    let mut queue = started(1);
+    for next in [wake(10), wake(20), rest()] {
+        queue.push("a", Lane::Ordinary);
+        keys(&mut queue);
+        queue.done("a", next, Instant::now());
+        assert_eq!(Wake::At(queue.next_wake()), next.wake);
+    }
+    assert!(queue.wakes.is_empty() && queue.entries.is_empty());
+}
+
+#[test]
+fn a_wake_that_comes_due_during_the_pass_is_not_lost() {
+    let mut queue = started(1);
+    queue.push("a", Lane::Ordinary);
+    keys(&mut queue);
+    queue.done("a", wake(10), Instant::now());
+    queue.push("a", Lane::Ordinary);
+    keys(&mut queue);
+    queue.promote(at(11), Instant::now());
+    let broke_off = Next {
+        wake: Wake::AsBefore,
+        retry: None,
+        failed: true,
+    };
+    queue.done("a", broke_off, Instant::now());
+    assert_eq!(queue.pop().map(|turn| turn.lane), Some(Lane::Urgent));
+}
+
+#[test]
+fn failures_count_up_and_a_success_forgets_them() {
+    let mut queue = started(1);
+    for (failed, count) in [(true, 1), (true, 2), (false, 0)] {
+        queue.push("a", Lane::Ordinary);
+        keys(&mut queue);
+        queue.done("a", Next { failed, ..wake(10) }, Instant::now());
+        assert_eq!(queue.failures("a"), count);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_only_delays_and_one_set_forward_is_noticed() {
+    let mut queue = started(1);
+    queue.push("a", Lane::Ordinary);
+    keys(&mut queue);
+    queue.done("a", wake(3_600), Instant::now());
+    queue.promote(NOW, Instant::now());
+    assert_eq!(queue.pop(), None);
+    queue.promote(at(7_200), Instant::now());
+    assert_eq!(keys(&mut queue), ["a"]);
+}

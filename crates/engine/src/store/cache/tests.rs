@@ -1,0 +1,167 @@
+//! Every order in which a watch and our own writes can tell of a change.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::*;
+
+const ALL: Source = None;
+
+fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
+    let mut object = ConfigMap::default();
+    object.metadata.namespace = Some("dev".to_owned());
+    object.metadata.name = Some(name.to_owned());
+    object.metadata.uid = Some(uid.to_owned());
+    object.metadata.resource_version = Some(version.to_string());
+    object.metadata.labels = Some([("group".to_owned(), uid[..1].to_owned())].into());
+    object
+}
+
+fn group_of(object: &ConfigMap) -> Option<&str> {
+    object
+        .metadata
+        .labels
+        .as_ref()?
+        .get("group")
+        .map(String::as_str)
+}
+
+fn cache() -> Cache<ConfigMap> {
+    Cache::new(Some(group_of))
+}
+
+/// What the changes are, as `+uid` and `-uid`.
+fn told(changes: impl IntoIterator<Item = Change<ConfigMap>>) -> Vec<String> {
+    let told = |change: Change<ConfigMap>| match &change {
+        Change::Applied(object) => format!("+{}", uid(&object.metadata)),
+        Change::Deleted(object) => format!("-{}", uid(&object.metadata)),
+    };
+    changes.into_iter().map(told).collect()
+}
+
+fn version_of(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
+    cache
+        .get(&format!("dev/{name}"))
+        .map(|object| version(&object.metadata))
+}
+
+#[test]
+fn the_watch_does_not_tell_of_our_own_write_again() {
+    let mut cache = cache();
+    assert_eq!(told(cache.wrote(object("a", "u1", 5))), ["+u1"]);
+    assert!(told(cache.seen(&ALL, object("a", "u1", 5))).is_empty());
+    assert_eq!(told(cache.seen(&ALL, object("a", "u1", 6))), ["+u1"]);
+}
+
+#[test]
+fn a_watch_that_lags_behind_does_not_undo_our_own_write() {
+    let mut cache = cache();
+    cache.seen(&ALL, object("a", "u1", 3));
+    cache.wrote(object("a", "u1", 5));
+    assert!(told(cache.seen(&ALL, object("a", "u1", 4))).is_empty());
+    assert_eq!(version_of(&cache, "a"), Some(5));
+}
+
+#[test]
+fn an_answer_that_comes_late_does_not_undo_what_the_watch_showed() {
+    let mut cache = cache();
+    cache.seen(&ALL, object("a", "u1", 7));
+    assert!(told(cache.wrote(object("a", "u1", 5))).is_empty());
+    assert_eq!(version_of(&cache, "a"), Some(7));
+}
+
+#[test]
+fn what_is_gone_does_not_come_back_by_a_late_answer_or_a_late_event() {
+    let now = Instant::now();
+    let mut cache = cache();
+    cache.seen(&ALL, object("a", "u1", 3));
+    assert_eq!(told(cache.gone("u1", now)), ["-u1"]);
+    assert!(told(cache.wrote(object("a", "u1", 9))).is_empty());
+    assert!(told(cache.seen(&ALL, object("a", "u1", 4))).is_empty());
+    assert_eq!(told(cache.gone("u1", now)), [""; 0]);
+    assert!(cache.is_gone("u1"));
+    // It is not remembered for ever.
+    cache.gone("u2", now + REMEMBER_GONE * 2);
+    assert!(!cache.is_gone("u1"));
+}
+
+#[test]
+fn another_object_of_the_same_name_takes_the_place_of_the_first() {
+    let mut cache = cache();
+    cache.seen(&ALL, object("a", "u1", 3));
+    assert_eq!(told(cache.seen(&ALL, object("a", "v2", 8))), ["-u1", "+v2"]);
+    assert!(cache.by_uid("u1").is_none());
+    assert!(cache.by_uid("v2").is_some());
+    assert_eq!(cache.group("u").count(), 0);
+    assert_eq!(cache.group("v").count(), 1);
+    // The deletion of the first one arrives last.
+    assert!(told(cache.gone("u1", Instant::now())).is_empty());
+    assert_eq!(version_of(&cache, "a"), Some(8));
+}
+
+#[test]
+fn a_new_list_removes_what_it_lacks() {
+    let mut cache = cache();
+    cache.seen(&ALL, object("a", "u1", 1));
+    cache.seen(&ALL, object("b", "u2", 2));
+    cache.list_begins(&ALL);
+    cache.seen(&ALL, object("b", "u2", 2));
+    assert_eq!(told(cache.list_ends(&ALL, Instant::now())), ["-u1"]);
+    assert_eq!(cache.len(), 1);
+}
+
+#[test]
+fn a_new_list_keeps_what_we_wrote_after_it_began_and_nothing_older() {
+    let mut cache = cache();
+    cache.wrote(object("before", "u1", 1));
+    cache.list_begins(&ALL);
+    cache.wrote(object("after", "u2", 9));
+    assert_eq!(told(cache.list_ends(&ALL, Instant::now())), ["-u1"]);
+    assert_eq!(version_of(&cache, "after"), Some(9));
+}
+
+#[test]
+fn a_list_of_one_namespace_says_nothing_of_another() {
+    let (dev, other) = (Some("dev".to_owned()), Some("other".to_owned()));
+    let mut cache = cache();
+    cache.seen(&dev, object("a", "u1", 1));
+    cache.list_begins(&other);
+    assert!(told(cache.list_ends(&other, Instant::now())).is_empty());
+    cache.list_begins(&dev);
+    assert_eq!(told(cache.list_ends(&dev, Instant::now())), ["-u1"]);
+}
+
+#[test]
+fn an_object_that_stops_decoding_keeps_its_last_good_version() {
+    let mut cache = cache();
+    cache.seen(&ALL, object("a", "u1", 1));
+    cache.seen_undecodable(&ALL, &object("a", "u1", 2).metadata);
+    assert!(cache.is_undecodable("u1"));
+    assert_eq!(version_of(&cache, "a"), Some(1));
+    cache.list_begins(&ALL);
+    cache.seen_undecodable(&ALL, &object("a", "u1", 2).metadata);
+    assert!(told(cache.list_ends(&ALL, Instant::now())).is_empty());
+    assert_eq!(told(cache.seen(&ALL, object("a", "u1", 3))), ["+u1"]);
+    assert_eq!(cache.undecodable(), 0);
+}
+
+#[test]
+fn what_does_not_decode_is_forgotten_once_it_is_gone() {
+    let mut cache = cache();
+    cache.seen_undecodable(&ALL, &object("a", "u1", 1).metadata);
+    cache.seen_undecodable(&ALL, &object("b", "u2", 1).metadata);
+    cache.gone("u1", Instant::now());
+    assert_eq!(cache.undecodable(), 1);
+    cache.list_begins(&ALL);
+    cache.list_ends(&ALL, Instant::now());
+    assert_eq!(cache.undecodable(), 0);
+}
+
+#[test]
+fn versions_that_are_no_numbers_are_all_taken_as_newer() {
+    let mut cache = cache();
+    for _ in 0..2 {
+        let mut odd = object("a", "u1", 0);
+        odd.metadata.resource_version = Some("odd".to_owned());
+        assert_eq!(told(cache.seen(&ALL, odd)), ["+u1"]);
+    }
+}

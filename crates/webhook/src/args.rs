@@ -68,13 +68,20 @@ impl Args {
     /// The operator's user name.
     pub(crate) fn operator(&self) -> String {
         self.operator_user.clone().unwrap_or_else(|| {
-            format!("system:serviceaccount:{}:oz-operator", self.common.namespace)
+            format!(
+                "system:serviceaccount:{}:oz-operator",
+                self.common.namespace
+            )
         })
     }
 
     /// Whether this process keeps the webhook configurations.
     pub(crate) fn registration(&self) -> RegistrationMode {
-        if self.no_register { RegistrationMode::Never } else { RegistrationMode::Maintain }
+        if self.no_register {
+            RegistrationMode::Never
+        } else {
+            RegistrationMode::Maintain
+        }
     }
 }
 
@@ -102,20 +109,36 @@ mod tests {
         let url = |url: &str| Endpoint::Url(url.into());
         for (flags, endpoint) in [
             (&[][..], service("oz-webhook", 443)),
-            (&["--service-name=hooks", "--service-port=8443"], service("hooks", 8443)),
-            (&["--url=https://10.0.0.7:9443"], url("https://10.0.0.7:9443")),
-            (&["--url=https://127.0.0.1:0"], url("https://127.0.0.1:4567")),
+            (
+                &["--service-name=hooks", "--service-port=8443"],
+                service("hooks", 8443),
+            ),
+            (
+                &["--url=https://10.0.0.7:9443"],
+                url("https://10.0.0.7:9443"),
+            ),
+            (
+                &["--url=https://127.0.0.1:0"],
+                url("https://127.0.0.1:4567"),
+            ),
             (&["--url=https://[::1]:0/"], url("https://[::1]:4567")),
         ] {
             assert_eq!(parse(flags).endpoint(4567), endpoint, "{flags:?}");
         }
-        let both = ["oz-webhook", "--url=https://127.0.0.1:1", "--service-name=hooks"];
+        let both = [
+            "oz-webhook",
+            "--url=https://127.0.0.1:1",
+            "--service-name=hooks",
+        ];
         assert!(Args::try_parse_from(both).is_err());
     }
 
     #[test]
     fn the_operator_is_the_service_account_of_that_name_unless_told_otherwise() {
-        assert_eq!(parse(&[]).operator(), "system:serviceaccount:oz:oz-operator");
+        assert_eq!(
+            parse(&[]).operator(),
+            "system:serviceaccount:oz:oz-operator"
+        );
         assert_eq!(parse(&["--operator-user=robin"]).operator(), "robin");
     }
 

@@ -22,7 +22,6 @@ use crate::validate_template::TemplateValidator;
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 /// What the hooks decide by.
-#[derive(Clone)]
 pub(crate) struct Grounds {
     pub(crate) keys: Keys,
     pub(crate) exec_templates: Templates<ExecAccessTemplate>,
@@ -63,11 +62,15 @@ fn request<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Templat
     let handler = RequestValidator::<R> {
         keys: grounds.keys.clone(),
         templates: templates.clone(),
+        namespace: grounds.namespace.clone(),
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
         kind: PhantomData,
     };
-    validating::<R>(grounds, Hook::validating(&format!("validate-{}", kind::<R>()), handler))
+    validating::<R>(
+        grounds,
+        Hook::validating(&format!("validate-{}", kind::<R>()), handler),
+    )
 }
 
 fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
@@ -76,26 +79,34 @@ fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
         operator: grounds.operator.clone(),
         kind: PhantomData,
     };
-    validating::<T>(grounds, Hook::validating(&format!("validate-{}", kind::<T>()), handler))
+    validating::<T>(
+        grounds,
+        Hook::validating(&format!("validate-{}", kind::<T>()), handler),
+    )
 }
 
 /// Deletion is never gated: it is how access ends. The updates of those who end it when we are down
 /// are not gated either.
 fn validating<K: Resource<DynamicType = ()>>(grounds: &Grounds, hook: Hook) -> Hook {
     let kind = kind::<K>();
-    hook.also(ResourceRule::of::<K>().subresource("status").on([Operation::Update]))
-        .namespaces(NamespaceScope::All)
-        .side_effects(SideEffects::NoneOnDryRun)
-        .when(
-            "not-an-update-by-those-who-end-access",
-            &format!(
-                "request.operation != 'UPDATE' || !(request.userInfo.username in [{}, {}])",
-                quoted(&grounds.operator),
-                quoted(GARBAGE_COLLECTOR)
-            ),
-        )
-        .path(&path("validate", &kind))
-        .webhook_name(&format!("v{kind}.kb.io"))
+    hook.also(
+        ResourceRule::of::<K>()
+            .subresource("status")
+            .on([Operation::Update]),
+    )
+    .namespaces(NamespaceScope::All)
+    .side_effects(SideEffects::NoneOnDryRun)
+    .when(
+        "not-an-update-by-those-who-end-access",
+        &format!(
+            "!(request.operation == 'UPDATE' && (request.userInfo.username == {} \
+                 || request.userInfo.username == {} && !has(request.subResource)))",
+            quoted(&grounds.operator),
+            quoted(GARBAGE_COLLECTOR)
+        ),
+    )
+    .path(&path("validate", &kind))
+    .webhook_name(&format!("v{kind}.kb.io"))
 }
 
 fn kind<K: Resource<DynamicType = ()>>() -> String {

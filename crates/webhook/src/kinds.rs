@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use oz_admission::{Rejection, Reviewed};
+use oz_admission::Reviewed;
 use oz_core::access::decide::{self, Ask};
 use oz_core::access::request::Request;
 use oz_core::api::{
@@ -53,14 +53,22 @@ impl AccessRequest for ExecAccessRequest {
     }
 
     fn violations(&self) -> Vec<Violation> {
-        validate::exec_access_request(self).err().unwrap_or_default()
+        validate::exec_access_request(self)
+            .err()
+            .unwrap_or_default()
     }
 
     fn spec_change(&self, old: &Self) -> Option<Change> {
         if self.spec.target_pod != old.spec.target_pod {
-            return Some(Change { field: "spec.targetPod", message: TARGET_POD_IS_IMMUTABLE });
+            return Some(Change {
+                field: "spec.targetPod",
+                message: TARGET_POD_IS_IMMUTABLE,
+            });
         }
-        (self.spec != old.spec).then_some(Change { field: "spec", message: SPEC_IS_IMMUTABLE })
+        (self.spec != old.spec).then_some(Change {
+            field: "spec",
+            message: SPEC_IS_IMMUTABLE,
+        })
     }
 }
 
@@ -87,12 +95,17 @@ impl AccessRequest for PodAccessRequest {
     }
 
     fn spec_change(&self, old: &Self) -> Option<Change> {
-        (self.spec != old.spec).then_some(Change { field: "spec", message: SPEC_IS_IMMUTABLE })
+        (self.spec != old.spec).then_some(Change {
+            field: "spec",
+            message: SPEC_IS_IMMUTABLE,
+        })
     }
 }
 
 /// A kind of template.
-pub(crate) trait AccessTemplate: Resource<DynamicType = ()> + Reviewed + std::fmt::Debug {
+pub(crate) trait AccessTemplate:
+    Resource<DynamicType = ()> + Reviewed + std::fmt::Debug
+{
     /// Name of the kind.
     const KIND: &'static str;
 
@@ -126,7 +139,9 @@ impl AccessTemplate for ExecAccessTemplate {
     }
 
     fn violations(&self) -> Vec<Violation> {
-        validate::exec_access_template(self).err().unwrap_or_default()
+        validate::exec_access_template(self)
+            .err()
+            .unwrap_or_default()
     }
 
     fn hands_out(&self) -> Vec<Right> {
@@ -146,14 +161,22 @@ impl AccessTemplate for PodAccessTemplate {
     }
 
     fn violations(&self) -> Vec<Violation> {
-        validate::pod_access_template(self).err().unwrap_or_default()
+        validate::pod_access_template(self)
+            .err()
+            .unwrap_or_default()
     }
 
     /// A pod first, whose service account and Secrets may be any of the namespace: whoever may
     /// create pods may do that. Then what is done with the pod.
     fn hands_out(&self) -> Vec<Right> {
-        let pods = Right { verb: "create", resource: "pods", subresource: None };
-        std::iter::once(pods).chain(operations(self.config())).collect()
+        let pods = Right {
+            verb: "create",
+            resource: "pods",
+            subresource: None,
+        };
+        std::iter::once(pods)
+            .chain(operations(self.config()))
+            .collect()
     }
 }
 
@@ -167,15 +190,11 @@ fn operations(config: &AccessConfig) -> Vec<Right> {
                 Operation::PortForward => ("create", "portforward"),
                 Operation::Log => ("get", "log"),
             };
-            Right { verb, resource: "pods", subresource: Some(subresource) }
+            Right {
+                verb,
+                resource: "pods",
+                subresource: Some(subresource),
+            }
         })
         .collect()
-}
-
-/// The refusal of an object that breaks rules for its fields.
-pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Rejection {
-    let message = format!("{kind} is invalid: {}", Violation::list(violations));
-    violations.iter().fold(Rejection::invalid("Invalid", message), |rejection, violation| {
-        rejection.cause(violation.field.clone(), "FieldValueInvalid", violation.message.clone())
-    })
 }

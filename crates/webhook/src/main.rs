@@ -5,6 +5,7 @@ mod hooks;
 mod kinds;
 mod permission;
 mod record;
+mod refusal;
 mod run;
 mod stamp;
 mod templates;

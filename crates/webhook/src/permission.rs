@@ -47,7 +47,9 @@ pub(crate) async fn missing(
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let parameters = PostParams::default();
     let answers = try_join_all(rights.into_iter().map(async |right| {
-        let answer = reviews.create(&parameters, &review(user, namespace, &right)).await?;
+        let answer = reviews
+            .create(&parameters, &review(user, namespace, &right))
+            .await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
         Ok((right, allowed))
     }));
@@ -55,14 +57,21 @@ pub(crate) async fn missing(
         Rejection::new(
             503,
             "PermissionsUnknown",
-            format!("failed to find out what {} may do: {why}; try again", user.username),
+            format!(
+                "failed to find out what {} may do: {why}; try again",
+                user.username
+            ),
         )
     };
     let answers = match tokio::time::timeout(PATIENCE, answers).await {
         Ok(answers) => answers.map_err(|error: kube::Error| unknown(error.to_string()))?,
         Err(_) => return Err(unknown(format!("no answer within {PATIENCE:?}"))),
     };
-    Ok(answers.into_iter().filter(|(_, allowed)| !allowed).map(|(right, _)| right).collect())
+    Ok(answers
+        .into_iter()
+        .filter(|(_, allowed)| !allowed)
+        .map(|(right, _)| right)
+        .collect())
 }
 
 fn review(user: &UserInfo, namespace: &str, right: &Right) -> SubjectAccessReview {

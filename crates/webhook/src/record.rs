@@ -17,13 +17,24 @@ pub(crate) fn admitted<R: AccessRequest>(
 ) -> Record {
     let user = &review.user.username;
     let message = match request.duration {
-        Some(duration) => format!("{user} asks for {duration} by template {}", request.template),
+        Some(duration) => format!(
+            "{user} asks for {duration} by template {}",
+            request.template
+        ),
         None => format!("{user} asks for access by template {}", request.template),
     };
-    let record =
-        request.record(now, Action::RequestCreated, Decision::Allow, "Admitted", &message);
+    let record = request.record(
+        now,
+        Action::RequestCreated,
+        Decision::Allow,
+        "Admitted",
+        &message,
+    );
     let template_digest = template.map(AccessTemplate::spec_digest);
-    Record { template_digest, ..with_review(record, review) }
+    Record {
+        template_digest,
+        ..with_review(record, review)
+    }
 }
 
 /// The record of a request that is refused.

@@ -1,7 +1,6 @@
 //! The stamp hook: writes on every new request who asks, sealed, over whatever the user put there.
 //! Everything else in oz that needs to know who asked reads it from this stamp.
 
-use std::fmt::Write;
 use std::marker::PhantomData;
 
 use kube::ResourceExt;
@@ -10,7 +9,7 @@ use oz_core::access::lifecycle;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::api::GROUP;
-use oz_core::labels;
+use oz_core::{encode, labels};
 use rustls::crypto::SecureRandom;
 
 use crate::kinds::{AccessRequest, AccessTemplate};
@@ -30,18 +29,24 @@ pub(crate) struct Stamper<R: AccessRequest> {
 impl<R: AccessRequest> Stamper<R> {
     pub(crate) fn new(keys: Keys, templates: Templates<R::Template>) -> Self {
         let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
-        Self { keys, templates, random, kind: PhantomData }
+        Self {
+            keys,
+            templates,
+            random,
+            kind: PhantomData,
+        }
     }
 
     fn nonce(&self) -> Result<String, Rejection> {
         let mut bytes = [0; NONCE_BYTES];
         self.random.fill(&mut bytes).map_err(|_| {
-            Rejection::new(500, "NoRandomness", "failed to get random bytes for the stamp; try again")
+            Rejection::new(
+                500,
+                "NoRandomness",
+                "failed to get random bytes for the stamp; try again",
+            )
         })?;
-        Ok(bytes.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        }))
+        Ok(encode::hex(&bytes))
     }
 
     fn stamp(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<Stamp, Rejection> {
@@ -80,7 +85,11 @@ impl<R: AccessRequest> Stamper<R> {
         let owner = template
             .and_then(|template| lifecycle::adoption(object.meta(), kind, template.metadata()));
         if let Some(owner) = owner {
-            object.meta_mut().owner_references.get_or_insert_default().push(owner);
+            object
+                .meta_mut()
+                .owner_references
+                .get_or_insert_default()
+                .push(owner);
         }
         Ok(())
     }
@@ -103,11 +112,21 @@ impl<R: AccessRequest> Mutate for Stamper<R> {
             ));
         }
         self.adopt(review, object).await?;
-        let sealed = self.stamp(cx, review, object)?.seal(&self.keys).map_err(|error| {
-            Rejection::new(500, "StampFailed", format!("failed to stamp the request: {error}"))
-        })?;
+        let sealed = self
+            .stamp(cx, review, object)?
+            .seal(&self.keys)
+            .map_err(|error| {
+                Rejection::new(
+                    500,
+                    "StampFailed",
+                    format!("failed to stamp the request: {error}"),
+                )
+            })?;
         let annotations = object.meta_mut().annotations.get_or_insert_default();
-        annotations.insert(labels::REQUESTED_BY.to_owned(), review.user.username.clone());
+        annotations.insert(
+            labels::REQUESTED_BY.to_owned(),
+            review.user.username.clone(),
+        );
         annotations.insert(labels::REQUESTER.to_owned(), sealed);
         Ok(Notes::none())
     }

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Resource;
-use oz_admission::Rejection;
-use oz_engine::Store;
+use kube::runtime::watcher;
+use kube::{Client, Resource};
+use oz_admission::{Gate, Rejection};
+use oz_engine::{Store, guarded_store};
+use tokio::task::JoinHandle;
+
+use crate::kinds::AccessTemplate;
 
 /// How long a decision waits for the first list. Before it is complete, a template that exists
 /// could not be told from one that does not.
@@ -20,18 +24,35 @@ impl<T> Clone for Templates<T> {
     }
 }
 
-impl<T: Resource> Templates<T> {
-    pub(crate) fn new(store: Store<T>) -> Self {
-        Self(store)
+impl<T: AccessTemplate> Templates<T> {
+    /// Begins to watch all templates of the kind. The gate opens when they are known; the task
+    /// lasts as long as the process.
+    pub(crate) fn watch(client: &Client) -> (Self, Gate, JoinHandle<()>) {
+        let (store, feed) = guarded_store::<T>(client, &(), None, watcher::Config::default());
+        let gate = Gate::new(&format!("{} list", T::KIND));
+        let (listed, open) = (store.clone(), gate.clone());
+        let task = tokio::spawn(async move {
+            let tell = async {
+                listed.ready().await;
+                open.open();
+            };
+            futures::join!(feed, tell);
+        });
+        (Self(store), gate, task)
     }
+}
 
+impl<T: Resource> Templates<T> {
     /// The template of this name, if there is one as far as the watch has come.
     pub(crate) async fn find(
         &self,
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Arc<T>>, Rejection> {
-        if tokio::time::timeout(PATIENCE, self.0.ready()).await.is_err() {
+        if tokio::time::timeout(PATIENCE, self.0.ready())
+            .await
+            .is_err()
+        {
             let kind = &self.0.resource().kind;
             return Err(Rejection::new(
                 503,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 
-use crate::kinds::{AccessTemplate, invalid};
+use crate::kinds::AccessTemplate;
 use crate::permission;
-use crate::validate_request::status_is_the_operators;
+use crate::refusal::{invalid, own_namespace, status_is_the_operators};
 
 /// Checks templates of one kind.
 pub(crate) struct TemplateValidator<T> {
@@ -22,9 +22,12 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
     type Object = T;
 
     async fn validate(&self, cx: &Cx, review: &Review<T>) -> Result<Notes, Rejection> {
-        let Some(template) = &review.object else { return Ok(Notes::none()) };
+        let Some(template) = &review.object else {
+            return Ok(Notes::none());
+        };
         if review.subresource.as_deref() == Some("status") {
-            return status_is_the_operators(review, &self.operator);
+            let next = "change the spec, and the status follows";
+            return status_is_the_operators(review, &self.operator, next);
         }
         // What is stored was checked when it came in, or is older than the rule. Labels, owners and
         // finalizers can be changed nevertheless.
@@ -34,13 +37,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         }
         let namespace = review.namespace.as_deref().unwrap_or_default();
         if namespace == &*self.namespace {
-            return Err(Rejection::forbidden(
-                "OwnNamespace",
-                format!(
-                    "oz gives no access to its own namespace {namespace}; \
-                     whoever gets into its pods could grant anything"
-                ),
-            ));
+            return Err(own_namespace(namespace));
         }
         let violations = template.violations();
         if !violations.is_empty() {

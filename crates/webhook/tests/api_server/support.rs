@@ -16,24 +16,30 @@ use oz_testkit::{Cluster, Process, eventually};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub const NAMESPACE: &str = "oz-system";
-pub const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
-pub const WEBHOOK: &str = "system:serviceaccount:oz-system:oz-webhook";
-pub const SOON: Duration = Duration::from_secs(30);
+pub(crate) const NAMESPACE: &str = "oz-system";
+pub(crate) const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
+pub(crate) const WEBHOOK: &str = "system:serviceaccount:oz-system:oz-webhook";
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// A webhook that runs.
-pub struct Webhook {
-    pub process: Process,
+pub(crate) struct Webhook {
+    pub(crate) process: Process,
+    /// The port that it serves the hooks on.
+    pub(crate) port: u16,
     /// Where it tells whether it is ready.
-    pub probes: String,
+    pub(crate) probes: String,
 }
 
 /// The cluster with oz installed and the webhook ready.
-pub async fn cluster() -> Result<&'static Cluster> {
+pub(crate) async fn cluster() -> Result<&'static Cluster> {
     let cluster = Cluster::shared().await?;
     tokio::task::spawn_blocking(move || {
         WEBHOOKS
-            .get_or_init(|| install(cluster).map(Mutex::new).map_err(|error| format!("{error:#}")))
+            .get_or_init(|| {
+                install(cluster)
+                    .map(Mutex::new)
+                    .map_err(|error| format!("{error:#}"))
+            })
             .as_ref()
             .map(|_| cluster)
             .map_err(|error| anyhow::anyhow!("{error}"))
@@ -44,25 +50,50 @@ pub async fn cluster() -> Result<&'static Cluster> {
 static WEBHOOKS: OnceLock<Result<Mutex<Webhook>, String>> = OnceLock::new();
 
 /// The lines of the record log so far, parsed.
-pub fn records() -> Result<Vec<Value>> {
+pub(crate) fn records() -> Result<Vec<Value>> {
     let webhook = WEBHOOKS.get().context("no webhook runs")?;
-    let webhook = webhook.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
-    let lines = webhook.lock().unwrap_or_else(PoisonError::into_inner).process.lines()?;
-    lines.iter().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    let webhook = webhook
+        .as_ref()
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    let lines = webhook
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .process
+        .lines()?;
+    lines
+        .iter()
+        .map(|line| Ok(serde_json::from_str(line)?))
+        .collect()
 }
 
 fn install(cluster: &'static Cluster) -> Result<Webhook> {
     // A runtime of its own: those of the tests end while the webhook goes on.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
-        let manifests = crds().iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+        let manifests = crds()
+            .iter()
+            .map(serde_json::to_string)
+            .collect::<Result<Vec<_>, _>>()?;
         let file = cluster.state_dir().join("crds.json");
-        let list = format!(r#"{{"apiVersion":"v1","kind":"List","items":[{}]}}"#, manifests.join(","));
+        let list = format!(
+            r#"{{"apiVersion":"v1","kind":"List","items":[{}]}}"#,
+            manifests.join(",")
+        );
         std::fs::write(&file, list)?;
         let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac");
         let crds = file.display().to_string();
-        kubectl(cluster, "admin", &["apply", "--server-side", "-f", &crds, "-f", rbac])?;
-        kubectl(cluster, "admin", &["wait", "--for=condition=Established", "-f", &crds])?;
+        kubectl(
+            cluster,
+            "admin",
+            &["apply", "--server-side", "-f", &crds, "-f", rbac],
+        )?;
+        kubectl(
+            cluster,
+            "admin",
+            &["wait", "--for=condition=Established", "-f", &crds],
+        )?;
         for account in [OPERATOR, WEBHOOK] {
             let groups = ["system:serviceaccounts", "system:serviceaccounts:oz-system"];
             cluster.issue_kubeconfig(account, &groups)?;
@@ -72,19 +103,32 @@ fn install(cluster: &'static Cluster) -> Result<Webhook> {
 }
 
 /// Starts a webhook and waits until it is ready.
-pub async fn start(cluster: &Cluster, flags: &[&str]) -> Result<Webhook> {
+pub(crate) async fn start(cluster: &Cluster, flags: &[&str]) -> Result<Webhook> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oz-webhook"));
     command
         .arg("--kubeconfig")
         .arg(cluster.kubeconfig(WEBHOOK))
-        .args(["--listen=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--drain=0s"])
+        .args([
+            "--listen=127.0.0.1:0",
+            "--health-probe-bind-address=127.0.0.1:0",
+            "--drain=0s",
+        ])
         .args(flags);
     let mut process = cluster.spawn("oz-webhook", command)?;
     let line = process
-        .wait_for_line("the address of the probes", SOON, |line| line.contains("serving the hooks"))
+        .wait_for_line("the address of the probes", SOON, |line| {
+            line.contains("serving the hooks")
+        })
         .await?;
-    let (_, address) = line.split_once("probes=").context("no address")?;
-    let probes = address.split_whitespace().next().context("no address")?.to_owned();
+    let value = |name: &str| {
+        let (_, rest) = line
+            .split_once(name)
+            .with_context(|| format!("no {name} in {line}"))?;
+        rest.split_whitespace()
+            .next()
+            .with_context(|| format!("no {name} in {line}"))
+    };
+    let (port, probes) = (value("port=")?.parse()?, value("probes=")?.to_owned());
     eventually("the webhook to be ready", SOON, async || {
         if let Some(status) = process.exited()? {
             return Ok(Some(Err(anyhow::anyhow!("it ended with {status}"))));
@@ -96,42 +140,61 @@ pub async fn start(cluster: &Cluster, flags: &[&str]) -> Result<Webhook> {
         bail!("{answer}; {}", std::fs::read_to_string(process.stderr())?)
     })
     .await??;
-    Ok(Webhook { process, probes })
+    Ok(Webhook {
+        process,
+        port,
+        probes,
+    })
 }
 
 /// The answer to a GET without TLS, head and all.
-pub fn get(address: &str, path: &str) -> Result<String> {
+pub(crate) fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(SOON))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: oz\r\nConnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: oz\r\nConnection: close\r\n\r\n"
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
 }
 
 /// What kubectl prints.
-pub fn kubectl(cluster: &Cluster, user: &str, arguments: &[&str]) -> Result<String> {
+pub(crate) fn kubectl(cluster: &Cluster, user: &str, arguments: &[&str]) -> Result<String> {
     let output = cluster.kubectl(user).args(arguments).output()?;
     let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "kubectl {}: {error}", arguments.join(" "));
+    ensure!(
+        output.status.success(),
+        "kubectl {}: {error}",
+        arguments.join(" ")
+    );
     Ok(String::from_utf8(output.stdout)?)
 }
 
 /// The keys that the webhook seals with.
-pub async fn keys(cluster: &Cluster) -> Result<Keys> {
+pub(crate) async fn keys(cluster: &Cluster) -> Result<Keys> {
     oz_process::signing_keys(&cluster.client("admin").await?, NAMESPACE).await
 }
 
 /// Lets `group` use oz in a namespace as its manifests mean it.
-pub fn let_use(cluster: &Cluster, namespace: &str, role: &str, group: &str) -> Result<()> {
+pub(crate) fn let_use(cluster: &Cluster, namespace: &str, role: &str, group: &str) -> Result<()> {
     let name = format!("{role}-{group}");
     let (role, group) = (format!("--clusterrole={role}"), format!("--group={group}"));
-    let arguments = ["create", "rolebinding", &name, &role, &group, "-n", namespace];
+    let arguments = [
+        "create",
+        "rolebinding",
+        &name,
+        &role,
+        &group,
+        "-n",
+        namespace,
+    ];
     kubectl(cluster, "admin", &arguments).map(drop)
 }
 
 /// A template that lets the group devs in for an hour.
-pub fn template(name: &str) -> Value {
+pub(crate) fn template(name: &str) -> Value {
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1",
         "kind": "ExecAccessTemplate",
@@ -146,7 +209,7 @@ pub fn template(name: &str) -> Value {
 }
 
 /// A request by a template.
-pub fn request(name: &str, template: &str) -> Value {
+pub(crate) fn request(name: &str, template: &str) -> Value {
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1",
         "kind": "ExecAccessRequest",
@@ -155,38 +218,50 @@ pub fn request(name: &str, template: &str) -> Value {
     })
 }
 
-pub fn requests(client: Client, namespace: &str) -> Api<ExecAccessRequest> {
+pub(crate) fn requests(client: Client, namespace: &str) -> Api<ExecAccessRequest> {
     Api::namespaced(client, namespace)
 }
 
-pub fn parsed<K: DeserializeOwned>(value: Value) -> Result<K> {
+pub(crate) fn parsed<K: DeserializeOwned>(value: Value) -> Result<K> {
     Ok(serde_json::from_value(value)?)
 }
 
-/// The status of a refusal.
-pub fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> kube::core::Status {
+/// The status of a refusal; an error if it was none.
+pub(crate) fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> Result<kube::core::Status> {
     match result {
-        Err(kube::Error::Api(status)) => *status,
-        other => panic!("this should have been refused: {other:?}"),
+        Err(kube::Error::Api(status)) => Ok(*status),
+        other => bail!("this should have been refused: {other:?}"),
     }
 }
 
 /// Creates a template as the administrator and waits until the webhook has seen it: until a
 /// request by somebody who may not make one is refused for the template's sake.
-pub async fn create_template(cluster: &Cluster, namespace: &str, template: Value) -> Result<()> {
+pub(crate) async fn create_template(
+    cluster: &Cluster,
+    namespace: &str,
+    template: Value,
+) -> Result<()> {
     let admin = cluster.client("admin").await?;
     let template: ExecAccessTemplate = parsed(template)?;
     let name = template.metadata.name.clone().unwrap_or_default();
     let templates = Api::<ExecAccessTemplate>::namespaced(admin.clone(), namespace);
     templates.create(&PostParams::default(), &template).await?;
     let probe: ExecAccessRequest = parsed(request("probe", &name))?;
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    eventually(&format!("template {name} to be known"), SOON, async || {
-        match requests(admin.clone(), namespace).create(&dry_run, &probe).await {
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    eventually(
+        &format!("template {name} to be known"),
+        SOON,
+        async || match requests(admin.clone(), namespace)
+            .create(&dry_run, &probe)
+            .await
+        {
             Err(kube::Error::Api(status)) if status.reason == "NotAllowed" => Ok(Some(())),
             Err(error) => Err(error.into()),
             Ok(_) => Ok(None),
-        }
-    })
+        },
+    )
     .await
 }

@@ -1,0 +1,48 @@
+//! The refusals that several hooks give, each with what to do next.
+
+use oz_admission::{Notes, Rejection, Review};
+use oz_core::validate::Violation;
+
+/// An object breaks rules for its fields.
+pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Rejection {
+    let message = format!("{kind} is invalid: {}", Violation::list(violations));
+    violations.iter().fold(
+        Rejection::invalid("Invalid", message),
+        |rejection, violation| {
+            rejection.cause(
+                violation.field.clone(),
+                "FieldValueInvalid",
+                violation.message.clone(),
+            )
+        },
+    )
+}
+
+/// Access to oz itself is asked for or offered.
+pub(crate) fn own_namespace(namespace: &str) -> Rejection {
+    Rejection::forbidden(
+        "OwnNamespace",
+        format!(
+            "oz lets nobody into its own namespace {namespace}: whoever gets into its pods could \
+             grant anything; use another namespace"
+        ),
+    )
+}
+
+/// A status is written, which only the operator may: people and programs rely on what stands there.
+pub(crate) fn status_is_the_operators<K>(
+    review: &Review<K>,
+    operator: &str,
+    next: &str,
+) -> Result<Notes, Rejection> {
+    if review.user.username == operator {
+        return Ok(Notes::none());
+    }
+    Err(Rejection::forbidden(
+        "StatusIsTheOperators",
+        format!(
+            "only oz's operator ({operator}) writes the status of a {}: {next}",
+            review.kind.kind
+        ),
+    ))
+}

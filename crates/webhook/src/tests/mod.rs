@@ -1,0 +1,331 @@
+//! The hooks as the API server calls them, without sockets: reviews go in as JSON and come out as
+//! JSON. What stands behind them is a pretended API server and a record log that can be read.
+
+mod record;
+mod registration;
+mod request_create;
+mod request_update;
+mod server;
+mod stamp;
+mod template;
+
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use oz_admission::{Endpoint, Manager, RegistrationMode};
+use oz_core::access::seal::Keys;
+use oz_core::audit::Record;
+use oz_core::controller::Failure;
+use oz_engine::Sink;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::hooks::{Grounds, hooks};
+use crate::templates::Templates;
+use server::Server;
+
+const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
+const UID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
+
+fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
+fn keys() -> Keys {
+    Keys::new(vec![vec![7; Keys::MIN_BYTES]]).unwrap()
+}
+
+/// A webhook under test.
+struct Webhook {
+    manager: Manager,
+    records: Arc<Records>,
+    server: Arc<Server>,
+}
+
+/// What was put on record.
+#[derive(Default)]
+struct Records {
+    written: Mutex<Vec<Record>>,
+    broken: bool,
+}
+
+impl Sink for Records {
+    fn record<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            if self.broken {
+                return Err(Failure::transient("RecordFailed", "the disk is full"));
+            }
+            self.written.lock().unwrap().push(record.clone());
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl Webhook {
+    fn new(server: Server) -> Self {
+        Self::recording(server, Records::default())
+    }
+
+    fn recording(server: Server, records: Records) -> Self {
+        let (server, records) = (Arc::new(server), Arc::new(records));
+        let client = server.client();
+        let (exec_templates, ..) = Templates::watch(&client);
+        let (pod_templates, ..) = Templates::watch(&client);
+        let grounds = Grounds {
+            keys: keys(),
+            exec_templates,
+            pod_templates,
+            records: records.clone(),
+            namespace: "oz-system".into(),
+            operator: OPERATOR.into(),
+        };
+        let mut builder = Manager::builder(client, crate::run::FINGERPRINT)
+            .namespace("oz-system")
+            .endpoint(Endpoint::Url("https://127.0.0.1:9443".to_owned()))
+            .registration(RegistrationMode::Never)
+            .clock(Arc::new(now));
+        for hook in hooks(&grounds) {
+            builder = builder.hook(hook);
+        }
+        Self {
+            manager: builder.build().unwrap(),
+            records,
+            server,
+        }
+    }
+
+    /// What was put on record so far.
+    fn recorded(&self) -> Vec<Record> {
+        self.records.written.lock().unwrap().clone()
+    }
+
+    /// The answer of one hook, `mutate` or `validate`.
+    async fn review(&self, verb: &str, attempt: &Attempt) -> Answer {
+        let kind = attempt.kind.to_lowercase();
+        let path = format!("/{verb}-crds-wizardofoz-co-v1alpha1-{kind}");
+        let body = serde_json::to_vec(&attempt.review()).unwrap();
+        let reply = self.manager.review(&path, &body).await;
+        assert_eq!(
+            reply.status,
+            200,
+            "{}",
+            String::from_utf8_lossy(&reply.body)
+        );
+        let review: Value = serde_json::from_slice(&reply.body).unwrap();
+        serde_json::from_value(review["response"].clone()).unwrap()
+    }
+
+    async fn validate(&self, attempt: &Attempt) -> Answer {
+        self.review("validate", attempt).await
+    }
+
+    /// The object as the stamp hook leaves it.
+    async fn stamped(&self, attempt: &Attempt) -> Value {
+        let answer = self.review("mutate", attempt).await;
+        assert!(answer.allowed, "{answer:?}");
+        let mut object = attempt.object.clone().unwrap();
+        if let Some(patch) = answer.patch {
+            let patch: json_patch::Patch = serde_json::from_slice(&patch.0).unwrap();
+            json_patch::patch(&mut object, &patch).unwrap();
+        }
+        object
+    }
+
+    /// What the API server does with a new request: it has it stamped, gives it a name, a UID and a
+    /// creation time, and has it checked.
+    async fn create(&self, attempt: &Attempt) -> Answer {
+        let object = registered(self.stamped(attempt).await);
+        self.validate(&Attempt {
+            object: Some(object),
+            ..attempt.clone()
+        })
+        .await
+    }
+}
+
+/// The object with what the API server adds between mutation and validation.
+fn registered(mut object: Value) -> Value {
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    if let Some(prefix) = metadata.get("generateName").and_then(Value::as_str) {
+        let name = format!("{prefix}x7k2p");
+        metadata.insert("name".to_owned(), name.into());
+    }
+    metadata.insert("uid".to_owned(), UID.into());
+    metadata.insert(
+        "creationTimestamp".to_owned(),
+        "2026-01-01T12:00:00Z".into(),
+    );
+    object
+}
+
+/// A call of the API, of which the API server asks what we think.
+#[derive(Clone)]
+struct Attempt {
+    user: String,
+    groups: Vec<String>,
+    operation: &'static str,
+    kind: &'static str,
+    subresource: &'static str,
+    namespace: String,
+    object: Option<Value>,
+    old: Option<Value>,
+    dry_run: bool,
+}
+
+impl Attempt {
+    fn create(user: &str, groups: &[&str], object: Value) -> Self {
+        let kinds = [
+            "ExecAccessRequest",
+            "PodAccessRequest",
+            "ExecAccessTemplate",
+            "PodAccessTemplate",
+        ];
+        Self {
+            user: user.to_owned(),
+            groups: groups.iter().map(ToString::to_string).collect(),
+            operation: "CREATE",
+            kind: kinds
+                .into_iter()
+                .find(|kind| object["kind"] == **kind)
+                .unwrap(),
+            subresource: "",
+            namespace: object["metadata"]["namespace"].as_str().unwrap().to_owned(),
+            object: Some(object),
+            old: None,
+            dry_run: false,
+        }
+    }
+
+    fn update(user: &str, old: &Value, object: Value) -> Self {
+        let create = Self::create(user, &["system:authenticated"], object);
+        Self {
+            operation: "UPDATE",
+            old: Some(old.clone()),
+            ..create
+        }
+    }
+
+    fn status(self) -> Self {
+        Self {
+            subresource: "status",
+            ..self
+        }
+    }
+
+    fn dry(self) -> Self {
+        Self {
+            dry_run: true,
+            ..self
+        }
+    }
+
+    fn review(&self) -> Value {
+        let resource = format!("{}s", self.kind.to_lowercase());
+        let group = json!({ "group": "crds.wizardofoz.co", "version": "v1alpha1" });
+        let with = |key: &str, value: &str| {
+            let mut group = group.clone();
+            group[key] = value.into();
+            group
+        };
+        let object = self.object.as_ref().unwrap_or(&Value::Null);
+        json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "review",
+                "kind": with("kind", self.kind),
+                "resource": with("resource", &resource),
+                "subResource": self.subresource,
+                "name": object["metadata"]["name"],
+                "namespace": self.namespace,
+                "operation": self.operation,
+                "userInfo": { "username": self.user, "groups": self.groups },
+                "object": object,
+                "oldObject": self.old,
+                "dryRun": self.dry_run,
+            },
+        })
+    }
+}
+
+/// What the API server is told.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    allowed: bool,
+    #[serde(default)]
+    status: Status,
+    #[serde(default)]
+    warnings: Vec<String>,
+    patch: Option<k8s_openapi::ByteString>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Status {
+    code: u16,
+    reason: String,
+    message: String,
+    #[serde(default)]
+    details: Value,
+}
+
+impl Answer {
+    /// The reason of a refusal; `None` if it was none.
+    fn refusal(&self) -> Option<&str> {
+        (!self.allowed).then_some(self.status.reason.as_str())
+    }
+
+    /// The fields that are at fault.
+    fn fields(&self) -> Vec<&str> {
+        let causes = self.status.details["causes"].as_array();
+        causes
+            .into_iter()
+            .flatten()
+            .filter_map(|cause| cause["field"].as_str())
+            .collect()
+    }
+}
+
+/// An exec template in namespace `shop` for the group devs, at most two hours.
+fn exec_template(name: &str) -> Value {
+    json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "kind": "ExecAccessTemplate",
+        "metadata": { "name": name, "namespace": "shop", "uid": format!("uid-of-{name}") },
+        "spec": {
+            "accessConfig": {
+                "allowedGroups": ["devs"], "defaultDuration": "30m", "maxDuration": "2h",
+            },
+            "controllerTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+        },
+    })
+}
+
+/// A pod template with the same terms.
+fn pod_template(name: &str) -> Value {
+    let mut template = exec_template(name);
+    template["kind"] = "PodAccessTemplate".into();
+    template
+}
+
+/// A request by a template, in namespace `shop`.
+fn request(kind: &str, template: &str) -> Value {
+    json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "kind": kind,
+        "metadata": { "name": "mine", "namespace": "shop" },
+        "spec": { "templateName": template },
+    })
+}
+
+/// `value` with what stands at `pointer` replaced, and made if it is not there.
+fn with(mut value: Value, pointer: &str, new: impl Into<Value>) -> Value {
+    let mut place = &mut value;
+    for key in pointer.trim_start_matches('/').split('/') {
+        place = &mut place[key.replace("~1", "/")];
+    }
+    *place = new.into();
+    value
+}

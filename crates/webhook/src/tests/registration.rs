@@ -1,0 +1,43 @@
+//! The webhook configurations, word for word: names, paths and exemptions are promises.
+
+use serde_json::Value;
+
+use super::Webhook;
+use super::server::Server;
+
+#[tokio::test]
+async fn the_webhooks_are_registered_like_this() {
+    let webhook = Webhook::new(Server::default());
+    insta::assert_yaml_snapshot!(webhook.manager.configurations());
+}
+
+#[tokio::test]
+async fn nobody_escapes_the_stamp_and_deletion_is_never_gated() {
+    let webhook = Webhook::new(Server::default());
+    for configuration in webhook.manager.configurations() {
+        for hook in configuration["webhooks"].as_array().unwrap() {
+            assert_eq!(hook["failurePolicy"], "Fail");
+            assert_eq!(
+                hook["namespaceSelector"],
+                serde_json::json!({}),
+                "every namespace"
+            );
+            assert_eq!(
+                hook["objectSelector"],
+                serde_json::json!({}),
+                "every object"
+            );
+            for rule in hook["rules"].as_array().unwrap() {
+                assert!(
+                    !rule["operations"]
+                        .as_array()
+                        .unwrap()
+                        .contains(&"DELETE".into())
+                );
+            }
+            if configuration["kind"] == "MutatingWebhookConfiguration" {
+                assert_eq!(hook["matchConditions"], Value::Null);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Who may write which template.
+
+use serde_json::{Value, json};
+
+use super::server::{Server, right};
+use super::{Attempt, OPERATOR, Webhook, exec_template, pod_template, with};
+
+const OPERATIONS: &str = "/spec/accessConfig/operations";
+
+fn forbidding(rights: &[&'static str]) -> Webhook {
+    Webhook::new(Server {
+        forbids: rights.to_vec(),
+        ..Server::default()
+    })
+}
+
+fn all_operations(template: Value) -> Value {
+    with(
+        template,
+        OPERATIONS,
+        json!(["Exec", "Attach", "PortForward", "Log"]),
+    )
+}
+
+#[tokio::test]
+async fn an_author_hands_out_nothing_that_they_could_not_do_themselves() {
+    let (exec, pod) = (exec_template("shell"), pod_template("pod"));
+    for (template, forbidden, missing) in [
+        (exec.clone(), &[][..], None),
+        (
+            exec.clone(),
+            &["create pods/exec"],
+            Some("create pods/exec"),
+        ),
+        (exec.clone(), &["create pods/attach", "create pods"], None),
+        (
+            with(exec.clone(), OPERATIONS, json!(["Log"])),
+            &["create pods/exec"],
+            None,
+        ),
+        (
+            with(exec.clone(), OPERATIONS, json!(["Log"])),
+            &["get pods/log"],
+            Some("get pods/log"),
+        ),
+        (
+            all_operations(exec.clone()),
+            &["create pods/attach", "create pods/portforward"],
+            Some("create pods/attach, create pods/portforward"),
+        ),
+        (pod.clone(), &[], None),
+        (pod.clone(), &["create pods"], Some("create pods")),
+        (pod.clone(), &["create pods/exec"], Some("create pods/exec")),
+    ] {
+        let webhook = forbidding(forbidden);
+        let create = Attempt::create("author", &["devs"], template.clone());
+        let answer = webhook.validate(&create).await;
+        assert_eq!(
+            answer.refusal(),
+            missing.map(|_| "MissingPermission"),
+            "{forbidden:?}"
+        );
+        if let Some(missing) = missing {
+            let expected = format!(
+                "author may not {missing} in namespace shop, which this template would hand out; \
+                 have somebody write it who may"
+            );
+            assert_eq!((answer.status.code, answer.status.message), (403, expected));
+        }
+        // A change is judged like a creation, also for what stays as it was.
+        let old = with(template.clone(), "/spec/accessConfig/maxDuration", "1h");
+        let update = webhook
+            .validate(&Attempt::update("author", &old, template))
+            .await;
+        assert_eq!(
+            update.refusal(),
+            missing.map(|_| "MissingPermission"),
+            "{forbidden:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_author_is_judged_as_the_api_server_knows_them() {
+    let webhook = Webhook::new(Server::default());
+    let mut review = Attempt::create(
+        "author",
+        &["devs", "ops"],
+        all_operations(pod_template("pod")),
+    )
+    .review();
+    review["request"]["userInfo"]["uid"] = "u-1".into();
+    review["request"]["userInfo"]["extra"] = json!({ "scopes": ["narrow"] });
+    let path = "/validate-crds-wizardofoz-co-v1alpha1-podaccesstemplate";
+    webhook
+        .manager
+        .review(path, &serde_json::to_vec(&review).unwrap())
+        .await;
+
+    let asked = webhook.server.asked.lock().unwrap();
+    let mut rights: Vec<String> = asked.iter().map(right).collect();
+    rights.sort();
+    assert_eq!(
+        rights,
+        [
+            "create pods",
+            "create pods/attach",
+            "create pods/exec",
+            "create pods/portforward",
+            "get pods/log"
+        ]
+    );
+    for spec in asked.iter() {
+        assert_eq!(
+            (&spec["user"], &spec["uid"]),
+            (&json!("author"), &json!("u-1"))
+        );
+        assert_eq!(spec["groups"], json!(["devs", "ops"]));
+        assert_eq!(spec["extra"], json!({ "scopes": ["narrow"] }));
+        assert_eq!(spec["resourceAttributes"]["namespace"], "shop");
+        // Of every name: what one may do to a single pod is not theirs to hand out for all.
+        assert_eq!(spec["resourceAttributes"]["name"], Value::Null);
+    }
+}
+
+#[tokio::test]
+async fn an_unchanged_spec_is_not_judged_again_whatever_became_of_the_rules() {
+    let webhook = forbidding(&["create pods/exec", "create pods"]);
+    for stored in [
+        exec_template("shell"),
+        pod_template("pod"),
+        with(
+            exec_template("old"),
+            "/spec/accessConfig/maxDuration",
+            "soon",
+        ),
+        with(exec_template("own"), "/metadata/namespace", "oz-system"),
+    ] {
+        let changed = with(
+            stored.clone(),
+            "/metadata/labels",
+            json!({ "team": "shop" }),
+        );
+        for user in ["anybody", OPERATOR] {
+            let answer = webhook
+                .validate(&Attempt::update(user, &stored, changed.clone()))
+                .await;
+            assert_eq!(
+                answer.refusal(),
+                None,
+                "{user} {}",
+                stored["metadata"]["name"]
+            );
+        }
+    }
+    assert!(webhook.server.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn no_template_lets_anybody_into_oz() {
+    let webhook = Webhook::new(Server::default());
+    for template in [exec_template("shell"), pod_template("pod")] {
+        let own = with(template, "/metadata/namespace", "oz-system");
+        let create = Attempt::create("admin", &["system:masters"], own.clone());
+        assert_eq!(
+            webhook.validate(&create).await.refusal(),
+            Some("OwnNamespace")
+        );
+        let changed = with(own.clone(), "/spec/accessConfig/maxDuration", "3h");
+        let update = Attempt::update("admin", &own, changed);
+        assert_eq!(
+            webhook.validate(&update).await.refusal(),
+            Some("OwnNamespace")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_field_that_makes_no_sense_is_named_before_anybody_is_asked() {
+    let webhook = Webhook::new(Server::default());
+    let config = |field: &str, value: &str| {
+        with(
+            exec_template("shell"),
+            &format!("/spec/accessConfig/{field}"),
+            value,
+        )
+    };
+    for (template, field) in [
+        (
+            config("maxDuration", "soon"),
+            "spec.accessConfig.maxDuration",
+        ),
+        (
+            config("defaultDuration", "3h"),
+            "spec.accessConfig.defaultDuration",
+        ),
+        (
+            config("accessCommand", "{{ .Metadata.Nmae }}"),
+            "spec.accessConfig.accessCommand",
+        ),
+        (
+            with(
+                exec_template("shell"),
+                "/spec/controllerTargetRef/kind",
+                "Rollout",
+            ),
+            "spec.controllerTargetRef.apiVersion",
+        ),
+    ] {
+        let answer = webhook
+            .validate(&Attempt::create("author", &[], template))
+            .await;
+        assert_eq!(
+            (answer.refusal(), answer.status.code),
+            (Some("Invalid"), 422),
+            "{field}"
+        );
+        assert_eq!(answer.fields(), [field]);
+    }
+    assert!(webhook.server.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_author_about_whom_nothing_can_be_found_out_is_refused() {
+    let webhook = Webhook::new(Server {
+        silent: true,
+        ..Server::default()
+    });
+    let answer = webhook
+        .validate(&Attempt::create("author", &[], exec_template("shell")))
+        .await;
+    assert_eq!(
+        (answer.refusal(), answer.status.code),
+        (Some("PermissionsUnknown"), 503)
+    );
+    assert!(
+        answer.status.message.ends_with("try again"),
+        "{}",
+        answer.status.message
+    );
+}

@@ -1,0 +1,84 @@
+//! A second replica: one authority and one key for both.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, Config, ResourceExt};
+use oz_core::access::seal;
+use oz_core::labels;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+
+use super::support::*;
+
+#[tokio::test]
+async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()> {
+    let cluster = cluster().await?;
+    let admin = cluster.client("admin").await?;
+    let secrets = Api::<Secret>::namespaced(admin.clone(), NAMESPACE);
+    let versions = async || -> Result<Vec<Option<String>>> {
+        let authority = secrets.get("oz-admission-ca").await?.resource_version();
+        Ok(vec![
+            authority,
+            secrets.get("oz-signing-key").await?.resource_version(),
+        ])
+    };
+    let before = versions().await?;
+
+    let flags = [
+        "--url=https://127.0.0.1:0",
+        "--no-register",
+        "--replica=oz-1",
+    ];
+    let second = start(cluster, &flags).await?;
+
+    assert_eq!(versions().await?, before);
+    // The API server would trust it, by what the first one has registered.
+    let configurations = Api::<MutatingWebhookConfiguration>::all(admin);
+    let registered = configurations
+        .get("oz")
+        .await?
+        .webhooks
+        .context("no webhooks")?;
+    let bundle = registered[0]
+        .client_config
+        .ca_bundle
+        .clone()
+        .context("no bundle")?
+        .0;
+    let mut config = Config::new(format!("https://127.0.0.1:{}", second.port).parse()?);
+    let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bundle).collect();
+    config.root_cert = Some(roots?.into_iter().map(|root| root.to_vec()).collect());
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "review", "operation": "CREATE", "namespace": "shop", "name": "mine",
+            "kind": { "group": "crds.wizardofoz.co", "version": "v1alpha1", "kind": "ExecAccessRequest" },
+            "resource": {
+                "group": "crds.wizardofoz.co", "version": "v1alpha1", "resource": "execaccessrequests",
+            },
+            "userInfo": { "username": "alice", "groups": ["devs"] },
+            "object": request("mine", "shell"),
+        },
+    });
+    let call = http::Request::post("/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest")
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&review)?)?;
+    let answer: Value = Client::try_from(config)?.request(call).await?;
+    let patch: k8s_openapi::ByteString =
+        serde_json::from_value(answer["response"]["patch"].clone())?;
+    let mut stamped = review["request"]["object"].clone();
+    let patch: json_patch::Patch = serde_json::from_slice(&patch.0)?;
+    json_patch::patch(&mut stamped, &patch)?;
+    let stamp = stamped["metadata"]["annotations"][labels::REQUESTER]
+        .as_str()
+        .context("no stamp")?;
+    let sealed: Value = seal::open(&keys(cluster).await?, "oz.wizardofoz.co/stamp/v1", stamp)?;
+    assert_eq!(sealed["user"], "alice");
+
+    let metrics = get(&second.probes, "/metrics")?;
+    assert!(metrics.contains("admission"), "{metrics}");
+    Ok(())
+}

@@ -1,10 +1,4 @@
-//! A library for writing Kubernetes admission extensions.
-//!
-//! Implement [`Mutate`] or [`Validate`] for any resource, declare it as a [`Hook`], and give
-//! it to a [`Manager`]. The manager serves it over TLS with certificates it makes and rotates
-//! itself, registers it, and keeps the registration as it should be. [`Watch`] and [`Task`]
-//! are for what extensions do besides.
-
+#![doc = include_str!("../README.md")]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod certificate;

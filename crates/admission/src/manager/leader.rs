@@ -1,32 +1,27 @@
 //! Tasks on one replica only: a Lease decides which.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use kube_lease_manager::LeaseManagerBuilder;
+use kube::Api;
 use tokio_util::sync::CancellationToken;
 
+use super::lease::Candidate;
 use crate::{
-    server::reviewer::Reviewer,
+    server::reviewer::{Clock, Reviewer},
     task::{NamedTask, TaskError},
 };
 
-/// A Lease lasts this long without being renewed; a crashed leader is replaced after it.
-const LEASE: u64 = 15;
-/// It is renewed when this much of it is left.
-const RENEW: u64 = 5;
 /// How long a task may take to notice that it has to stop, before it is dropped.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why tasks do not run any more.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The Lease cannot be had or kept.
-    #[error("failed to take part in leader election: {0}")]
-    Lease(Box<kube_lease_manager::LeaseManagerError>),
-    /// The part that renews it is gone.
-    #[error("failed to take part in leader election: renewal ended")]
-    Ended,
     /// A task gave up.
     #[error("failed to go on with task {name}: {source}")]
     Task {
@@ -42,6 +37,7 @@ pub(super) struct Leader {
     pub(super) namespace: String,
     pub(super) lease: String,
     pub(super) identity: Option<String>,
+    pub(super) clock: Clock,
     pub(super) tasks: Vec<NamedTask>,
     pub(super) reviewer: Arc<Reviewer>,
 }
@@ -49,44 +45,29 @@ pub(super) struct Leader {
 impl Leader {
     /// Runs the tasks whenever this replica leads, until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) -> Result<(), Error> {
-        let mut builder = LeaseManagerBuilder::new(self.client.clone(), &self.lease)
-            .with_namespace(&self.namespace)
-            .with_duration(LEASE)
-            .with_grace(RENEW)
-            .with_field_manager(&self.lease);
-        if let Some(identity) = &self.identity {
-            builder = builder.with_identity(identity);
-        }
-        let manager = builder
-            .build()
-            .await
-            .map_err(|error| Error::Lease(Box::new(error)))?;
-        let (mut leading, renewal) = manager.watch().await;
-        let outcome = loop {
+        let mut candidate = Candidate::new(
+            Api::namespaced(self.client.clone(), &self.namespace),
+            self.lease.clone(),
+            self.identity.clone().unwrap_or_else(random_identity),
+            self.clock.clone(),
+        );
+        loop {
             tokio::select! {
-                changed = leading.changed() => if changed.is_err() { break Err(Error::Ended) },
-                () = stop.cancelled() => break Ok(()),
-            }
-            if !*leading.borrow_and_update() {
-                continue;
+                () = candidate.acquire() => {}
+                () = stop.cancelled() => break,
             }
             tracing::info!(lease = self.lease, "leading");
-            let term = stop.child_token();
-            let lost = async {
-                // An error means that the renewal is gone, and leadership with it.
-                let _ = leading.wait_for(|leads| !leads).await;
-            };
-            if let Err(error) = self.lead(term, lost).await {
-                break Err(error);
+            let outcome = self.lead(stop.child_token(), candidate.hold()).await;
+            tracing::info!(lease = self.lease, "not leading any more");
+            if outcome.is_err() || stop.is_cancelled() {
+                candidate.release().await;
+                return outcome;
             }
-        };
-        // Gives the Lease back, so that another replica need not wait for its end.
-        drop(leading);
-        let _ = tokio::time::timeout(PATIENCE, renewal).await;
-        outcome
+        }
+        Ok(())
     }
 
-    /// One term of office.
+    /// One term of office; ends when it is cancelled or the Lease is lost.
     async fn lead(
         &self,
         term: CancellationToken,
@@ -111,7 +92,6 @@ impl Leader {
                 Some(outcome) = running.next() => outcome?,
             }
         }
-        tracing::info!(lease = self.lease, "not leading any more");
         term.cancel();
         let rest = async {
             while let Some(outcome) = running.next().await {
@@ -119,7 +99,7 @@ impl Leader {
             }
             Ok(())
         };
-        // What does not stop is dropped: another replica leads by then.
+        // What does not stop is dropped: another replica may lead by then.
         tokio::time::timeout(PATIENCE, rest).await.unwrap_or(Ok(()))
     }
 
@@ -130,4 +110,13 @@ impl Leader {
             source,
         })
     }
+}
+
+/// For those who have not said who they are. The standard library's hasher is seeded at
+/// random, which is all that is needed here.
+fn random_identity() -> String {
+    format!(
+        "replica-{:016x}",
+        RandomState::new().build_hasher().finish()
+    )
 }

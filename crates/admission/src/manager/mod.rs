@@ -2,6 +2,7 @@
 
 mod builder;
 mod leader;
+mod lease;
 mod run;
 mod upkeep;
 

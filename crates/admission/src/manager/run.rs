@@ -152,6 +152,7 @@ impl Manager {
             namespace: self.declared.namespace.clone(),
             lease: self.declared.fingerprint.to_string(),
             identity: self.declared.identity.clone(),
+            clock: self.clock.clone(),
             tasks: std::mem::take(&mut self.tasks),
             reviewer: self.reviewer.clone(),
         };

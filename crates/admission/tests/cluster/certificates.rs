@@ -1,7 +1,10 @@
 //! Certificates under load: whatever happens to the Secret and whenever anything is
 //! renewed, not one admission call fails.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use anyhow::{Result, bail};
 use k8s_openapi::{
@@ -57,11 +60,7 @@ async fn two_replicas_started_at_the_same_instant_share_one_authority() -> Resul
 
     place.until_called(&count).await?;
     let load = Load::start(&place);
-    let asked = count.load(std::sync::atomic::Ordering::Relaxed);
-    eventually("some reviews", LONG, async || {
-        Ok((count.load(std::sync::atomic::Ordering::Relaxed) > asked + 200).then_some(()))
-    })
-    .await?;
+    more(&count, 200).await?;
     load.stop().await?.unharmed("two replicas, one authority");
 
     assert_eq!(published(&place).await?, 1);
@@ -98,6 +97,7 @@ async fn a_secret_deleted_damaged_or_replaced_heals_without_a_failed_call() -> R
     let load = Load::start(&place);
     api.delete(&name, &DeleteParams::default()).await?;
     healed(&place, &good, "deleted").await?;
+    more(&count, 100).await?;
 
     let (expired, expired_key) = authority(true, true)?;
     let (leaf, leaf_key) = authority(false, false)?;
@@ -124,6 +124,7 @@ async fn a_secret_deleted_damaged_or_replaced_heals_without_a_failed_call() -> R
         let patch = Patch::Merge(json!({"data": data}));
         api.patch(&name, &PatchParams::default(), &patch).await?;
         healed(&place, &good, what).await?;
+        more(&count, 100).await?;
     }
     load.stop()
         .await?
@@ -135,6 +136,15 @@ async fn a_secret_deleted_damaged_or_replaced_heals_without_a_failed_call() -> R
         7.0
     );
     running.stop().await
+}
+
+/// Waits for so many further reviews.
+async fn more(count: &AtomicUsize, further: usize) -> Result<()> {
+    let wanted = count.load(Ordering::Relaxed) + further;
+    eventually("further reviews", LONG, async || {
+        Ok((count.load(Ordering::Relaxed) > wanted).then_some(()))
+    })
+    .await
 }
 
 async fn healed(place: &Place, good: &str, what: &str) -> Result<()> {

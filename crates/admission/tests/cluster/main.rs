@@ -12,6 +12,7 @@
 )]
 
 mod certificates;
+mod examples;
 mod fixture;
 mod registration;
 mod reviews;

@@ -1,0 +1,202 @@
+//! Every example, run as its reader would run it: as a process, with a kubeconfig.
+
+use std::{path::PathBuf, process::Command, sync::OnceLock, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use oz_testkit::{Cluster, Process, eventually};
+use serde_json::json;
+
+use crate::fixture::{LONG, Place};
+
+/// Where cargo puts the examples. It does not build them for a test that is run alone.
+fn directory() -> Result<&'static PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || -> Result<PathBuf> {
+        let arguments = [
+            "build",
+            "--quiet",
+            "--package",
+            "oz-admission",
+            "--examples",
+        ];
+        let status = Command::new(env!("CARGO")).args(arguments).status()?;
+        ensure!(status.success(), "failed to build the examples");
+        let here = std::env::current_exe()?;
+        let target = here
+            .ancestors()
+            .nth(2)
+            .context("failed to find the target directory")?;
+        Ok(target.join("examples"))
+    };
+    let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    built.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+async fn command(place: &Place, example: &str) -> Result<Command> {
+    let directory = tokio::task::spawn_blocking(directory).await??;
+    let mut command = Command::new(directory.join(example));
+    command
+        .args([place.name(), &format!("127.0.0.1:{}", place.port)])
+        .env("KUBECONFIG", Cluster::shared().await?.kubeconfig("admin"));
+    Ok(command)
+}
+
+async fn start(place: &Place, example: &str) -> Result<Process> {
+    let command = command(place, example).await?;
+    Cluster::shared()
+        .await?
+        .spawn(&format!("example-{example}"), command)
+}
+
+async fn stop(mut example: Process) -> Result<()> {
+    let status = example.terminate(Duration::from_secs(40)).await?;
+    ensure!(status.success(), "the example ended with {status}");
+    Ok(())
+}
+
+fn pod(name: &str, image: &str) -> Result<Pod> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "app", "image": image}]},
+    }))?)
+}
+
+fn dry_run() -> PostParams {
+    PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    }
+}
+
+async fn is_injected(place: &Place) -> Result<()> {
+    eventually("the variable to be injected", LONG, async || {
+        let created = place
+            .api()
+            .create(&dry_run(), &pod("injected", "app:1")?)
+            .await?;
+        let spec = created.spec.unwrap_or_default();
+        let injected = spec
+            .containers
+            .iter()
+            .flat_map(|it| it.env.iter().flatten());
+        Ok(injected
+            .into_iter()
+            .any(|it| it.name == "GREETING")
+            .then_some(()))
+    })
+    .await
+}
+
+async fn moving_tags_are_refused(place: &Place) -> Result<()> {
+    eventually("a moving tag to be refused", LONG, async || {
+        match place
+            .api()
+            .create(&dry_run(), &pod("refused", "app:latest")?)
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.reason == "MovingTag" => Ok(Some(())),
+            Err(error) => Err(error.into()),
+            Ok(_) => Ok(None),
+        }
+    })
+    .await
+}
+
+async fn create(place: &Place, name: &str) -> Result<()> {
+    place
+        .api()
+        .create(&PostParams::default(), &pod(name, "app:1")?)
+        .await?;
+    Ok(())
+}
+
+async fn is_annotated(place: &Place, name: &str) -> Result<()> {
+    let api = place.api::<Pod>();
+    eventually("the annotation", LONG, async || {
+        let pod = api.get(name).await?;
+        Ok(pod
+            .annotations()
+            .contains_key("example.com/seen")
+            .then_some(()))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mutating_example_injects_a_variable() -> Result<()> {
+    let place = Place::new("ex-mutate").await?;
+    let example = start(&place, "mutate").await?;
+    is_injected(&place).await?;
+    stop(example).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_validating_example_refuses_moving_tags() -> Result<()> {
+    let place = Place::new("ex-validate").await?;
+    let example = start(&place, "validate").await?;
+    moving_tags_are_refused(&place).await?;
+    stop(example).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_watching_example_tells_of_pods() -> Result<()> {
+    let place = Place::new("ex-watch").await?;
+    create(&place, "before").await?;
+    let mut example = start(&place, "watch").await?;
+    example
+        .wait_for_line("added before", LONG, |line| line == "added before")
+        .await?;
+    create(&place, "after").await?;
+    example
+        .wait_for_line("added after", LONG, |line| line == "added after")
+        .await?;
+    place
+        .api::<Pod>()
+        .delete("before", &DeleteParams::default().grace_period(0))
+        .await?;
+    example
+        .wait_for_line("deleted before", LONG, |line| line == "deleted before")
+        .await?;
+    stop(example).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reconciling_example_annotates_pods() -> Result<()> {
+    let place = Place::new("ex-reconcile").await?;
+    create(&place, "web").await?;
+    let example = start(&place, "reconcile").await?;
+    is_annotated(&place, "web").await?;
+    stop(example).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_four_extensions_work_in_one_manager() -> Result<()> {
+    let place = Place::new("ex-all").await?;
+    let mut example = start(&place, "all").await?;
+    is_injected(&place).await?;
+    moving_tags_are_refused(&place).await?;
+    create(&place, "web").await?;
+    example
+        .wait_for_line("added web", LONG, |line| line == "added web")
+        .await?;
+    is_annotated(&place, "web").await?;
+    stop(example).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn registration_and_serving_work_as_two_programs() -> Result<()> {
+    let place = Place::new("ex-split").await?;
+    let mut registration = command(&place, "register").await?;
+    let output = tokio::task::spawn_blocking(move || registration.output()).await??;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text, "registered 1 mutating, 1 validating\n");
+    let example = start(&place, "serve").await?;
+    is_injected(&place).await?;
+    moving_tags_are_refused(&place).await?;
+    stop(example).await
+}

@@ -1,0 +1,175 @@
+//! Declarations: what they become for Kubernetes, and which of them are refused.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{manager, no_client};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Pod},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
+use oz_admission::{
+    CertPolicy, CertSource, ConfigError, Cx, Endpoint, FailurePolicy, Hook, Manager, Mutate,
+    NamespaceScope, Notes, Operation, Rejection, ResourceRule, ResourceScope, Review, SideEffects,
+    Validate,
+};
+use serde_json::Value;
+
+struct Nothing<K>(std::marker::PhantomData<K>);
+
+fn nothing<K>() -> Nothing<K> {
+    Nothing(std::marker::PhantomData)
+}
+
+impl<K: oz_admission::Reviewed> Mutate for Nothing<K> {
+    type Object = K;
+    async fn mutate(&self, _: &Cx, _: &Review<K>, _: &mut K) -> Result<Notes, Rejection> {
+        Ok(Notes::none())
+    }
+}
+
+impl<K: oz_admission::Reviewed> Validate for Nothing<K> {
+    type Object = K;
+    async fn validate(&self, _: &Cx, _: &Review<K>) -> Result<Notes, Rejection> {
+        Ok(Notes::none())
+    }
+}
+
+#[tokio::test]
+async fn a_plain_hook_becomes_a_webhook_with_every_field_written_out() {
+    let manager = manager("acme")
+        .namespace("acme-system")
+        .hook(Hook::mutating("inject", nothing::<Pod>()))
+        .build()
+        .unwrap();
+    insta::assert_json_snapshot!(manager.configurations());
+}
+
+#[tokio::test]
+async fn every_setting_of_a_hook_reaches_the_configuration() {
+    let only = |key: &str| LabelSelector {
+        match_labels: Some([(key.to_owned(), "yes".to_owned())].into()),
+        ..LabelSelector::default()
+    };
+    let connect = ResourceRule::new("", "v1", "pods")
+        .subresource("exec")
+        .subresource("attach");
+    let ephemeral = ResourceRule::new("", "v1", "pods")
+        .subresource("ephemeralcontainers")
+        .on([Operation::Update]);
+    let manager = Manager::builder(no_client(), "acme")
+        .endpoint(Endpoint::Service {
+            name: "hooks".to_owned(),
+            namespace: "acme-system".to_owned(),
+            port: 8443,
+        })
+        .hook(
+            Hook::mutating_on("connect", connect, nothing::<Value>())
+                .also(ephemeral)
+                .on([Operation::Connect])
+                .namespaces(NamespaceScope::All)
+                .failure(FailurePolicy::Ignore)
+                .reinvoke(true)
+                .side_effects(SideEffects::None)
+                .timeout(Duration::from_secs(3))
+                .when("not-nodes", "!('system:nodes' in request.userInfo.groups)"),
+        )
+        .hook(
+            Hook::validating("published", nothing::<Deployment>())
+                .on([Operation::Create, Operation::Delete])
+                .path("/validate-apps-v1-deployment")
+                .webhook_name("vdeployment.kb.io")
+                .objects(only("checked"))
+                .namespaces(NamespaceScope::Matching(only("enforced"))),
+        )
+        .hook(
+            Hook::validating_on(
+                "scoped",
+                ResourceRule::of::<Pod>().scope(ResourceScope::Namespaced),
+                nothing::<Value>(),
+            )
+            .namespaces(NamespaceScope::Except(vec!["b".to_owned(), "a".to_owned()])),
+        )
+        .hook(
+            Hook::validating("owned", nothing::<Pod>())
+                .subresource("status")
+                .namespaces(NamespaceScope::Labelled(vec!["shop".to_owned()])),
+        )
+        .build()
+        .unwrap();
+    insta::assert_json_snapshot!(manager.configurations());
+}
+
+#[tokio::test]
+async fn a_declaration_that_would_fail_later_is_refused_now() {
+    let hook = || Hook::mutating("a", nothing::<Pod>());
+    let with = |hook: Hook| manager("acme").hook(hook).build().unwrap_err();
+    assert_eq!(
+        Manager::builder(no_client(), "Not_A_Label")
+            .build()
+            .unwrap_err(),
+        ConfigError::Fingerprint("Not_A_Label".to_owned())
+    );
+    assert_eq!(
+        with(Hook::mutating("A", nothing::<Pod>())),
+        ConfigError::HookName("A".to_owned())
+    );
+    assert_eq!(
+        with(hook().path("no-slash")),
+        ConfigError::Path("no-slash".to_owned())
+    );
+    assert_eq!(
+        with(hook().path("/a?b")),
+        ConfigError::Path("/a?b".to_owned())
+    );
+    assert_eq!(
+        with(hook().webhook_name("a.b")),
+        ConfigError::WebhookName("a.b".to_owned())
+    );
+    assert_eq!(
+        with(hook().on([])),
+        ConfigError::NoOperations("a".to_owned())
+    );
+    assert_eq!(
+        with(hook().on([Operation::Delete])),
+        ConfigError::MutatingDelete("a".to_owned())
+    );
+    for bad in [
+        Duration::ZERO,
+        Duration::from_millis(1500),
+        Duration::from_secs(31),
+    ] {
+        assert_eq!(
+            with(hook().timeout(bad)),
+            ConfigError::Timeout("a".to_owned())
+        );
+    }
+    let twice = manager("acme")
+        .hook(hook())
+        .hook(hook())
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(twice, ConfigError::Duplicate { what: "path", .. }),
+        "{twice}"
+    );
+    let nowhere = Manager::builder(no_client(), "acme")
+        .hook(hook())
+        .build()
+        .unwrap_err();
+    assert_eq!(nowhere, ConfigError::NoEndpoint);
+    let plain = manager("acme")
+        .endpoint(Endpoint::Url("http://a".to_owned()))
+        .build();
+    assert!(matches!(plain.unwrap_err(), ConfigError::Endpoint(_)));
+    let policy = CertPolicy {
+        renew_at: 1.0,
+        ..CertPolicy::default()
+    };
+    let policy = manager("acme")
+        .certificates(CertSource::SelfSigned(policy))
+        .build();
+    assert!(matches!(policy.unwrap_err(), ConfigError::Policy(_)));
+}

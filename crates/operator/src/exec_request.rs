@@ -59,22 +59,15 @@ impl Observe<ExecAccess> for ExecRequests {
 }
 
 impl ExecRequests {
-    /// The name of an older request that carries the same stamp: a stamp is for one request.
+    /// The name of another request that carries the same stamp: a stamp is for one request, and
+    /// which of two came first cannot be told within a second.
     fn same_stamp(&self, request: &ExecAccessRequest) -> Option<String> {
         let stamp = stamp::of(&request.metadata)?;
-        let age = |request: &ExecAccessRequest| {
-            (
-                request.creation_timestamp().map(|time| time.0),
-                request.uid(),
-            )
-        };
         self.requests
             .select(|other| {
-                stamp::of(&other.metadata) == Some(stamp)
-                    && other.uid() != request.uid()
-                    && age(other) < age(request)
+                stamp::of(&other.metadata) == Some(stamp) && other.uid() != request.uid()
             })
             .first()
-            .map(|older| older.name_any())
+            .map(|other| other.name_any())
     }
 }

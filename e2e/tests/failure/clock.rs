@@ -120,7 +120,10 @@ async fn a_clock_that_is_set_while_access_lasts_changes_nothing() -> Result<()> 
     let scene = Scene::set(cluster, "stepped").await?;
     for (name, step) in [("forward", "+1h"), ("backward", "-1h")] {
         std::fs::write(&offset, "+0")?;
-        lasts_as_agreed(&scene, name, async || Ok(std::fs::write(&offset, step)?)).await?;
+        lasts_as_agreed(&scene, name, SignedDuration::ZERO, async || {
+            Ok(std::fs::write(&offset, step)?)
+        })
+        .await?;
     }
     Ok(())
 }

@@ -2,16 +2,19 @@
 //! believed that a user could have written.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kube::ResourceExt;
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::api::{ExecAccessRequest, Phase};
 use oz_core::labels;
 use oz_e2e::{
-    Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request, install, unregister,
+    Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request, install, repository,
+    run, unregister,
 };
+use oz_testkit::eventually;
 use serde_json::json;
 
 use crate::alone;
@@ -96,13 +99,39 @@ async fn an_object_that_does_not_decode_stops_nobody_else() -> Result<()> {
     install(cluster).await?;
     unregister(cluster)?;
     let scene = Scene::set(cluster, "odd").await?;
+    // As an older or foreign version of the definition might have let it in.
+    let lenient = json!([{
+        "op": "replace",
+        "path": "/spec/versions/0/schema/openAPIV3Schema",
+        "value": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }]);
+    let mut patch = cluster.kubectl("admin");
+    patch.args([
+        "patch",
+        "crd",
+        "execaccessrequests.crds.wizardofoz.co",
+        "--type=json",
+        "-p",
+    ]);
+    patch.arg(lenient.to_string());
+    run(patch)?;
     let resource = ApiResource::erase::<ExecAccessRequest>(&());
-    let odd = DynamicObject::new("odd", &resource).within(scene.name());
-    // The original's schema does not require a spec either, so such objects exist.
-    kube::Api::<DynamicObject>::namespaced_with(scene.admin.clone(), scene.name(), &resource)
-        .create(&PostParams::default(), &odd)
-        .await
-        .context("failed to create a request without a spec")?;
+    let objects: kube::Api<DynamicObject> =
+        kube::Api::namespaced_with(scene.admin.clone(), scene.name(), &resource);
+    let odd =
+        DynamicObject::new("odd", &resource).data(json!({"spec": {"templateName": ["a", "list"]}}));
+    eventually(
+        "the odd object to be let in",
+        Duration::from_secs(30),
+        async || Ok(Some(objects.create(&PostParams::default(), &odd).await?)),
+    )
+    .await?;
+    let mut replace = cluster.kubectl("admin");
+    replace
+        .args(["replace", "-f"])
+        .arg(repository().join("charts/oz/crds/execaccessrequests.yaml"));
+    run(replace)?;
+
     let system = System::start(cluster).await?;
     let alice = scene.requests("alice").await?;
     alice.granted(&exec_request("fine", TEMPLATE, "5m")).await?;
@@ -134,14 +163,10 @@ async fn without_the_webhook_no_request_is_admitted() -> Result<()> {
     );
     // What is granted can still be withdrawn: deletions are never gated.
     alice.api().delete("before", &Default::default()).await?;
-    oz_testkit::eventually(
-        "the grant to go",
-        std::time::Duration::from_secs(60),
-        async || {
-            let (role, binding) = scene.grant(&asked.object_name()).await?;
-            Ok((role.is_none() && binding.is_none()).then_some(()))
-        },
-    )
+    eventually("the grant to go", Duration::from_secs(60), async || {
+        let (role, binding) = scene.grant(&asked.object_name()).await?;
+        Ok((role.is_none() && binding.is_none()).then_some(()))
+    })
     .await?;
     Ok(())
 }

@@ -98,8 +98,8 @@ pub enum StampError {
          check the clocks of webhook and API server, then create the request again"
     )]
     OtherTime(SignedDuration),
-    /// An older request carries the same stamp.
-    #[error("the stamp belongs to request {0}; create the request again")]
+    /// Another request carries the same stamp.
+    #[error("request {0} carries the same stamp; create the request again")]
     Replayed(String),
 }
 

@@ -140,6 +140,11 @@ impl Record {
             #[serde(flatten)]
             record: &'a Record,
         }
-        serde_json::to_string(&Line { component, replica, record: self }).unwrap_or_default()
+        serde_json::to_string(&Line {
+            component,
+            replica,
+            record: self,
+        })
+        .unwrap_or_default()
     }
 }

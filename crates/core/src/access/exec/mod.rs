@@ -37,7 +37,7 @@ pub struct ExecAccess {
 pub struct Observed {
     /// The template that the request names, if there is one.
     pub template: Option<Arc<ExecAccessTemplate>>,
-    /// Name of an older request that carries the very same stamp.
+    /// Name of another request that carries the very same stamp.
     pub same_stamp: Option<String>,
     /// The target workload, if [`ExecAccess::wants`] asked for it.
     pub workload: Option<Result<Workload, Failure>>,

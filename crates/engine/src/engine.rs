@@ -20,7 +20,7 @@ use crate::lease::{LeaseTiming, Tenure};
 use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Watches, cluster_scoped};
 use crate::readiness::Readiness;
-use crate::run::{ChildStore, Children, Lane, Packed, Runner, Shared, Writer};
+use crate::run::{Applied, ChildStore, Children, Lane, Packed, Runner, Shared, Writer};
 use crate::sink::{LogSink, Sink};
 use crate::store::{Change, Store};
 
@@ -255,8 +255,12 @@ where
     });
     let kinds = watches.children.into_iter().zip(stores);
     let kinds = kinds.map(|(kind, store)| {
-        let (queue, owners) = (Arc::clone(&shared), objects.clone());
+        let applied = Applied::default();
+        let (queue, owners, forget) = (Arc::clone(&shared), objects.clone(), applied.clone());
         let subscriber = store.subscribe(move |change: &Change<Packed>| {
+            if let Change::Deleted(child) = change {
+                forget.forget(child.meta().uid.as_deref().unwrap_or_default());
+            }
             if let Some(owner) = change.object().owner() {
                 let orphaned = owners.by_uid(owner).is_none();
                 let lane = if orphaned {
@@ -271,6 +275,7 @@ where
             kind,
             store,
             subscriber,
+            applied,
         }
     });
     let kinds: Vec<_> = kinds.collect();

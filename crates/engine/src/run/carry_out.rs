@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::DynamicObject;
 use oz_core::controller::{Child, Failure, Key, Live, Outcome, Plan, Reference, Step};
@@ -127,15 +128,21 @@ where
         }
         let key = child.key();
         if let Some(known) = live.iter().find(|live| live.key() == key) {
-            if is_as_desired(&known.object, &child.object) {
+            let (known_object, desired) = (&known.object, &child.object);
+            if has_metadata(&known_object.metadata, &desired.metadata)
+                && (has_content(known_object, desired)
+                    || store.applied.holds(desired, known_object))
+            {
                 return Ok(Effect::None);
             }
             let object = self.writer.apply(child, known).await?;
+            store.applied.note(desired, &object);
             store.wrote(object.clone());
             return Ok(Effect::Live(Box::new(object)));
         }
         match self.writer.create(child).await? {
             Created::New(object) => {
+                store.applied.note(&child.object, &object);
                 store.wrote(object.clone());
                 Ok(Effect::Live(Box::new(object)))
             }
@@ -217,33 +224,29 @@ impl CarriedOut {
     }
 }
 
-/// Whether a child has all that is asked for. Status is written by whoever runs it, and owners and
-/// finalizers are sets to which others may add.
-fn is_as_desired(live: &DynamicObject, desired: &DynamicObject) -> bool {
-    let (have, want) = (&live.metadata, &desired.metadata);
-    let all_in = |have: &Option<BTreeMap<String, String>>,
-                  want: &Option<BTreeMap<String, String>>| {
-        let have = |name| have.as_ref().and_then(|have| have.get(name));
-        want.iter()
-            .flatten()
-            .all(|(name, value)| have(name) == Some(value))
+/// Whether a child has the metadata that is asked for. Owners and finalizers are sets to which
+/// others may add, as are labels and annotations.
+fn has_metadata(live: &ObjectMeta, desired: &ObjectMeta) -> bool {
+    type Pairs = Option<BTreeMap<String, String>>;
+    let all_in = |live: &Pairs, desired: &Pairs| {
+        let live = |name| live.as_ref().and_then(|live| live.get(name));
+        let mut desired = desired.iter().flatten();
+        desired.all(|(name, value)| live(name) == Some(value))
     };
-    all_in(&have.labels, &want.labels)
-        && all_in(&have.annotations, &want.annotations)
-        && want.owner_references.iter().flatten().all(|owner| {
-            let mut owners = have.owner_references.iter().flatten();
-            owners.any(|known| known == owner)
-        })
-        && want.finalizers.iter().flatten().all(|finalizer| {
-            let mut finalizers = have.finalizers.iter().flatten();
-            finalizers.any(|known| known == finalizer)
-        })
-        && desired
-            .data
-            .as_object()
-            .into_iter()
-            .flatten()
-            .all(|(field, want)| {
-                field == "status" || contains(live.data.get(field).unwrap_or(&Value::Null), want)
-            })
+    let owners = || live.owner_references.iter().flatten();
+    let finalizers = || live.finalizers.iter().flatten();
+    let mut desired_owners = desired.owner_references.iter().flatten();
+    let mut desired_finalizers = desired.finalizers.iter().flatten();
+    all_in(&live.labels, &desired.labels)
+        && all_in(&live.annotations, &desired.annotations)
+        && desired_owners.all(|owner| owners().any(|known| known == owner))
+        && desired_finalizers.all(|finalizer| finalizers().any(|known| known == finalizer))
+}
+
+/// Whether a child has the content that is asked for. Its status is written by whoever runs it.
+fn has_content(live: &DynamicObject, desired: &DynamicObject) -> bool {
+    let mut desired = desired.data.as_object().into_iter().flatten();
+    desired.all(|(field, desired)| {
+        field == "status" || contains(live.data.get(field).unwrap_or(&Value::Null), desired)
+    })
 }

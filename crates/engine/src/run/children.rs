@@ -4,6 +4,7 @@ use kube::core::{ApiResource, DynamicObject};
 use oz_core::controller::{Failure, Live};
 use oz_core::labels;
 
+use super::applied::Applied;
 use super::packed::Packed;
 use crate::observe::ChildKind;
 use crate::store::{Store, SubscriberId};
@@ -19,6 +20,7 @@ pub(crate) struct ChildStore {
     pub(crate) store: Store<Packed>,
     /// Who takes in our own writes, and so is not told of them.
     pub(crate) subscriber: SubscriberId,
+    pub(crate) applied: Applied,
 }
 
 /// The UID of the object that a child was made for.
@@ -86,5 +88,6 @@ impl ChildStore {
 
     pub(crate) fn gone(&self, uid: &str) {
         self.store.gone(uid, Some(self.subscriber));
+        self.applied.forget(uid);
     }
 }

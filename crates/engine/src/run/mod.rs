@@ -1,6 +1,7 @@
 //! Running one controller: a queue of objects to look at, the pass that looks at one, and the
 //! writes that carry its plan out.
 
+mod applied;
 mod backoff;
 mod carry_out;
 mod children;
@@ -11,6 +12,7 @@ mod queue;
 mod runner;
 mod write;
 
+pub(crate) use applied::Applied;
 pub(crate) use children::{ChildStore, Children};
 pub(crate) use packed::Packed;
 pub(crate) use queue::Lane;

@@ -179,7 +179,7 @@ impl<K: Resource> Store<K> {
         self.read().objects().cloned().collect()
     }
 
-    /// The objects for which `wanted` holds, in no order.
+    /// The objects for which `wanted` holds, in no order. It must not read this very store.
     #[must_use]
     pub fn select(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         self.read()
@@ -187,6 +187,12 @@ impl<K: Resource> Store<K> {
             .filter(|object| wanted(object))
             .cloned()
             .collect()
+    }
+
+    /// How many objects do not decode at present.
+    #[must_use]
+    pub fn undecodable(&self) -> usize {
+        self.read().undecodable()
     }
 
     /// How many objects there are.

@@ -284,3 +284,35 @@ async fn an_owner_is_added_beside_the_others_and_only_if_it_is_not_there() {
     });
     mock.run().finish().await;
 }
+
+#[tokio::test]
+async fn a_value_that_the_api_server_writes_differently_is_not_sent_again() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    let rewritten = |label: &str, content: &str, version: u64| {
+        let mut outer = outer(version);
+        outer["data"]["content"] = json!(content);
+        outer["metadata"]["labels"]["theirs"] = json!(label);
+        outer["metadata"]["generation"] = json!(1);
+        outer
+    };
+    let created = rewritten("no", "GOLD", 1_001);
+    mock.expect(Method::POST, MAPS, |_| (201, created));
+    mock.expect(Method::POST, SECRETS, |_| (201, inner(1_002)));
+    mock.expect_status(open());
+    let engine = mock.run();
+    mock.watched("/api/v1/configmaps").await;
+    mock.played().await;
+
+    // Somebody's label leads to a pass, which finds nothing to do; another content is drift.
+    let labelled = rewritten("yes", "GOLD", 2_001);
+    mock.show("/api/v1/configmaps", "MODIFIED", &labelled);
+    let mut drifted = rewritten("yes", "LEAD", 2_002);
+    drifted["metadata"]["generation"] = json!(2);
+    mock.expect(Method::PATCH, OUTER, |call| {
+        assert_eq!(call.body["data"]["content"], "gold");
+        (200, outer(2_003))
+    });
+    mock.show("/api/v1/configmaps", "MODIFIED", &drifted);
+    engine.finish().await;
+}

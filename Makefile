@@ -1,15 +1,20 @@
 # Everything a contributor runs. `make help` lists it.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# `cargo xtask` is quiet; on a machine with nothing compiled it would be so for minutes.
+BUILD_XTASK := cargo build --package xtask
+# cargo-deny is built where it is kept, not among our own.
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/oz/tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Show the main job on an embedded cluster (KEEP=1 leaves it up)
+	@$(BUILD_XTASK)
 	@cargo xtask demo $(if $(KEEP),--keep)
 
 test: ## Run every test that needs no root: pure, recorded API server, real API server
+	@$(BUILD_XTASK)
 	@cargo xtask test
 
 check: ## Formatting, lints, generated files, the purity of core, dependencies
@@ -23,7 +28,7 @@ deny: $(TOOLS)/bin/cargo-deny ## Licences, bans and duplicate versions of depend
 	$(TOOLS)/bin/cargo-deny --workspace check bans licenses sources
 
 $(TOOLS)/bin/cargo-deny:
-	cargo install --locked --root $(TOOLS) cargo-deny@0.20.2
+	env -u CARGO_TARGET_DIR cargo install --locked --root $(TOOLS) cargo-deny@0.20.2
 
 generate: ## Write the generated files again
 	cargo xtask generate

@@ -1,5 +1,6 @@
 //! Tasks of the workspace that are not tests: `cargo xtask <task>`. One module for each.
 
+mod bench;
 mod cluster;
 mod demo;
 mod generate;
@@ -25,6 +26,9 @@ enum Task {
     Demo(demo::Options),
     /// Every test that needs no root, and their sum.
     Test(test::Options),
+    /// Figures next to their budgets.
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -33,5 +37,6 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Generate(options) => generate::run(&options),
         Task::Demo(options) => demo::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Bench(bench) => bench::run(&bench),
     }
 }

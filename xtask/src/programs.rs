@@ -1,6 +1,6 @@
 //! Building the programs of the workspace that other tasks run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
@@ -45,4 +45,10 @@ pub(crate) async fn build(packages: &[&str]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The path as somebody in the current directory would name it.
+pub(crate) fn from_here(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(here).unwrap_or(path).to_owned()
 }

@@ -51,12 +51,15 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let screen = Screen::new();
     let required = std::env::var_os("OZ_REQUIRE_ALL").is_some_and(|value| value == "1");
-    Tools::obtain(&Tool::CLUSTER)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let names = build(options)?;
-    runtime.block_on(programs::build(&programs::OZ))?;
+    if options.package.is_empty() {
+        // The tests that need these see to it themselves; here, one sees how far it is.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(programs::build(&programs::OZ))?;
+        Tools::obtain(&Tool::CLUSTER)?;
+    }
     let mut summary = Summary::default();
     if libfaketime().is_none() {
         summary.lacks(
@@ -75,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if !status.success() {
         summary.cargo_failed();
     }
-    screen.line(&summary.text(screen, required, &log))?;
+    screen.line(&summary.text(screen, required, &programs::from_here(&log)))?;
     Ok(ExitCode::from(u8::from(!summary.is_good(required))))
 }
 
@@ -115,13 +118,7 @@ fn build(options: &Options) -> Result<BTreeMap<String, String>> {
         if message.reason == "compiler-artifact"
             && let Some(file) = program.file_name()
         {
-            // As in path+file:///…/crates/core#oz-core@0.1.0
-            let package = message
-                .package_id
-                .rsplit(['#', '/'])
-                .next()
-                .unwrap_or_default();
-            let package = package.split('@').next().unwrap_or_default();
+            let package = package_name(&message.package_id);
             let name = match target.kind.first().map(String::as_str) {
                 Some("test") => format!("{package}, {}", target.name),
                 Some("bin") => format!("{package}, unit tests of the program"),
@@ -141,6 +138,14 @@ fn cargo(options: &Options) -> Command {
         .args(["test", "--no-fail-fast"])
         .args(options.selection());
     cargo
+}
+
+/// As in `path+file:///…/crates/core#oz-core@0.1.0`; where the directory has the package's name, as in
+/// `path+file:///…/xtask#0.1.0`.
+fn package_name(id: &str) -> &str {
+    let (path, fragment) = id.split_once('#').unwrap_or_default();
+    let directory = path.rsplit('/').next().unwrap_or_default();
+    fragment.split_once('@').map_or(directory, |(name, _)| name)
 }
 
 /// Starts the tests. Gives all that cargo and they say.

@@ -1,12 +1,12 @@
 //! The record, as a table for people and as the lines that were written.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use oz_core::audit::Record;
 use oz_e2e::{System, records_in};
 
-use crate::programs::target_directory;
+use crate::programs::{from_here, target_directory};
 use crate::screen::columns;
 
 /// One line of the record and which of the two processes wrote it.
@@ -66,10 +66,4 @@ pub(crate) fn keep(system: &System) -> Result<PathBuf> {
     std::fs::write(&path, lines.join("\n"))
         .with_context(|| format!("failed to write {}", path.display()))?;
     Ok(from_here(&path))
-}
-
-/// The path as somebody in the current directory would name it.
-fn from_here(path: &Path) -> PathBuf {
-    let here = std::env::current_dir().unwrap_or_default();
-    path.strip_prefix(here).unwrap_or(path).to_owned()
 }

@@ -1,0 +1,130 @@
+//! `cargo xtask bench grants`: what a grant costs and how fast it is, next to its budget. Everything
+//! is measured from outside, on release builds: by watches, by the API server's audit log and by what
+//! the kernel says about the processes.
+
+mod grants;
+mod process;
+mod report;
+mod scene;
+mod single;
+mod stats;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::programs;
+use crate::screen::Screen;
+
+/// What to measure.
+#[derive(Subcommand)]
+pub(crate) enum Bench {
+    /// Exec access: latency, throughput, API calls, the instant of the end, memory.
+    Grants(Options),
+}
+
+/// How much is measured, and how it is told.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How often to measure what differs from run to run.
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Fewer grants, one run: whether it works rather than how fast it is.
+    #[arg(long)]
+    quick: bool,
+    /// JSON in place of the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How many of everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) runs: u32,
+    pub(crate) one_by_one: usize,
+    pub(crate) at_once: usize,
+    pub(crate) endings: usize,
+    pub(crate) starts: usize,
+    /// Active grants while nothing happens, and for how long nothing does.
+    pub(crate) idle_grants: usize,
+    pub(crate) idle: Duration,
+    pub(crate) many: usize,
+}
+
+impl Options {
+    const fn size(&self) -> Size {
+        let full = Size {
+            runs: self.runs,
+            one_by_one: 50,
+            at_once: 200,
+            endings: 50,
+            starts: 5,
+            idle_grants: 100,
+            idle: Duration::from_secs(60),
+            many: 2000,
+        };
+        if !self.quick {
+            return full;
+        }
+        Size {
+            runs: 1,
+            one_by_one: 20,
+            at_once: 60,
+            endings: 20,
+            starts: 2,
+            idle_grants: 20,
+            idle: Duration::from_secs(15),
+            many: 300,
+        }
+    }
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
+    let Bench::Grants(options) = bench;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        if cfg!(debug_assertions) {
+            return in_release().await;
+        }
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            outcome = measure(options) => outcome.map(|()| ExitCode::SUCCESS),
+            _ = interrupt.recv() => Ok(ExitCode::from(130)),
+            _ = terminate.recv() => Ok(ExitCode::from(143)),
+        }
+    })
+}
+
+/// The same again with a release build: what measures takes its time from the same two cores.
+async fn in_release() -> Result<ExitCode> {
+    let mut cargo = programs::cargo();
+    cargo
+        .args(["run", "--release", "--package", "xtask", "--target-dir"])
+        .arg(programs::target_directory()?)
+        .arg("--")
+        .args(std::env::args_os().skip(1));
+    let status = cargo.status().await.context("failed to run cargo")?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(1)))
+}
+
+async fn measure(options: &Options) -> Result<()> {
+    let size = options.size();
+    let screen = Screen::new();
+    programs::build(&programs::OZ).await?;
+    let load = process::load_average()?;
+    let mut report = report::Report::default();
+    grants::measure(size, &mut report).await?;
+    single::measure(size, &mut report).await?;
+    screen.line(&if options.json {
+        report.json(&load)?
+    } else {
+        report.table(&load)
+    })
+}

@@ -1,0 +1,216 @@
+//! What differs from run to run: how long a grant takes, how many there are in a second, what they
+//! cost, and how exactly they end.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::ResourceExt as _;
+use kube::api::{ObjectMeta, PostParams};
+use oz_e2e::{NAMESPACE, Options, System};
+use oz_testkit::{AuditEntries, AuditMark, Cluster, eventually};
+
+use super::Size;
+use super::process::processor_time;
+use super::report::{Budget, Report};
+use super::scene::{self, PATIENCE, Place};
+use super::stats::Values;
+use crate::seen::Watching;
+
+/// One system for all runs, each in a namespace of its own. What earlier runs granted stays: ending
+/// it would be work that disturbs the next.
+pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
+    let (_owner, cluster) = scene::cluster().await?;
+    let leading = Options::default().flag("--leader-elect");
+    let system = System::start_with(cluster, &leading).await?;
+    let mut places = Vec::new();
+    for _ in 0..size.runs {
+        let mut place = Place::set(cluster, "bench").await?;
+        one_by_one(cluster, &mut place, size, report).await?;
+        at_once(&system, &mut place, size, report).await?;
+        endings(&mut place, size, "", report).await?;
+        place.ask_in_vain(size.endings).await?;
+        let beside = format!(" beside {} hopeless requests", size.endings);
+        endings(&mut place, size, &beside, report).await?;
+        places.push(place);
+    }
+    Ok(())
+}
+
+/// The user name of the operator.
+pub(super) fn operator() -> String {
+    format!("system:serviceaccount:{NAMESPACE}:oz-operator")
+}
+
+/// Requests one after the other, each beside the creation of a ConfigMap, which no webhook sees.
+async fn one_by_one(
+    cluster: &Cluster,
+    place: &mut Place,
+    size: Size,
+    report: &mut Report,
+) -> Result<()> {
+    let maps = place.scene.api::<ConfigMap>();
+    let mark = cluster.audit().mark()?;
+    let (mut baseline, mut ready) = (Vec::new(), Vec::new());
+    for number in 0..size.one_by_one {
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(format!("baseline-{number}")),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        };
+        let began = Instant::now();
+        maps.create(&PostParams::default(), &map).await?;
+        baseline.push(began.elapsed());
+        ready.push(place.ask_one(&format!("one-{number}")).await?);
+    }
+    let (baseline, ready): (Values, Values) =
+        (baseline.into_iter().collect(), ready.into_iter().collect());
+    let unit = baseline.median();
+    report.add("ConfigMap create, p50", "ms", Budget::None, unit);
+    report.add(
+        "ConfigMap create, p99",
+        "ms",
+        Budget::None,
+        baseline.percentile(99),
+    );
+    report.add("create to Ready, p50", "ms", Budget::None, ready.median());
+    report.add(
+        "create to Ready, p99",
+        "ms",
+        Budget::None,
+        ready.percentile(99),
+    );
+    let (p50, p99) = (ready.median() / unit, ready.percentile(99) / unit);
+    report.add(
+        "  p50, in p50s of a ConfigMap",
+        "×",
+        Budget::AtMost(6.0),
+        p50,
+    );
+    report.add(
+        "  p99, in p50s of a ConfigMap",
+        "×",
+        Budget::AtMost(16.0),
+        p99,
+    );
+    api_calls(cluster, mark, place.scene.name(), size.one_by_one, report).await
+}
+
+/// What the operator asked of the API server for these grants.
+async fn api_calls(
+    cluster: &Cluster,
+    mark: AuditMark,
+    namespace: &str,
+    grants: usize,
+    report: &mut Report,
+) -> Result<()> {
+    let calls = || -> Result<AuditEntries> {
+        let entries = cluster.audit().since(mark)?;
+        Ok(entries.by_user(&operator()).in_namespace(namespace))
+    };
+    // A line of the log may come a moment after the answer.
+    eventually("the audit log to have every status", PATIENCE, async || {
+        let statuses = calls()?.filter(|entry| entry.subresource == "status").len();
+        Ok((statuses >= grants).then_some(()))
+    })
+    .await?;
+    let is_event = |resource: &str| resource == "events";
+    let each = |calls: usize| -> Result<f64> {
+        Ok(f64::from(u32::try_from(calls)?) / f64::from(u32::try_from(grants)?))
+    };
+    let writes = calls()?.filter(|entry| entry.is_write() && !is_event(&entry.resource));
+    let reads = calls()?.filter(|entry| ["get", "list"].contains(&entry.verb.as_str()));
+    let events = calls()?.filter(|entry| is_event(&entry.resource));
+    report.add(
+        "API writes for a grant",
+        "",
+        Budget::AtMost(3.0),
+        each(writes.len())?,
+    );
+    report.add(
+        "API reads for a grant",
+        "",
+        Budget::AtMost(2.0),
+        each(reads.len())?,
+    );
+    report.add(
+        "  events for a grant",
+        "",
+        Budget::AtMost(2.0),
+        each(events.len())?,
+    );
+    Ok(())
+}
+
+async fn at_once(
+    system: &System,
+    place: &mut Place,
+    size: Size,
+    report: &mut Report,
+) -> Result<()> {
+    let processes = [
+        (
+            "operator CPU for a grant",
+            &system.operator.process,
+            Budget::AtMost(3.0),
+        ),
+        (
+            "  webhook CPU for a grant",
+            &system.webhook.process,
+            Budget::None,
+        ),
+    ];
+    let before = processes.map(|(_, process, _)| processor_time(process.pid()));
+    let names = (0..size.at_once).map(|number| (format!("at-once-{number}"), "1h".to_owned()));
+    let (took, _) = place.ask(names.collect()).await?;
+    let count = u32::try_from(size.at_once)?;
+    let rate = f64::from(count) / took.as_secs_f64();
+    let what = format!("{count} requests at once");
+    report.add(&what, "/s", Budget::AtLeast(90.0), rate);
+    for ((what, process, budget), before) in processes.into_iter().zip(before) {
+        let spent = processor_time(process.pid())?.saturating_sub(before?);
+        let each = spent.as_secs_f64() * 1000.0 / f64::from(count);
+        report.add(what, "ms", budget, each);
+    }
+    Ok(())
+}
+
+/// Grants of 5 to 15 seconds, and how long after their end the RoleBinding was seen to be gone.
+async fn endings(place: &mut Place, size: Size, beside: &str, report: &mut Report) -> Result<()> {
+    let mut bindings = Watching::start(place.scene.api::<RoleBinding>()).await?;
+    let prefix = if beside.is_empty() { "short" } else { "beside" };
+    let requests = (0..size.endings).map(|number| {
+        (
+            format!("{prefix}-{number}"),
+            format!("{}s", 5 + number % 11),
+        )
+    });
+    let (_, asked) = place.ask(requests.collect()).await?;
+    let mut ends: BTreeMap<String, Timestamp> = BTreeMap::new();
+    for grant in &asked {
+        let until = grant.status().expires_at.context("a grant has no end")?;
+        ends.insert(grant.object_name(), until);
+    }
+    let mut lags = Vec::new();
+    while !ends.is_empty() {
+        let seen = bindings.next(PATIENCE).await?;
+        if !seen.deleted {
+            continue;
+        }
+        if let Some(until) = ends.remove(&seen.object.name_any()) {
+            lags.push(seen.time.duration_since(until).as_secs_f64() * 1000.0);
+        }
+    }
+    let lags: Values = lags.into_iter().collect();
+    let second = Budget::AtMost(1000.0);
+    let figure = |name: &str| format!("RoleBinding gone after the end{beside}, {name}");
+    report.add(&figure("p50"), "ms", Budget::None, lags.median());
+    report.add(&figure("p99"), "ms", second, lags.percentile(99));
+    report.add(&figure("max"), "ms", second, lags.max());
+    Ok(())
+}

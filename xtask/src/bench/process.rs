@@ -1,0 +1,57 @@
+//! What Linux tells about a process, proc(5).
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+/// Of the fields user and system time; 100 on every Linux that matters.
+const TICKS_PER_SECOND: u64 = 100;
+
+fn read(pid: u32, file: &str) -> Result<String> {
+    let path = format!("/proc/{pid}/{file}");
+    std::fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))
+}
+
+/// The time that the process has spent on a processor, in user and system mode.
+pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
+    let stat = read(pid, "stat")?;
+    // The name, in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(") ").context("failed to read stat")?;
+    let field = |number: usize| -> Result<u64> {
+        let text = fields.split(' ').nth(number).unwrap_or_default();
+        text.parse().context("failed to read stat")
+    };
+    let ticks = field(11)? + field(12)?;
+    Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
+}
+
+/// The memory that the process holds, in units of 1024 × 1024 bytes.
+pub(crate) fn resident(pid: u32) -> Result<f64> {
+    let status = read(pid, "status")?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
+    let kibibytes: f64 = kibibytes.context("failed to find VmRSS")?.parse()?;
+    Ok(kibibytes / 1024.0)
+}
+
+/// How busy the machine is, as in `0.42 0.36 0.30`: of the last one, five and fifteen minutes.
+pub(crate) fn load_average() -> Result<String> {
+    let load = std::fs::read_to_string("/proc/loadavg").context("failed to read the load")?;
+    Ok(load.split(' ').take(3).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_memory_and_spends_time() {
+        let pid = std::process::id();
+
+        assert!(resident(pid).unwrap() > 0.1);
+        let before = processor_time(pid).unwrap();
+        while processor_time(pid).unwrap() == before {
+            std::hint::black_box(0);
+        }
+    }
+}

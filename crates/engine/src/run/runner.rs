@@ -272,3 +272,65 @@ fn next(passed: &Passed, failures: u32, lane: Lane) -> Next {
 pub(crate) fn uid<K: Resource>(object: &K) -> String {
     object.meta().uid.clone().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::run::pass::Planned;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::constant(seconds, 0)
+    }
+
+    fn passed(wake: Option<i64>, failure: Option<Failure>) -> Passed {
+        Passed {
+            planned: Some(Planned {
+                at: at(10),
+                wake: wake.map(at),
+            }),
+            failure,
+        }
+    }
+
+    #[test]
+    fn a_plan_without_a_failure_is_looked_at_again_at_its_wake_only() {
+        for wake in [None, Some(11)] {
+            let next = next(&passed(wake, None), 0, Lane::Ordinary);
+            assert_eq!(next.wake, Wake::At(wake.map(at)));
+            assert_eq!((next.retry, next.failed), (None, false));
+        }
+    }
+
+    #[test]
+    fn a_failure_adds_a_retry_and_leaves_the_wake_alone() {
+        let busy = Failure::transient("ServerBusy", "later");
+        let next = next(&passed(Some(11), Some(busy)), 9, Lane::Ordinary);
+        assert_eq!(next.wake, Wake::At(Some(at(11))));
+        assert_eq!(next.retry, Some(Duration::from_millis(25_600)));
+    }
+
+    #[test]
+    fn a_pass_without_a_plan_keeps_the_wake_of_the_one_before() {
+        let broken = Passed {
+            planned: None,
+            failure: Some(Failure::transient("Panic", "a defect")),
+        };
+        let next = next(&broken, 0, Lane::Urgent);
+        assert_eq!(next.wake, Wake::AsBefore);
+        assert!(next.retry.is_some());
+    }
+
+    #[test]
+    fn a_plan_that_asks_for_an_instant_that_has_passed_does_not_become_a_storm() {
+        for failures in 0..12 {
+            for wake in [9, 10] {
+                let next = next(&passed(Some(wake), None), failures, Lane::Ordinary);
+                assert_eq!(next.wake, Wake::At(None));
+                assert!(next.failed);
+                assert!(next.retry >= Some(Duration::from_millis(50)), "{next:?}");
+            }
+        }
+    }
+}

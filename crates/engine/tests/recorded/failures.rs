@@ -2,13 +2,17 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use http::Method;
 use oz_core::audit::Record;
 use oz_core::controller::Failure;
-use oz_engine::Sink;
+use oz_engine::{Leadership, LeaseTiming, Sink};
 use serde_json::json;
 
-use crate::mock::{BOX_STATUS, BOXES, MAPS, Mock, OUTER, SECRETS, open, status, timebox};
+use crate::mock::{BOX_STATUS, BOXES, MAPS, Mock, OUTER, SECRETS, open, status, stored, timebox};
 use crate::timebox::Timeboxes;
 
 #[tokio::test]
@@ -102,7 +106,8 @@ async fn without_a_durable_record_nothing_that_follows_it_is_written() {
         recorded: true,
         ..Timeboxes::default()
     };
-    mock.run_with(controller, Flaky(2.into())).finish().await;
+    let engine = mock.run_with(controller, Flaky(2.into()), Leadership::Off);
+    engine.finish().await;
 }
 
 #[tokio::test]
@@ -140,4 +145,73 @@ async fn a_kind_that_is_not_installed_is_waited_for_and_named() {
     let readiness = engine.readiness.clone();
     engine.finish().await;
     assert_eq!(readiness.waiting_for(), Vec::<String>::new());
+}
+
+/// Counts what it is given.
+#[derive(Clone, Default)]
+struct Counting(Arc<AtomicUsize>);
+
+impl Sink for Counting {
+    fn record<'a>(&'a self, _: &'a Record) -> BoxFuture<'a, Result<(), Failure>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        futures::future::ready(Ok(())).boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothing() {
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/oz/leases";
+    let lease = format!("{leases}/{}", Leadership::LEASE);
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    mock.expect(Method::GET, &lease, |_| {
+        (404, status(404, "NotFound", "no such lease"))
+    });
+    mock.expect(Method::POST, leases, |call| {
+        (201, stored(&call.body, "lease-uid", 1_001))
+    });
+    // Its time is over as soon as it begins, and the next renewal is far away.
+    let timing = LeaseTiming {
+        duration: Duration::from_secs(15),
+        renew_deadline: Duration::ZERO,
+        retry_period: Duration::from_secs(3_600),
+    };
+    let leadership = Leadership::Lease {
+        namespace: "oz".to_owned(),
+        name: Leadership::LEASE.to_owned(),
+        identity: "me".to_owned(),
+        timing,
+    };
+    let controller = Timeboxes {
+        recorded: true,
+        ..Timeboxes::default()
+    };
+    let sink = Counting::default();
+    let engine = mock.run_with(controller, sink.clone(), leadership);
+    mock.played().await;
+    let plans = Arc::clone(&engine.controller.plans);
+    let tried = async {
+        while plans.load(Ordering::Relaxed) < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert!(
+        tokio::time::timeout(Duration::from_secs(20), tried)
+            .await
+            .is_ok()
+    );
+    // Stopping, it gives the lease back.
+    mock.expect(Method::GET, &lease, |_| {
+        let spec = json!({"holderIdentity": "me", "leaseTransitions": 1});
+        let metadata =
+            json!({"name": Leadership::LEASE, "namespace": "oz", "resourceVersion": "1001"});
+        (200, json!({"metadata": metadata, "spec": spec}))
+    });
+    mock.expect(Method::PUT, &lease, |call| {
+        assert_eq!(call.body["spec"].get("holderIdentity"), None);
+        assert_eq!(call.body["metadata"]["resourceVersion"], "1001");
+        (200, call.body.clone())
+    });
+    engine.stop_and_finish().await;
+    assert_eq!(sink.0.load(Ordering::Relaxed), 0);
 }

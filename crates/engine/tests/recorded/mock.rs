@@ -13,7 +13,7 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
-use oz_engine::{Engine, EngineError, Sink, SystemClock};
+use oz_engine::{Engine, EngineError, Leadership, Sink, SystemClock};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -262,13 +262,21 @@ pub(crate) struct Running {
 
 impl Mock {
     pub(crate) fn run(&self) -> Running {
-        self.run_with(Timeboxes::default(), oz_engine::LogSink)
+        self.run_with(Timeboxes::default(), oz_engine::LogSink, Leadership::Off)
     }
 
-    pub(crate) fn run_with(&self, controller: Timeboxes, sink: impl Sink) -> Running {
+    pub(crate) fn run_with(
+        &self,
+        controller: Timeboxes,
+        sink: impl Sink,
+        leadership: Leadership,
+    ) -> Running {
         let mut engine = Engine::new(self.client(), SystemClock);
         let observe = ObserveTimeboxes::new(&mut engine);
-        engine.sink(sink).controller(controller.clone(), observe);
+        engine
+            .sink(sink)
+            .leadership(leadership)
+            .controller(controller.clone(), observe);
         let readiness = engine.readiness().clone();
         let stop = CancellationToken::new();
         let task = tokio::spawn(engine.run(stop.clone()));
@@ -287,11 +295,17 @@ impl Running {
     /// anything else was called.
     pub(crate) async fn finish(self) {
         self.mock.played().await;
+        self.stop_and_finish().await;
+    }
+
+    /// The same, for a script whose end is played while the engine stops.
+    pub(crate) async fn stop_and_finish(self) {
         self.stop.cancel();
         self.task
             .await
             .expect("the engine panicked")
             .expect("the engine failed");
+        self.mock.played().await;
         let problems = self.mock.state().problems.clone();
         assert!(problems.is_empty(), "{problems}");
     }

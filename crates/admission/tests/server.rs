@@ -68,19 +68,23 @@ struct Served {
     shutdown: CancellationToken,
     abort: CancellationToken,
     ended: JoinHandle<Result<(), Error>>,
-    _files: tempfile::TempDir,
+    files: tempfile::TempDir,
+}
+
+/// A certificate for the loopback address, written where a manager reads it.
+fn write_certificate(directory: &std::path::Path) -> CertificateDer<'static> {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    std::fs::write(directory.join("tls.key"), key.serialize_pem()).unwrap();
+    std::fs::write(directory.join("tls.crt"), certificate.pem()).unwrap();
+    certificate.der().clone()
 }
 
 impl Served {
     async fn start(builder: ManagerBuilder) -> Self {
         let files = tempfile::tempdir().unwrap();
-        let key = rcgen::KeyPair::generate().unwrap();
-        let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])
-            .unwrap()
-            .self_signed(&key)
-            .unwrap();
-        std::fs::write(files.path().join("tls.crt"), certificate.pem()).unwrap();
-        std::fs::write(files.path().join("tls.key"), key.serialize_pem()).unwrap();
+        let root = write_certificate(files.path());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let manager = builder
@@ -99,12 +103,12 @@ impl Served {
         );
         let served = Self {
             address,
-            root: certificate.der().clone(),
+            root,
             plain,
             shutdown,
             abort,
             ended: tokio::spawn(run),
-            _files: files,
+            files,
         };
         served.until_ready(true).await;
         served
@@ -130,8 +134,19 @@ impl Served {
         protocol: &[u8],
         versions: &[&'static rustls::SupportedProtocolVersion],
     ) -> TlsStream<TcpStream> {
+        self.connect_with(protocol, versions, &self.root)
+            .await
+            .unwrap()
+    }
+
+    async fn connect_with(
+        &self,
+        protocol: &[u8],
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        root: &CertificateDer<'static>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(self.root.clone()).unwrap();
+        roots.add(root.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
@@ -139,12 +154,11 @@ impl Served {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(self.address).await.unwrap();
+        let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from("127.0.0.1").unwrap();
         TlsConnector::from(Arc::new(config))
             .connect(name, stream)
             .await
-            .unwrap()
     }
 
     async fn connect1(&self) -> TlsStream<TcpStream> {
@@ -418,4 +432,42 @@ async fn a_second_signal_ends_it_at_once() {
         under_way.await.unwrap().is_err(),
         "what was under way is dropped"
     );
+}
+
+#[tokio::test]
+async fn files_that_change_are_taken_up_and_broken_ones_are_not() {
+    let mut served = Served::start(yes()).await;
+    let kept = served.connect1().await;
+    std::fs::write(served.files.path().join("tls.crt"), "half written").unwrap();
+    call1(served.connect1().await, request("/validate/yes"))
+        .await
+        .unwrap();
+
+    let new = write_certificate(served.files.path());
+    let began = Instant::now();
+    loop {
+        let stream = served
+            .connect_with(b"http/1.1", rustls::ALL_VERSIONS, &new)
+            .await;
+        if stream.is_ok() {
+            break;
+        }
+        assert!(
+            began.elapsed() < LONG,
+            "the new certificate is never served"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // A connection that was open keeps what it was opened with.
+    assert_eq!(
+        call1(kept, request("/validate/yes"))
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
+    served.root = new;
+    call1(served.connect1().await, request("/validate/yes"))
+        .await
+        .unwrap();
 }

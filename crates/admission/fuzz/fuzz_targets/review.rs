@@ -1,6 +1,7 @@
 //! Any bytes as the body of a webhook call: no panic, and an answer that is well-formed.
 //!
-//! `cargo +nightly fuzz run review -- -max_total_time=60`, in `crates/admission`.
+//! In `crates/admission`:
+//! `cargo +nightly fuzz run review fuzz/corpus/review fuzz/seeds -- -max_total_time=60`
 #![no_main]
 
 use std::{cell::LazyCell, sync::Arc};

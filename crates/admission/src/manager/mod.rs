@@ -1,8 +1,10 @@
 //! The manager: everything an extension process is, put together.
 
+mod budget;
 mod builder;
 mod leader;
 mod lease;
+mod register;
 mod run;
 mod upkeep;
 
@@ -14,8 +16,9 @@ use prometheus_client::registry::Registry;
 
 pub use builder::{ConfigError, ManagerBuilder};
 pub use leader::Error as LeaderError;
+pub use register::Registration;
 pub use run::Error;
-pub use upkeep::{Registration, UpkeepError};
+pub use upkeep::UpkeepError;
 
 use crate::{
     certificate::{CertSource, resolver::Current},
@@ -118,7 +121,7 @@ impl Manager {
     /// The webhook configurations that will be registered, without certificates: for
     /// manifests, reviews and tests.
     pub fn configurations(&self) -> Vec<serde_json::Value> {
-        upkeep::manifests(&self.declared)
+        register::manifests(&self.declared)
     }
 }
 

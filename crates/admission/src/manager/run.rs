@@ -190,11 +190,12 @@ async fn maintain(
                     failures = 0;
                     let rest = wake.duration_since(clock());
                     let rest = Duration::try_from(rest).unwrap_or_default();
+                    tokio::time::sleep(upkeep.pause()).await;
                     let _ = tokio::time::timeout(rest, touched.notified()).await;
                 }
                 Err(error) => {
                     failures += 1;
-                    let rest = Duration::from_millis(100 << failures.min(8));
+                    let rest = Duration::from_millis(100 << failures.min(5));
                     tracing::warn!(%error, retry = ?rest, "upkeep failed");
                     tokio::time::sleep(rest).await;
                 }

@@ -13,9 +13,12 @@ use kube::{
     Api,
     runtime::events::{Event, EventType, Recorder},
 };
-use serde_json::json;
 
-use super::{Declared, Gates, Manager, RegistrationMode};
+use super::{
+    Declared, Gates, Manager, RegistrationMode,
+    budget::Budget,
+    register::{desired, labelled},
+};
 use crate::{
     certificate::{
         CertPolicy, CertSource, authority,
@@ -26,12 +29,8 @@ use crate::{
         store::{self, Circumstances, Store},
         supplied::{self, Supplied},
     },
-    hook::NamespaceScope,
     metrics::Metrics,
-    registration::{
-        apply::{self, Change, Registrar},
-        desired::{Configurations, Declaration, configurations},
-    },
+    registration::apply::{self, Change, Registrar},
     server::reviewer::Clock,
 };
 
@@ -60,17 +59,6 @@ pub enum UpkeepError {
         /// What came back.
         source: Box<kube::Error>,
     },
-}
-
-/// What [`Manager::register`] did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registration {
-    /// How many mutating webhooks are registered.
-    pub mutating: usize,
-    /// How many validating webhooks are.
-    pub validating: usize,
-    /// When the authority behind them ends: register again well before.
-    pub authority_until: Option<Timestamp>,
 }
 
 enum Source {
@@ -102,6 +90,7 @@ pub(super) struct Upkeep {
     published: BTreeMap<String, Timestamp>,
     /// The bundle last registered: a difference from it is damage, not a change of ours.
     registered: Option<Option<String>>,
+    repairs: Budget,
 }
 
 impl Upkeep {
@@ -146,13 +135,22 @@ impl Upkeep {
             gates,
             published: BTreeMap::new(),
             registered: None,
+            repairs: Budget::default(),
         }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    pub(super) fn is_self_signed(&self) -> bool {
+        matches!(self.source, Source::SelfSigned { .. })
     }
 
     /// Does what is due. Returns the instant at which to come back if nothing happens before.
     pub(super) async fn pass(&mut self) -> Result<Timestamp, UpkeepError> {
-        let now = (self.clock)();
-        let wake = if matches!(self.source, Source::SelfSigned { .. }) {
+        let now = self.now();
+        let wake = if self.is_self_signed() {
             let (stored, wake) = self.authority(now).await?;
             if self.current.leaf().is_none() {
                 self.sign(&stored, now)?;
@@ -174,7 +172,7 @@ impl Upkeep {
     }
 
     /// What the Secret says after every step that is due.
-    async fn authority(
+    pub(super) async fn authority(
         &mut self,
         now: Timestamp,
     ) -> Result<(Stored, Option<Timestamp>), UpkeepError> {
@@ -226,7 +224,8 @@ impl Upkeep {
         };
         let active = &stored.active.certificate;
         let renewal = policy.renewal(leaf.from, leaf.until);
-        if leaf.issuer.as_ref() == Some(active) {
+        // A leaf that has ended convinces nobody: there is nothing to lose by a new one.
+        if leaf.issuer.as_ref() == Some(active) || now >= leaf.until {
             if now >= renewal {
                 self.sign(stored, now)?;
             }
@@ -250,7 +249,7 @@ impl Upkeep {
     }
 
     /// When a staged authority will have been published for long enough.
-    fn promotion(&self, stored: &Stored) -> Option<Timestamp> {
+    pub(super) fn promotion(&self, stored: &Stored) -> Option<Timestamp> {
         let Source::SelfSigned { policy, .. } = &self.source else {
             return None;
         };
@@ -260,7 +259,7 @@ impl Upkeep {
     }
 
     /// Loads what somebody else supplies. A bad one does not take the place of a good one.
-    async fn supplied(&self, now: Timestamp) -> Result<Supplied, UpkeepError> {
+    pub(super) async fn supplied(&self, now: Timestamp) -> Result<Supplied, UpkeepError> {
         let supplied = match &self.source {
             Source::Secret { api, name } => {
                 let secret = api
@@ -290,7 +289,11 @@ impl Upkeep {
     }
 
     /// Registers `bundle`, or, if that is not for us to do, finds out what is registered.
-    async fn publish(&mut self, now: Timestamp, bundle: Option<String>) -> Result<(), UpkeepError> {
+    pub(super) async fn publish(
+        &mut self,
+        now: Timestamp,
+        bundle: Option<String>,
+    ) -> Result<(), UpkeepError> {
         let bundles = if self.publish {
             self.register(bundle.as_deref()).await?;
             vec![bundle.clone().unwrap_or_default()]
@@ -320,6 +323,7 @@ impl Upkeep {
         let changes = self.registrar.ensure(&desired).await?;
         if self.registered.as_ref().map(Option::as_deref) == Some(bundle) {
             for change in changes {
+                self.repairs.spend(std::time::Instant::now());
                 self.tell_repair(&change).await;
             }
         }
@@ -366,6 +370,11 @@ impl Upkeep {
         }
     }
 
+    /// How long to leave the registration alone, however much happens to it.
+    pub(super) fn pause(&mut self) -> Duration {
+        self.repairs.pause(std::time::Instant::now())
+    }
+
     /// Everything whose change calls for a pass.
     pub(super) fn touched(
         &self,
@@ -391,63 +400,6 @@ impl Upkeep {
     }
 }
 
-impl Manager {
-    /// Registers the hooks and returns: for an installer, or a Job beside processes that
-    /// only serve ([`RegistrationMode::Never`]). Run it on every installation and, where
-    /// no process maintains the registration, now and then: an authority that is due is
-    /// rotated then, which takes as long as [`CertPolicy::settle`](crate::CertPolicy::settle).
-    ///
-    /// # Errors
-    /// If the Secret or the configurations cannot be written.
-    pub async fn register(&self) -> Result<Registration, UpkeepError> {
-        let mut upkeep = Upkeep::new(self, true, None);
-        // The second time, there is a staged authority that clients have been told of.
-        while upkeep.pass_once().await? {}
-        let desired = desired(&self.declared, None);
-        let count = |webhooks: Option<usize>| webhooks.unwrap_or_default();
-        Ok(Registration {
-            mutating: count(
-                desired
-                    .mutating
-                    .and_then(|it| it.webhooks)
-                    .map(|it| it.len()),
-            ),
-            validating: count(
-                desired
-                    .validating
-                    .and_then(|it| it.webhooks)
-                    .map(|it| it.len()),
-            ),
-            authority_until: upkeep.current.leaf().map(|leaf| leaf.until),
-        })
-    }
-}
-
-impl Upkeep {
-    /// A pass of [`Manager::register`]. Returns whether a rotation is still half-way, after
-    /// having waited for its next step.
-    async fn pass_once(&mut self) -> Result<bool, UpkeepError> {
-        let now = (self.clock)();
-        if !matches!(self.source, Source::SelfSigned { .. }) {
-            let supplied = self.supplied(now).await?;
-            self.publish(now, supplied.bundle).await?;
-            return Ok(false);
-        }
-        let (stored, _) = self.authority(now).await?;
-        self.publish(now, Some(stored.trusted().collect())).await?;
-        let Some(promotion) = self.promotion(&stored) else {
-            return Ok(false);
-        };
-        let wait = Duration::try_from(promotion.duration_since(now)).unwrap_or_default();
-        tracing::info!(
-            ?wait,
-            "a new authority is published; waiting before it takes over"
-        );
-        tokio::time::sleep(wait).await;
-        Ok(true)
-    }
-}
-
 fn home(declared: &Declared, policy: &CertPolicy) -> Home {
     let name = policy.secret.clone();
     Home {
@@ -455,45 +407,6 @@ fn home(declared: &Declared, policy: &CertPolicy) -> Home {
         namespace: declared.namespace.clone(),
         fingerprint: declared.fingerprint.to_string(),
     }
-}
-
-fn desired(declared: &Declared, bundle: Option<&str>) -> Configurations {
-    let declaration = Declaration {
-        fingerprint: &declared.fingerprint,
-        namespace: &declared.namespace,
-        endpoint: &declared.endpoint,
-        hooks: &declared.hooks,
-    };
-    configurations(&declaration, bundle)
-}
-
-/// The configurations as manifests, without certificates.
-pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
-    let desired = desired(declared, None);
-    let with_kind = |value: Result<serde_json::Value, serde_json::Error>, kind: &str| {
-        let mut value = value.unwrap_or_default();
-        value["apiVersion"] = json!("admissionregistration.k8s.io/v1");
-        value["kind"] = json!(kind);
-        value
-    };
-    let mutating = desired
-        .mutating
-        .map(|it| with_kind(serde_json::to_value(it), "MutatingWebhookConfiguration"));
-    let validating = desired
-        .validating
-        .map(|it| with_kind(serde_json::to_value(it), "ValidatingWebhookConfiguration"));
-    mutating.into_iter().chain(validating).collect()
-}
-
-fn labelled(declared: &Declared) -> Vec<String> {
-    let names = declared
-        .hooks
-        .iter()
-        .filter_map(|hook| match &hook.namespaces {
-            NamespaceScope::Labelled(names) => Some(names.clone()),
-            _ => None,
-        });
-    names.flatten().collect()
 }
 
 fn earliest(instants: [Option<Timestamp>; 3]) -> Option<Timestamp> {

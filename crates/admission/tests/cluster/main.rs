@@ -16,4 +16,5 @@ mod examples;
 mod fixture;
 mod registration;
 mod reviews;
+mod rights;
 mod watching;

@@ -218,6 +218,12 @@ async fn registering_and_serving_work_together_as_two_processes() -> Result<()> 
     let registrar = place.manager()?.hook(hook).build()?;
     let registration = registrar.register().await?;
     assert_eq!((registration.mutating, registration.validating), (0, 1));
+    let days = registration
+        .until
+        .duration_since(k8s_openapi::jiff::Timestamp::now())
+        .as_hours()
+        / 24;
+    assert_eq!(days, 179, "the authority is new and lives 180 days");
     place.until_called(&count).await?;
 
     // Asked for between two installations: the next one carries it out, under load.

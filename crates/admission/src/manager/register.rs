@@ -1,0 +1,119 @@
+//! Registering once: for installers and Jobs, and for those who want to see what would be
+//! registered.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{
+    Declared, Manager,
+    upkeep::{Upkeep, UpkeepError},
+};
+use crate::{
+    hook::NamespaceScope,
+    registration::desired::{Configurations, Declaration, configurations},
+};
+
+/// What [`Manager::register`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// How many mutating webhooks are registered.
+    pub mutating: usize,
+    /// How many validating webhooks are.
+    pub validating: usize,
+    /// Until when the authority behind them lasts, or the certificate that was supplied:
+    /// register again well before.
+    pub until: Timestamp,
+}
+
+impl Manager {
+    /// Registers the hooks and returns: for an installer, or a Job beside processes that
+    /// only serve ([`RegistrationMode::Never`]). Run it on every installation and, where
+    /// no process maintains the registration, now and then: an authority that is due is
+    /// rotated then, which takes as long as [`CertPolicy::settle`](crate::CertPolicy::settle).
+    ///
+    /// # Errors
+    /// If the Secret or the configurations cannot be written.
+    pub async fn register(&self) -> Result<Registration, UpkeepError> {
+        let mut upkeep = Upkeep::new(self, true, None);
+        let until = loop {
+            // The second time, there is a staged authority that clients have been told of.
+            if let Some(until) = upkeep.pass_once().await? {
+                break until;
+            }
+        };
+        let desired = desired(&self.declared, None);
+        let mutating = desired.mutating.and_then(|it| it.webhooks);
+        let validating = desired.validating.and_then(|it| it.webhooks);
+        Ok(Registration {
+            mutating: mutating.map_or(0, |webhooks| webhooks.len()),
+            validating: validating.map_or(0, |webhooks| webhooks.len()),
+            until,
+        })
+    }
+}
+
+impl Upkeep {
+    /// A pass of [`Manager::register`]. Returns until when what is registered holds; `None`,
+    /// after having waited, if a rotation is still half-way.
+    async fn pass_once(&mut self) -> Result<Option<Timestamp>, UpkeepError> {
+        let now = self.now();
+        if !self.is_self_signed() {
+            let supplied = self.supplied(now).await?;
+            self.publish(now, supplied.bundle).await?;
+            return Ok(Some(supplied.leaf.until));
+        }
+        let (stored, _) = self.authority(now).await?;
+        self.publish(now, Some(stored.trusted().collect())).await?;
+        let Some(promotion) = self.promotion(&stored) else {
+            return Ok(Some(stored.active.until));
+        };
+        let wait = Duration::try_from(promotion.duration_since(now)).unwrap_or_default();
+        tracing::info!(
+            ?wait,
+            "a new authority is published; waiting before it takes over"
+        );
+        tokio::time::sleep(wait).await;
+        Ok(None)
+    }
+}
+
+pub(super) fn desired(declared: &Declared, bundle: Option<&str>) -> Configurations {
+    let declaration = Declaration {
+        fingerprint: &declared.fingerprint,
+        namespace: &declared.namespace,
+        endpoint: &declared.endpoint,
+        hooks: &declared.hooks,
+    };
+    configurations(&declaration, bundle)
+}
+
+/// The configurations as manifests, without certificates.
+pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
+    let desired = desired(declared, None);
+    let with_kind = |value: Result<serde_json::Value, serde_json::Error>, kind: &str| {
+        let mut value = value.unwrap_or_default();
+        value["apiVersion"] = json!("admissionregistration.k8s.io/v1");
+        value["kind"] = json!(kind);
+        value
+    };
+    let mutating = desired
+        .mutating
+        .map(|it| with_kind(serde_json::to_value(it), "MutatingWebhookConfiguration"));
+    let validating = desired
+        .validating
+        .map(|it| with_kind(serde_json::to_value(it), "ValidatingWebhookConfiguration"));
+    mutating.into_iter().chain(validating).collect()
+}
+
+pub(super) fn labelled(declared: &Declared) -> Vec<String> {
+    let names = declared
+        .hooks
+        .iter()
+        .filter_map(|hook| match &hook.namespaces {
+            NamespaceScope::Labelled(names) => Some(names.clone()),
+            _ => None,
+        });
+    names.flatten().collect()
+}

@@ -1,0 +1,120 @@
+//! The rights that the guide lists are enough, and nothing here needs more.
+
+use anyhow::Result;
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration,
+    core::v1::Secret,
+    events::v1::Event,
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use oz_admission::{CancellationToken, Cx, Task, TaskError};
+use oz_testkit::{Cluster, eventually};
+use serde_json::json;
+
+use crate::fixture::{LONG, Place, Running};
+
+/// What `docs/guides/write-an-extension.md` says, as roles for `user`.
+async fn grant(place: &Place, user: &str) -> Result<()> {
+    let (name, secret) = (place.name(), format!("{}-admission-ca", place.name()));
+    let configurations = [
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+    ];
+    let role: Role = serde_json::from_value(json!({"metadata": {"name": name}, "rules": [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret],
+            "verbs": ["get", "list", "watch", "update"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [name],
+            "verbs": ["get", "update"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    ]}))?;
+    let cluster_role: ClusterRole = serde_json::from_value(
+        json!({"metadata": {"name": name}, "rules": [
+            {"apiGroups": ["admissionregistration.k8s.io"], "resources": configurations, "resourceNames": [name],
+                "verbs": ["get", "list", "watch", "patch", "update", "delete"]},
+            {"apiGroups": ["admissionregistration.k8s.io"], "resources": configurations,
+                "verbs": ["create", "list"]},
+            {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+        ]}),
+    )?;
+    let binding = |kind: &str| {
+        json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+        })
+    };
+    let parameters = PostParams::default();
+    let binding_here: RoleBinding = serde_json::from_value(binding("Role"))?;
+    let binding_everywhere: ClusterRoleBinding = serde_json::from_value(binding("ClusterRole"))?;
+    place.api().create(&parameters, &role).await?;
+    place.api().create(&parameters, &binding_here).await?;
+    Api::all(place.client.clone())
+        .create(&parameters, &cluster_role)
+        .await?;
+    Api::all(place.client.clone())
+        .create(&parameters, &binding_everywhere)
+        .await?;
+    Ok(())
+}
+
+struct Idle(CancellationToken);
+
+impl Task for Idle {
+    async fn run(&self, _: &Cx, stop: CancellationToken) -> Result<(), TaskError> {
+        self.0.cancel();
+        stop.cancelled().await;
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_in_the_guide_are_enough() -> Result<()> {
+    let mut place = Place::new("rights").await?;
+    let cluster = Cluster::shared().await?;
+    let user = format!("extension-of-{}", place.name());
+    cluster.issue_kubeconfig(&user, &[])?;
+    grant(&place, &user).await?;
+    let admin = std::mem::replace(&mut place.client, cluster.client(&user).await?);
+    let (hook, count) = place.counting();
+    let led = CancellationToken::new();
+    let builder = place.manager()?.hook(hook).task("idle", Idle(led.clone()));
+    // From here on only the manager acts as that user.
+    place.client = admin;
+    let running = Running::start(builder).await?;
+    place.until_called(&count).await?;
+    tokio::time::timeout(LONG, led.cancelled()).await?;
+
+    let secrets = place.api::<Secret>();
+    let name = format!("{}-admission-ca", place.name());
+    let before = secrets.get(&name).await?;
+    secrets.delete(&name, &DeleteParams::default()).await?;
+    eventually("the Secret to heal", LONG, async || {
+        let now = secrets.get_opt(&name).await?;
+        Ok(now.is_some_and(|now| now.data == before.data).then_some(()))
+    })
+    .await?;
+    let configurations = Api::<ValidatingWebhookConfiguration>::all(place.client.clone());
+    configurations
+        .delete(place.name(), &DeleteParams::default())
+        .await?;
+    eventually("the configuration to heal", LONG, async || {
+        Ok(configurations.get_opt(place.name()).await?)
+    })
+    .await?;
+    let events = Api::<Event>::all(place.client.clone());
+    eventually("the event", LONG, async || {
+        let list = events.list(&ListParams::default()).await?;
+        let of = |event: &Event| event.regarding.as_ref().and_then(|it| it.name.clone());
+        Ok(list
+            .iter()
+            .any(|event| of(event).as_deref() == Some(place.name()))
+            .then_some(()))
+    })
+    .await?;
+    running.stop().await
+}

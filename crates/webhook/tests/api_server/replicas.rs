@@ -1,4 +1,5 @@
-//! A second replica: one authority and one key for both.
+//! Replicas: one authority and one key for all, ready when they know what to decide by, and gone
+//! when asked to.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -6,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Config, ResourceExt};
 use oz_core::access::seal;
 use oz_core::labels;
+use oz_testkit::eventually;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
@@ -31,7 +33,7 @@ async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()>
         "--no-register",
         "--replica=oz-1",
     ];
-    let second = start(cluster, &flags).await?;
+    let mut second = start(cluster, &flags).await?;
 
     assert_eq!(versions().await?, before);
     // The API server would trust it, by what the first one has registered.
@@ -80,5 +82,41 @@ async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()>
 
     let metrics = get(&second.probes, "/metrics")?;
     assert!(metrics.contains("admission"), "{metrics}");
+
+    assert!(second.process.terminate(SOON).await?.success());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_replica_is_not_ready_before_it_knows_the_templates() -> Result<()> {
+    let cluster = cluster().await?;
+    let blind = "system:serviceaccount:oz-system:blind";
+    cluster.issue_kubeconfig(blind, &["system:serviceaccounts"])?;
+    // Its Secrets, and nothing of what the ClusterRole permits.
+    let account = "--serviceaccount=oz-system:blind";
+    let arguments = [
+        "create",
+        "rolebinding",
+        "blind",
+        "--role=oz-webhook",
+        account,
+        "-n",
+        NAMESPACE,
+    ];
+    kubectl(cluster, "admin", &arguments)?;
+
+    let flags = ["--url=https://127.0.0.1:0", "--no-register"];
+    let webhook = spawn(cluster, blind, &flags).await?;
+
+    eventually("only the lists to be missing", SOON, async || {
+        let answer = get(&webhook.probes, "/readyz")?;
+        let missing = ["ExecAccessTemplate list", "PodAccessTemplate list"];
+        let named = missing.iter().all(|name| answer.contains(name));
+        anyhow::ensure!(named && !answer.contains("certificate"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        Ok(Some(()))
+    })
+    .await?;
+    assert!(get(&webhook.probes, "/healthz")?.starts_with("HTTP/1.1 200"));
     Ok(())
 }

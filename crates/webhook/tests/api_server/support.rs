@@ -104,10 +104,28 @@ fn install(cluster: &'static Cluster) -> Result<Webhook> {
 
 /// Starts a webhook and waits until it is ready.
 pub(crate) async fn start(cluster: &Cluster, flags: &[&str]) -> Result<Webhook> {
+    let mut webhook = spawn(cluster, WEBHOOK, flags).await?;
+    let process = &mut webhook.process;
+    eventually("the webhook to be ready", SOON, async || {
+        if let Some(status) = process.exited()? {
+            return Ok(Some(Err(anyhow::anyhow!("it ended with {status}"))));
+        }
+        let answer = get(&webhook.probes, "/readyz")?;
+        if answer.starts_with("HTTP/1.1 200") {
+            return Ok(Some(Ok(())));
+        }
+        bail!("{answer}; {}", std::fs::read_to_string(process.stderr())?)
+    })
+    .await??;
+    Ok(webhook)
+}
+
+/// Starts a webhook that acts as `user` and waits until it serves its probes.
+pub(crate) async fn spawn(cluster: &Cluster, user: &str, flags: &[&str]) -> Result<Webhook> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oz-webhook"));
     command
         .arg("--kubeconfig")
-        .arg(cluster.kubeconfig(WEBHOOK))
+        .arg(cluster.kubeconfig(user))
         .args([
             "--listen=127.0.0.1:0",
             "--health-probe-bind-address=127.0.0.1:0",
@@ -115,10 +133,9 @@ pub(crate) async fn start(cluster: &Cluster, flags: &[&str]) -> Result<Webhook> 
         ])
         .args(flags);
     let mut process = cluster.spawn("oz-webhook", command)?;
+    let serves = |line: &str| line.contains("serving the hooks");
     let line = process
-        .wait_for_line("the address of the probes", SOON, |line| {
-            line.contains("serving the hooks")
-        })
+        .wait_for_line("the address of the probes", SOON, serves)
         .await?;
     let value = |name: &str| {
         let (_, rest) = line
@@ -129,17 +146,6 @@ pub(crate) async fn start(cluster: &Cluster, flags: &[&str]) -> Result<Webhook> 
             .with_context(|| format!("no {name} in {line}"))
     };
     let (port, probes) = (value("port=")?.parse()?, value("probes=")?.to_owned());
-    eventually("the webhook to be ready", SOON, async || {
-        if let Some(status) = process.exited()? {
-            return Ok(Some(Err(anyhow::anyhow!("it ended with {status}"))));
-        }
-        let answer = get(&probes, "/readyz")?;
-        if answer.starts_with("HTTP/1.1 200") {
-            return Ok(Some(Ok(())));
-        }
-        bail!("{answer}; {}", std::fs::read_to_string(process.stderr())?)
-    })
-    .await??;
     Ok(Webhook {
         process,
         port,

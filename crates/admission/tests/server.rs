@@ -311,6 +311,29 @@ async fn a_connection_that_never_shakes_hands_is_shed() {
 }
 
 #[tokio::test]
+async fn connections_whose_other_end_has_gone_silent_are_shed() {
+    let limits = Limits {
+        idle: Duration::from_millis(400),
+        receive: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let served = Served::start(yes().limits(limits)).await;
+    let mut http1 = served.connect1().await;
+    read_to_end(&mut http1).await;
+
+    // Says what a client says first, and then nothing, not even to a ping.
+    let mut http2 = served.connect(b"h2", rustls::ALL_VERSIONS).await;
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    http2
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    http2.write_all(&settings).await.unwrap();
+    http2.flush().await.unwrap();
+    read_to_end(&mut http2).await;
+}
+
+#[tokio::test]
 async fn a_body_that_stops_half_way_is_answered_and_shed() {
     let limits = Limits {
         receive: Duration::from_millis(300),

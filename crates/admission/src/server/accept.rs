@@ -24,9 +24,6 @@ use super::{
 };
 use crate::metrics::Metrics;
 
-/// HTTP/2 pings an idle peer this often, and gives it this long to answer.
-const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-
 /// Ends a server in two strokes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
@@ -148,8 +145,9 @@ impl Server {
         builder
             .http2()
             .timer(TokioTimer::new())
-            .keep_alive_interval(PING.0)
-            .keep_alive_timeout(PING.1)
+            // A peer that has gone without a word is found out by not answering.
+            .keep_alive_interval(self.limits.idle / 5)
+            .keep_alive_timeout(self.limits.receive)
             .max_concurrent_streams(u32::try_from(self.limits.concurrent_reviews).ok())
             .max_header_list_size(u32::try_from(self.limits.head).unwrap_or(u32::MAX));
         builder

@@ -30,7 +30,8 @@ pub struct Limits {
     pub receive: Duration,
     /// How long a connection may be open without a request. Longer than the 90 s after
     /// which the API server closes it itself, so that no request meets a closing
-    /// connection; 150 s by default.
+    /// connection; 150 s by default. Over HTTP/2 a peer is asked five times as often whether
+    /// it is still there, and has `receive` to answer.
     pub idle: Duration,
 }
 

@@ -330,3 +330,76 @@ fn routable_address() -> Option<std::net::IpAddr> {
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
+
+/// Says how many are inside, and lets them out when told.
+#[derive(Default)]
+struct Doors {
+    inside: std::sync::atomic::AtomicUsize,
+    open: oz_admission::CancellationToken,
+}
+
+struct Slow(std::sync::Arc<Doors>);
+
+impl Validate for Slow {
+    type Object = ConfigMap;
+
+    async fn validate(&self, _: &Cx, _: &Review<ConfigMap>) -> Result<Notes, Rejection> {
+        self.0
+            .inside
+            .fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        self.0.open.cancelled().await;
+        Ok(Notes::none())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_review_turned_away_with_429_is_tried_again_by_the_api_server() -> Result<()> {
+    let place = Place::new("overload").await?;
+    let doors = std::sync::Arc::new(Doors::default());
+    let hook = Hook::validating("slow", Slow(doors.clone()))
+        .on([Operation::Create])
+        .timeout(std::time::Duration::from_secs(30))
+        .namespaces(place.here());
+    let limits = oz_admission::Limits {
+        concurrent_reviews: 1,
+        ..Default::default()
+    };
+    let running = Running::start(place.manager()?.limits(limits).hook(hook)).await?;
+    let ask = || {
+        let api = place.api::<ConfigMap>();
+        tokio::spawn(async move {
+            let mut object = ConfigMap::default();
+            object.metadata.generate_name = Some("ask-".to_owned());
+            api.create(
+                &PostParams {
+                    dry_run: true,
+                    ..Default::default()
+                },
+                &object,
+            )
+            .await
+        })
+    };
+    let first = eventually("a review to be inside", LONG, async || {
+        // Answered at once while the API server does not know the webhook yet.
+        let asked = ask();
+        let inside = eventually("it", std::time::Duration::from_secs(2), async || {
+            let inside = doors.inside.load(std::sync::atomic::Ordering::SeqCst) == 1;
+            Ok((inside || asked.is_finished()).then_some(inside))
+        });
+        Ok(inside.await?.then_some(asked))
+    })
+    .await?;
+    let second = ask();
+    eventually("one to be turned away", LONG, async || {
+        let refused = running
+            .metric("admission_refused_total{name=\"overload\"}")
+            .await?;
+        Ok((refused >= 1.0).then_some(()))
+    })
+    .await?;
+    doors.open.cancel();
+    first.await??;
+    second.await??;
+    running.stop().await
+}

@@ -3,22 +3,48 @@
 use std::process::Command;
 
 /// Crates that would let I/O in, by themselves or through a feature.
-const IMPURE: [&str; 8] =
-    ["tokio", "hyper", "kube-client", "kube-runtime", "reqwest", "rustls", "rand", "getrandom"];
+const IMPURE: [&str; 8] = [
+    "tokio",
+    "hyper",
+    "kube-client",
+    "kube-runtime",
+    "reqwest",
+    "rustls",
+    "rand",
+    "getrandom",
+];
 
 #[test]
 fn the_core_depends_on_no_runtime_and_no_client() {
     // Alone: in a build of the whole workspace, features of others would be counted in.
     let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--package", "oz-core", "--edges", "normal", "--prefix", "none"])
+        .args([
+            "tree",
+            "--package",
+            "oz-core",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+        ])
         .args(["--format", "{p}", "--manifest-path"])
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
         .output()
         .unwrap();
-    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    assert!(
+        tree.status.success(),
+        "{}",
+        String::from_utf8_lossy(&tree.stderr)
+    );
     let tree = String::from_utf8(tree.stdout).unwrap();
-    let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert!(names.contains(&"kube-core"), "the tree was not read: {tree}");
+    let names: Vec<&str> = tree
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert!(
+        names.contains(&"kube-core"),
+        "the tree was not read: {tree}"
+    );
     for impure in IMPURE {
         assert!(!names.contains(&impure), "oz-core depends on {impure}");
     }

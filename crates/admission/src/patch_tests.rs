@@ -149,3 +149,77 @@ fn a_list_of_plain_values_takes_the_new_values() {
     let after = json!({"args": ["-v", "3"]});
     assert_eq!(carry_over(&before, &before, &after), after);
 }
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Small JSON with lists of named and of nameless elements.
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0..4_i32).prop_map(Value::from),
+            "[ab]".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            let key = prop_oneof![Just("name"), Just("a"), Just("b"), Just("c~/d")];
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(key.prop_map(str::to_owned), inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// What a newer API version would have sent: more fields in every object.
+    fn with_unknown(value: &Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                let known = map
+                    .iter()
+                    .map(|(key, value)| (key.clone(), with_unknown(value)));
+                let unknown = ("unknown".to_owned(), json!([map.len()]));
+                Value::Object(known.chain([unknown]).collect())
+            }
+            Value::Array(list) => list.iter().map(with_unknown).collect(),
+            other => other.clone(),
+        }
+    }
+
+    fn without_unknown(value: &Value) -> Value {
+        match value {
+            Value::Object(map) => map
+                .iter()
+                .filter(|(key, _)| *key != "unknown")
+                .map(|(key, value)| (key.clone(), without_unknown(value)))
+                .collect(),
+            Value::Array(list) => list.iter().map(without_unknown).collect(),
+            other => other.clone(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_known_of_the_result_is_what_the_extension_wanted(before in json(), after in json()) {
+            let raw = with_unknown(&before);
+            let mut result = raw.clone();
+            json_patch::patch(&mut result, &diff(&raw, &before, &after)).unwrap();
+            prop_assert_eq!(without_unknown(&result), after);
+        }
+
+        #[test]
+        fn without_a_change_there_is_no_patch(before in json()) {
+            prop_assert!(diff(&with_unknown(&before), &before, &before).0.is_empty());
+        }
+
+        #[test]
+        fn elements_that_only_move_keep_all_that_is_unknown(list in prop::collection::vec(json(), 0..5)) {
+            let before = Value::from(list.clone());
+            let after: Value = list.into_iter().rev().collect();
+            let raw = with_unknown(&before);
+            prop_assert_eq!(carry_over(&raw, &before, &after), with_unknown(&after));
+        }
+    }
+}

@@ -88,6 +88,11 @@ impl Store {
         }
     }
 
+    /// The authority last found in the Secret.
+    pub(crate) fn held(&self) -> Option<Arc<Authority>> {
+        self.held.clone()
+    }
+
     /// Does every step that is due. Returns what the Secret then says, and when to look again.
     pub(crate) async fn settle(
         &mut self,

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     certificate::{
         CertPolicy, CertSource, authority,
-        authority::Leaf,
+        authority::{Authority, Leaf},
         resolver::Current,
         rotation::after,
         secret::{Home, Stored, certificates},
@@ -151,10 +151,16 @@ impl Upkeep {
     pub(super) async fn pass(&mut self) -> Result<Timestamp, UpkeepError> {
         let now = self.now();
         let wake = if self.is_self_signed() {
-            let (stored, wake) = self.authority(now).await?;
-            if self.current.leaf().is_none() {
-                self.sign(&stored, now)?;
-            }
+            let (stored, wake) = match self.authority(now).await {
+                Ok(found) => found,
+                Err(error) => {
+                    // Whatever keeps us from the Secret must not end a good leaf as well.
+                    let held = self.held();
+                    held.map_or(Ok(()), |held| self.renew(&held, now))?;
+                    return Err(error);
+                }
+            };
+            self.renew(&stored.active, now)?;
             let bundle: String = stored.trusted().collect();
             self.publish(now, Some(bundle)).await?;
             let follow = self.follow(&stored, now)?;
@@ -198,15 +204,23 @@ impl Upkeep {
         Ok((stored, wake))
     }
 
-    fn sign(&self, stored: &Stored, now: Timestamp) -> Result<(), UpkeepError> {
+    fn sign(&self, authority: &Authority, now: Timestamp) -> Result<(), UpkeepError> {
         let Source::SelfSigned { policy, .. } = &self.source else {
             return Ok(());
         };
         let names = self.declared.endpoint.certificate_names();
-        let leaf = stored.active.sign(&names, now, policy.leaf_life)?;
+        let leaf = authority.sign(&names, now, policy.leaf_life)?;
         tracing::info!(until = %leaf.until, "signed a serving certificate");
         self.take(leaf);
         Ok(())
+    }
+
+    /// The authority last found in the Secret.
+    fn held(&self) -> Option<Arc<Authority>> {
+        match &self.source {
+            Source::SelfSigned { store, .. } => store.held(),
+            _ => None,
+        }
     }
 
     fn take(&self, leaf: Leaf) {
@@ -216,36 +230,43 @@ impl Upkeep {
         }
     }
 
-    /// Signs a new leaf if one is due and clients will trust it. Returns when to look again.
+    /// Signs the first leaf, and a new one before it ends, as long as the authority is the same.
+    fn renew(&self, authority: &Authority, now: Timestamp) -> Result<(), UpkeepError> {
+        let Source::SelfSigned { policy, .. } = &self.source else {
+            return Ok(());
+        };
+        let due = self.current.leaf().is_none_or(|leaf| {
+            let same = leaf.issuer.as_ref() == Some(&authority.certificate);
+            // A leaf that has ended convinces nobody: there is nothing to lose by another one.
+            now >= leaf.until || (same && now >= policy.renewal(leaf.from, leaf.until))
+        });
+        if due {
+            self.sign(authority, now)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Signs with an authority that has taken over, once clients will trust it. Returns when
+    /// to look at the leaf again.
     fn follow(&self, stored: &Stored, now: Timestamp) -> Result<Option<Timestamp>, UpkeepError> {
         let (Source::SelfSigned { policy, .. }, Some(leaf)) = (&self.source, self.current.leaf())
         else {
             return Ok(None);
         };
         let active = &stored.active.certificate;
-        let renewal = policy.renewal(leaf.from, leaf.until);
-        // A leaf that has ended convinces nobody: there is nothing to lose by a new one.
-        if leaf.issuer.as_ref() == Some(active) || now >= leaf.until {
-            if now >= renewal {
-                self.sign(stored, now)?;
-            }
-        } else {
-            let trusted = self
-                .published
-                .get(active)
-                // Nobody can tell: whoever promoted it has waited in our place.
-                .map_or(stored.promoted_at.unwrap_or(now), |since| {
-                    after(*since, policy.settle)
-                });
+        if leaf.issuer.as_ref() != Some(active) {
+            // If nobody can tell, whoever promoted it has waited in our place.
+            let unknown = stored.promoted_at.unwrap_or(now);
+            let since = self.published.get(active);
+            let trusted = since.map_or(unknown, |since| after(*since, policy.settle));
             if now < trusted {
                 return Ok(Some(trusted));
             }
-            self.sign(stored, now)?;
+            self.sign(&stored.active, now)?;
         }
-        Ok(self
-            .current
-            .leaf()
-            .map(|leaf| policy.renewal(leaf.from, leaf.until)))
+        let leaf = self.current.leaf();
+        Ok(leaf.map(|leaf| policy.renewal(leaf.from, leaf.until)))
     }
 
     /// When a staged authority will have been published for long enough.

@@ -23,6 +23,8 @@ pub const ACCESS_STILL_VALID: &str = "AccessStillValid";
 pub const ACCESS_RESOURCES_CREATED: &str = "AccessResourcesCreated";
 /// Request: what the grant consists of can be used.
 pub const ACCESS_RESOURCES_READY: &str = "AccessResourcesReady";
+/// Request: its pod differs from what one might expect of the workload. Informs only.
+pub const POD_ADJUSTED: &str = "PodAdjusted";
 /// Request: whether its sessions end with it. Informs only; `ready` does not depend on it.
 pub const SESSIONS_CUT: &str = "SessionsCut";
 
@@ -58,6 +60,8 @@ pub mod reason {
     pub const FAILURE: &str = "Failure";
     /// Not yet, but expected.
     pub const NOT_YET_READY: &str = "NotYetReady";
+    /// It was, and is not now.
+    pub const NO_LONGER_READY: &str = "NoLongerReady";
 }
 
 /// Messages of conditions that say the same every time.

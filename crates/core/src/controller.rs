@@ -301,6 +301,8 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The reason of a command that cannot be rendered for this pod.
+    pub const COMMAND_INVALID: &'static str = "AccessCommandInvalid";
     /// The reason of a foreign object in the place of one of ours.
     pub const NAME_CONFLICT: &'static str = "NameConflict";
 

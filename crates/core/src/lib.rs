@@ -13,4 +13,5 @@ pub mod controller;
 pub mod duration;
 pub mod encode;
 pub mod labels;
+pub mod mutate;
 pub mod validate;

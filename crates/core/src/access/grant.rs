@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::seal::{self, Keys, SealError};
 use super::stamp::Requester;
 use super::window::Window;
-use crate::api::Operation;
+use crate::api::{Network, Operation};
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::labels;
 
@@ -46,6 +46,26 @@ pub struct Grant {
     /// Why the requester asked, in their words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// About the pod, if it was made for this grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_pod: Option<OwnPod>,
+}
+
+/// A pod that was made for a grant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnPod {
+    /// Digest of the pod as it was rendered.
+    pub digest: String,
+    /// Digest of what must not change of it, as the API server made it; known once it exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<String>,
+    /// Whom it can talk to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// In what it differs from what one might expect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl Grant {

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::ResourceExt;
 
 use super::grant::Grant;
-use super::objects::{Objects, is_binding};
+use super::objects;
 use super::request::Request;
 use super::seal::Keys;
 use super::status::{self, End, Fact};
@@ -36,6 +36,9 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     )
 }
 
+/// How often a pod that should have ended long ago is looked at, should no event tell of it.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
 /// The plan for a request that must end now.
 #[must_use]
 pub fn ending(
@@ -45,21 +48,25 @@ pub fn ending(
     grant: Option<&Grant>,
     live: &[Live],
 ) -> Plan {
+    let records = if status::is_ending(request.status) {
+        Vec::new()
+    } else {
+        records(now, request, end, grant)
+    };
+    let (powerful, _) = by_power(live);
+    let waiting = powerful.is_empty() && live.iter().any(objects::still_gives_access);
     let plan = Plan::default()
-        .then(
-            Objects::of(request, live)
-                .bindings()
-                .map(|live| Step::Delete(live.reference())),
-        )
-        .then(
-            records(now, request, end, grant)
-                .into_iter()
-                .map(Step::Record),
-        )
-        .wake_at(now);
-    match end {
-        End::Drift(what) => plan.because(Failure::invalid(End::DRIFT, what.clone())),
-        End::Expired | End::Deleted | End::TemplateChanged => plan,
+        .then(powerful)
+        .then(records.into_iter().map(Step::Record))
+        .wake_at(if waiting {
+            // An event tells when the pod has ended.
+            now.checked_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX)
+        } else {
+            now
+        });
+    match end.obstacle() {
+        Some(obstacle) => plan.because(obstacle),
+        None => plan,
     }
 }
 
@@ -98,7 +105,9 @@ fn records(now: Timestamp, request: &Request<'_>, end: &End, grant: Option<&Gran
 fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
     let action = match end {
         End::Expired => Action::AccessExpired,
-        End::Deleted | End::TemplateChanged | End::Drift(_) => Action::AccessRevoked,
+        End::Deleted | End::TemplateChanged | End::Drift(_) | End::NotReady(_) => {
+            Action::AccessRevoked
+        }
     };
     grant.record(now, action, Decision::End, end.reason(), end.message())
 }
@@ -137,29 +146,28 @@ pub fn orphaned(now: Timestamp, keys: &Keys, live: &[Live]) -> Plan {
         };
         Step::Record(ended(now, &end, &grant))
     });
-    let (bindings, others) = by_power(live);
-    Plan::default().then(bindings).then(record).then(others)
+    let (powerful, others) = by_power(live);
+    Plan::default().then(powerful).then(record).then(others)
 }
 
 /// Deletes what gives access first, what only tells of it second.
 fn remove(plan: Plan, live: &[Live]) -> Plan {
-    let (bindings, others) = by_power(live);
-    plan.then(bindings).then(others)
+    let (powerful, others) = by_power(live);
+    plan.then(powerful).then(others)
 }
 
+/// Deletions, of what gives access and of the rest. What is leaving anyway is left alone.
 fn by_power(live: &[Live]) -> (Vec<Step>, Vec<Step>) {
-    let delete = |live: &Live| Step::Delete(live.reference());
-    let bindings = live
+    let (powerful, others): (Vec<_>, Vec<_>) = live
         .iter()
-        .filter(|live| is_binding(live))
-        .map(delete)
-        .collect();
-    let others = live
-        .iter()
-        .filter(|live| !is_binding(live))
-        .map(delete)
-        .collect();
-    (bindings, others)
+        .filter(|live| !objects::is_leaving(live))
+        .partition(|live| objects::gives_access(live));
+    let delete = |live: Vec<&Live>| {
+        live.into_iter()
+            .map(|live| Step::Delete(live.reference()))
+            .collect()
+    };
+    (delete(powerful), delete(others))
 }
 
 /// The owner reference that ties a request to its template, if it was created before it.
@@ -181,7 +189,8 @@ pub fn adoption(request: &ObjectMeta, kind: &str, template: &ObjectMeta) -> Opti
     })
 }
 
-/// The status of a request that is ending; in its terminal phase only when `ended`.
+/// The status of a request that is ending: over only when nothing of it gives access any more and
+/// that is on record, which `failure` stands against.
 #[must_use]
 pub fn finish(
     now: Timestamp,
@@ -189,16 +198,24 @@ pub fn finish(
     facts: Vec<Fact>,
     end: &End,
     grant: Option<&Grant>,
-    ended: bool,
+    live: &[Live],
+    failure: Option<&Failure>,
 ) -> RequestStatus {
+    let over = !live.iter().any(objects::still_gives_access) && failure.is_none();
     let invalid = Fact::fails(conditions::ACCESS_STILL_VALID, end.reason(), end.message());
     let facts = facts.into_iter().chain([invalid]);
     let mut status = status::with_facts(now, request.metadata, request.status, facts);
     if let Some(grant) = grant {
         status::describe(&mut status, grant);
     }
-    if ended {
+    if over {
         status.phase = end.phase();
+        if status::is_ending(Some(&status)) {
+            status = status::with_facts(now, request.metadata, Some(&status), [status::ended()]);
+        }
+    } else if failure.is_none() {
+        let ending = [status::ending()];
+        status = status::with_facts(now, request.metadata, Some(&status), ending);
     }
     status.ready = false;
     status

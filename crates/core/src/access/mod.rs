@@ -1,16 +1,24 @@
 //! The access domain: who asked ([`stamp`]), until when ([`window`]), which pod ([`target`]), may
-//! they ([`decide`]), what was decided ([`grant`]) and what follows from it for exec access
-//! ([`exec`]).
+//! they ([`decide`]), what was decided ([`grant`]), what follows from it for every kind of access
+//! ([`kind`]), and what is special about each ([`exec`]).
 
+mod assess;
 pub mod decide;
 pub mod exec;
 pub mod grant;
+pub mod kind;
 pub mod lifecycle;
 mod objects;
+mod plan;
+
+pub mod pod_state;
+mod report;
 pub mod request;
 pub mod seal;
 pub mod stamp;
 pub mod status;
 pub mod target;
 pub mod template;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod window;

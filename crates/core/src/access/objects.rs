@@ -1,38 +1,38 @@
 //! The live objects of a grant, and what somebody else did to them. Labels and annotations of third
 //! parties are not drift; a changed rule, subject or reference is, and so is a deletion.
 
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 
 use super::grant::{self, Grant};
+use super::pod_state;
 use super::request::Request;
 use crate::api::Phase;
 use crate::build;
 use crate::controller::Live;
 
 /// The live objects of one request, typed.
-pub(crate) struct Objects<'a> {
-    live: &'a [Live],
+pub(crate) struct Objects {
     pub(crate) role: Option<Role>,
     pub(crate) binding: Option<RoleBinding>,
+    pub(crate) pod: Option<Pod>,
+    pub(crate) network_policy: Option<NetworkPolicy>,
 }
 
-impl<'a> Objects<'a> {
-    pub(crate) fn of(request: &Request<'_>, live: &'a [Live]) -> Self {
+impl Objects {
+    pub(crate) fn of(request: &Request<'_>, live: &[Live]) -> Self {
         let name = grant::object_name(
             request.metadata.name.as_deref().unwrap_or_default(),
             request.uid(),
         );
         let ours = || live.iter().filter(|live| live.key().name == name);
         Self {
-            live,
             role: ours().find_map(Live::parse),
             binding: ours().find_map(Live::parse),
+            pod: ours().find_map(Live::parse),
+            network_policy: ours().find_map(Live::parse),
         }
-    }
-
-    /// Every binding that is marked as the request's, under whatever name.
-    pub(crate) fn bindings(&self) -> impl Iterator<Item = &'a Live> + use<'a> {
-        self.live.iter().filter(|live| is_binding(live))
     }
 
     /// What is wrong when no Role carries a decision of ours; `None` if none is to be expected.
@@ -74,8 +74,28 @@ impl<'a> Objects<'a> {
     }
 }
 
-pub(crate) fn is_binding(live: &Live) -> bool {
-    live.resource.kind == "RoleBinding"
+/// Whether an object gives access: a binding, under whatever name, or a pod that was made for
+/// somebody.
+pub(crate) fn gives_access(live: &Live) -> bool {
+    matches!(live.resource.kind.as_str(), "RoleBinding" | "Pod")
+}
+
+/// Whether access goes on through this object: a binding, or a pod whose containers were not seen
+/// to have ended.
+pub(crate) fn still_gives_access(live: &Live) -> bool {
+    gives_access(live)
+        && live
+            .parse::<Pod>()
+            .is_none_or(|pod| !pod_state::has_ended(&pod))
+}
+
+/// Whether a deletion would change nothing: it is on its way out, at once.
+pub(crate) fn is_leaving(live: &Live) -> bool {
+    let metadata = &live.object.metadata;
+    metadata.deletion_timestamp.is_some()
+        && metadata
+            .deletion_grace_period_seconds
+            .is_none_or(|seconds| seconds <= pod_state::GRACE_SECONDS)
 }
 
 /// Subjects are compared as RBAC reads them: an absent API group is the kind's own.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decide::Ask;
-use crate::api::{ExecAccessRequest, Phase, RequestStatus};
+use crate::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::duration::{DurationError, GoDuration};
 use crate::encode;
@@ -32,6 +32,23 @@ impl<'a> From<&'a ExecAccessRequest> for Request<'a> {
     fn from(request: &'a ExecAccessRequest) -> Self {
         Self {
             kind: "ExecAccessRequest",
+            metadata: &request.metadata,
+            template: &request.spec.template_name,
+            duration: request.spec.duration.as_deref(),
+            ask: Ask {
+                reason: request.spec.reason.as_deref(),
+                container: request.spec.container.as_deref(),
+            },
+            spec_digest: encode::digest(&request.spec),
+            status: request.status.as_ref(),
+        }
+    }
+}
+
+impl<'a> From<&'a PodAccessRequest> for Request<'a> {
+    fn from(request: &'a PodAccessRequest) -> Self {
+        Self {
+            kind: "PodAccessRequest",
             metadata: &request.metadata,
             template: &request.spec.template_name,
             duration: request.spec.duration.as_deref(),

@@ -55,11 +55,60 @@ pub enum End {
     TemplateChanged,
     /// What oz wrote for it was changed by somebody else.
     Drift(String),
+    /// Its pod did not get ready in time.
+    NotReady(String),
 }
 
 impl End {
-    /// Reason of the obstacle by which a plan tells the status of drift.
+    /// Reason of an end by drift.
     pub const DRIFT: &'static str = "DriftDetected";
+    const DELETED: &'static str = "Deleted";
+    const TEMPLATE_CHANGED: &'static str = "TemplateChanged";
+    const NOT_READY: &'static str = "PodNotReady";
+    /// Begins the message of an end by drift.
+    const REVOKED: &'static str = "Access revoked: ";
+
+    /// The end that was begun in an earlier pass, by what the status says.
+    #[must_use]
+    pub fn begun(status: Option<&RequestStatus>) -> Option<Self> {
+        let valid = conditions::find(&status?.conditions, conditions::ACCESS_STILL_VALID)?;
+        let text = valid.message.as_str();
+        let what = text.strip_prefix(Self::REVOKED).unwrap_or(text).to_owned();
+        match valid.reason.as_str() {
+            _ if valid.status != "False" => None,
+            reason::TIMEOUT => Some(Self::Expired),
+            Self::DELETED => Some(Self::Deleted),
+            Self::TEMPLATE_CHANGED => Some(Self::TemplateChanged),
+            Self::DRIFT => Some(Self::Drift(what)),
+            Self::NOT_READY => Some(Self::NotReady(what)),
+            _ => None,
+        }
+    }
+
+    /// The obstacle by which a plan tells the status of an end that cannot be seen any more once
+    /// the plan is carried out.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<Failure> {
+        match self {
+            Self::Expired | Self::Deleted => None,
+            Self::TemplateChanged => Some(Failure::invalid(self.reason(), self.message())),
+            Self::Drift(what) | Self::NotReady(what) => {
+                Some(Failure::invalid(self.reason(), what.clone()))
+            }
+        }
+    }
+
+    /// The end that a plan told of.
+    #[must_use]
+    pub fn told(obstacle: &Failure) -> Option<Self> {
+        let what = || obstacle.message.clone();
+        match obstacle.reason {
+            Self::TEMPLATE_CHANGED => Some(Self::TemplateChanged),
+            Self::DRIFT => Some(Self::Drift(what())),
+            Self::NOT_READY => Some(Self::NotReady(what())),
+            _ => None,
+        }
+    }
 
     /// The phase that it leads to.
     #[must_use]
@@ -67,6 +116,7 @@ impl End {
         match self {
             Self::Expired => Phase::Expired,
             Self::Deleted | Self::TemplateChanged | Self::Drift(_) => Phase::Revoked,
+            Self::NotReady(_) => Phase::Failed,
         }
     }
 
@@ -75,9 +125,10 @@ impl End {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Expired => reason::TIMEOUT,
-            Self::Deleted => "Deleted",
-            Self::TemplateChanged => "TemplateChanged",
+            Self::Deleted => Self::DELETED,
+            Self::TemplateChanged => Self::TEMPLATE_CHANGED,
             Self::Drift(_) => Self::DRIFT,
+            Self::NotReady(_) => Self::NOT_READY,
         }
     }
 
@@ -91,7 +142,8 @@ impl End {
                 "Access revoked: its template was changed, and says that this ends its grants"
                     .to_owned()
             }
-            Self::Drift(what) => format!("Access revoked: {what}"),
+            Self::Drift(what) => format!("{}{what}", Self::REVOKED),
+            Self::NotReady(why) => why.clone(),
         }
     }
 }
@@ -136,6 +188,7 @@ pub fn describe(status: &mut RequestStatus, grant: &Grant) {
     status.pod_uid = Some(grant.pod.uid.clone());
     status.template_digest = Some(grant.template_digest.clone());
     status.access_message = Some(grant.access_message.clone());
+    status.pod_digest = grant.own_pod.as_ref().map(|own| own.digest.clone());
 }
 
 /// When a request in a terminal phase is to be deleted: `keep` after it ended.
@@ -158,6 +211,11 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
     if was != after.phase {
         return phase_change(after).into_iter().collect();
     }
+    let ending = conditions::find(&after.conditions, conditions::ACCESS_STILL_VALID);
+    if ending.is_some_and(|valid| valid.status == "False") {
+        // The change of phase tells.
+        return Vec::new();
+    }
     after
         .conditions
         .iter()
@@ -177,12 +235,11 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
 }
 
 fn phase_change(after: &RequestStatus) -> Option<Transition> {
-    let why = |type_| {
-        conditions::find(&after.conditions, type_)
+    let valid = || {
+        conditions::find(&after.conditions, conditions::ACCESS_STILL_VALID)
             .map(|condition| condition.message.clone())
             .unwrap_or_default()
     };
-    let valid = || why(conditions::ACCESS_STILL_VALID);
     let (warning, reason, action, note) = match after.phase {
         Phase::Pending => return None,
         Phase::Active => (
@@ -198,12 +255,7 @@ fn phase_change(after: &RequestStatus) -> Option<Transition> {
         ),
         Phase::Expired => (false, "AccessExpired", "Expire", valid()),
         Phase::Revoked => (true, "AccessRevoked", "Revoke", valid()),
-        Phase::Denied => (
-            true,
-            "AccessDenied",
-            "Deny",
-            why(conditions::REQUESTER_VERIFIED),
-        ),
+        Phase::Denied => (true, "AccessDenied", "Deny", valid()),
         Phase::Failed => (true, "AccessFailed", "Refuse", valid()),
     };
     Some(Transition {
@@ -229,4 +281,35 @@ pub fn resources_created(message: String, failure: Option<&Failure>) -> Fact {
             format!("ERROR: {failure}"),
         ),
     }
+}
+
+/// Reason of a grant that is on record as ended, while its pod is on its way out.
+const ENDING: &str = "Ending";
+
+/// The fact that a grant is on record as ended, but that its containers still run.
+#[must_use]
+pub fn ending() -> Fact {
+    Fact::fails(
+        conditions::ACCESS_RESOURCES_READY,
+        ENDING,
+        "Access has ended; waiting for the containers of the pod to stop",
+    )
+}
+
+/// The fact that nothing of a grant runs any more.
+#[must_use]
+pub fn ended() -> Fact {
+    Fact::fails(
+        conditions::ACCESS_RESOURCES_READY,
+        "Ended",
+        "Access has ended; the containers of the pod have stopped",
+    )
+}
+
+/// Whether the status says what [`ending`] does.
+#[must_use]
+pub fn is_ending(status: Option<&RequestStatus>) -> bool {
+    status
+        .and_then(|status| conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_READY))
+        .is_some_and(|ready| ready.reason == ENDING)
 }

@@ -56,6 +56,10 @@ pub struct RequestStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_digest: Option<String>,
 
+    /// Digest of the pod as it was made from the template, if it was made for this request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_digest: Option<String>,
+
     /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -1,27 +1,23 @@
-//! Exec access, planned: from a request and what exists to what should happen now.
-//!
-//! Everything follows from [`ExecAccess::assess`], which looks at the request, its template and
-//! its live objects and says in which [`State`] it is; `plan` and `status` only spell that out.
+//! Exec access: into a pod that runs already. What is its own is only which pod it is; the rest is
+//! the same for every [`Kind`].
 
-mod assess;
-mod plan;
-mod status;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 
-use super::grant::Grant;
-use super::lifecycle;
+use super::kind::{self, Case, Kind, Offer, State};
+use super::request::Request;
 use super::seal::Keys;
-use super::status::{End, Fact, transitions};
 use super::target::Workload;
 use crate::api::{
-    CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate, Phase, RequestStatus,
+    AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate,
 };
-use crate::controller::{Controller, Failure, Live, Outcome, Plan, Transition};
+use crate::audit::PodRef;
+use crate::controller::{Failure, Live};
+use crate::encode;
+use crate::validate::{self, Target, ValidatedRequest, ValidatedTemplate, Violation};
 
 /// The controller of ExecAccessRequests.
 #[derive(Clone, Debug)]
@@ -33,91 +29,84 @@ pub struct ExecAccess {
 }
 
 /// What a plan needs besides the request and its objects.
-#[derive(Clone, Debug, Default)]
-pub struct Observed {
-    /// The template that the request names, if there is one.
-    pub template: Option<Arc<ExecAccessTemplate>>,
-    /// Name of another request that carries the very same stamp.
-    pub same_stamp: Option<String>,
-    /// The target workload, if [`ExecAccess::wants`] asked for it.
-    pub workload: Option<Result<Workload, Failure>>,
-}
+pub type Observed = kind::Observed<ExecAccessTemplate, Workload>;
 
-/// Where a request stands.
-#[derive(Clone, Debug, PartialEq)]
-pub enum State {
-    /// It ended, and its status says so.
-    Over,
-    /// It must end now. The grant is `None` if there never was one.
-    Ending(End, Option<Box<Grant>>),
-    /// It was granted; nothing that was decided is decided again.
-    Granted(Box<Grant>),
-    /// It may be granted now.
-    Grantable(Box<Grant>),
-    /// It is refused for good, in this phase.
-    Refused(Phase, Failure),
-    /// It cannot be granted yet.
-    Waiting(Failure),
-    /// The target workload must be looked up to tell.
-    Wants(CrossVersionObjectReference),
-}
-
-/// A state, with the conditions that were established on the way to it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Assessment {
-    /// Where the request stands.
-    pub state: State,
-    /// What is known, in the order in which it was found out.
-    pub facts: Vec<Fact>,
-    /// When a request that is not granted stops waiting.
-    pub waits_until: Timestamp,
-}
-
-impl Controller for ExecAccess {
-    type Object = ExecAccessRequest;
-    type Observed = Observed;
-    type Status = RequestStatus;
-
-    fn name(&self) -> &'static str {
-        "execaccessrequest"
-    }
-
-    fn dynamic_type(&self) {}
-
-    fn current_status(&self, object: &ExecAccessRequest) -> Option<RequestStatus> {
-        object.status.clone()
-    }
-
-    fn plan(
+impl ExecAccess {
+    /// See [`kind::wants`].
+    #[must_use]
+    pub fn wants(
         &self,
         now: Timestamp,
-        object: &ExecAccessRequest,
+        request: &ExecAccessRequest,
         observed: &Observed,
         live: &[Live],
-    ) -> Plan {
-        plan::plan(self, now, object, observed, live)
+    ) -> Option<CrossVersionObjectReference> {
+        kind::wants(self, now, request, observed, live)
+    }
+}
+
+impl Kind for ExecAccess {
+    const NAME: &'static str = "execaccessrequest";
+    type Request = ExecAccessRequest;
+    type Template = ExecAccessTemplate;
+    type Target = Target;
+    type Workload = Workload;
+
+    fn keys(&self) -> &Keys {
+        &self.keys
     }
 
-    fn status(
-        &self,
-        now: Timestamp,
-        object: &ExecAccessRequest,
-        observed: &Observed,
-        outcome: &Outcome,
-    ) -> RequestStatus {
-        status::status(self, now, object, observed, outcome)
+    fn keep_finished(&self) -> SignedDuration {
+        self.keep_finished
     }
 
-    fn orphaned(&self, now: Timestamp, live: &[Live]) -> Plan {
-        lifecycle::orphaned(now, &self.keys, live)
+    fn view(request: &ExecAccessRequest) -> Request<'_> {
+        Request::from(request)
     }
 
-    fn transitions(
-        &self,
-        _: &ExecAccessRequest,
-        before: Option<&RequestStatus>,
-        after: &RequestStatus,
-    ) -> Vec<Transition> {
-        transitions(before, after)
+    fn config(template: &ExecAccessTemplate) -> &AccessConfig {
+        &template.spec.access_config
+    }
+
+    fn spec_digest(template: &ExecAccessTemplate) -> String {
+        encode::digest(&template.spec)
+    }
+
+    fn target(template: &ExecAccessTemplate) -> Option<CrossVersionObjectReference> {
+        Some(template.spec.controller_target_ref.clone())
+    }
+
+    fn check_request(request: &ExecAccessRequest) -> Result<ValidatedRequest, Vec<Violation>> {
+        validate::exec_access_request(request)
+    }
+
+    fn check_template(
+        template: &ExecAccessTemplate,
+    ) -> Result<ValidatedTemplate<Target>, Vec<Violation>> {
+        validate::exec_access_template(template)
+    }
+
+    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, State> {
+        let Some(workload) = case.workload else {
+            return Err(State::Wants(
+                case.template.spec.controller_target_ref.clone(),
+            ));
+        };
+        let pod = workload
+            .choose(case.request.uid(), case.asked.target_pod.as_deref())
+            .map_err(State::Waiting)?;
+        let message = case.terms.command.render(&pod.metadata).map_err(|error| {
+            let message = format!("failed to render spec.accessConfig.accessCommand: {error}");
+            State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
+        })?;
+        let pod = PodRef {
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            container: case.asked.container.clone(),
+        };
+        Ok(Offer {
+            grant: case.grant(pod, message),
+            first: Vec::new(),
+        })
     }
 }

@@ -30,7 +30,7 @@ fn access_ends_at_the_agreed_instant_and_not_a_nanosecond_before() {
 #[test]
 fn an_expired_request_keeps_nothing_but_its_history() {
     let mut world = granted();
-    let status = world.settle(at(300)).clone();
+    let status = world.settle(at(300));
     assert_eq!((status.phase, status.ready), (Phase::Expired, false));
     let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
     assert_eq!(
@@ -58,7 +58,7 @@ fn the_role_outlives_the_binding_until_the_status_is_written() {
 fn a_record_that_cannot_be_written_does_not_keep_access_open() {
     let mut world = granted();
     world.records_fail = true;
-    let status = world.settle(at(300)).clone();
+    let status = world.settle(at(300));
     assert_eq!(world.kinds(), ["Role"]);
     assert!(!status.ready);
     assert_eq!(
@@ -87,7 +87,7 @@ fn a_finished_request_goes_when_it_was_kept_long_enough() {
 fn deleting_a_request_revokes_and_nothing_is_built_for_it_again() {
     let mut world = granted();
     world.request.metadata.deletion_timestamp = Some(Time(at(10)));
-    let status = world.settle(at(10)).clone();
+    let status = world.settle(at(10));
     assert_eq!(status.phase, Phase::Revoked);
     assert!(world.live.is_empty());
     assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
@@ -159,7 +159,7 @@ fn meddling_revokes_and_is_not_repaired() {
     for (what, meddle) in cases {
         let mut world = granted();
         meddle(&mut world);
-        let status = world.settle(at(10)).clone();
+        let status = world.settle(at(10));
         assert_eq!(status.phase, Phase::Revoked, "{what}");
         assert!(world.live.is_empty(), "{what}: {:?}", world.kinds());
         assert!(
@@ -292,7 +292,7 @@ fn waiting_ends_too() {
     world.template = None;
     assert_eq!(world.plan(at(1)).wake, Some(at(300)));
     assert_eq!(world.settle(at(299)).phase, Phase::Pending);
-    let status = world.settle(at(300)).clone();
+    let status = world.settle(at(300));
     assert_eq!((status.phase, status.expires_at), (Phase::Expired, None));
     assert!(
         world.actions().is_empty(),

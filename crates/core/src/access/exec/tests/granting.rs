@@ -111,7 +111,7 @@ fn operations_add_verbs() {
 #[test]
 fn a_granted_request_says_all_there_is_to_know() {
     let mut world = World::new();
-    let status = world.settle(at(1)).clone();
+    let status = world.settle(at(1));
     assert_eq!(status.phase, Phase::Active);
     assert!(status.ready);
     assert!(conditions::all_true(
@@ -187,7 +187,7 @@ fn a_named_pod_is_the_one() {
 fn no_binding_without_a_durable_record() {
     let mut world = World::new();
     world.records_fail = true;
-    let status = world.settle(at(1)).clone();
+    let status = world.settle(at(1));
     assert_eq!(world.kinds(), ["Role"]);
     assert_eq!((status.phase, status.ready), (Phase::Pending, false));
     world.records_fail = false;
@@ -262,7 +262,7 @@ proptest! {
         // Pods have come and gone meanwhile.
         killed.workload = Ok(workload(&["db-0", "db-1", "db-2", "db-3", "db-4"]));
         killed.writes_left = usize::MAX;
-        let status = killed.settle(at(1 + pause)).clone();
+        let status = killed.settle(at(1 + pause));
         prop_assert_eq!(status.phase, Phase::Active);
         prop_assert_eq!(status.expires_at, Some(at(300)));
         prop_assert_eq!(killed.kinds(), ["Role", "RoleBinding"]);

@@ -89,7 +89,7 @@ fn a_duration_that_means_nothing_fails_the_request_in_the_words_that_scripts_kno
             duration: Some(duration.into()),
             ..ExecAccessRequestSpec::default()
         });
-        let status = world.settle(at(1)).clone();
+        let status = world.settle(at(1));
         assert_eq!(status.phase, Phase::Failed, "{duration}");
         let valid =
             conditions::find(&status.conditions, conditions::ACCESS_DURATIONS_VALID).unwrap();
@@ -157,7 +157,7 @@ fn what_may_come_is_waited_for() {
         assert!(plan.stages.is_empty());
         assert_eq!(plan.obstacle.as_ref().unwrap().class, class, "{type_}");
         assert_eq!(is_transient(&plan), class == FailureClass::Transient);
-        let status = world.settle(at(1)).clone();
+        let status = world.settle(at(1));
         assert_eq!((status.phase, status.ready), (Phase::Pending, false));
         let condition = conditions::find(&status.conditions, type_).unwrap();
         assert_eq!(
@@ -169,7 +169,7 @@ fn what_may_come_is_waited_for() {
         let healthy = World::new();
         world.template = healthy.template;
         world.workload = Ok(workload(&["db-0", "db-9"]));
-        let status = world.settle(at(2)).clone();
+        let status = world.settle(at(2));
         assert_eq!(
             (status.phase, status.ready),
             (Phase::Active, true),

@@ -1,38 +1,48 @@
-//! What a state asks for. Granting: the Role, which gives nobody anything yet and carries the
-//! sealed decision, beside the audit record; the RoleBinding only when both are there.
+//! What a state asks for, the same for every kind of access. Granting: what the kind needs first,
+//! the last of it with the sealed decision; the Role, which gives nobody anything yet and carries
+//! the decision too, beside the audit record; the RoleBinding only when both are there.
 
 use jiff::Timestamp;
+use kube::Resource;
 
-use super::{Assessment, ExecAccess, Observed, State};
-use crate::access::grant::Grant;
-use crate::access::lifecycle;
-use crate::access::objects::Objects;
-use crate::access::request::Request;
-use crate::api::ExecAccessRequest;
+use super::assess::assess;
+use super::grant::Grant;
+use super::kind::{Assessment, Kind, ObservedOf, State};
+use super::lifecycle;
+use super::objects::Objects;
 use crate::audit::{Action, Decision};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
 
-pub(super) fn plan(
-    controller: &ExecAccess,
+pub(super) fn plan<K: Kind>(
+    kind: &K,
     now: Timestamp,
-    object: &ExecAccessRequest,
-    observed: &Observed,
+    object: &K::Request,
+    observed: &ObservedOf<K>,
     live: &[Live],
 ) -> Plan {
-    let request = Request::from(object);
+    let request = K::view(object);
     let Assessment {
         state, waits_until, ..
-    } = controller.assess(now, object, observed, live);
+    } = assess(kind, now, object, observed, live);
     match state {
-        State::Over => lifecycle::over(now, &request, live, controller.keep_finished),
+        State::Over => lifecycle::over(now, &request, live, kind.keep_finished()),
         State::Ending(end, grant) => lifecycle::ending(now, &request, &end, grant.as_deref(), live),
         State::Granted(grant) if Objects::of(&request, live).binding.is_some() => {
-            Plan::default().wake_at(grant.window.until)
+            kind.upkeep(&request, &grant, live)
         }
-        State::Granted(grant) | State::Grantable(grant) => {
-            granting(controller, now, object, observed, &grant)
+        State::Granted(grant) => granting(kind, now, object, observed, &grant),
+        State::Grantable(offer) if offer.first.is_empty() => {
+            granting(kind, now, object, observed, &offer.grant)
         }
+        State::Grantable(offer) => offer
+            .first
+            .into_iter()
+            .fold(Plan::default(), |plan, child| {
+                plan.then([Step::Apply(child)])
+            })
+            // What follows depends on what the API server makes of these.
+            .wake_at(now),
         State::Refused(_, failure) => {
             let record = request.record(
                 now,
@@ -43,7 +53,7 @@ pub(super) fn plan(
             );
             // Its status says so from now on, and is kept for as long as that of others.
             let kept = now
-                .checked_add(controller.keep_finished)
+                .checked_add(kind.keep_finished())
                 .unwrap_or(Timestamp::MAX);
             Plan::default().then([Step::Record(record)]).wake_at(kept)
         }
@@ -57,14 +67,14 @@ pub(super) fn plan(
     }
 }
 
-fn granting(
-    controller: &ExecAccess,
+fn granting<K: Kind>(
+    kind: &K,
     now: Timestamp,
-    object: &ExecAccessRequest,
-    observed: &Observed,
+    object: &K::Request,
+    observed: &ObservedOf<K>,
     grant: &Grant,
 ) -> Plan {
-    let sealed = match grant.seal(&controller.keys) {
+    let sealed = match grant.seal(kind.keys()) {
         Ok(sealed) => sealed,
         Err(error) => {
             let message = format!("failed to seal the grant: {error}");
@@ -72,7 +82,8 @@ fn granting(
         }
     };
     let adoption = observed.template.as_deref().and_then(|template| {
-        lifecycle::adoption(&object.metadata, "ExecAccessTemplate", &template.metadata)
+        let owner = K::Template::kind(&());
+        lifecycle::adoption(object.meta(), &owner, template.meta())
     });
     Plan::default()
         .then([

@@ -1,0 +1,303 @@
+//! What the kinds of access have in common and in what they differ. A kind says in [`Kind`] what is
+//! its own; where a request stands ([`assess`](super::assess)), what follows ([`plan`](super::plan))
+//! and what its status says ([`report`](super::report)) are written once, for all of them.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::decide;
+use super::grant::Grant;
+use super::lifecycle;
+use super::objects::Objects;
+use super::request::Request;
+use super::seal::Keys;
+use super::stamp::Requester;
+use super::status::{End, Fact, transitions};
+use super::window::Window;
+use crate::api::{
+    AccessConfig, CrossVersionObjectReference, OnTemplateChange, Phase, RequestStatus,
+};
+use crate::audit::PodRef;
+use crate::conditions::{self, message};
+use crate::controller::{Child, Controller, Failure, Live, Outcome, Plan, Transition};
+use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
+
+/// One kind of access. Whoever implements this has a [`Controller`] of its requests.
+pub trait Kind: Send + Sync + Sized + 'static {
+    /// Short name in lower case, see [`Controller::name`].
+    const NAME: &'static str;
+    /// The requests.
+    type Request: Resource<DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static;
+    /// The templates that they name.
+    type Template: Resource<DynamicType = ()> + Send + Sync + 'static;
+    /// What a template, validated, gives access to.
+    type Target;
+    /// What is read of a workload to decide.
+    type Workload: Send + Sync + 'static;
+
+    /// Opens stamps, seals and opens grants.
+    fn keys(&self) -> &Keys;
+    /// How long a request is kept as a record after it ended.
+    fn keep_finished(&self) -> SignedDuration;
+
+    /// The request as the common rules see it.
+    fn view(request: &Self::Request) -> Request<'_>;
+    /// Who may get access by the template, to do what.
+    fn config(template: &Self::Template) -> &AccessConfig;
+    /// Digest of the template's spec.
+    fn spec_digest(template: &Self::Template) -> String;
+    /// The workload that must be read before anything can be decided, if there is one.
+    fn target(template: &Self::Template) -> Option<CrossVersionObjectReference>;
+    /// Checks a request.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    fn check_request(request: &Self::Request) -> Result<ValidatedRequest, Vec<Violation>>;
+    /// Checks a template.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    fn check_template(
+        template: &Self::Template,
+    ) -> Result<ValidatedTemplate<Self::Target>, Vec<Violation>>;
+
+    /// The grant for a request that everything else allows.
+    ///
+    /// # Errors
+    /// The state that the request is in instead.
+    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, State>;
+
+    /// The decision that the live objects carry.
+    fn decision(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
+        let role = Objects::of(request, live).role?;
+        Grant::open(self.keys(), &role.metadata, request.uid())
+    }
+
+    /// What is wrong when the live objects carry no decision; `None` if none is to be expected.
+    fn lost(&self, request: &Request<'_>, live: &[Live]) -> Option<String> {
+        Objects::of(request, live).without_decision(request)
+    }
+
+    /// Why a grant whose time is not over ends all the same.
+    fn early_end(
+        &self,
+        now: Timestamp,
+        request: &Request<'_>,
+        grant: &Grant,
+        live: &[Live],
+    ) -> Option<End> {
+        let _ = now;
+        let drift = Objects::of(request, live).drift(request, grant);
+        drift.map(End::Drift)
+    }
+
+    /// What is to be done about a grant that stands, and when to look at it again.
+    fn upkeep(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Plan {
+        let _ = (request, live);
+        Plan::default().wake_at(grant.window.until)
+    }
+
+    /// The message that everything was created.
+    fn created(&self, grant: &Grant) -> String {
+        let name = grant.object_name();
+        format!("Success. Role {name}, RoleBinding {name} created")
+    }
+
+    /// Whether a grant that stands can be used, and what else is to be said of it.
+    fn facts(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
+        let _ = (request, grant, live);
+        vec![Fact::holds(
+            conditions::ACCESS_RESOURCES_READY,
+            message::READY,
+        )]
+    }
+}
+
+/// What a plan needs besides the request and its objects.
+#[derive(Debug)]
+pub struct Observed<T, W> {
+    /// The template that the request names, if there is one.
+    pub template: Option<Arc<T>>,
+    /// Name of another request that carries the very same stamp.
+    pub same_stamp: Option<String>,
+    /// What was read of the target workload, if [`State::Wants`] asked for it.
+    pub workload: Option<Result<W, Failure>>,
+}
+
+impl<T, W> Default for Observed<T, W> {
+    fn default() -> Self {
+        Self {
+            template: None,
+            same_stamp: None,
+            workload: None,
+        }
+    }
+}
+
+/// What is observed for a kind.
+pub type ObservedOf<K> = Observed<<K as Kind>::Template, <K as Kind>::Workload>;
+
+/// A request that may be granted: who asks, by which terms, until when.
+pub struct Case<'a, K: Kind> {
+    /// The instant of the decision.
+    pub now: Timestamp,
+    /// The request.
+    pub request: Request<'a>,
+    /// What it asks for, checked.
+    pub asked: ValidatedRequest,
+    /// Who asks, verified.
+    pub requester: Requester,
+    /// The template.
+    pub template: &'a K::Template,
+    /// What it says, checked.
+    pub terms: ValidatedTemplate<K::Target>,
+    /// Until when.
+    pub window: Window,
+    /// What was read of the workload; there if [`Kind::target`] named one.
+    pub workload: Option<&'a K::Workload>,
+}
+
+impl<K: Kind> Case<'_, K> {
+    /// The grant of access to `pod`.
+    #[must_use]
+    pub fn grant(self, pod: PodRef, access_message: String) -> Grant {
+        let rules = K::config(self.template);
+        Grant {
+            request: self.request.reference(),
+            subjects: decide::subjects(&self.requester, rules),
+            requester: self.requester,
+            pod,
+            operations: decide::operations(rules),
+            window: self.window,
+            granted_at: self.now,
+            template: self.request.template.to_owned(),
+            template_digest: K::spec_digest(self.template),
+            revoke_on_template_change: rules.on_template_change == OnTemplateChange::Revoke,
+            access_message,
+            reason: self.asked.reason,
+            own_pod: None,
+        }
+    }
+}
+
+/// A grant, and what must exist before its Role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offer {
+    /// What was decided.
+    pub grant: Grant,
+    /// Written in this order, the last with the sealed decision. What follows is planned when they
+    /// exist. Empty if the Role is the first.
+    pub first: Vec<Child>,
+}
+
+/// Where a request stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// It ended, and its status says so.
+    Over,
+    /// It must end now. The grant is `None` if there never was one.
+    Ending(End, Option<Box<Grant>>),
+    /// It was granted; nothing that was decided is decided again.
+    Granted(Box<Grant>),
+    /// It may be granted now.
+    Grantable(Box<Offer>),
+    /// It is refused for good, in this phase.
+    Refused(Phase, Failure),
+    /// It cannot be granted yet.
+    Waiting(Failure),
+    /// The target workload must be looked up to tell.
+    Wants(CrossVersionObjectReference),
+}
+
+/// A state, with the conditions that were established on the way to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assessment {
+    /// Where the request stands.
+    pub state: State,
+    /// What is known, in the order in which it was found out.
+    pub facts: Vec<Fact>,
+    /// When a request that is not granted stops waiting.
+    pub waits_until: Timestamp,
+}
+
+/// The workload that must be looked up before the plan can be made; `None` when the answer would
+/// change nothing, so that a granted or finished request costs no reads.
+#[must_use]
+pub fn wants<K: Kind>(
+    kind: &K,
+    now: Timestamp,
+    request: &K::Request,
+    observed: &ObservedOf<K>,
+    live: &[Live],
+) -> Option<CrossVersionObjectReference> {
+    match super::assess::assess(kind, now, request, observed, live).state {
+        State::Wants(target) => Some(target),
+        _ => None,
+    }
+}
+
+impl<K: Kind> Controller for K {
+    type Object = K::Request;
+    type Observed = ObservedOf<K>;
+    type Status = RequestStatus;
+
+    fn name(&self) -> &'static str {
+        K::NAME
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, object: &K::Request) -> Option<RequestStatus> {
+        K::view(object).status.cloned()
+    }
+
+    fn plan(
+        &self,
+        now: Timestamp,
+        object: &K::Request,
+        observed: &Self::Observed,
+        live: &[Live],
+    ) -> Plan {
+        super::plan::plan(self, now, object, observed, live)
+    }
+
+    fn status(
+        &self,
+        now: Timestamp,
+        object: &K::Request,
+        observed: &Self::Observed,
+        outcome: &Outcome,
+    ) -> RequestStatus {
+        super::report::status(self, now, object, observed, outcome)
+    }
+
+    fn orphaned(&self, now: Timestamp, live: &[Live]) -> Plan {
+        lifecycle::orphaned(now, self.keys(), live)
+    }
+
+    fn transitions(
+        &self,
+        _: &K::Request,
+        before: Option<&RequestStatus>,
+        after: &RequestStatus,
+    ) -> Vec<Transition> {
+        transitions(before, after)
+    }
+}
+
+/// Namespace of a request, for messages.
+pub(crate) fn namespace_of<K: Kind>(request: &K::Request) -> String {
+    request.namespace().unwrap_or_default()
+}

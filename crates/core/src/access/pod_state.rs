@@ -1,0 +1,148 @@
+//! What a pod's status says: whether the pod can be used, why not, in the words of whoever is in
+//! its way, and whether its containers were seen to have ended.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+
+/// How long the containers of a pod get to end. The kubelet gives them two.
+pub const GRACE_SECONDS: i64 = 1;
+
+/// Reasons for which a container waits when everything goes well.
+const IN_ORDER: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// What a pod is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodState {
+    /// It can be used.
+    Ready,
+    /// Not yet, and perhaps never: this is in the way.
+    Waiting(String),
+    /// It has ended: this is how.
+    Ended(String),
+}
+
+/// What the pod is good for now.
+#[must_use]
+pub fn state(pod: &Pod) -> PodState {
+    let status = pod.status.clone().unwrap_or_default();
+    match status.phase.as_deref() {
+        Some(phase @ ("Succeeded" | "Failed")) => PodState::Ended(how_it_ended(phase, &status)),
+        _ if is_true(&status, "Ready") => PodState::Ready,
+        _ => PodState::Waiting(obstacle(pod, &status)),
+    }
+}
+
+/// Whether the containers of the pod were seen to have ended. A deleted pod that never came to a
+/// node has none.
+#[must_use]
+pub fn has_ended(pod: &Pod) -> bool {
+    let status = pod.status.clone().unwrap_or_default();
+    if statuses(&status).any(|(_, one)| is_running(one)) {
+        return false;
+    }
+    let spec = pod.spec.as_ref();
+    if spec.is_none_or(|spec| spec.node_name.is_none()) {
+        return pod.metadata.deletion_timestamp.is_some();
+    }
+    let containers = spec.map_or(0, |spec| spec.containers.len());
+    let known = status.container_statuses.as_deref().unwrap_or_default();
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+        || (known.len() >= containers && statuses(&status).all(|(_, one)| is_terminated(one)))
+}
+
+fn is_running(status: &ContainerStatus) -> bool {
+    let state = status.state.as_ref();
+    state.is_some_and(|state| state.running.is_some())
+}
+
+fn is_terminated(status: &ContainerStatus) -> bool {
+    let state = status.state.as_ref();
+    state.is_some_and(|state| state.terminated.is_some())
+}
+
+fn is_true(status: &PodStatus, type_: &str) -> bool {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    conditions
+        .iter()
+        .any(|one| one.type_ == type_ && one.status == "True")
+}
+
+/// All containers, in the order in which they start, with what they are called.
+fn statuses(status: &PodStatus) -> impl Iterator<Item = (&'static str, &ContainerStatus)> {
+    let init = status.init_container_statuses.iter().flatten();
+    let main = status.container_statuses.iter().flatten();
+    let ephemeral = status.ephemeral_container_statuses.iter().flatten();
+    init.map(|one| ("init container", one))
+        .chain(main.map(|one| ("container", one)))
+        .chain(ephemeral.map(|one| ("ephemeral container", one)))
+}
+
+fn how_it_ended(phase: &str, status: &PodStatus) -> String {
+    let said = [status.reason.as_deref(), status.message.as_deref()];
+    let mut parts: Vec<String> = said.into_iter().flatten().map(str::to_owned).collect();
+    parts.extend(statuses(status).filter_map(|(what, one)| failed(what, one)));
+    if parts.is_empty() {
+        return phase.to_owned();
+    }
+    format!("{phase}: {}", parts.join("; "))
+}
+
+/// How a container ended that should not have.
+fn failed(what: &str, status: &ContainerStatus) -> Option<String> {
+    let terminated = status.state.as_ref()?.terminated.as_ref()?;
+    (terminated.exit_code != 0).then(|| {
+        let reason = terminated.reason.as_deref().unwrap_or("Error");
+        let code = terminated.exit_code;
+        let name = &status.name;
+        match terminated
+            .message
+            .as_deref()
+            .filter(|text| !text.is_empty())
+        {
+            Some(text) => format!("{what} {name}: {reason} (exit code {code}): {text}"),
+            None => format!("{what} {name}: {reason} (exit code {code})"),
+        }
+    })
+}
+
+/// What keeps the pod from being ready. As long as everything goes well this does not change, so
+/// that it is not written again and again.
+fn obstacle(pod: &Pod, status: &PodStatus) -> String {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let unscheduled = conditions
+        .iter()
+        .find(|one| one.type_ == "PodScheduled" && one.status == "False");
+    if let Some(unscheduled) = unscheduled {
+        let reason = unscheduled.reason.as_deref().unwrap_or("Unschedulable");
+        let message = unscheduled.message.as_deref().unwrap_or_default();
+        return format!("{reason}: {message}");
+    }
+    if let Some(stuck) = statuses(status).find_map(|(what, one)| stuck(what, one)) {
+        return stuck;
+    }
+    let gates = pod.spec.iter().flat_map(|spec| &spec.readiness_gates);
+    let missing = gates
+        .flatten()
+        .find(|gate| !is_true(status, &gate.condition_type));
+    if let Some(gate) = missing.filter(|_| is_true(status, "ContainersReady")) {
+        return format!("readiness gate {} is not open", gate.condition_type);
+    }
+    "the pod is starting".to_owned()
+}
+
+fn stuck(what: &str, status: &ContainerStatus) -> Option<String> {
+    let waiting = status
+        .state
+        .as_ref()
+        .and_then(|state| state.waiting.as_ref());
+    let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
+    match (waiting, reason) {
+        (Some(waiting), Some(reason)) if !IN_ORDER.contains(&reason) => {
+            let name = &status.name;
+            Some(match waiting.message.as_deref() {
+                Some(message) => format!("{what} {name}: {reason}: {message}"),
+                None => format!("{what} {name}: {reason}"),
+            })
+        }
+        _ => failed(what, status),
+    }
+}

@@ -1,0 +1,105 @@
+//! What the status says of a state, as far as the plan was carried out; the same for every kind of
+//! access.
+
+use jiff::Timestamp;
+
+use super::assess::assess;
+use super::grant::Grant;
+use super::kind::{Assessment, Kind, ObservedOf, State};
+use super::lifecycle;
+use super::objects::Objects;
+use super::request::Request;
+use super::status::{self, End, Fact};
+use crate::api::{Phase, RequestStatus};
+use crate::conditions::{self, message};
+use crate::controller::{Failure, Live, Outcome};
+
+pub(super) fn status<K: Kind>(
+    kind: &K,
+    now: Timestamp,
+    object: &K::Request,
+    observed: &ObservedOf<K>,
+    outcome: &Outcome,
+) -> RequestStatus {
+    let request = K::view(object);
+    let live = outcome.live.as_slice();
+    let Assessment {
+        state, mut facts, ..
+    } = assess(kind, now, object, observed, live);
+    let failure = outcome.failure.as_ref();
+    // The plan saw it, and has removed what showed it.
+    let told = failure.and_then(End::told);
+    let known = |facts| status::with_facts(now, request.metadata, request.status, facts);
+    match state {
+        State::Over => request.status.cloned().unwrap_or_default(),
+        State::Granted(grant) => match told {
+            Some(end) => lifecycle::finish(now, &request, facts, &end, Some(&grant), live, None),
+            None => granted(kind, now, &request, &grant, live, failure),
+        },
+        State::Grantable(offer) => granted(kind, now, &request, &offer.grant, live, failure),
+        State::Ending(end, grant) => {
+            let failure = failure.filter(|_| told.is_none());
+            let end = told.unwrap_or(end);
+            lifecycle::finish(now, &request, facts, &end, grant.as_deref(), live, failure)
+        }
+        State::Refused(phase, refusal) => {
+            // For good only when it is on record.
+            if failure.is_some() {
+                return known(facts);
+            }
+            if facts.iter().all(|fact| fact.holds) {
+                facts.push(status::resources_created(String::new(), Some(&refusal)));
+            }
+            facts.push(Fact::fails(
+                conditions::ACCESS_STILL_VALID,
+                refusal.reason,
+                refusal.message,
+            ));
+            let mut status = known(facts);
+            status.phase = phase;
+            status
+        }
+        State::Waiting(failure) if facts.iter().all(|fact| fact.holds) => {
+            facts.push(status::resources_created(String::new(), Some(&failure)));
+            known(facts)
+        }
+        State::Waiting(_) | State::Wants(_) => known(facts),
+    }
+}
+
+fn granted<K: Kind>(
+    kind: &K,
+    now: Timestamp,
+    request: &Request<'_>,
+    grant: &Grant,
+    live: &[Live],
+    failure: Option<&Failure>,
+) -> RequestStatus {
+    let bound = Objects::of(request, live).binding.is_some();
+    if !bound && failure.is_none() {
+        // Half way, on to the rest: not worth a write.
+        return request.status.cloned().unwrap_or_default();
+    }
+    let mut facts = vec![
+        Fact::holds(
+            conditions::REQUESTER_VERIFIED,
+            format!("Requested by {}", grant.requester.user),
+        ),
+        Fact::holds(conditions::TARGET_TEMPLATE_EXISTS, message::TEMPLATE_FOUND),
+        Fact::holds(conditions::ACCESS_DURATIONS_VALID, grant.window.message()),
+        Fact::holds(conditions::ACCESS_STILL_VALID, message::STILL_VALID),
+    ];
+    if bound {
+        facts.push(status::resources_created(kind.created(grant), None));
+        facts.extend(kind.facts(request, grant, live));
+    } else if let Some(failure) = failure {
+        facts.push(status::resources_created(String::new(), Some(failure)));
+    }
+    let mut status = status::with_facts(now, request.metadata, request.status, facts);
+    if bound {
+        status.phase = Phase::Active;
+        status::describe(&mut status, grant);
+    }
+    status.ready = status::is_ready(&status);
+    status
+}

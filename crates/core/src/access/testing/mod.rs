@@ -1,0 +1,289 @@
+//! A cluster in memory, for tests of every kind of access: one request, one template, what was read
+//! of one workload, and what plans made of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::DynamicObject;
+use kube::{Resource, ResourceExt};
+use serde_json::Value;
+
+use super::kind::{Kind, ObservedOf};
+use super::seal::Keys;
+use super::stamp::{Requester, Stamp};
+use crate::api::RequestStatus;
+use crate::audit::Record;
+use crate::controller::{Child, Controller, Failure, FailureClass, Live, Outcome, Plan, Step};
+use crate::labels;
+
+pub(crate) const CREATED: &str = "2026-01-01T12:00:00Z";
+pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
+pub(crate) const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
+
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    CREATED.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+}
+
+pub(crate) fn keys() -> Keys {
+    Keys::new(vec![vec![3; 32]]).unwrap()
+}
+
+/// What a test needs of a kind besides what it is.
+pub(crate) trait InMemory: Kind<Template: Clone, Workload: Clone> + Clone {
+    fn set_status(request: &mut Self::Request, status: RequestStatus);
+
+    /// What the API server, its admission and whoever runs the object make of it. `number` is
+    /// different for each.
+    fn appear(object: &mut DynamicObject, number: usize) {
+        object.metadata.uid = Some(format!("uid-{number}"));
+    }
+
+    /// What is left of an object after its deletion.
+    fn vanish(live: Live) -> Option<Live> {
+        drop(live);
+        None
+    }
+}
+
+/// What a cluster holds, and what happened to it.
+#[derive(Clone)]
+pub(crate) struct World<K: InMemory> {
+    pub(crate) controller: K,
+    pub(crate) request: K::Request,
+    pub(crate) template: Option<K::Template>,
+    pub(crate) workload: Result<K::Workload, Failure>,
+    pub(crate) same_stamp: Option<String>,
+    pub(crate) live: Vec<Live>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) records_fail: bool,
+    /// How many writes there were.
+    pub(crate) writes: usize,
+    /// How many more writes succeed before the process dies.
+    pub(crate) writes_left: usize,
+    pub(crate) deleted: bool,
+    next_uid: usize,
+}
+
+impl<K: InMemory> World<K> {
+    /// A request by alice, of the devs, stamped as the webhook would.
+    pub(crate) fn of(
+        controller: K,
+        mut request: K::Request,
+        template: K::Template,
+        workload: Result<K::Workload, Failure>,
+    ) -> Self {
+        let metadata = request.meta_mut();
+        metadata.namespace = Some("shop".into());
+        metadata.uid = Some(UID.into());
+        metadata.generation = Some(1);
+        metadata.creation_timestamp = Some(Time(at(0)));
+        let mut world = Self {
+            controller,
+            request,
+            template: Some(template),
+            workload,
+            same_stamp: None,
+            live: Vec::new(),
+            records: Vec::new(),
+            records_fail: false,
+            writes: 0,
+            writes_left: usize::MAX,
+            deleted: false,
+            next_uid: 0,
+        };
+        world.stamp("alice", &["devs"]);
+        world
+    }
+
+    pub(crate) fn stamp(&mut self, user: &str, groups: &[&str]) {
+        let stamp = Stamp {
+            requester: Requester {
+                user: user.into(),
+                uid: String::new(),
+                groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            },
+            kind: K::view(&self.request).kind.into(),
+            namespace: "shop".into(),
+            name: self.request.name_any(),
+            generate_name: String::new(),
+            spec_digest: K::view(&self.request).spec_digest,
+            at: at(0),
+            nonce: "nonce".into(),
+        };
+        self.request.meta_mut().annotations = Some(BTreeMap::from([(
+            labels::REQUESTER.to_owned(),
+            stamp.seal(&keys()).unwrap(),
+        )]));
+    }
+
+    pub(crate) fn observed(&self) -> ObservedOf<K> {
+        ObservedOf::<K> {
+            template: self.template.clone().map(Arc::new),
+            same_stamp: self.same_stamp.clone(),
+            workload: Some(self.workload.clone()),
+        }
+    }
+
+    pub(crate) fn plan(&self, now: Timestamp) -> Plan {
+        self.controller
+            .plan(now, &self.request, &self.observed(), &self.live)
+    }
+
+    /// One pass, as the engine makes it; returns its plan.
+    pub(crate) fn pass(&mut self, now: Timestamp) -> Plan {
+        let plan = self.plan(now);
+        let failure = self.carry_out(&plan).or_else(|| plan.obstacle.clone());
+        let outcome = Outcome {
+            live: self.live.clone(),
+            failure,
+        };
+        let status = self
+            .controller
+            .status(now, &self.request, &self.observed(), &outcome);
+        if K::view(&self.request).status != Some(&status) && self.write() {
+            K::set_status(&mut self.request, status);
+        }
+        plan
+    }
+
+    /// Passes until nothing changes.
+    pub(crate) fn settle(&mut self, now: Timestamp) -> RequestStatus {
+        for _ in 0..10 {
+            let before = (self.live.clone(), self.status());
+            self.pass(now);
+            if before == (self.live.clone(), self.status()) {
+                return self.status();
+            }
+        }
+        panic!("the plan never comes to rest: {:?}", self.plan(now));
+    }
+
+    pub(crate) fn carry_out(&mut self, plan: &Plan) -> Option<Failure> {
+        for stage in &plan.stages {
+            let mut failed = None;
+            for step in stage {
+                failed = failed.or(self.step(step));
+            }
+            if failed.is_some() {
+                return failed;
+            }
+        }
+        None
+    }
+
+    fn step(&mut self, step: &Step) -> Option<Failure> {
+        if let Step::Record(record) = step {
+            if self.records_fail {
+                return Some(Failure::transient("RecordFailed", "nobody listens"));
+            }
+            self.records.push(record.clone());
+            return None;
+        }
+        if !self.write() {
+            return Some(Failure::transient("Dead", "the process was killed"));
+        }
+        match step {
+            Step::Apply(child) => self.apply(child),
+            Step::Delete(reference) => {
+                let (gone, rest) = std::mem::take(&mut self.live)
+                    .into_iter()
+                    .partition(|live: &Live| live.reference().uid == reference.uid);
+                self.live = rest;
+                let gone: Vec<Live> = gone;
+                self.live.extend(gone.into_iter().filter_map(K::vanish));
+                None
+            }
+            Step::Own(owner) => {
+                self.request
+                    .meta_mut()
+                    .owner_references
+                    .get_or_insert_default()
+                    .push(owner.clone());
+                None
+            }
+            Step::DeleteSelf => {
+                self.deleted = true;
+                None
+            }
+            Step::Record(_) => None,
+        }
+    }
+
+    fn apply(&mut self, child: &Child) -> Option<Failure> {
+        if let Some(known) = self.live.iter_mut().find(|live| live.key() == child.key()) {
+            merge(&mut known.object.data, &child.object.data);
+            return None;
+        }
+        self.next_uid += 1;
+        let mut object: DynamicObject = child.object.clone();
+        K::appear(&mut object, self.next_uid);
+        self.live.push(Live {
+            resource: child.resource.clone(),
+            object,
+        });
+        None
+    }
+
+    fn write(&mut self) -> bool {
+        let alive = self.writes_left > 0;
+        self.writes += usize::from(alive);
+        self.writes_left = self.writes_left.saturating_sub(1);
+        alive
+    }
+
+    pub(crate) fn kinds(&self) -> Vec<&str> {
+        self.live
+            .iter()
+            .map(|live| live.resource.kind.as_str())
+            .collect()
+    }
+
+    pub(crate) fn actions(&self) -> Vec<String> {
+        self.records
+            .iter()
+            .map(|record| record.action.to_string())
+            .collect()
+    }
+
+    pub(crate) fn status(&self) -> RequestStatus {
+        K::view(&self.request).status.cloned().unwrap_or_default()
+    }
+
+    /// Changes the one live object of this kind, as somebody with `kubectl edit` would.
+    pub(crate) fn edit(&mut self, kind: &str, change: impl FnOnce(&mut DynamicObject)) {
+        let live = self
+            .live
+            .iter_mut()
+            .find(|live| live.resource.kind == kind)
+            .unwrap();
+        change(&mut live.object);
+    }
+
+    pub(crate) fn remove(&mut self, kind: &str) {
+        self.live.retain(|live| live.resource.kind != kind);
+    }
+}
+
+pub(crate) fn applies(plan: &Plan) -> bool {
+    plan.steps().any(|step| matches!(step, Step::Apply(_)))
+}
+
+pub(crate) fn is_transient(plan: &Plan) -> bool {
+    plan.obstacle
+        .as_ref()
+        .is_some_and(|failure| failure.class == FailureClass::Transient)
+}
+
+/// As an apply does that names single fields.
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (name, value) in from {
+                merge(into.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}

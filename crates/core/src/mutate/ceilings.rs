@@ -1,0 +1,199 @@
+//! How large an access pod may be. What counts is what the pod can take at most at any one time, as
+//! Kubernetes itself reckons: all containers and sidecars together, or an init container beside the
+//! sidecars started before it, and the overhead of the runtime. A container without a limit could
+//! take everything, so it is given one.
+
+use serde_json::{Value, json};
+
+use super::items_mut;
+use crate::validate::{Amount, Ceilings};
+
+const NANO: i128 = 1_000_000_000;
+
+/// One kind of resource.
+struct Resource {
+    name: &'static str,
+    /// The template's field.
+    field: &'static str,
+    ceiling: i128,
+    /// The smallest step of a limit, in billionths.
+    step: i128,
+}
+
+/// Gives every container a limit, so that the pod stays below the ceilings.
+///
+/// # Errors
+/// The numbers, if it cannot.
+pub(super) fn enforce(spec: &mut Value, ceilings: &Ceilings) -> Result<(), String> {
+    let of = |name, field, ceiling: Option<Amount>, step| {
+        ceiling.map(|ceiling| Resource {
+            name,
+            field,
+            ceiling: ceiling.as_nanos(),
+            step,
+        })
+    };
+    let resources = [
+        of("cpu", "maxCpu", ceilings.cpu, NANO / 1000),
+        of("memory", "maxMemory", ceilings.memory, NANO),
+        of("ephemeral-storage", "maxStorage", ceilings.storage, NANO),
+    ];
+    let violations: Vec<String> = resources
+        .iter()
+        .flatten()
+        .filter_map(|resource| resource.enforce(spec).err())
+        .collect();
+    if violations.is_empty() {
+        Ok(())
+    } else {
+        Err(violations.join("; "))
+    }
+}
+
+impl Resource {
+    fn enforce(&self, spec: &mut Value) -> Result<(), String> {
+        let overhead = amount(&spec["overhead"][self.name]);
+        let room = self.ceiling - overhead;
+        // A limit on the pod as a whole holds for all containers together.
+        let whole = amount(&spec["resources"]["limits"][self.name]);
+        if whole > 0 {
+            return if whole <= room {
+                Ok(())
+            } else {
+                Err(self.exceeded("the pod", whole + overhead))
+            };
+        }
+        self.together(spec, room, overhead)?;
+        self.one_after_the_other(spec, room)
+    }
+
+    /// Containers and sidecars, which run at the same time. Those without a limit share what is
+    /// left, each at least what it requests.
+    fn together(&self, spec: &mut Value, room: i128, overhead: i128) -> Result<(), String> {
+        let running: Vec<&Value> = list(spec, "containers")
+            .chain(list(spec, "initContainers").filter(|one| is_sidecar(one)))
+            .collect();
+        let needed: i128 = running.iter().map(|one| self.least(one)).sum();
+        if needed > room {
+            return Err(self.exceeded("all containers together", needed + overhead));
+        }
+        let unlimited = running.iter().filter(|one| self.limit(one) == 0).count();
+        let share = (room - needed) / i128::try_from(unlimited).unwrap_or(1).max(1);
+        for list in ["containers", "initContainers"] {
+            let sidecars_only = list == "initContainers";
+            for one in items_mut(spec, list) {
+                if !sidecars_only || is_sidecar(one) {
+                    self.give(one, share)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Init containers, each of which runs beside the sidecars before it.
+    fn one_after_the_other(&self, spec: &mut Value, room: i128) -> Result<(), String> {
+        let mut beside = 0;
+        for one in items_mut(spec, "initContainers") {
+            if is_sidecar(one) {
+                beside += self.limit(one);
+                continue;
+            }
+            let needed = self.least(one);
+            let left = room - beside - needed;
+            if left < 0 {
+                let what = format!("init container {} beside the sidecars", name(one));
+                return Err(self.exceeded(&what, self.ceiling - left));
+            }
+            self.give(one, left)?;
+        }
+        Ok(())
+    }
+
+    /// The limit of a container in billionths; 0 if it has none, which is also what 0 means.
+    fn limit(&self, container: &Value) -> i128 {
+        amount(&container["resources"]["limits"][self.name])
+    }
+
+    /// What a container takes at least: its limit, or else its request.
+    fn least(&self, container: &Value) -> i128 {
+        match self.limit(container) {
+            0 => amount(&container["resources"]["requests"][self.name]),
+            limit => limit,
+        }
+    }
+
+    /// Limits a container without a limit to what it requests and `share`.
+    fn give(&self, container: &mut Value, share: i128) -> Result<(), String> {
+        if self.limit(container) > 0 {
+            return Ok(());
+        }
+        let given = (self.least(container) + share) / self.step * self.step;
+        if given <= 0 || given < self.least(container) {
+            let message = format!(
+                "nothing of {} {} is left for container {}",
+                self.field,
+                self.text(self.ceiling),
+                name(container)
+            );
+            return Err(message);
+        }
+        let resources = &mut container["resources"];
+        resources["limits"][self.name] = json!(self.text(given));
+        // Without a request Kubernetes would reserve as much as the limit.
+        if resources["requests"][self.name].is_null() {
+            resources["requests"][self.name] = json!("0");
+        }
+        Ok(())
+    }
+
+    fn exceeded(&self, what: &str, amount: i128) -> String {
+        format!(
+            "{what} can take {} {}, {} is {}",
+            self.text(amount),
+            self.name,
+            self.field,
+            self.text(self.ceiling)
+        )
+    }
+
+    /// As Kubernetes writes it.
+    fn text(&self, nanos: i128) -> String {
+        if self.step < NANO {
+            let milli = (nanos + self.step - 1) / self.step;
+            return match milli % 1000 {
+                0 => (milli / 1000).to_string(),
+                _ => format!("{milli}m"),
+            };
+        }
+        let bytes = (nanos + NANO - 1) / NANO;
+        [("Gi", 30), ("Mi", 20), ("Ki", 10)]
+            .iter()
+            .find(|(_, shift)| bytes != 0 && bytes % (1 << shift) == 0)
+            .map_or_else(
+                || bytes.to_string(),
+                |(suffix, shift)| format!("{}{suffix}", bytes >> shift),
+            )
+    }
+}
+
+fn list<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    spec[field].as_array().into_iter().flatten()
+}
+
+fn is_sidecar(container: &Value) -> bool {
+    container["restartPolicy"] == "Always"
+}
+
+fn name(container: &Value) -> &str {
+    container["name"].as_str().unwrap_or_default()
+}
+
+/// In billionths; what is no quantity is refused by the API server.
+fn amount(value: &Value) -> i128 {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return 0,
+    };
+    text.parse().map_or(0, Amount::as_nanos).max(0)
+}

@@ -1,0 +1,67 @@
+//! The container that people enter: which one it is, and how it differs from the workload's.
+
+use serde_json::{Value, json};
+
+use super::{DEFAULT_CONTAINER, MutateError, is_empty, remove};
+use crate::api::PodTemplateSpecMutationConfig;
+
+/// The place of the container: the one that the template names, or else the one that the workload
+/// names in an annotation, or else the first.
+pub(super) fn choose(
+    template: &Value,
+    mutation: &PodTemplateSpecMutationConfig,
+) -> Result<usize, MutateError> {
+    let containers = template["spec"]["containers"].as_array();
+    let containers = containers.map(Vec::as_slice).unwrap_or_default();
+    if containers.is_empty() {
+        return Err(MutateError::Empty);
+    }
+    let annotated = template["metadata"]["annotations"][DEFAULT_CONTAINER].as_str();
+    let Some(name) = mutation.default_container_name.as_deref().or(annotated) else {
+        return Ok(0);
+    };
+    containers
+        .iter()
+        .position(|container| container["name"] == name)
+        .ok_or_else(|| MutateError::NoContainer(name.to_owned()))
+}
+
+/// Applies what the template says about the container, in the documented order.
+pub(super) fn mutate(container: &mut Value, mutation: &PodTemplateSpecMutationConfig) {
+    for (keep, probe) in [
+        (mutation.keep_liveness_probe, "livenessProbe"),
+        (mutation.keep_readiness_probe, "readinessProbe"),
+        (mutation.keep_startup_probe, "startupProbe"),
+    ] {
+        if !keep {
+            remove(container, probe);
+        }
+    }
+    if let Some(command) = &mutation.command {
+        remove(container, "args");
+        set(container, "command", json!(command));
+    }
+    if let Some(args) = &mutation.args {
+        set(container, "args", json!(args));
+    }
+    // What does not serialise is not there; these types always do.
+    let resources = serde_json::to_value(&mutation.resources).unwrap_or_default();
+    if !is_empty(&resources) {
+        container["resources"] = resources;
+    }
+    if !mutation.env.is_empty() {
+        let mut env = container["env"].as_array().cloned().unwrap_or_default();
+        let added = mutation.env.iter();
+        env.extend(added.map(|variable| serde_json::to_value(variable).unwrap_or_default()));
+        container["env"] = json!(env);
+    }
+}
+
+/// An empty list is as none.
+fn set(container: &mut Value, field: &str, value: Value) {
+    if is_empty(&value) {
+        remove(container, field);
+    } else {
+        container[field] = value;
+    }
+}

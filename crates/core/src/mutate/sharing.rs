@@ -1,0 +1,101 @@
+//! What a pod cannot have because the workload's own pods have it: ports of the node, and the
+//! volumes that a StatefulSet makes for each of its pods. What is dropped or may hurt is said.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{items_mut, remove};
+
+/// Drops what cannot be shared, and says what.
+///
+/// Host ports go; on the network of the node every port is one, so none is declared there. What a
+/// StatefulSet mounts of its volume claim templates is an empty directory here: the data belongs to
+/// the pods of the set, one claim for each.
+pub(super) fn drop_unshareable(spec: &mut Value, claims: &[String]) -> Vec<String> {
+    let mut notes = host_ports(spec);
+    let known: BTreeSet<&str> = names(&spec["volumes"]);
+    let missing: Vec<&String> = claims
+        .iter()
+        .filter(|claim| !known.contains(claim.as_str()) && is_mounted(spec, claim))
+        .collect();
+    let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+    for claim in missing {
+        volumes.push(json!({"name": claim, "emptyDir": {}}));
+        notes.push(format!(
+            "volume {claim} is an empty directory: the claims of a StatefulSet belong to its own pods"
+        ));
+    }
+    if !volumes.is_empty() {
+        spec["volumes"] = json!(volumes);
+    }
+    notes
+}
+
+fn host_ports(spec: &mut Value) -> Vec<String> {
+    let mut notes = Vec::new();
+    let host_network = spec["hostNetwork"] == true;
+    for list in ["initContainers", "containers"] {
+        for container in items_mut(spec, list) {
+            let name = container["name"].as_str().unwrap_or_default().to_owned();
+            for port in items_mut(container, "ports") {
+                let host_port = port["hostPort"].as_i64().filter(|port| *port != 0);
+                remove(port, "hostPort");
+                remove(port, "hostIP");
+                if let Some(host_port) = host_port {
+                    notes.push(format!(
+                        "hostPort {host_port} of container {name} is dropped: the workload has it"
+                    ));
+                }
+            }
+            if host_network && container.get("ports").is_some() {
+                remove(container, "ports");
+                notes.push(format!(
+                    "the ports of container {name} are not declared: on the node's own network \
+                     the workload has them"
+                ));
+            }
+        }
+    }
+    notes
+}
+
+/// What may hurt, but is left as it is.
+pub(super) fn warn(spec: &Value) -> Vec<String> {
+    let volumes = spec["volumes"].as_array().into_iter().flatten();
+    volumes
+        .filter_map(|volume| {
+            let claim = &volume["persistentVolumeClaim"];
+            let name = claim["claimName"].as_str()?;
+            let volume = volume["name"].as_str().unwrap_or_default();
+            Some(if claim["readOnly"] == true {
+                format!(
+                    "volume {volume} reads the claim {name} that the workload uses; if the claim \
+                     is ReadWriteOnce, the pod starts only on the same node"
+                )
+            } else {
+                format!(
+                    "volume {volume} writes to the claim {name} that the workload uses; if the \
+                     claim is ReadWriteOnce, the pod starts only on the same node"
+                )
+            })
+        })
+        .collect()
+}
+
+fn is_mounted(spec: &Value, volume: &str) -> bool {
+    ["initContainers", "containers"]
+        .iter()
+        .flat_map(|list| spec[*list].as_array().into_iter().flatten())
+        .flat_map(|container| {
+            ["volumeMounts", "volumeDevices"]
+                .into_iter()
+                .flat_map(|field| container[field].as_array().into_iter().flatten())
+        })
+        .any(|mount| mount["name"] == volume)
+}
+
+fn names(list: &Value) -> BTreeSet<&str> {
+    let items = list.as_array().into_iter().flatten();
+    items.filter_map(|item| item["name"].as_str()).collect()
+}

@@ -1,0 +1,363 @@
+//! Single rules; whole pods are in `tests/pods.rs`.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::api::{PatchOp, PatchSpecOperation, TargetKind};
+use crate::validate::{Amount, Ceilings, Target};
+
+fn model(template: Value) -> Model {
+    Model {
+        title: "Deployment web".into(),
+        template,
+        claims: Vec::new(),
+    }
+}
+
+fn plain() -> Value {
+    json!({
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [
+            {"name": "app", "image": "app:1", "args": ["serve"]},
+            {"name": "proxy", "image": "proxy:1"},
+        ]},
+    })
+}
+
+fn access_pod(mutation: Value) -> AccessPod {
+    AccessPod {
+        source: PodSource::Workload(Target {
+            kind: TargetKind::Deployment,
+            name: "web".into(),
+        }),
+        mutation: serde_json::from_value(mutation).unwrap(),
+        ceilings: Ceilings::default(),
+        network: None,
+    }
+}
+
+fn rendered(template: Value, mutation: Value) -> Rendered {
+    render(&access_pod(mutation), Some(&model(template))).unwrap()
+}
+
+fn patched(operations: Value) -> Result<Rendered, MutateError> {
+    let pod = access_pod(json!({"patchSpecOperations": operations}));
+    render(&pod, Some(&model(plain())))
+}
+
+#[test]
+fn labels_of_the_workload_are_stripped_even_if_nothing_is_to_be_mutated() {
+    let pod = rendered(plain(), json!({}));
+    assert!(pod.labels.is_empty());
+    assert_eq!(pod.spec["restartPolicy"], "Never");
+    assert_eq!(pod.spec["terminationGracePeriodSeconds"], 1);
+    assert_eq!(pod.annotations[DEFAULT_CONTAINER], "app");
+}
+
+#[test]
+fn annotations_can_be_added_where_there_are_none() {
+    let pod = rendered(plain(), json!({"podAnnotations": {"a": "b"}}));
+    assert_eq!(pod.annotations["a"], "b");
+}
+
+#[test]
+fn a_label_or_annotation_of_ours_cannot_be_smuggled_in() {
+    let mut template = plain();
+    template["metadata"]["annotations"] = json!({"oz.wizardofoz.co/grant": "forged", "keep": "x"});
+    let operations = json!([
+        {"op": "add", "path": "/metadata/labels", "value": {"oz.wizardofoz.co/owner-uid": "other"}},
+    ]);
+    let pod = rendered(template, json!({"patchSpecOperations": operations}));
+    assert!(pod.labels.is_empty());
+    assert_eq!(pod.annotations.len(), 2, "{:?}", pod.annotations);
+}
+
+#[test]
+fn the_container_is_the_one_named_or_annotated_or_the_first() {
+    let mut annotated = plain();
+    annotated["metadata"]["annotations"] = json!({DEFAULT_CONTAINER: "proxy"});
+    for (template, mutation, container) in [
+        (plain(), json!({}), "app"),
+        (annotated.clone(), json!({}), "proxy"),
+        (
+            annotated.clone(),
+            json!({"purgeAnnotations": true}),
+            "proxy",
+        ),
+        (annotated, json!({"defaultContainerName": "app"}), "app"),
+    ] {
+        assert_eq!(rendered(template, mutation).container, container);
+    }
+    let pod = access_pod(json!({"defaultContainerName": "none"}));
+    let error = render(&pod, Some(&model(plain()))).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "could not find container named none in PodSpec"
+    );
+}
+
+#[test]
+fn a_command_clears_the_arguments_and_arguments_come_after() {
+    for (mutation, command, args) in [
+        (json!({}), Value::Null, json!(["serve"])),
+        (json!({"command": ["sh"]}), json!(["sh"]), Value::Null),
+        (json!({"command": []}), Value::Null, Value::Null),
+        (json!({"args": ["x"]}), Value::Null, json!(["x"])),
+        (json!({"args": []}), Value::Null, Value::Null),
+        (
+            json!({"command": ["sh"], "args": ["-c"]}),
+            json!(["sh"]),
+            json!(["-c"]),
+        ),
+    ] {
+        let pod = rendered(plain(), mutation.clone());
+        let container = &pod.spec["containers"][0];
+        let found = |field| container.get(field).cloned().unwrap_or_default();
+        assert_eq!(
+            (found("command"), found("args")),
+            (command, args),
+            "{mutation}"
+        );
+    }
+}
+
+#[test]
+fn a_patch_is_applied_last_and_its_container_keeps_its_place() {
+    let pod = rendered(
+        plain(),
+        json!({
+            "command": ["sleep"],
+            "patchSpecOperations": [
+                {"op": "test", "path": "/spec/containers/0/command/0", "value": "sleep"},
+                {"op": "replace", "path": "/spec/containers/0/name", "value": "shell"},
+                {"op": "replace", "path": "/spec/restartPolicy", "value": "Always"},
+            ],
+        }),
+    );
+    assert_eq!(
+        (pod.container.as_str(), &pod.spec["restartPolicy"]),
+        ("shell", &json!("Always"))
+    );
+    assert_eq!(pod.annotations[DEFAULT_CONTAINER], "shell");
+}
+
+#[test]
+fn every_operation_works_and_indices_may_count_from_the_end() {
+    let pod = patched(json!([
+        {"op": "add", "path": "/spec/containers/-", "value": {"name": "last", "image": "x"}},
+        {"op": "add", "path": "/spec/containers/-1", "value": {"name": "really-last", "image": "x"}},
+        {"op": "replace", "path": "/spec/containers/-1/image", "value": "y"},
+        {"op": "copy", "from": "/spec/containers/-1/image", "path": "/spec/containers/0/image"},
+        {"op": "move", "from": "/spec/containers/0/args", "path": "/spec/containers/0/command"},
+        {"op": "remove", "path": "/spec/containers/-2"},
+        {"op": "add", "path": "/spec/hostname", "value": "mine"},
+    ]))
+    .unwrap();
+    assert_eq!(
+        pod.containers().collect::<Vec<_>>(),
+        ["app", "proxy", "really-last"]
+    );
+    let first = &pod.spec["containers"][0];
+    assert_eq!(
+        (&first["image"], &first["command"]),
+        (&json!("y"), &json!(["serve"]))
+    );
+}
+
+#[test]
+fn a_patch_that_fails_names_its_place_and_path() {
+    for (operations, message) in [
+        (
+            json!([
+                {"op": "add", "path": "/spec/hostname", "value": "x"},
+                {"op": "replace", "path": "/spec/nothing", "value": "x"},
+            ]),
+            "patchSpecOperations[1] (replace /spec/nothing): ",
+        ),
+        (
+            json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]),
+            "patchSpecOperations[0] (add /metadata/labels/a): ",
+        ),
+        (
+            json!([{"op": "test", "path": "/spec/containers/0/name", "value": "b"}]),
+            "patchSpecOperations[0] (test /spec/containers/0/name): ",
+        ),
+        (
+            json!([{"op": "replace", "path": "/spec/containers/0/image", "value": 1}]),
+            "the result is not a pod template: ",
+        ),
+        (
+            json!([{"op": "replace", "path": "/spec/containers", "value": []}]),
+            "the pod template has no containers",
+        ),
+    ] {
+        let error = patched(operations).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn a_patch_cannot_grow_without_bound() {
+    let double = |step: usize| PatchSpecOperation {
+        op: PatchOp::Copy,
+        path: format!("/metadata/more{step}"),
+        from: Some("/metadata".into()),
+        value: None,
+    };
+    let mut pod = access_pod(json!({}));
+    pod.mutation.patch_spec_operations = (0..64).map(double).collect();
+    let error = render(&pod, Some(&model(plain()))).unwrap_err().to_string();
+    assert!(error.contains("larger than 524288 bytes"), "{error}");
+}
+
+fn limited(containers: Value, ceilings: (&str, &str)) -> Result<Value, String> {
+    let amount = |text: &str| (!text.is_empty()).then(|| text.parse::<Amount>().unwrap());
+    let mut spec = containers;
+    let ceilings = Ceilings {
+        cpu: amount(ceilings.0),
+        memory: amount(ceilings.1),
+        storage: None,
+    };
+    ceilings::enforce(&mut spec, &ceilings).map(|()| spec)
+}
+
+#[test]
+fn containers_without_a_limit_share_what_the_others_leave() {
+    let spec = limited(
+        json!({"containers": [
+            {"name": "a", "resources": {"limits": {"cpu": "500m"}}},
+            {"name": "b", "resources": {"requests": {"cpu": "100m"}}},
+            {"name": "c", "resources": {"limits": {"cpu": "0"}}},
+        ]}),
+        ("1", ""),
+    )
+    .unwrap();
+    let cpu = |index: usize| &spec["containers"][index]["resources"]["limits"]["cpu"];
+    assert_eq!(
+        (cpu(0), cpu(1), cpu(2)),
+        (&json!("500m"), &json!("300m"), &json!("200m"))
+    );
+    assert_eq!(spec["containers"][2]["resources"]["requests"]["cpu"], "0");
+}
+
+#[test]
+fn a_pod_that_is_too_large_is_refused_with_the_numbers() {
+    let memory = |value: &str| json!({"limits": {"memory": value}});
+    for (spec, message) in [
+        (
+            json!({"containers": [
+                {"name": "a", "resources": memory("700Mi")},
+                {"name": "b", "resources": memory("700Mi")},
+            ]}),
+            "all containers together can take 1400Mi memory, maxMemory is 1Gi",
+        ),
+        (
+            json!({
+                "containers": [{"name": "a", "resources": memory("600Mi")}],
+                "initContainers": [
+                    {"name": "side", "restartPolicy": "Always", "resources": memory("600Mi")},
+                ],
+            }),
+            "all containers together can take 1200Mi memory, maxMemory is 1Gi",
+        ),
+        (
+            json!({
+                "containers": [{"name": "a", "resources": memory("100Mi")}],
+                "initContainers": [
+                    {"name": "side", "restartPolicy": "Always", "resources": memory("600Mi")},
+                    {"name": "init", "resources": memory("600Mi")},
+                ],
+            }),
+            "init container init beside the sidecars can take 1200Mi memory, maxMemory is 1Gi",
+        ),
+        (
+            json!({
+                "overhead": {"memory": "200Mi"},
+                "containers": [{"name": "a", "resources": memory("900Mi")}],
+            }),
+            "all containers together can take 1100Mi memory, maxMemory is 1Gi",
+        ),
+        (
+            json!({"resources": memory("2Gi"), "containers": [{"name": "a"}]}),
+            "the pod can take 2Gi memory, maxMemory is 1Gi",
+        ),
+        (
+            json!({"containers": [{"name": "a", "resources": memory("1Gi")}, {"name": "b"}]}),
+            "nothing of maxMemory 1Gi is left for container b",
+        ),
+    ] {
+        assert_eq!(limited(spec, ("", "1Gi")).unwrap_err(), message);
+    }
+}
+
+#[test]
+fn an_init_container_may_be_as_large_as_the_rest_together() {
+    let spec = json!({
+        "containers": [{"name": "a", "resources": {"limits": {"memory": "1Gi"}}}],
+        "initContainers": [
+            {"name": "one", "resources": {"limits": {"memory": "1Gi"}}},
+            {"name": "two"},
+        ],
+    });
+    let spec = limited(spec, ("", "1Gi")).unwrap();
+    assert_eq!(
+        spec["initContainers"][1]["resources"]["limits"]["memory"],
+        "1Gi"
+    );
+}
+
+proptest! {
+    /// Whatever a pod asks for: what it gets stays below the ceiling, nobody is without a limit, and
+    /// nobody loses what they ask for.
+    #[test]
+    fn what_is_let_through_is_limited_and_below_the_ceiling(
+        asked in proptest::collection::vec((proptest::option::of(0_i64..2000), proptest::option::of(0_i64..1000), 0_u8..3), 1..6),
+        ceiling in 1_i64..4000,
+    ) {
+        let container = |index: usize, limit: &Option<i64>, request: &Option<i64>, kind: u8| {
+            let mut one = json!({"name": format!("c{index}"), "resources": {}});
+            if let Some(limit) = limit { one["resources"]["limits"] = json!({"cpu": format!("{limit}m")}); }
+            if let Some(request) = request { one["resources"]["requests"] = json!({"cpu": format!("{request}m")}); }
+            if kind == 2 { one["restartPolicy"] = json!("Always"); }
+            one
+        };
+        let all = asked.iter().enumerate().map(|(index, (limit, request, kind))| (kind, container(index, limit, request, *kind)));
+        let (main, init): (Vec<_>, Vec<_>) = all.partition(|(kind, _)| **kind == 0);
+        let values = |list: Vec<(&u8, Value)>| list.into_iter().map(|(_, one)| one).collect::<Vec<_>>();
+        let spec = json!({"containers": values(main), "initContainers": values(init)});
+        if let Ok(spec) = limited(spec, (&format!("{ceiling}m"), "")) {
+            let milli = |one: &Value| {
+                let text = one["resources"]["limits"]["cpu"].as_str().unwrap();
+                text.parse::<Amount>().unwrap().as_nanos() / 1_000_000
+            };
+            let all = spec["containers"].as_array().unwrap().iter();
+            let init = spec["initContainers"].as_array().unwrap();
+            prop_assert!(all.clone().chain(init).all(|one| milli(one) > 0));
+            let sidecars = || init.iter().filter(|one| one["restartPolicy"] == "Always");
+            let together: i128 = all.chain(sidecars()).map(milli).sum();
+            prop_assert!(together <= i128::from(ceiling));
+            let mut beside = 0;
+            for one in init {
+                if one["restartPolicy"] == "Always" { beside += milli(one); }
+                else { prop_assert!(beside + milli(one) <= i128::from(ceiling)); }
+            }
+        }
+    }
+
+    #[test]
+    fn no_patch_brings_it_down(
+        paths in proptest::collection::vec("(/(spec|metadata|containers|-?[0-9]|-|name|labels)){1,4}", 1..5),
+        ops in proptest::collection::vec(0_usize..6, 5),
+    ) {
+        let kinds = [PatchOp::Add, PatchOp::Remove, PatchOp::Replace, PatchOp::Move, PatchOp::Copy, PatchOp::Test];
+        let mut pod = access_pod(json!({}));
+        pod.mutation.patch_spec_operations = paths.iter().zip(&ops).map(|(path, op)| PatchSpecOperation {
+            op: kinds[*op],
+            path: path.clone(),
+            from: Some("/spec/containers/0".into()),
+            value: Some(json!({"name": "x"})),
+        }).collect();
+        let _ = render(&pod, Some(&model(plain())));
+    }
+}

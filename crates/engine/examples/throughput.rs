@@ -16,7 +16,8 @@ use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::ConfigMap;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
@@ -85,7 +86,7 @@ async fn numbers(
     process: &Child,
 ) -> Result<()> {
     let mut boxes = Watcher::new(boxes);
-    boxes.open(vec!["warm-up".to_owned()]).await?;
+    boxes.open(vec!["warm-up".to_owned()], None).await?;
     let idle = memory(process)?;
     let maps = Api::<ConfigMap>::namespaced(admin.clone(), namespace);
     let mut baseline = Vec::new();
@@ -97,7 +98,7 @@ async fn numbers(
         let began = Instant::now();
         maps.create(&PostParams::default(), &map).await?;
         baseline.push(began.elapsed());
-        opened.push(boxes.open(vec![format!("one-{number}")]).await?);
+        opened.push(boxes.open(vec![format!("one-{number}")], None).await?);
     }
     let one_by_one = (cpu(process)? - before) / u32::try_from(ONE_BY_ONE)?;
     baseline.sort();
@@ -114,12 +115,19 @@ async fn numbers(
     for round in 1..=3 {
         let before = cpu(process)?;
         let names = (0..AT_ONCE).map(|number| format!("round-{round}-{number}"));
-        let took = boxes.open(names.collect()).await?;
+        let took = boxes.open(names.collect(), None).await?;
         let each = (cpu(process)? - before) / u32::try_from(AT_ONCE)?;
         let rate = AT_ONCE as f64 / took.as_secs_f64();
         println!("{AT_ONCE} at once                  {rate:.0} a second; engine CPU {each:?} each");
     }
-    let objects = 1 + ONE_BY_ONE + 3 * AT_ONCE;
+    let lags = ends(admin, &mut boxes, namespace).await?;
+    println!(
+        "{AT_ONCE} ending at one instant     gone {:?} (p50), {:?} (p99), {:?} (last) after it",
+        p(&lags, 50),
+        p(&lags, 99),
+        p(&lags, 100),
+    );
+    let objects = 1 + ONE_BY_ONE + 4 * AT_ONCE;
     println!("memory                       {idle} with one object");
     println!(
         "memory                       {} with {objects} objects",
@@ -144,11 +152,12 @@ impl<'a> Watcher<'a> {
     }
 
     /// Creates boxes at once and waits until all are open; how long that took.
-    async fn open(&mut self, names: Vec<String>) -> Result<Duration> {
+    async fn open(&mut self, names: Vec<String>, until: Option<Timestamp>) -> Result<Duration> {
         let began = Instant::now();
         let mut waiting: BTreeSet<_> = names.iter().cloned().collect();
         let creations = try_join_all(names.iter().map(async |name| {
-            let timebox = Timebox::new(name, TimeboxSpec::holding("gold"));
+            let mut timebox = Timebox::new(name, TimeboxSpec::holding("gold"));
+            timebox.spec.until = until.map(|until| until.to_string());
             self.boxes.create(&PostParams::default(), &timebox).await
         }));
         let all_open = async {
@@ -168,6 +177,24 @@ impl<'a> Watcher<'a> {
         created?;
         took
     }
+}
+
+/// How late the inner children of boxes go that all end at one instant.
+async fn ends(admin: &Client, boxes: &mut Watcher<'_>, namespace: &str) -> Result<Vec<Duration>> {
+    let until = Timestamp::now() + Duration::from_secs(5);
+    let names = (0..AT_ONCE).map(|number| format!("ending-{number}"));
+    boxes.open(names.collect(), Some(until)).await?;
+    let secrets = Api::<Secret>::namespaced(admin.clone(), namespace);
+    let mut shown = std::pin::pin!(watcher(secrets, watcher::Config::default()));
+    let mut lags = Vec::new();
+    while lags.len() < AT_ONCE {
+        if let watcher::Event::Delete(_) = shown.try_next().await?.context("the watch ended")? {
+            let lag = Timestamp::now().duration_since(until);
+            lags.push(lag.try_into().context("it went too early")?);
+        }
+    }
+    lags.sort();
+    Ok(lags)
 }
 
 /// Resident memory, and the part of it that is not the program's own file.

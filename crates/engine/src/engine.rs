@@ -20,7 +20,7 @@ use crate::lease::{LeaseTiming, Tenure};
 use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Watches, cluster_scoped};
 use crate::readiness::Readiness;
-use crate::run::{Applied, ChildStore, Children, Lane, Packed, Runner, Shared, Writer};
+use crate::run::{Applied, ChildStore, Children, Lane, Lines, Packed, Runner, Shared, Writer};
 use crate::sink::{LogSink, Sink};
 use crate::store::{Change, Store};
 
@@ -113,6 +113,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
     pub(crate) tenure: Tenure,
+    pub(crate) lines: Lines,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -156,8 +157,9 @@ impl Engine {
         self
     }
 
-    /// How many passes of one controller may run at once; as many again are reserved for what is
-    /// due. By default 32.
+    /// How many passes of one controller may run at once, and how many writes of all controllers
+    /// together. As many writes again are reserved for what takes something away; passes that are
+    /// due run beside the others. By default 32.
     pub fn concurrency(&mut self, passes: usize) -> &mut Self {
         self.concurrency = passes.max(1);
         self
@@ -298,6 +300,7 @@ where
         awaited,
         writer: Writer {
             client: parts.client.clone(),
+            lines: parts.lines.clone(),
             tenure: parts.tenure.clone(),
             metrics: parts.metrics.clone(),
             controller: controller.name(),

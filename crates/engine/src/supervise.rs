@@ -10,6 +10,7 @@ use crate::engine::{Engine, EngineError, Leadership, Parts};
 use crate::events::events;
 use crate::lease::{Elector, Tenure};
 use crate::probes::{self, Probes};
+use crate::run::Lines;
 
 /// How long events that still wait may take to be published once everything else has stopped.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -76,6 +77,7 @@ impl Engine {
             metrics: self.metrics,
             events,
             tenure,
+            lines: Lines::new(self.concurrency),
             shutdown: stop.clone(),
         };
         let starts = self.controllers.into_iter();

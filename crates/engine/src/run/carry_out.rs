@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::children::{Children, owner_uid};
 use super::difference::contains;
-use super::write::{Created, Deleted, Writer};
+use super::write::{Created, Deleted, Line, Writer};
 use crate::sink::Sink;
 use crate::store::{Store, SubscriberId};
 
@@ -63,9 +63,17 @@ where
             },
             ..CarriedOut::default()
         };
-        for stage in &plan.stages {
+        for (number, stage) in plan.stages.iter().enumerate() {
             let live = &carried.outcome.live;
-            let effects = join_all(stage.iter().map(|step| self.step(step, live))).await;
+            let effects = stage.iter().map(async |step| {
+                let line = match step {
+                    Step::Delete(_) if number == 0 => Line::Express,
+                    _ => Line::Ordinary,
+                };
+                let _place = self.writer.lines.place(line).await;
+                self.step(step, live).await
+            });
+            let effects = join_all(effects).await;
             for (step, effect) in stage.iter().zip(effects) {
                 carried.note(step, effect);
             }

@@ -17,4 +17,4 @@ pub(crate) use children::{ChildStore, Children};
 pub(crate) use packed::Packed;
 pub(crate) use queue::Lane;
 pub(crate) use runner::{Runner, Shared};
-pub(crate) use write::Writer;
+pub(crate) use write::{Lines, Writer};

@@ -13,7 +13,7 @@ use oz_core::labels;
 use super::carry_out::{CarriedOut, Hands};
 use super::difference::merge_patch;
 use super::runner::Runner;
-use super::write::title;
+use super::write::{Line, title};
 use crate::observe::{Observe, within};
 
 /// How long an observation may take as a whole.
@@ -234,6 +234,7 @@ where
         };
         let after = Some(after);
         if let Some(patch) = merge_patch(&json(&before)?, &json(&after)?) {
+            let _place = self.writer.lines.place(Line::Ordinary).await;
             let written = self.writer.patch_status(object, &self.kind, &patch).await?;
             self.objects.wrote(written, Some(self.subscriber));
         }

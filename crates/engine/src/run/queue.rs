@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+/// So many times as many urgent passes as ordinary ones may run at once. Those that are due
+/// together all begin, so that the first step of each comes before the second of any; how many
+/// calls that makes at once is bounded elsewhere, see [`super::write::Lines`].
+const URGENT: usize = 8;
+
 /// The UID of an object.
 pub(crate) type Key = String;
 
@@ -79,7 +84,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// A queue that lets `slots` passes of each lane run at once, once it is started.
+    /// A queue that lets `slots` ordinary passes run at once, and more urgent ones.
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             entries: HashMap::new(),
@@ -156,7 +161,7 @@ impl Queue {
 
     /// The next pass that may begin now.
     pub(crate) fn pop(&mut self) -> Option<Turn> {
-        if self.running_urgent < self.slots {
+        if self.running_urgent < self.slots * URGENT {
             while let Some(key) = self.urgent.pop_front() {
                 if let Some(turn) = self.begin(key, Lane::Urgent) {
                     self.running_urgent += 1;

@@ -82,14 +82,23 @@ fn what_is_due_has_slots_of_its_own_and_goes_first() {
 }
 
 #[test]
+fn passes_that_are_due_together_all_begin_within_a_bound() {
+    let mut queue = started(2);
+    for number in 0..100 {
+        queue.push(&number.to_string(), Lane::Urgent);
+    }
+    assert_eq!(keys(&mut queue).len(), 2 * URGENT);
+}
+
+#[test]
 fn ordinary_passes_begin_once_every_opening_one_has_ended() {
     let mut queue = started(1);
+    queue.push("a", Lane::Ordinary);
     queue.push_opening("o1");
     queue.push_opening("o2");
-    queue.push("a", Lane::Ordinary);
-    assert_eq!(keys(&mut queue), ["o1"]);
+    assert_eq!(keys(&mut queue), ["o1", "o2"]);
     queue.done("o1", rest(), Instant::now());
-    assert_eq!(keys(&mut queue), ["o2"]);
+    assert_eq!(queue.pop(), None);
     let failed = Next {
         failed: true,
         ..rest()

@@ -3,6 +3,7 @@
 //! the kernel says about the processes.
 
 mod grants;
+mod plan;
 mod process;
 mod report;
 mod scene;
@@ -120,6 +121,7 @@ async fn measure(options: &Options) -> Result<()> {
     programs::build(&programs::OZ).await?;
     let load = process::load_average()?;
     let mut report = report::Report::default();
+    plan::measure(size.runs, &mut report)?;
     grants::measure(size, &mut report).await?;
     single::measure(size, &mut report).await?;
     screen.line(&if options.json {

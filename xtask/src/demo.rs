@@ -115,7 +115,7 @@ fn usage(screen: Screen, cluster: &Cluster, system: &System) -> String {
     let commands = format!(
         r#"
   export PATH={}:$PATH
-  export KUBECONFIG={people}/alice    # or bob, mallory, admin
+  export KUBECONFIG={people}/alice.kubeconfig    # or bob, mallory, admin
 
   kubectl create -n {NAMESPACE} -f - <<END
   apiVersion: crds.wizardofoz.co/v1alpha1

@@ -5,6 +5,7 @@ mod builder;
 mod leader;
 mod lease;
 mod register;
+mod report;
 mod run;
 mod upkeep;
 

@@ -8,16 +8,14 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ObjectReference, Secret};
-use kube::{
-    Api,
-    runtime::events::{Event, EventType, Recorder},
-};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 
 use super::{
     Declared, Gates, Manager, RegistrationMode,
     budget::Budget,
     register::{desired, labelled},
+    report::Report,
 };
 use crate::{
     certificate::{
@@ -29,8 +27,7 @@ use crate::{
         store::{self, Circumstances, Store},
         supplied::{self, Supplied},
     },
-    metrics::Metrics,
-    registration::apply::{self, Change, Registrar},
+    registration::apply::{self, Registrar},
     server::reviewer::Clock,
 };
 
@@ -83,8 +80,7 @@ pub(super) struct Upkeep {
     registrar: Registrar,
     current: Current,
     clock: Clock,
-    recorder: Recorder,
-    metrics: Metrics,
+    report: Report,
     gates: Option<Gates>,
     /// Since when a certificate is known to be in every configuration.
     published: BTreeMap<String, Timestamp>,
@@ -130,8 +126,7 @@ impl Upkeep {
             source,
             current: manager.current.clone(),
             clock: manager.clock.clone(),
-            recorder: manager.recorder.clone(),
-            metrics: manager.metrics.clone(),
+            report: Report::new(manager),
             gates,
             published: BTreeMap::new(),
             registered: None,
@@ -170,7 +165,9 @@ impl Upkeep {
             self.publish(now, supplied.bundle).await?;
             Some(after(now, FILES_EVERY))
         };
-        self.tell_expiry(now);
+        if let Some(leaf) = self.current.leaf() {
+            self.report.expiry("leaf", leaf.until, now);
+        }
         // Clocks are stepped and timers are not: look at the time every so often.
         Ok(wake
             .unwrap_or(Timestamp::MAX)
@@ -199,8 +196,7 @@ impl Upkeep {
             return Err(authority::Error::NotAuthority.into());
         };
         let (stored, wake) = store.settle(&circumstances).await?;
-        let left = stored.active.until.duration_since(now).as_secs_f64();
-        self.metrics.expires_in("ca", left);
+        self.report.expiry("ca", stored.active.until, now);
         Ok((stored, wake))
     }
 
@@ -345,7 +341,7 @@ impl Upkeep {
         if self.registered.as_ref().map(Option::as_deref) == Some(bundle) {
             for change in changes {
                 self.repairs.spend(std::time::Instant::now());
-                self.tell_repair(&change).await;
+                self.report.repaired(&change).await;
             }
         }
         if first {
@@ -356,39 +352,6 @@ impl Upkeep {
         }
         self.registered = Some(bundle.map(str::to_owned));
         Ok(())
-    }
-
-    async fn tell_repair(&self, change: &Change) {
-        self.metrics.repaired(change.kind);
-        let what = change.path.as_deref().unwrap_or("the whole object");
-        let name = self.declared.fingerprint.as_ref();
-        tracing::warn!(kind = change.kind, name, what, "put the registration right");
-        let event = Event {
-            type_: EventType::Warning,
-            reason: "RegistrationRepaired".to_owned(),
-            note: Some(format!(
-                "{what} had been changed or deleted, and was put right"
-            )),
-            action: "Repair".to_owned(),
-            secondary: None,
-        };
-        let regarding = ObjectReference {
-            api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
-            kind: Some(change.kind.to_owned()),
-            name: Some(name.to_owned()),
-            uid: change.uid.clone(),
-            ..ObjectReference::default()
-        };
-        if let Err(error) = self.recorder.publish(&event, &regarding).await {
-            tracing::debug!(%error, "failed to publish an event");
-        }
-    }
-
-    fn tell_expiry(&self, now: Timestamp) {
-        if let Some(leaf) = self.current.leaf() {
-            self.metrics
-                .expires_in("leaf", leaf.until.duration_since(now).as_secs_f64());
-        }
     }
 
     /// How long to leave the registration alone, however much happens to it.

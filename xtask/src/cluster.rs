@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
-use oz_testkit::{Cluster, ClusterOptions, Tool, Tools, USERS, eventually, owner, stop};
+use oz_testkit::fixtures::IMAGE;
+use oz_testkit::{Cluster, ClusterOptions, Node, Tools, USERS, eventually, owner, stop};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long the start may take, programs compiled, and how long the end.
@@ -21,14 +22,30 @@ const END: Duration = Duration::from_secs(30);
 #[derive(Subcommand)]
 pub(crate) enum Action {
     /// Start it, compiling Kubernetes first if that has not been done, and say how to use it.
-    Up(Place),
+    Up(Start),
     /// Say whether it runs (exit code 0) or not (exit code 1), and where.
     Status(Place),
     /// End it and remove all it kept.
     Down(Place),
     /// Own the cluster until SIGTERM; `up` runs this in the background.
     #[command(hide = true)]
-    Serve(Place),
+    Serve(Start),
+}
+
+/// What to start, and where.
+#[derive(Args)]
+pub(crate) struct Start {
+    #[command(flatten)]
+    place: Place,
+    /// With a real node: pods run, and `kubectl exec` is one. Takes root, and says what else.
+    #[arg(long)]
+    node: bool,
+}
+
+impl Start {
+    fn node(&self) -> Node {
+        if self.node { Node::Real } else { Node::Kwok }
+    }
 }
 
 /// Where the cluster keeps its files.
@@ -54,15 +71,15 @@ pub(crate) fn run(action: Action) -> Result<ExitCode> {
         .build()?;
     runtime.block_on(async {
         match action {
-            Action::Up(place) => up(&place.directory()?).await,
+            Action::Up(start) => up(&start.place.directory()?, start.node()).await,
             Action::Status(place) => status(&place.directory()?).await,
             Action::Down(place) => down(&place.directory()?).await,
-            Action::Serve(place) => serve(place.directory()?).await,
+            Action::Serve(start) => serve(start.place.directory()?, start.node()).await,
         }
     })
 }
 
-async fn up(directory: &Path) -> Result<ExitCode> {
+async fn up(directory: &Path, node: Node) -> Result<ExitCode> {
     if let Ok(cluster) = Cluster::attach(directory) {
         return say(&format!(
             "The cluster is running already.\n\n{}",
@@ -70,10 +87,11 @@ async fn up(directory: &Path) -> Result<ExitCode> {
         ));
     }
     // Here, where the progress is seen, rather than in the background.
-    tokio::task::spawn_blocking(|| Tools::obtain(&Tool::CLUSTER)).await??;
+    node.check()?;
+    tokio::task::spawn_blocking(move || Tools::obtain(node.tools())).await??;
     let log = directory.with_extension("log");
     let began = Instant::now();
-    let mut supervisor = start_supervisor(directory, &log)?;
+    let mut supervisor = start_supervisor(directory, node, &log)?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ready = eventually("the cluster to start", START, async || {
         if let Some(status) = supervisor.try_wait()? {
@@ -109,7 +127,7 @@ async fn up(directory: &Path) -> Result<ExitCode> {
     }
 }
 
-fn start_supervisor(directory: &Path, log: &Path) -> Result<Child> {
+fn start_supervisor(directory: &Path, node: Node, log: &Path) -> Result<Child> {
     let failed = || {
         format!(
             "failed to start the cluster's process; its log is {}",
@@ -123,6 +141,7 @@ fn start_supervisor(directory: &Path, log: &Path) -> Result<Child> {
     Command::new(std::env::current_exe().with_context(failed)?)
         .args(["cluster", "serve", "--directory"])
         .arg(directory)
+        .args((node == Node::Real).then_some("--node"))
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(output.try_clone().with_context(failed)?)
@@ -131,7 +150,7 @@ fn start_supervisor(directory: &Path, log: &Path) -> Result<Child> {
         .with_context(failed)
 }
 
-async fn serve(directory: PathBuf) -> Result<ExitCode> {
+async fn serve(directory: PathBuf, node: Node) -> Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // Fails when it leads a group already, as when started by hand from a shell: then the terminal's
@@ -139,6 +158,7 @@ async fn serve(directory: PathBuf) -> Result<ExitCode> {
     let _ = oz_testkit::leave_the_terminal();
     let options = ClusterOptions {
         directory: Some(directory),
+        node,
         ..ClusterOptions::default()
     };
     let run = async {
@@ -204,9 +224,12 @@ async fn down(directory: &Path) -> Result<ExitCode> {
 }
 
 fn usage(cluster: &Cluster) -> String {
+    let pods = match cluster.node() {
+        Node::Kwok => "Processes of this machine stand in for containers.".to_owned(),
+        Node::Real => format!("Its node is real, and has image {IMAGE}, a busybox."),
+    };
     let mut text = format!(
-        "Kubernetes is at {}. Processes of this machine stand in for containers.\n\n  \
-         export KUBECONFIG={}\n\n",
+        "Kubernetes is at {}. {pods}\n\n  export KUBECONFIG={}\n\n",
         cluster.server_url(),
         cluster.kubeconfig("admin").display()
     );

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::access::Access;
 use crate::audit::AuditLog;
 use crate::compile::say;
-use crate::components::Component;
 use crate::files::write_private;
+use crate::image::Image;
 use crate::kubeconfig::file_name;
+use crate::node::Node;
 use crate::process::Process;
-use crate::start::{Started, start_processes};
+use crate::start::{Processes, Started, start_processes};
 use crate::state::{StateDirectory, owner};
 use crate::tools::{Tool, Tools};
 
@@ -38,13 +39,15 @@ pub struct ClusterOptions {
     pub directory: Option<PathBuf>,
     /// Flags for kube-apiserver after our own, each as `--name=value`.
     pub api_server_flags: Vec<String>,
+    /// What pods run on.
+    pub node: Node,
 }
 
 /// A running Kubernetes API server with one node, and the means to talk to it as anybody.
 ///
 /// A cluster started here ends with this value: every process is killed and the directory removed,
-/// also after a panic. If this process is killed, the kernel ends the others, and the next start
-/// removes the directory. It depends on no runtime: clients do, so make them in the test that uses
+/// also after a panic. If this process is killed, the kernel ends the others, with the mounts and
+/// devices of a real node, and the next start removes the directory. It depends on no runtime: clients do, so make them in the test that uses
 /// them.
 #[derive(Debug)]
 pub struct Cluster {
@@ -62,6 +65,7 @@ const FACTS: &str = "cluster.json";
 #[derive(Debug, Serialize, Deserialize)]
 struct Facts {
     server_url: String,
+    node: Node,
     kubectl: PathBuf,
     components: BTreeMap<String, u32>,
     started: Timestamp,
@@ -70,19 +74,22 @@ struct Facts {
 /// Dropped from top to bottom: the processes end before their files go.
 #[derive(Debug)]
 struct Owned {
-    _components: Vec<Component>,
+    _processes: Processes,
     _directory: StateDirectory,
 }
 
 impl Cluster {
-    /// Starts etcd, the control plane and kwok on free ports and waits until pods can run. What has
+    /// Starts etcd, the control plane and a node on free ports and waits until pods can run. What has
     /// to be compiled is compiled first, which takes minutes once and says so on standard error.
     ///
     /// # Errors
     ///
-    /// Fails when a program cannot be compiled or started; the message ends with the end of its log.
+    /// Fails when this machine lacks something ([`Node::check`]), or when a program cannot be compiled
+    /// or started; the message ends with the end of its log.
     pub async fn start(options: ClusterOptions) -> Result<Self> {
-        let tools = tokio::task::spawn_blocking(|| Tools::obtain(&Tool::CLUSTER)).await??;
+        let node = options.node;
+        node.check()?;
+        let tools = tokio::task::spawn_blocking(move || Tools::obtain(node.tools())).await??;
         let mut attempts = 3;
         loop {
             match Self::start_once(&tools, &options).await {
@@ -103,20 +110,21 @@ impl Cluster {
             server_url,
             version,
             authority,
-            components,
-        } = start_processes(tools, &path, &options.api_server_flags).await?;
+            processes,
+        } = start_processes(tools, &path, options).await?;
         let cluster = Self {
             owner: std::process::id(),
             facts: Facts {
                 server_url,
+                node: options.node,
                 kubectl: tools.path(Tool::Kubectl)?.to_owned(),
-                components: components.iter().map(Component::describe).collect(),
+                components: processes.describe(),
                 started: Timestamp::now(),
             },
             directory: path,
             access: Access::Certificates(Box::new(authority)),
             owned: Mutex::new(Some(Owned {
-                _components: components,
+                _processes: processes,
                 _directory: directory,
             })),
         };
@@ -177,6 +185,7 @@ impl Cluster {
             owner: std::process::id(),
             facts: Facts {
                 server_url,
+                node: Node::Real,
                 kubectl: "kubectl".into(),
                 components: BTreeMap::new(),
                 started: Timestamp::now(),
@@ -184,7 +193,7 @@ impl Cluster {
             directory: directory.path().to_owned(),
             access,
             owned: Mutex::new(Some(Owned {
-                _components: Vec::new(),
+                _processes: Processes::default(),
                 _directory: directory,
             })),
         };
@@ -193,42 +202,26 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster that the variable `CLUSTER` names: a new one when it is unset or empty, `current`
-    /// for [`Cluster::connect_current`], `up` for the one that `cargo xtask cluster up` started.
-    ///
-    /// # Errors
-    ///
-    /// Fails like those, and for any other value.
-    pub async fn from_environment() -> Result<Self> {
-        match std::env::var("CLUSTER").unwrap_or_default().as_str() {
-            "" => Self::start(ClusterOptions::default()).await,
-            "current" => Self::connect_current().await,
-            "up" => Self::attach(&crate::development_directory()?),
-            other => bail!("failed to choose a cluster: CLUSTER={other} is none of current, up"),
-        }
-    }
-
-    /// The cluster of this process, as [`Cluster::from_environment`] chooses it, started by the
-    /// first call. For test binaries with many tests; it ends with the process.
-    ///
-    /// # Errors
-    ///
-    /// Fails, for every caller alike, when the cluster failed to start.
-    pub async fn shared() -> Result<&'static Self> {
-        tokio::task::spawn_blocking(|| {
-            SHARED
-                .get_or_init(start_shared)
-                .as_ref()
-                .map_err(|error| anyhow::anyhow!("{error}"))
-        })
-        .await?
-    }
-
     fn write_kubeconfigs(&self) -> Result<()> {
         for (user, groups) in USERS {
             self.issue_kubeconfig(user, groups)?;
         }
         Ok(())
+    }
+
+    /// What its pods run on; the user's own cluster is taken to have a real node.
+    #[must_use]
+    pub const fn node(&self) -> Node {
+        self.facts.node
+    }
+
+    /// Brings `image` to the cluster's real node, for pods that name it.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the node is not one that was started here or by `cargo xtask cluster up --node`.
+    pub fn import_image(&self, image: Image) -> Result<()> {
+        crate::node::import(&self.directory, image)
     }
 
     /// Where the API server is, for example `https://127.0.0.1:24680`.
@@ -334,7 +327,7 @@ impl Cluster {
         AuditLog::new(self.directory.join("audit.log"))
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         drop(
             self.owned
                 .lock()
@@ -353,28 +346,4 @@ impl Drop for Cluster {
 /// Whoever chose the same free port was faster.
 fn is_port_taken(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains("address already in use")
-}
-
-static SHARED: OnceLock<std::result::Result<Cluster, String>> = OnceLock::new();
-
-fn start_shared() -> std::result::Result<Cluster, String> {
-    let started = || -> Result<Cluster> {
-        // A runtime of its own: those of the tests end while the cluster goes on.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let cluster = runtime.block_on(Cluster::from_environment())?;
-        // Statics are never dropped.
-        crate::system::at_exit(end_shared);
-        Ok(cluster)
-    };
-    started().map_err(|error| format!("{error:#}"))
-}
-
-extern "C" fn end_shared() {
-    let _ = std::panic::catch_unwind(|| {
-        if let Some(Ok(cluster)) = SHARED.get() {
-            cluster.end();
-        }
-    });
 }

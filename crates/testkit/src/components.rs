@@ -1,5 +1,6 @@
 //! The processes of the embedded cluster and every flag they get.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,7 +18,8 @@ const SERVICE_RANGE: &str = "10.0.0.0/16";
 const SERVICE_ADDRESS: &str = "10.0.0.1";
 const LOOPBACK: &str = "127.0.0.1";
 
-/// Where everything of one cluster listens (on loopback) and lives.
+/// Where everything of one cluster listens (on loopback, except the API server of a real node) and
+/// lives.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub(crate) state: PathBuf,
@@ -27,10 +29,14 @@ pub(crate) struct Layout {
     pub(crate) controller_manager: u16,
     pub(crate) scheduler: u16,
     pub(crate) kwok: u16,
+    /// Where the API server is reached, and where the kubelet.
+    pub(crate) address: Ipv4Addr,
+    pub(crate) node_address: Ipv4Addr,
 }
 
 impl Layout {
-    pub(crate) fn choose(state: &Path) -> Result<Self> {
+    /// Free ports, for an API server at `address` and a node at `node_address`.
+    pub(crate) fn choose(state: &Path, address: Ipv4Addr, node_address: Ipv4Addr) -> Result<Self> {
         let [
             etcd,
             etcd_peer,
@@ -48,11 +54,13 @@ impl Layout {
             controller_manager,
             scheduler,
             kwok,
+            address,
+            node_address,
         })
     }
 
     pub(crate) fn server_url(&self) -> String {
-        format!("https://{LOOPBACK}:{}", self.api_server)
+        format!("https://{}:{}", self.address, self.api_server)
     }
 
     pub(crate) fn pki(&self) -> PathBuf {
@@ -88,11 +96,15 @@ impl Layout {
             "kubernetes.default.svc",
             LOOPBACK,
             SERVICE_ADDRESS,
+            &self.address.to_string(),
         ];
         keep("apiserver", authority.server("kube-apiserver", &names)?)?;
         keep(
             "kubelet",
-            authority.server("kwok", &["localhost", LOOPBACK])?,
+            authority.server(
+                crate::node::NAME,
+                &["localhost", &self.node_address.to_string()],
+            )?,
         )?;
         keep(
             "kubelet-client",
@@ -101,6 +113,7 @@ impl Layout {
         let (private, public) = service_account_keys()?;
         write_private(&pki.join("sa.key"), private.as_bytes())?;
         write_private(&pki.join("sa.pub"), public.as_bytes())?;
+        let kubelet = format!("system:node:{}", crate::node::NAME);
         for (name, user, groups) in [
             (
                 "controller-manager",
@@ -110,6 +123,7 @@ impl Layout {
             ("scheduler", "system:kube-scheduler", &[]),
             // It stands in for every kubelet, and writes the status of any pod and node.
             ("kwok", "kwok", &["system:masters"]),
+            ("kubelet", &kubelet, &["system:nodes"]),
         ] {
             let identity = authority.client(user, groups)?;
             let content = kubeconfig(&self.server_url(), authority.certificate(), user, &identity);
@@ -144,10 +158,11 @@ impl Layout {
         let pki = |name: &str| self.path(&format!("pki/{name}"));
         let mut flags = flags([
             ("etcd-servers", format!("http://{LOOPBACK}:{}", self.etcd)),
-            ("bind-address", LOOPBACK.into()),
+            ("bind-address", self.address.to_string()),
             // Loopback is refused as an endpoint of the kubernetes Service, and this machine may
-            // have no other address; no pod needs that Service while kwok runs them.
-            ("advertise-address", LOOPBACK.into()),
+            // have no other address; no pod needs that Service while kwok runs them, or without a
+            // kube-proxy.
+            ("advertise-address", self.address.to_string()),
             ("endpoint-reconciler-type", "none".into()),
             ("secure-port", self.api_server.to_string()),
             ("tls-cert-file", pki("apiserver.crt")),
@@ -254,7 +269,7 @@ fn group_killer(program: &Path) -> Command {
 /// One process of the control plane, with its log.
 #[derive(Debug)]
 pub(crate) struct Component {
-    tool: Tool,
+    name: &'static str,
     log: PathBuf,
     running: Running,
 }
@@ -266,33 +281,38 @@ impl Component {
         layout: &Layout,
         flags: &[String],
     ) -> Result<Self> {
-        let failed = || format!("failed to start {}", tool.name());
-        let log = layout.log(tool.name());
-        let file = std::fs::File::create(&log).with_context(failed)?;
-        let mut command = if tool == Tool::Kwok {
-            group_killer(tools.path(tool)?)
+        // kwok gets to end the processes that stand in for containers; nothing else has children.
+        let (mut command, at_death) = if tool == Tool::Kwok {
+            (group_killer(tools.path(tool)?), Signal::Terminate)
         } else {
-            Command::new(tools.path(tool)?)
+            (Command::new(tools.path(tool)?), Signal::Kill)
         };
+        command.args(flags);
+        Self::run(tool.name(), command, at_death, layout)
+    }
+
+    /// Starts `command`, which gets `at_death` when this process ends.
+    pub(crate) fn run(
+        name: &'static str,
+        mut command: Command,
+        at_death: Signal,
+        layout: &Layout,
+    ) -> Result<Self> {
+        let failed = || format!("failed to start {name}");
+        let log = layout.log(name);
+        let file = std::fs::File::create(&log).with_context(failed)?;
         command
-            .args(flags)
             .current_dir(&layout.state)
             .stdin(Stdio::null())
             .stdout(file.try_clone().with_context(failed)?)
             .stderr(file);
-        // kwok gets to end the processes that stand in for containers; nothing else has children.
-        let at_death = if tool == Tool::Kwok {
-            Signal::Terminate
-        } else {
-            Signal::Kill
-        };
         let running = spawn(command, at_death).with_context(failed)?;
-        Ok(Self { tool, log, running })
+        Ok(Self { name, log, running })
     }
 
     /// Its name and process id.
     pub(crate) fn describe(&self) -> (String, u32) {
-        (self.tool.name().to_owned(), self.running.pid())
+        (self.name.to_owned(), self.running.pid())
     }
 
     /// # Errors
@@ -308,6 +328,6 @@ impl Component {
             .get(lines.len().saturating_sub(15)..)
             .unwrap_or_default()
             .join("\n");
-        bail!("{} ended with {status}:\n{tail}", self.tool.name())
+        bail!("{} ended with {status}:\n{tail}", self.name)
     }
 }

@@ -1,4 +1,5 @@
-//! Workloads for tests to work on. The image is never pulled: kwok declares the pods ready.
+//! Workloads for tests to work on. The image is never pulled: kwok declares the pods ready, and a
+//! real node has it.
 
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The container that every fixture's pods have.
 pub const CONTAINER: &str = "app";
+
+/// The image that every fixture's containers run: busybox, on a real node.
+pub const IMAGE: &str = "example.test/app:1";
 
 /// Creates a Deployment with the label `app=<name>` and waits until its pods are Ready. Gives the
 /// pods, ordered by name.
@@ -119,7 +123,7 @@ where
     spec["selector"] = json!({ "matchLabels": labels });
     spec["template"] = json!({
         "metadata": { "labels": labels },
-        "spec": { "containers": [{ "name": CONTAINER, "image": "example.test/app:1" }] },
+        "spec": { "containers": [{ "name": CONTAINER, "image": IMAGE }] },
     });
     let object = json!({
         "apiVersion": K::api_version(&()),

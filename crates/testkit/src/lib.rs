@@ -1,5 +1,6 @@
 //! A real Kubernetes for tests, benches and the demo: etcd, the control plane and kwok as child
-//! processes of whoever needs them, without root, without a network device, without containers.
+//! processes of whoever needs them, without root, without a network device, without containers; or,
+//! with root, a real node with all of them.
 //!
 //! ```no_run
 //! # async fn test() -> anyhow::Result<()> {
@@ -14,11 +15,13 @@
 //! # }
 //! ```
 //!
-//! Processes of this machine stand in for containers: an exec into a pod runs a program here, as the
-//! user who started the cluster. Standard streams and terminals are real. Two things are not (kwok
-//! 0.8): the exit code of what was run does not reach the client, who sees an internal error that
-//! names it and exits with 1; and the end of standard input does not reach the program, so one that
-//! reads to the end hangs.
+//! There are two kinds of [`Node`]. With kwok, the default, processes of this machine stand in for
+//! containers: an exec into a pod runs a program here, as the user who started the cluster. Standard
+//! streams and terminals are real. Two things are not (kwok 0.8): the exit code of what was run does
+//! not reach the client, who sees an internal error that names it and exits with 1; and the end of
+//! standard input does not reach the program, so one that reads to the end hangs. A real node is a
+//! kubelet and containerd in namespaces of their own; there is no kube-proxy and no DNS, so pods are
+//! reached by address and not through Services.
 //!
 //! `CLUSTER` chooses the cluster: unset for a new one, `current` for that of the user's kubeconfig,
 //! `up` for that of `cargo xtask cluster up`. `KUBEBUILDER_ASSETS` may name a directory with etcd and
@@ -26,13 +29,16 @@
 
 mod access;
 mod audit;
+mod choose;
 mod cluster;
 mod compile;
 mod components;
 mod files;
 pub mod fixtures;
+mod image;
 mod kubeconfig;
 mod namespace;
+mod node;
 mod pki;
 mod ports;
 mod process;
@@ -47,7 +53,9 @@ mod wait;
 pub use audit::{AuditEntries, AuditEntry, AuditLog, AuditMark};
 pub use cluster::{Cluster, ClusterOptions, USERS};
 pub use files::{cache_directory, development_directory};
+pub use image::Image;
 pub use namespace::{TestNamespace, dump_objects, with_namespace};
+pub use node::Node;
 pub use process::{Process, cargo_binary, libfaketime, shift_clock};
 pub use state::{owner, stop};
 pub use system::leave_the_terminal;

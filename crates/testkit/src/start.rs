@@ -1,24 +1,29 @@
 //! The order in which the processes of a cluster start, and what is waited for.
 
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node as NodeObject, ServiceAccount};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 
+use crate::cluster::ClusterOptions;
+use crate::compile::say;
 use crate::components::{Component, Layout};
 use crate::files::write_private;
 use crate::kubeconfig::kubeconfig;
+use crate::node::{NAME, Namespaces, Node, import_first};
 use crate::pki::Authority;
+use crate::system::Signal;
 use crate::tools::{Tool, Tools};
 use crate::wait::eventually;
 
 /// Starting takes seconds; a machine that compiles at the same time is slower.
 const DEADLINE: Duration = Duration::from_secs(120);
-const NODE: &str = "node-1";
 
 /// What runs after a start.
 pub(crate) struct Started {
@@ -26,82 +31,160 @@ pub(crate) struct Started {
     /// As the API server says it, for example `v1.35.4`.
     pub(crate) version: String,
     pub(crate) authority: Authority,
-    pub(crate) components: Vec<Component>,
+    pub(crate) processes: Processes,
+}
+
+/// The processes of a cluster. Dropped from top to bottom: what is in the node's namespaces ends with
+/// them, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Processes {
+    node: Option<Namespaces>,
+    components: Vec<Component>,
+}
+
+impl Processes {
+    /// Their names and process ids.
+    pub(crate) fn describe(&self) -> BTreeMap<String, u32> {
+        self.components.iter().map(Component::describe).collect()
+    }
+
+    /// Waits for `probe`, but not once a process has ended.
+    async fn ready<T>(
+        &mut self,
+        what: &str,
+        mut probe: impl AsyncFnMut() -> Result<Option<T>>,
+    ) -> Result<()> {
+        eventually(what, DEADLINE, async || {
+            if let Err(ended) = self.components.iter_mut().try_for_each(Component::check) {
+                return Ok(Some(Err(ended)));
+            }
+            Ok(probe().await?.map(|_| Ok(())))
+        })
+        .await?
+    }
 }
 
 /// Starts everything in the directory `state` and waits until a pod can be created and will run.
 pub(crate) async fn start_processes(
     tools: &Tools,
     state: &Path,
-    api_server_flags: &[String],
+    options: &ClusterOptions,
 ) -> Result<Started> {
     for directory in ["pki", "logs"] {
         std::fs::create_dir(state.join(directory))
             .with_context(|| format!("failed to make {directory} in {}", state.display()))?;
     }
-    let layout = Layout::choose(state)?;
+    let mut processes = Processes::default();
+    let (address, node_address) = match options.node {
+        Node::Kwok => (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST),
+        Node::Real => {
+            let node = processes.node.insert(Namespaces::create(state).await?);
+            (node.machine_address(), node.address())
+        }
+    };
+    let layout = Layout::choose(state, address, node_address)?;
     let authority = Authority::create(&layout.pki())?;
     layout.prepare(&authority)?;
 
     // The API server waits for etcd by itself.
     let start = |tool, flags: Vec<String>| Component::start(tool, tools, &layout, &flags);
-    let mut components = vec![
+    processes.components = vec![
         start(Tool::Etcd, layout.etcd_flags())?,
-        start(Tool::ApiServer, layout.api_server_flags(api_server_flags))?,
+        start(
+            Tool::ApiServer,
+            layout.api_server_flags(&options.api_server_flags),
+        )?,
     ];
+    prepare_node(&mut processes, &layout).await?;
     let client = starter_client(&layout, &authority).await?;
-    ready(&mut components, "the API server to be ready", async || {
-        let request = http::Request::get("/readyz").body(Vec::new())?;
-        Ok(Some(client.request_text(request).await?))
-    })
-    .await?;
-    components.push(start(
-        Tool::ControllerManager,
-        layout.controller_manager_flags(),
-    )?);
-    components.push(start(Tool::Scheduler, layout.scheduler_flags())?);
-    components.push(start(Tool::Kwok, layout.kwok_flags())?);
+    processes
+        .ready("the API server to be ready", async || {
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            Ok(Some(client.request_text(request).await?))
+        })
+        .await?;
+    let manager = layout.controller_manager_flags();
+    processes
+        .components
+        .push(start(Tool::ControllerManager, manager)?);
+    processes
+        .components
+        .push(start(Tool::Scheduler, layout.scheduler_flags())?);
+    start_node(&mut processes, tools, &layout, &client).await?;
 
     let version = client
         .apiserver_version()
         .await
         .context("failed to ask for the version")?;
-    let nodes = Api::<Node>::all(client.clone());
-    nodes
-        .create(&PostParams::default(), &node()?)
-        .await
-        .context("failed to create the node")?;
-    let accounts = Api::<ServiceAccount>::namespaced(client, "default");
-    ready(&mut components, "the default service account", async || {
-        Ok(accounts.get_opt("default").await?)
-    })
-    .await?;
-    ready(&mut components, "the node to be ready", async || {
-        Ok(nodes.get_opt(NODE).await?.filter(is_schedulable))
-    })
-    .await?;
-
     Ok(Started {
         server_url: layout.server_url(),
         version: version.git_version,
         authority,
-        components,
+        processes,
     })
 }
 
-/// Waits for `probe`, but not once a process has ended.
-async fn ready<T>(
-    components: &mut [Component],
-    what: &str,
-    mut probe: impl AsyncFnMut() -> Result<Option<T>>,
+/// What a real node needs before there is an API server, while one starts: containerd and images.
+async fn prepare_node(processes: &mut Processes, layout: &Layout) -> Result<()> {
+    let Some(node) = &processes.node else {
+        return Ok(());
+    };
+    node.prepare(&layout.state)?;
+    let containerd = node.containerd()?;
+    processes.components.push(Component::run(
+        "containerd",
+        containerd,
+        Signal::Kill,
+        layout,
+    )?);
+    let state = &layout.state;
+    processes
+        .ready("containerd to take images", async || {
+            import_first(state).map(Some)
+        })
+        .await
+}
+
+/// Starts what stands behind the node, and waits until it takes pods.
+async fn start_node(
+    processes: &mut Processes,
+    tools: &Tools,
+    layout: &Layout,
+    client: &kube::Client,
 ) -> Result<()> {
-    eventually(what, DEADLINE, async || {
-        if let Err(ended) = components.iter_mut().try_for_each(Component::check) {
-            return Ok(Some(Err(ended)));
-        }
-        Ok(probe().await?.map(|_| Ok(())))
-    })
-    .await?
+    let nodes = Api::<NodeObject>::all(client.clone());
+    if let Some(node) = &processes.node {
+        let kubelet = node.kubelet(tools.path(Tool::Kubelet)?, &layout.state);
+        let name = Tool::Kubelet.name();
+        processes
+            .components
+            .push(Component::run(name, kubelet, Signal::Kill, layout)?);
+    } else {
+        let kwok = Component::start(Tool::Kwok, tools, layout, &layout.kwok_flags())?;
+        processes.components.push(kwok);
+        nodes
+            .create(&PostParams::default(), &node()?)
+            .await
+            .context("failed to create the node")?;
+    }
+    let began = Instant::now();
+    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), "default");
+    processes
+        .ready("the node to be ready", async || {
+            Ok(nodes.get_opt(NAME).await?.filter(is_schedulable))
+        })
+        .await?;
+    if processes.node.is_some() {
+        say(&format!(
+            "node ready {:.1} s after the kubelet started",
+            began.elapsed().as_secs_f64()
+        ));
+    }
+    processes
+        .ready("the default service account", async || {
+            Ok(accounts.get_opt("default").await?)
+        })
+        .await
 }
 
 async fn starter_client(layout: &Layout, authority: &Authority) -> Result<kube::Client> {
@@ -118,13 +201,13 @@ async fn starter_client(layout: &Layout, authority: &Authority) -> Result<kube::
     crate::access::client(&path).await
 }
 
-fn node() -> Result<Node> {
+fn node() -> Result<NodeObject> {
     let size = json!({ "cpu": "1000", "memory": "1Ti", "pods": "100000" });
     let node = json!({
         "metadata": {
-            "name": NODE,
+            "name": NAME,
             "labels": {
-                "kubernetes.io/hostname": NODE,
+                "kubernetes.io/hostname": NAME,
                 "kubernetes.io/os": "linux",
                 "type": "kwok",
             },
@@ -134,7 +217,7 @@ fn node() -> Result<Node> {
     serde_json::from_value(node).context("failed to describe the node")
 }
 
-fn is_schedulable(node: &Node) -> bool {
+fn is_schedulable(node: &NodeObject) -> bool {
     let untainted = node
         .spec
         .as_ref()

@@ -49,6 +49,16 @@ impl Tool {
         Self::Kwok,
     ];
 
+    /// What a cluster with a real node needs: a kubelet instead of kwok.
+    pub const CLUSTER_WITH_KUBELET: [Self; 6] = [
+        Self::Etcd,
+        Self::ApiServer,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Kubectl,
+        Self::Kubelet,
+    ];
+
     /// The program's file name.
     #[must_use]
     pub const fn name(self) -> &'static str {

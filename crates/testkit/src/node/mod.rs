@@ -1,0 +1,324 @@
+//! A real node: containerd and a kubelet in a network, mount and process namespace of their own, so
+//! that nothing of the machine is touched, two can run side by side, and the kernel ends all of it
+//! (containers, mounts, devices) with the process that holds the namespaces.
+
+mod cgroup;
+mod needs;
+mod settings;
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use self::cgroup::ControlGroup;
+use crate::compile::say;
+use crate::files::write_private;
+use crate::image::Image;
+use crate::spawn::{Running, spawn};
+use crate::system::{Signal, signal_process};
+use crate::tools::Tool;
+use crate::wait::eventually;
+
+pub(crate) use self::needs::busybox;
+
+/// The name of the one node, of either kind.
+pub(crate) const NAME: &str = "node-1";
+/// What holds a pod's namespaces.
+const PAUSE_IMAGE: &str = "example.test/pause:1";
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// What pods run on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Node {
+    /// kwok: pods get Ready at once, and processes of this machine stand in for containers. Needs no
+    /// root.
+    #[default]
+    Kwok,
+    /// A kubelet and containerd: pods run, and an exec is one, with terminal, end of input and exit
+    /// code. Needs root and Debian packages; see [`Node::check`].
+    Real,
+}
+
+impl Node {
+    /// Whether this machine has what such a node needs, apart from what is compiled.
+    ///
+    /// # Errors
+    ///
+    /// Fails when something is missing; the message says what to do, for example which packages to
+    /// install.
+    pub fn check(self) -> Result<()> {
+        match self {
+            Self::Kwok => Ok(()),
+            Self::Real => needs::check(),
+        }
+    }
+
+    /// Whether a test that needs such a node can run here. If not, it is said on standard error why,
+    /// and the test is to be skipped.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it cannot and `OZ_REQUIRE_ALL` is set: no test is to be skipped then.
+    pub fn is_possible(self) -> Result<bool> {
+        let Err(lacking) = self.check() else {
+            return Ok(true);
+        };
+        if std::env::var_os("OZ_REQUIRE_ALL").is_some() {
+            return Err(lacking);
+        }
+        say(&format!("skipped: {lacking:#}"));
+        Ok(false)
+    }
+
+    /// The programs to compile for a cluster with such a node.
+    #[must_use]
+    pub const fn tools(self) -> &'static [Tool] {
+        match self {
+            Self::Kwok => &Tool::CLUSTER,
+            Self::Real => &Tool::CLUSTER_WITH_KUBELET,
+        }
+    }
+}
+
+/// Namespaces with a way in and out. They end, with every process in them, when this value is dropped
+/// and when this process ends.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    /// `unshare`; the first process of the namespaces is its child.
+    holder: Running,
+    control_group: ControlGroup,
+    directory: PathBuf,
+    /// The machine's end of the cable, and the part of the addresses that is this node's.
+    device: String,
+    number: u8,
+}
+
+impl Namespaces {
+    /// Makes namespaces whose files are in the directory `node` of `state`, and connects them.
+    pub(crate) async fn create(state: &Path) -> Result<Self> {
+        needs::check()?;
+        for hidden in ["/run", "/var/lib", "/var/log"] {
+            ensure!(
+                !state.starts_with(hidden),
+                "failed to prepare a real node in {}: it has a {hidden} of its own; set TMPDIR",
+                state.display()
+            );
+        }
+        let directory = state.join("node");
+        std::fs::create_dir(&directory)
+            .with_context(|| format!("failed to make {}", directory.display()))?;
+        let log = state.join("logs/node.log");
+        let holder = hold(&directory, &log)?;
+        let control_group = ControlGroup::create(holder.pid())?;
+        let mut this = Self {
+            holder,
+            control_group,
+            directory,
+            device: String::new(),
+            number: 0,
+        };
+        let ready = this.directory.join("ready");
+        eventually("the node's namespaces", SOON, async || {
+            if let Some(status) = this.holder.exited()? {
+                let said = std::fs::read_to_string(&log).unwrap_or_default();
+                return Ok(Some(Err(anyhow::anyhow!(
+                    "failed to make namespaces: {status}: {said}"
+                ))));
+            }
+            Ok(ready.exists().then_some(Ok(())))
+        })
+        .await??;
+        this.connect()?;
+        Ok(this)
+    }
+
+    /// Where the node reaches this machine.
+    pub(crate) const fn machine_address(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 245, self.number, 1)
+    }
+
+    /// Where this machine reaches the node.
+    pub(crate) const fn address(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 245, self.number, 2)
+    }
+
+    /// The addresses of the node's pods.
+    fn pods(&self) -> String {
+        format!("10.244.{}.0/24", self.number)
+    }
+
+    /// Lays a cable between this machine and the node. The kernel takes it away with the node.
+    fn connect(&mut self) -> Result<()> {
+        // A name can be taken once: whoever has it has the addresses.
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        let first = seed.to_le_bytes()[0];
+        let holder = self.holder.pid().to_string();
+        for offset in 0..=u8::MAX {
+            self.number = first.wrapping_add(offset);
+            self.device = format!("oz{}", self.number);
+            let add = ["link", "add", &self.device, "type", "veth"];
+            let peer = ["peer", "name", "eth0", "netns", &holder];
+            match ip(&[&add[..], &peer].concat()) {
+                Err(error) if offset < u8::MAX && format!("{error:#}").contains("File exists") => {}
+                result => {
+                    result?;
+                    break;
+                }
+            }
+        }
+        let (outside, inside) = (self.machine_address(), self.address());
+        let device = self.device.as_str();
+        ip(&["addr", "add", &format!("{outside}/30"), "dev", device])?;
+        ip(&["link", "set", device, "up"])?;
+        let mut setup = self.enter(Path::new("sh"));
+        setup.args([
+            "-ec",
+            SETUP,
+            "sh",
+            &inside.to_string(),
+            &outside.to_string(),
+        ]);
+        run(setup)?;
+        ip(&["route", "add", &self.pods(), "via", &inside.to_string()])
+    }
+
+    /// A command that runs `program` in the namespaces.
+    fn enter(&self, program: &Path) -> Command {
+        let holder = self.holder.pid();
+        let mut command = Command::new(needs::program("nsenter").unwrap_or("nsenter".into()));
+        command
+            .arg(format!("--target={holder}"))
+            .args(["--mount", "--net"])
+            // The holder itself is not in the process namespace: its children are.
+            .arg(format!("--pid=/proc/{holder}/ns/pid_for_children"))
+            .arg("--")
+            .arg(program)
+            .env("PATH", needs::search_path());
+        command
+    }
+
+    /// Writes what containerd and the kubelet read.
+    pub(crate) fn prepare(&self, state: &Path) -> Result<()> {
+        let plugins = needs::plugins().context("failed to find the CNI plugins")?;
+        let directory = &self.directory;
+        std::fs::create_dir(directory.join("cni")).context("failed to make cni")?;
+        let write = |name: &str, content: &[u8]| write_private(&directory.join(name), content);
+        write(
+            "containerd.toml",
+            settings::containerd(directory, plugins).as_bytes(),
+        )?;
+        let network = settings::network(directory, &self.pods());
+        write("cni/10-oz.conflist", &serde_json::to_vec_pretty(&network)?)?;
+        let kubelet = settings::kubelet(directory, &state.join("pki"), &self.control_group.path());
+        write("kubelet.json", &serde_json::to_vec_pretty(&kubelet)?)?;
+        write("resolv.conf", b"")
+    }
+
+    /// The command that is containerd.
+    pub(crate) fn containerd(&self) -> Result<Command> {
+        let program = needs::program("containerd").context("failed to find containerd")?;
+        let mut command = self.enter(&program);
+        command
+            .arg("--config")
+            .arg(self.directory.join("containerd.toml"));
+        Ok(command)
+    }
+
+    /// The command that is the kubelet.
+    pub(crate) fn kubelet(&self, program: &Path, state: &Path) -> Command {
+        let mut command = self.enter(program);
+        command.args(settings::kubelet_flags(
+            &self.directory,
+            state,
+            self.address(),
+        ));
+        command
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        // While the namespaces live, the name is ours.
+        let _ = ip(&["link", "delete", &self.device]);
+        // The first process, whose end is that of all others; then unshare has waited for it.
+        if let Some(first) = child_of(self.holder.pid()) {
+            let _ = signal_process(first, Signal::Kill);
+            let _ = self.holder.wait(SOON);
+        }
+        self.holder.kill();
+    }
+}
+
+/// What is done inside once the cable is there: `$1` is the node's address, `$2` the machine's.
+const SETUP: &str = "ip addr add $1/30 dev eth0; ip link set eth0 up; ip route add default via $2";
+
+fn hold(directory: &Path, log: &Path) -> Result<Running> {
+    let failed = || "failed to make the node's namespaces";
+    let output = std::fs::File::create(log).with_context(failed)?;
+    let mut command = Command::new(needs::program("unshare").unwrap_or("unshare".into()));
+    command
+        .args(["--mount", "--net", "--pid", "--fork", "--kill-child"])
+        .args(["--mount-proc", "--", "sh", "-c"])
+        .arg(include_str!("../../config/node.sh"))
+        .arg("sh")
+        .arg(directory)
+        .env("PATH", needs::search_path())
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().with_context(failed)?)
+        .stderr(output);
+    spawn(command, Signal::Kill).with_context(failed)
+}
+
+fn child_of(parent: u32) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    children.ok()?.split_whitespace().next()?.parse().ok()
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(needs::program("ip").unwrap_or("ip".into()));
+    command.args(arguments);
+    run(command)
+}
+
+fn run(mut command: Command) -> Result<()> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("failed to run {command:?}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("failed to run {command:?}: {}: {said}", output.status);
+    }
+    Ok(())
+}
+
+/// Brings `image` to the node whose cluster lives in `state`.
+pub(crate) fn import(state: &Path, image: Image) -> Result<()> {
+    let name = image.name().to_owned();
+    let directory = state.join("node");
+    let archive = tempfile::NamedTempFile::new_in(&directory).with_context(|| {
+        format!(
+            "failed to import image {name}: no real node is in {}",
+            state.display()
+        )
+    })?;
+    image.write(archive.as_file())?;
+    let mut ctr = Command::new(needs::program("ctr").unwrap_or("ctr".into()));
+    ctr.arg("--address").arg(directory.join("containerd.sock"));
+    ctr.args(["--namespace", "k8s.io", "images", "import"]);
+    ctr.arg(archive.path());
+    run(ctr).with_context(|| format!("failed to import image {name}"))
+}
+
+/// Brings the images that every pod needs: what holds a pod, and what the fixtures run.
+pub(crate) fn import_first(state: &Path) -> Result<()> {
+    for name in [PAUSE_IMAGE, crate::fixtures::IMAGE] {
+        import(state, Image::busybox(name)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! What the processes of a real node read: the settings of containerd, of its network and of the
+//! kubelet.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::PAUSE_IMAGE;
+
+/// containerd's own. Everything that it keeps is in `directory`.
+pub(super) fn containerd(directory: &Path, plugins: &Path) -> String {
+    let directory = directory.display();
+    let plugins = plugins.display();
+    format!(
+        r#"version = 2
+root = "{directory}/root"
+state = "{directory}/state"
+
+[grpc]
+address = "{directory}/containerd.sock"
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{PAUSE_IMAGE}"
+# Root of a container of its own may not lower it.
+restrict_oom_score_adj = true
+# A profile would be loaded into the machine's kernel.
+disable_apparmor = true
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{plugins}"
+conf_dir = "{directory}/cni"
+"#
+    )
+}
+
+/// The network of the node's pods, `<range>`, a bridge inside the node.
+pub(super) fn network(directory: &Path, range: &str) -> Value {
+    json!({
+        "cniVersion": "0.4.0",
+        "name": "oz",
+        "plugins": [{
+            "type": "bridge",
+            "bridge": "pods",
+            "isGateway": true,
+            "ipMasq": false,
+            "ipam": {
+                "type": "host-local",
+                "dataDir": directory.join("addresses"),
+                "ranges": [[{ "subnet": range }]],
+                "routes": [{ "dst": "0.0.0.0/0" }],
+            },
+        }],
+    })
+}
+
+/// The kubelet's own, for one whose control groups are below `control_group`.
+pub(super) fn kubelet(directory: &Path, pki: &Path, control_group: &str) -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": format!("unix://{}", directory.join("containerd.sock").display()),
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": pki.join("ca.crt") },
+        },
+        "authorization": { "mode": "Webhook" },
+        "tlsCertFile": pki.join("kubelet.crt"),
+        "tlsPrivateKeyFile": pki.join("kubelet.key"),
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": control_group,
+        "enforceNodeAllocatable": [],
+        "localStorageCapacityIsolation": false,
+        "makeIPTablesUtilChains": false,
+        "maxPods": 250,
+        // The machine's may lie where the node has mounts of its own; there is nobody to ask anyway.
+        "resolvConf": directory.join("resolv.conf"),
+        "podLogsDir": directory.join("pod-logs"),
+        "volumePluginDir": directory.join("volume-plugins"),
+        // Images are nowhere to be pulled from again, and a full disk is no reason to end a test's pod.
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {
+            "imagefs.available": "0%",
+            "nodefs.available": "0%",
+            "nodefs.inodesFree": "0%",
+        },
+        "kubeAPIQPS": 500,
+        "kubeAPIBurst": 1000,
+        "eventRecordQPS": 0,
+    })
+}
+
+/// The kubelet's flags for what its settings do not cover.
+pub(super) fn kubelet_flags(directory: &Path, state: &Path, address: Ipv4Addr) -> [String; 5] {
+    [
+        format!("--config={}", directory.join("kubelet.json").display()),
+        format!(
+            "--kubeconfig={}",
+            state.join("kubelet.kubeconfig").display()
+        ),
+        format!("--root-dir={}", directory.join("kubelet").display()),
+        format!("--hostname-override={}", super::NAME),
+        format!("--node-ip={address}"),
+    ]
+}

@@ -1,0 +1,191 @@
+//! A real node: two run side by side, and whether a cluster is dropped or its owner is killed, nothing
+//! of its node is left: no process, container, mount or device.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use oz_testkit::{Cluster, ClusterOptions, Node, eventually, fixtures};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(30);
+/// The variable that makes [`own_a_node_until_killed`] do so, and names the file it reports in.
+const REPORT: &str = "TESTKIT_REPORT";
+
+async fn start() -> Result<Cluster> {
+    let options = ClusterOptions {
+        node: Node::Real,
+        ..ClusterOptions::default()
+    };
+    Cluster::start(options).await
+}
+
+/// What a cluster's node has on this machine.
+#[derive(Debug, Clone)]
+struct Traces {
+    directory: PathBuf,
+    device: PathBuf,
+    control_group: String,
+}
+
+impl Traces {
+    fn of(cluster: &Cluster) -> Result<Self> {
+        let directory = cluster.state_dir().to_owned();
+        let kubelet = std::fs::read(directory.join("node/kubelet.json"))?;
+        let kubelet: Value = serde_json::from_slice(&kubelet)?;
+        let number = cluster
+            .server_url()
+            .split('.')
+            .nth(2)
+            .context("no number")?;
+        Ok(Self {
+            directory,
+            device: Path::new("/sys/class/net").join(format!("oz{number}")),
+            control_group: kubelet["cgroupRoot"]
+                .as_str()
+                .context("no control group")?
+                .to_owned(),
+        })
+    }
+
+    /// Everything that runs for the node: it was started with a path in its directory, or is in its
+    /// control group, as containers are.
+    fn processes(&self) -> Vec<String> {
+        let directory = self.directory.display().to_string();
+        let read = |path: PathBuf| std::fs::read(path).unwrap_or_default();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace('\0', " ");
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.path())
+            .filter(|process| process.join("cmdline").exists())
+            .filter_map(|process| {
+                let command = text(read(process.join("cmdline")));
+                let groups = text(read(process.join("cgroup")));
+                // One that only waits to be reaped has no command.
+                let ours = command.contains(&directory) || groups.contains(&self.control_group);
+                (ours && !command.is_empty()).then_some(command)
+            })
+            .collect()
+    }
+
+    fn control_groups(&self) -> Vec<PathBuf> {
+        let name = self.control_group.trim_start_matches('/');
+        let root = Path::new("/sys/fs/cgroup");
+        let below = std::fs::read_dir(root).into_iter().flatten().flatten();
+        let mut groups: Vec<_> = below.map(|entry| entry.path().join(name)).collect();
+        groups.push(root.join(name));
+        groups.retain(|group| group.exists());
+        groups
+    }
+
+    /// That no process, device or mount is left.
+    fn are_gone(&self) -> Result<()> {
+        let processes = self.processes();
+        ensure!(processes.is_empty(), "still running: {processes:#?}");
+        ensure!(!self.device.exists(), "{} is left", self.device.display());
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let directory = self.directory.display().to_string();
+        ensure!(!mounts.contains(&directory), "mounts are left: {mounts}");
+        Ok(())
+    }
+}
+
+async fn run_a_pod(cluster: &Cluster) -> Result<()> {
+    let client = cluster.client("admin").await?;
+    fixtures::deployment(&client, "default", "web", 1).await?;
+    let mut exec = cluster.kubectl("admin");
+    let output = exec
+        .args(["exec", "deploy/web", "--", "hostname"])
+        .output()?;
+    let hostname = String::from_utf8(output.stdout)?;
+    ensure!(hostname.starts_with("web-"), "{hostname}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_run_side_by_side_and_a_dropped_one_leaves_nothing() -> Result<()> {
+    if !Node::Real.is_possible()? {
+        return Ok(());
+    }
+    let (first, second) = tokio::try_join!(start(), start())?;
+    tokio::try_join!(run_a_pod(&first), run_a_pod(&second))?;
+    let traces = Traces::of(&first)?;
+    assert_ne!(traces.device, Traces::of(&second)?.device);
+    // unshare, its first process, nsenter and containerd, nsenter and the kubelet, and for each of
+    // two containers a process and what it waits for; and the shim.
+    assert!(traces.processes().len() >= 9, "{:#?}", traces.processes());
+
+    drop(first);
+
+    traces.are_gone()?;
+    assert_eq!(traces.control_groups(), Vec::<PathBuf>::new());
+    assert!(!traces.directory.exists());
+    let client = second.client("admin").await?;
+    fixtures::deployment(&client, "default", "more", 1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "not a test: the next one runs it as the process that it kills"]
+async fn own_a_node_until_killed() -> Result<()> {
+    let Some(report) = std::env::var_os(REPORT) else {
+        return Ok(());
+    };
+    let cluster = start().await?;
+    run_a_pod(&cluster).await?;
+    let traces = Traces::of(&cluster)?;
+    let facts = json!({
+        "directory": traces.directory,
+        "device": traces.device,
+        "controlGroup": traces.control_group,
+    });
+    std::fs::write(Path::new(&report), facts.to_string())?;
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn nothing_outlives_an_owner_that_is_killed() -> Result<()> {
+    if !Node::Real.is_possible()? {
+        return Ok(());
+    }
+    let scratch = tempfile::tempdir()?;
+    let report = scratch.path().join("report.json");
+    let mut owner = Command::new(std::env::current_exe()?)
+        .args([
+            "own_a_node_until_killed",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env(REPORT, &report)
+        .spawn()?;
+    let facts: Value = eventually("the owner's report", SOON * 6, async || {
+        if let Some(status) = owner.try_wait()? {
+            bail!("the owner ended with {status}");
+        }
+        Ok(Some(serde_json::from_slice(&std::fs::read(&report)?)?))
+    })
+    .await?;
+    let path = |name: &str| facts[name].as_str().unwrap_or_default().to_owned();
+    let traces = Traces {
+        directory: path("directory").into(),
+        device: path("device").into(),
+        control_group: path("controlGroup"),
+    };
+    assert!(traces.processes().len() >= 9, "{:#?}", traces.processes());
+    assert!(traces.device.exists());
+
+    owner.kill()?;
+    owner.wait()?;
+
+    eventually("the node to end", SOON, async || {
+        traces.are_gone().map(Some)
+    })
+    .await?;
+    // What the kernel does not remove, the next start does: the directory and the control group.
+    drop(start().await?);
+    assert_eq!(traces.control_groups(), Vec::<PathBuf>::new());
+    assert!(!traces.directory.exists());
+    Ok(())
+}

@@ -3,12 +3,10 @@
 
 use std::marker::PhantomData;
 
-use kube::ResourceExt;
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review, UserInfo};
 use oz_core::access::lifecycle;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp};
-use oz_core::api::GROUP;
 use oz_core::{encode, labels};
 use rustls::crypto::SecureRandom;
 
@@ -68,29 +66,17 @@ impl<R: AccessRequest> Stamper<R> {
         })
     }
 
-    /// Ties the request to its template, so that deleting the template ends the grant. Which
-    /// template owns a request is not for the user to say; other owners are.
+    /// Ties the request to its template, so that deleting the template ends the grant, and to
+    /// nothing else: another owner that lives would keep the request from going with it.
     async fn adopt(&self, review: &Review<R>, object: &mut R) -> Result<(), Rejection> {
         let namespace = review.namespace.as_deref();
         let name = object.request().template.to_owned();
         let template = self.templates.find(namespace, &name).await?;
-        let kind = R::Template::KIND;
-        let uid = template.as_ref().and_then(|template| template.uid());
-        if let Some(owners) = &mut object.meta_mut().owner_references {
-            owners.retain(|owner| {
-                let group = owner.api_version.split('/').next();
-                group != Some(GROUP) || owner.kind != kind || Some(&owner.uid) == uid.as_ref()
-            });
-        }
-        let owner = template
-            .and_then(|template| lifecycle::adoption(object.meta(), kind, template.metadata()));
-        if let Some(owner) = owner {
-            object
-                .meta_mut()
-                .owner_references
-                .get_or_insert_default()
-                .push(owner);
-        }
+        object.meta_mut().owner_references = None;
+        let owner = template.and_then(|template| {
+            lifecycle::adoption(object.meta(), R::Template::KIND, template.metadata())
+        });
+        object.meta_mut().owner_references = owner.map(|owner| vec![owner]);
         Ok(())
     }
 }

@@ -47,7 +47,10 @@ impl<R: AccessRequest> Validate for RequestValidator<R> {
         }
         match (review.operation, &review.old) {
             (Operation::Create, _) => self.create(cx, review, object).await,
-            (Operation::Update, Some(old)) => unchanged(object, old),
+            (Operation::Update, Some(old)) => {
+                bounded(object.meta())?;
+                unchanged(object, old)
+            }
             _ => Ok(Notes::none()),
         }
     }
@@ -99,6 +102,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         if review.namespace.as_deref() == Some(&*self.namespace) && !canary {
             return Err(own_namespace(&self.namespace));
         }
+        bounded(object.meta())?;
         let violations = object.violations();
         if !violations.is_empty() {
             return Err(invalid(request.kind, &violations));
@@ -192,6 +196,39 @@ fn warnings<T: AccessTemplate>(request: &Request<'_>, template: &T) -> Notes {
 }
 
 /// Refuses a change of what was asked for, or of who asked.
+/// The most that labels, annotations and finalizers of a request may take, in bytes of JSON: the
+/// operator keeps every request in memory, and anybody who may ask for access can create some.
+const MAX_METADATA: usize = 16 * 1024;
+
+fn bounded(metadata: &ObjectMeta) -> Result<(), Rejection> {
+    let annotations = metadata.annotations.iter().flatten();
+    let of_users = annotations.filter(|(key, _)| *key != labels::REQUESTER);
+    let pairs = of_users.chain(metadata.labels.iter().flatten());
+    let size: usize = pairs
+        .map(|(key, value)| key.len() + value.len())
+        .sum::<usize>()
+        + metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .map(String::len)
+            .sum::<usize>();
+    if size <= MAX_METADATA {
+        return Ok(());
+    }
+    let message = format!(
+        "labels, annotations and finalizers of a request take {size} bytes; keep them below \
+         {MAX_METADATA} bytes"
+    );
+    Err(
+        Rejection::invalid("MetadataTooLarge", message.clone()).cause(
+            "metadata.annotations",
+            "FieldValueTooLong",
+            message,
+        ),
+    )
+}
+
 fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> {
     if let Some(change) = object.spec_change(old) {
         return Err(Rejection::forbidden(IMMUTABLE, change.message).cause(
@@ -212,6 +249,17 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
     if was != is {
         let detail = "that says who created the request; create a new one instead";
         return Err(annotation_is_immutable(labels::REQUESTER, detail));
+    }
+    if old.meta().owner_references != object.meta().owner_references {
+        // They are what makes a request go with its template.
+        let message = "error - metadata.ownerReferences of a request are oz's; they are not \
+                       changed by others";
+        let field = "metadata.ownerReferences";
+        return Err(Rejection::forbidden(IMMUTABLE, message).cause(
+            field,
+            "FieldValueForbidden",
+            message,
+        ));
     }
     Ok(Notes::none())
 }

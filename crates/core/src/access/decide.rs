@@ -54,11 +54,7 @@ pub fn may(
             ),
         ));
     }
-    let listed = rules.allowed_users.contains(user)
-        || requester
-            .groups
-            .iter()
-            .any(|group| rules.allowed_groups.contains(group));
+    let listed = rules.allowed_users.contains(user) || is_member(requester, rules);
     if !listed {
         return Err(Denial::new(
             "NotAllowed",
@@ -90,22 +86,28 @@ pub fn may(
     Ok(())
 }
 
-/// Who is bound by a grant: the requester alone, unless the template says `bind: Groups`.
+/// Who is bound by a grant: the requester alone, unless the template says `bind: Groups`; then the
+/// groups, and a requester who is in none of them but listed by name.
 #[must_use]
 pub fn subjects(requester: &Requester, rules: &AccessConfig) -> Vec<Subject> {
     match rules.bind {
         Bind::Requester => vec![subject(requester)],
-        Bind::Groups => rules
-            .allowed_groups
-            .iter()
-            .map(|group| Subject {
+        Bind::Groups => {
+            let groups = rules.allowed_groups.iter().map(|group| Subject {
                 api_group: Some(RBAC.to_owned()),
                 kind: "Group".to_owned(),
                 name: group.clone(),
                 namespace: None,
-            })
-            .collect(),
+            });
+            let by_name = (!is_member(requester, rules)).then(|| subject(requester));
+            groups.chain(by_name).collect()
+        }
     }
+}
+
+fn is_member(requester: &Requester, rules: &AccessConfig) -> bool {
+    let mut groups = requester.groups.iter();
+    groups.any(|group| rules.allowed_groups.contains(group))
 }
 
 fn subject(requester: &Requester) -> Subject {
@@ -137,11 +139,13 @@ pub fn operations(rules: &AccessConfig) -> Vec<Operation> {
     operations
 }
 
+/// Names at most a few: messages go into conditions, records and events.
 fn list(names: &[String]) -> String {
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
+    const NAMED: usize = 5;
+    match names.len() {
+        0 => "none".to_owned(),
+        count if count <= NAMED => names.join(", "),
+        count => format!("{} and {} more", names[..NAMED].join(", "), count - NAMED),
     }
 }
 

@@ -5,9 +5,7 @@
 //! that knows what was granted.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::rbac::v1::Role;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::ResourceExt;
 
 use super::grant::Grant;
 use super::objects;
@@ -53,9 +51,18 @@ pub fn ending(
     } else {
         records(now, request, end, grant)
     };
-    let (powerful, _) = by_power(live);
-    let waiting = powerful.is_empty() && live.iter().any(objects::still_gives_access);
+    let live = objects::ours(request, live);
+    let (powerful, _) = by_power(&live);
+    let armed: Vec<Step> = live
+        .iter()
+        .filter(|live| objects::gives_access(live))
+        .filter_map(objects::disarmed)
+        .map(Step::Apply)
+        .collect();
+    let waiting =
+        powerful.is_empty() && armed.is_empty() && live.iter().any(objects::still_gives_access);
     let plan = Plan::default()
+        .then(armed)
         .then(powerful)
         .then(records.into_iter().map(Step::Record))
         .wake_at(if waiting {
@@ -117,7 +124,7 @@ fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
 #[must_use]
 pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: SignedDuration) -> Plan {
     let until = status::kept_until(request.status, request.created(), keep);
-    let plan = remove(Plan::default(), live);
+    let plan = remove(&objects::ours(request, live));
     if request.metadata.deletion_timestamp.is_some() {
         plan
     } else if now >= until {
@@ -131,29 +138,53 @@ pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: SignedDu
 /// still knows what was granted.
 #[must_use]
 pub fn orphaned(now: Timestamp, keys: &Keys, live: &[Live]) -> Plan {
-    let grant = live
-        .iter()
-        .filter_map(Live::parse::<Role>)
-        .find_map(|role| {
-            let uid = role.labels().get(labels::OWNER_UID)?.clone();
-            Grant::open(keys, &role.metadata, &uid)
-        });
-    let record = grant.map(|grant| {
-        let end = if grant.window.is_over(now) {
-            End::Expired
-        } else {
-            End::Deleted
-        };
-        Step::Record(ended(now, &end, &grant))
-    });
-    let (powerful, others) = by_power(live);
-    Plan::default().then(powerful).then(record).then(others)
+    let decided = live.iter().find_map(|live| decided_by(keys, live));
+    // Marks can be forged, the sealed decision cannot: without it nothing here is known to be ours.
+    let Some(grant) = decided else {
+        return Plan::default();
+    };
+    let namespace = Some(grant.request.namespace.as_str());
+    let live = objects::named(namespace, &grant.object_name(), live);
+    let end = if grant.window.is_over(now) {
+        End::Expired
+    } else {
+        End::Deleted
+    };
+    // A Role that a finalizer keeps has had its record when its deletion began.
+    let news = live.iter().any(|live| !objects::is_leaving(live));
+    let record = news.then(|| Step::Record(ended(now, &end, &grant)));
+    let (powerful, others) = by_power(&live);
+    Plan::default()
+        .then(disarmed(&live))
+        .then(powerful)
+        .then(record)
+        .then(others)
 }
 
-/// Deletes what gives access first, what only tells of it second.
-fn remove(plan: Plan, live: &[Live]) -> Plan {
+/// The decision that an object carries, if it is the one that it was sealed for.
+fn decided_by(keys: &Keys, live: &Live) -> Option<Grant> {
+    let metadata = &live.object.metadata;
+    let uid = metadata.labels.as_ref()?.get(labels::OWNER_UID)?;
+    let grant = Grant::open(keys, metadata, uid)?;
+    let key = live.key();
+    (key.namespace.as_deref() == Some(&grant.request.namespace) && key.name == grant.object_name())
+        .then_some(grant)
+}
+
+/// Removes what gives access first, what only tells of it second.
+fn remove(live: &[Live]) -> Plan {
     let (powerful, others) = by_power(live);
-    plan.then(powerful).then(others)
+    Plan::default()
+        .then(disarmed(live))
+        .then(powerful)
+        .then(others)
+}
+
+fn disarmed(live: &[Live]) -> Vec<Step> {
+    live.iter()
+        .filter_map(objects::disarmed)
+        .map(Step::Apply)
+        .collect()
 }
 
 /// Deletions, of what gives access and of the rest. What is leaving anyway is left alone.
@@ -201,7 +232,8 @@ pub fn finish(
     live: &[Live],
     failure: Option<&Failure>,
 ) -> RequestStatus {
-    let over = !live.iter().any(objects::still_gives_access) && failure.is_none();
+    let ours = objects::ours(request, live);
+    let over = !ours.iter().any(objects::still_gives_access) && failure.is_none();
     let invalid = Fact::fails(conditions::ACCESS_STILL_VALID, end.reason(), end.message());
     let facts = facts.into_iter().chain([invalid]);
     let mut status = status::with_facts(now, request.metadata, request.status, facts);

@@ -4,13 +4,17 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
 
 use super::grant::{self, Grant};
 use super::pod_state;
 use super::request::Request;
 use crate::api::Phase;
 use crate::build;
-use crate::controller::Live;
+use crate::controller::{Child, Live};
+use crate::labels;
 
 /// The live objects of one request, typed.
 pub(crate) struct Objects {
@@ -20,18 +24,35 @@ pub(crate) struct Objects {
     pub(crate) network_policy: Option<NetworkPolicy>,
 }
 
+/// The objects of a request among those that are marked as its: in its namespace, under its name.
+/// Marks are labels, which others can write too; what else bears them is none of our business.
+pub(crate) fn ours(request: &Request<'_>, live: &[Live]) -> Vec<Live> {
+    let name = grant::object_name(
+        request.metadata.name.as_deref().unwrap_or_default(),
+        request.uid(),
+    );
+    named(request.metadata.namespace.as_deref(), &name, live)
+}
+
+/// The objects of this namespace and name.
+pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<Live> {
+    live.iter()
+        .filter(|live| {
+            let key = live.key();
+            key.namespace.as_deref() == namespace && key.name == name
+        })
+        .cloned()
+        .collect()
+}
+
 impl Objects {
     pub(crate) fn of(request: &Request<'_>, live: &[Live]) -> Self {
-        let name = grant::object_name(
-            request.metadata.name.as_deref().unwrap_or_default(),
-            request.uid(),
-        );
-        let ours = || live.iter().filter(|live| live.key().name == name);
+        let live = ours(request, live);
         Self {
-            role: ours().find_map(Live::parse),
-            binding: ours().find_map(Live::parse),
-            pod: ours().find_map(Live::parse),
-            network_policy: ours().find_map(Live::parse),
+            role: live.iter().find_map(Live::parse),
+            binding: live.iter().find_map(Live::parse),
+            pod: live.iter().find_map(Live::parse),
+            network_policy: live.iter().find_map(Live::parse),
         }
     }
 
@@ -58,8 +79,19 @@ impl Objects {
         if role_differs {
             return Some(format!("the rules of Role {name} were changed"));
         }
+        let metadata = [
+            self.role.as_ref().map(|role| &role.metadata),
+            self.binding.as_ref().map(|binding| &binding.metadata),
+        ];
+        if metadata.into_iter().flatten().any(is_held) {
+            // It would outlive its deletion, and a binding that is being deleted still gives access.
+            return Some(format!("a finalizer was put on what is named {name}"));
+        }
         let wanted = build::role_binding(grant);
         match &self.binding {
+            Some(binding) if !is_owned(binding, request) => Some(format!(
+                "the owner reference of RoleBinding {name} was removed"
+            )),
             Some(binding) if binding.role_ref != wanted.role_ref => {
                 Some(format!("the roleRef of RoleBinding {name} was changed"))
             }
@@ -80,13 +112,66 @@ pub(crate) fn gives_access(live: &Live) -> bool {
     matches!(live.resource.kind.as_str(), "RoleBinding" | "Pod")
 }
 
-/// Whether access goes on through this object: a binding, or a pod whose containers were not seen
-/// to have ended.
+/// Whether access goes on through this object: a binding that names anybody, deleted or not, or a
+/// pod whose containers were not seen to have ended.
 pub(crate) fn still_gives_access(live: &Live) -> bool {
-    gives_access(live)
-        && live
+    match live.resource.kind.as_str() {
+        "RoleBinding" => has_entries(live, "subjects"),
+        "Pod" => live
             .parse::<Pod>()
-            .is_none_or(|pod| !pod_state::has_ended(&pod))
+            .is_none_or(|pod| !pod_state::has_ended(&pod)),
+        _ => false,
+    }
+}
+
+/// What makes an object worthless that a finalizer keeps from going: a binding without subjects, a
+/// Role without rules. Kubernetes honours both until they are gone. `None` if nothing is needed.
+pub(crate) fn disarmed(live: &Live) -> Option<Child> {
+    let field = match live.resource.kind.as_str() {
+        "RoleBinding" => "subjects",
+        "Role" => "rules",
+        _ => return None,
+    };
+    let metadata = &live.object.metadata;
+    let stays = is_held(metadata) || metadata.deletion_timestamp.is_some();
+    if !stays || !has_entries(live, field) {
+        return None;
+    }
+    let mut object = DynamicObject::new(metadata.name.as_deref()?, &live.resource);
+    object.metadata.namespace.clone_from(&metadata.namespace);
+    let marks = [labels::MANAGED_BY, labels::OWNER_KIND, labels::OWNER_UID];
+    let known = metadata.labels.iter().flatten();
+    object.metadata.labels = Some(
+        known
+            .filter(|(name, _)| marks.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+    );
+    object.data = json!({ field: [] });
+    if let Some(role) = live.object.data.get("roleRef") {
+        object.data["roleRef"] = role.clone();
+    }
+    Some(Child {
+        resource: live.resource.clone(),
+        object,
+    })
+}
+
+fn has_entries(live: &Live, field: &str) -> bool {
+    let entries = live.object.data.get(field).and_then(Value::as_array);
+    entries.is_some_and(|entries| !entries.is_empty())
+}
+
+fn is_held(metadata: &ObjectMeta) -> bool {
+    metadata
+        .finalizers
+        .as_ref()
+        .is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+fn is_owned(binding: &RoleBinding, request: &Request<'_>) -> bool {
+    let mut owners = binding.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.uid == request.uid())
 }
 
 /// Whether a deletion would change nothing: it is on its way out, at once.

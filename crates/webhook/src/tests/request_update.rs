@@ -117,7 +117,6 @@ async fn everything_else_is_left_to_whoever_may_update() {
             ("/metadata/labels", json!({ "team": "shop" })),
             (annotation("note").as_str(), json!("x")),
             ("/metadata/finalizers", json!(["example.com/wait"])),
-            ("/metadata/ownerReferences", json!([])),
         ] {
             for user in ["alice", OPERATOR, GARBAGE_COLLECTOR] {
                 let changed = with(old.clone(), pointer, value.clone());
@@ -127,6 +126,32 @@ async fn everything_else_is_left_to_whoever_may_update() {
                 assert_eq!(answer.refusal(), None, "{user} {pointer}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn who_owns_a_request_is_not_for_users_to_change() {
+    let webhook = Webhook::new(Server::default());
+    for old in [stored("ExecAccessRequest"), stored("PodAccessRequest")] {
+        let other = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}]);
+        let changed = with(old.clone(), "/metadata/ownerReferences", other);
+        let answer = webhook
+            .validate(&Attempt::update("alice", &old, changed))
+            .await;
+        assert!(answer.fields().contains(&"metadata.ownerReferences"));
+    }
+}
+
+#[tokio::test]
+async fn metadata_beyond_reason_is_refused() {
+    let webhook = Webhook::new(Server::default());
+    for old in [stored("ExecAccessRequest"), stored("PodAccessRequest")] {
+        let note = annotation("note");
+        let changed = with(old.clone(), &note, json!("x".repeat(17 * 1024)));
+        let answer = webhook
+            .validate(&Attempt::update("alice", &old, changed))
+            .await;
+        assert!(answer.refusal() == Some("MetadataTooLarge"));
     }
 }
 

@@ -156,7 +156,7 @@ async fn the_template_owns_the_request_and_the_user_does_not_say_which() {
             json!([ours("PodAccessTemplate", "pod")]),
         ),
         (exec, "unknown", json!([]), json!([])),
-        (exec, "shell", json!([map]), json!([map, shell])),
+        (exec, "shell", json!([map]), json!([shell])),
         (exec, "shell", json!([shell]), json!([shell])),
         // Of another template, and of one that the webhook does not know.
         (
@@ -169,10 +169,10 @@ async fn the_template_owns_the_request_and_the_user_does_not_say_which() {
             exec,
             "unknown",
             json!([owner("ExecAccessTemplate", "unknown", "x"), map]),
-            json!([map]),
+            json!([]),
         ),
-        // An object has one controller at most.
-        (exec, "shell", json!([controller]), json!([controller])),
+        // Another owner that lives would keep the request when its template goes.
+        (exec, "shell", json!([controller]), json!([shell])),
     ] {
         let object = with(
             request(kind, template),

@@ -192,7 +192,13 @@ impl<K: InMemory> World<K> {
                     .partition(|live: &Live| live.reference().uid == reference.uid);
                 self.live = rest;
                 let gone: Vec<Live> = gone;
-                self.live.extend(gone.into_iter().filter_map(K::vanish));
+                self.live.extend(gone.into_iter().filter_map(|live| {
+                    // What a finalizer holds stays, with all that it says.
+                    if live.object.metadata.finalizers.is_some() {
+                        return Some(leaving(live));
+                    }
+                    K::vanish(live)
+                }));
                 None
             }
             Step::Own(owner) => {
@@ -286,4 +292,11 @@ fn merge(into: &mut Value, from: &Value) {
         }
         (into, from) => *into = from.clone(),
     }
+}
+
+fn leaving(mut live: Live) -> Live {
+    let metadata = &mut live.object.metadata;
+    metadata.deletion_timestamp = Some(Time(at(0)));
+    metadata.deletion_grace_period_seconds = Some(0);
+    live
 }

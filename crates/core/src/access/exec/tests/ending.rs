@@ -340,3 +340,104 @@ fn no_finished_requests_are_kept_if_nobody_wants_them() {
     world.settle(at(300));
     assert!(world.deleted);
 }
+
+/// Kubernetes lets people put finalizers on a binding who may not change what it says, and honours
+/// it until it is gone.
+#[test]
+fn a_finalizer_does_not_keep_access_past_its_end() {
+    let hold = |world: &mut World| {
+        for kind in ["Role", "RoleBinding"] {
+            world.edit(kind, |object| {
+                object.metadata.finalizers = Some(vec!["example.com/hold".into()]);
+            });
+        }
+    };
+    let powerless = |world: &World| {
+        world.live.iter().all(|live| {
+            let entries = |field: &str| live.object.data[field].as_array().map_or(0, Vec::len);
+            live.object.metadata.deletion_timestamp.is_some()
+                && entries("subjects") + entries("rules") == 0
+        })
+    };
+    let mut early = granted();
+    hold(&mut early);
+    assert_eq!(
+        early.settle(at(10)).phase,
+        Phase::Revoked,
+        "it is tampering"
+    );
+    assert!(powerless(&early), "{:?}", early.live);
+
+    // Put on at the last moment, it is first seen when the time is over.
+    let mut late = granted();
+    hold(&mut late);
+    let status = late.settle(at(300)).clone();
+    assert_eq!(status.phase, Phase::Expired);
+    assert!(powerless(&late), "{:?}", late.live);
+    assert_eq!(late.actions(), ["AccessGranted", "AccessExpired"]);
+
+    let mut orphan = granted();
+    hold(&mut orphan);
+    for _ in 0..3 {
+        let plan = orphan.controller.orphaned(at(300), &orphan.live);
+        orphan.carry_out(&plan);
+    }
+    assert!(powerless(&orphan), "{:?}", orphan.live);
+    assert_eq!(orphan.actions(), ["AccessGranted", "AccessExpired"]);
+    assert!(
+        orphan
+            .controller
+            .orphaned(at(300), &orphan.live)
+            .stages
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_binding_that_its_request_no_longer_owns_is_tampering() {
+    let mut world = granted();
+    world.edit("RoleBinding", |binding| {
+        binding.metadata.owner_references = None
+    });
+    assert_eq!(world.settle(at(10)).phase, Phase::Revoked);
+    assert!(world.live.is_empty());
+}
+
+/// Labels can be written by anybody, in a namespace of their own too.
+#[test]
+fn objects_that_only_bear_our_labels_change_and_suffer_nothing() {
+    let forge = |world: &World, namespace: &str, name: &str| {
+        let mut forged: Vec<_> = world.live.clone();
+        for live in &mut forged {
+            let metadata = &mut live.object.metadata;
+            metadata.namespace = Some(namespace.into());
+            metadata.name = Some(name.into());
+            metadata.uid = Some(format!("forged-{}", live.resource.kind));
+            metadata.finalizers = Some(vec!["example.com/hold".into()]);
+        }
+        forged
+    };
+    for (namespace, name) in [("elsewhere", "debug-0a1b2c3d"), ("shop", "another")] {
+        let model = granted();
+        let forged = forge(&model, namespace, name);
+
+        let mut pending = World::new();
+        pending.template = None;
+        pending.live.clone_from(&forged);
+        assert_eq!(
+            pending.settle(at(1)).phase,
+            Phase::Pending,
+            "{namespace}/{name}"
+        );
+
+        let mut world = granted();
+        world.live.extend(forged.clone());
+        assert!(world.plan(at(10)).stages.is_empty(), "{namespace}/{name}");
+        assert_eq!(world.settle(at(300)).phase, Phase::Expired);
+        assert_eq!(world.live, forged, "{namespace}/{name}");
+
+        // The sealed decision can be read, and copied, but not moved.
+        let plan = world.controller.orphaned(at(300), &forged);
+        assert!(plan.stages.is_empty(), "{namespace}/{name}: {plan:?}");
+    }
+}

@@ -115,20 +115,35 @@ fn row(what: &str, figure: &str) {
     println!("{what:<58} {figure}");
 }
 
+/// Ten rounds: the quietest one tells what the code costs, all of them together what this
+/// machine made of it.
 async fn in_process(manager: &Manager, path: &str, body: &[u8]) {
-    let mut took = Vec::with_capacity(50_000);
-    for _ in 0..50_000 {
-        let began = Instant::now();
-        assert_eq!(manager.review(path, body).await.status, 200);
-        took.push(began.elapsed());
+    let mut rounds = Vec::new();
+    for _ in 0..10 {
+        let mut took = Vec::with_capacity(5_000);
+        for _ in 0..5_000 {
+            let began = Instant::now();
+            assert_eq!(manager.review(path, body).await.status, 200);
+            took.push(began.elapsed());
+        }
+        took.sort();
+        rounds.push(took);
     }
-    took.sort();
-    let figure = format!(
-        "p50 {:>8.1?}   p99 {:>8.1?}",
-        percentile(&took, 50),
-        percentile(&took, 99)
+    rounds.sort_by_key(|took| percentile(took, 99));
+    let figure = |took: &[Duration]| {
+        format!(
+            "p50 {:>8.1?}   p99 {:>8.1?}",
+            percentile(took, 50),
+            percentile(took, 99)
+        )
+    };
+    row(
+        &format!("{path}, in process, quietest of ten rounds"),
+        &figure(&rounds[0]),
     );
-    row(&format!("{path}, in process"), &figure);
+    let mut all = rounds.concat();
+    all.sort();
+    row(&format!("{path}, in process, all rounds"), &figure(&all));
 }
 
 /// Seconds of processor time this process has used.

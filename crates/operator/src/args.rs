@@ -29,6 +29,10 @@ pub(crate) struct Args {
     #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = not_negative)]
     pub(crate) keep_finished: SignedDuration,
 
+    /// How long a pod made for a request may take to get ready, such as 5m.
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = not_negative)]
+    pub(crate) pod_ready_timeout: SignedDuration,
+
     /// Minutes between two looks at the target of a template.
     #[arg(long, default_value_t = 5, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub(crate) template_reconciliation_interval: u32,

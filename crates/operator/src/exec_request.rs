@@ -5,11 +5,11 @@ use std::sync::Arc;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::exec::{ExecAccess, Observed};
-use oz_core::access::stamp;
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate};
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
+use crate::stamps::same_stamp;
 use crate::workload::Workloads;
 
 pub(crate) struct ExecRequests {
@@ -49,25 +49,11 @@ impl Observe<ExecAccess> for ExecRequests {
         {
             return observed;
         }
-        observed.same_stamp = self.same_stamp(request);
+        observed.same_stamp = same_stamp(&self.requests, request);
         if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
             let namespace = namespace.unwrap_or_default();
             observed.workload = Some(self.workloads.read(cx, &namespace, &target).await);
         }
         observed
-    }
-}
-
-impl ExecRequests {
-    /// The name of another request that carries the same stamp: a stamp is for one request, and
-    /// which of two came first cannot be told within a second.
-    fn same_stamp(&self, request: &ExecAccessRequest) -> Option<String> {
-        let stamp = stamp::of(&request.metadata)?;
-        self.requests
-            .select(|other| {
-                stamp::of(&other.metadata) == Some(stamp) && other.uid() != request.uid()
-            })
-            .first()
-            .map(|other| other.name_any())
     }
 }

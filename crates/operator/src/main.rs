@@ -4,7 +4,10 @@ mod args;
 mod canary;
 mod exec_request;
 mod exec_template;
+mod pod_request;
+mod pod_template;
 mod run;
+mod stamps;
 mod workload;
 
 use clap::Parser;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use oz_core::access::exec::ExecAccess;
-use oz_core::access::template::ExecTemplate;
+use oz_core::access::pod::PodAccess;
+use oz_core::access::seal::Keys;
+use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_engine::{Engine, Leadership};
 use oz_process::{RecordLog, shutdown_on_signal, signing_keys};
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,6 +15,8 @@ use crate::args::Args;
 use crate::canary::Canary;
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
+use crate::pod_request::PodRequests;
+use crate::pod_template::PodTemplates;
 use crate::workload::Workloads;
 
 /// Runs until a signal, or until what it needs is lost.
@@ -57,9 +61,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             controller: exec,
             requests,
             templates,
-            workloads,
+            workloads: Arc::clone(&workloads),
         },
     );
+
+    pods(&mut engine, &args, &keys, &workloads);
 
     let in_path = Gauge::default();
     engine.registry().register(
@@ -78,4 +84,32 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let ended = engine.run(shutdown).await;
     singing.abort();
     Ok(ended?)
+}
+
+/// Adds what pods of one's own need.
+fn pods(engine: &mut Engine, args: &Args, keys: &Keys, workloads: &Arc<Workloads>) {
+    let templates = engine.store();
+    let requests = engine.store();
+    let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
+    engine.controller(
+        PodTemplate { interval },
+        PodTemplates {
+            templates: templates.clone(),
+            workloads: Arc::clone(workloads),
+        },
+    );
+    let access = PodAccess {
+        keys: keys.clone(),
+        keep_finished: args.keep_finished,
+        ready_timeout: args.pod_ready_timeout,
+    };
+    engine.controller(
+        access.clone(),
+        PodRequests {
+            controller: access,
+            requests,
+            templates,
+            workloads: Arc::clone(workloads),
+        },
+    );
 }

@@ -13,7 +13,9 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Selector};
 use oz_core::access::target::{Workload, through_replica_sets};
 use oz_core::api::{CrossVersionObjectReference, TargetKind};
 use oz_core::controller::Failure;
+use oz_core::mutate::Model;
 use oz_engine::Cx;
+use serde_json::Value;
 
 /// The reason of a target that does not exist or has no pods to speak of.
 const TARGET_NOT_FOUND: &str = "TargetNotFound";
@@ -61,6 +63,33 @@ impl Workloads {
         }
         let identity = self.look_up(cx, namespace, target).await?;
         list(cx, namespace, target, identity).await
+    }
+
+    /// The pod template of the workload, and what is special about its volumes.
+    pub(crate) async fn model(
+        &self,
+        cx: &Cx,
+        namespace: &str,
+        target: &CrossVersionObjectReference,
+    ) -> Result<Model, Failure> {
+        let title = format!("{} {}", target.kind, target.name);
+        let found = read(cx, namespace, target.kind, &target.name)
+            .await?
+            .ok_or_else(|| missing(namespace, target))?;
+        let mut spec = found.data["spec"].clone();
+        if let Some(name) = stands_for(&spec) {
+            let deployment = read(cx, namespace, TargetKind::Deployment, name).await?;
+            spec = deployment.map_or(Value::Null, |found| found.data["spec"].clone());
+        }
+        Model::of_workload(title, &spec).ok_or_else(|| {
+            Failure::transient(
+                TARGET_NOT_FOUND,
+                format!(
+                    "{} {namespace}/{} has no pod template",
+                    target.kind, target.name
+                ),
+            )
+        })
     }
 
     fn remembered(
@@ -113,7 +142,7 @@ async fn identify(
             .get::<DaemonSet>(scope, name)
             .await?
             .map(|found| (found.uid(), found.spec.map(|spec| spec.selector))),
-        TargetKind::Rollout => match rollout(cx, namespace, target).await? {
+        TargetKind::Rollout => match read(cx, namespace, target.kind, name).await? {
             Some(found) => Some((found.uid(), rollout_selector(cx, namespace, &found).await?)),
             None => None,
         },
@@ -137,18 +166,26 @@ async fn identify(
     })
 }
 
-async fn rollout(
+/// As JSON, with fields that are newer than ours.
+async fn read(
     cx: &Cx,
     namespace: &str,
-    target: &CrossVersionObjectReference,
+    kind: TargetKind,
+    name: &str,
 ) -> Result<Option<DynamicObject>, Failure> {
-    let kind = GroupVersionKind::gvk(
-        target.kind.api_version().group(),
-        target.kind.api_version().version(),
-        "Rollout",
-    );
-    let resource = ApiResource::from_gvk_with_plural(&kind, target.kind.plural());
-    cx.get_with(Some(namespace), &target.name, &resource).await
+    let version = kind.api_version();
+    let title = kind.to_string();
+    let named = GroupVersionKind::gvk(version.group(), version.version(), &title);
+    let resource = ApiResource::from_gvk_with_plural(&named, kind.plural());
+    cx.get_with(Some(namespace), name, &resource).await
+}
+
+/// The Deployment that a Rollout stands for, if it has no pod template of its own.
+fn stands_for(spec: &Value) -> Option<&str> {
+    let reference = &spec["workloadRef"];
+    (reference["kind"] == "Deployment")
+        .then(|| reference["name"].as_str())
+        .flatten()
 }
 
 /// A Rollout names its pods by a selector of its own or by the Deployment that it stands for.
@@ -161,14 +198,13 @@ async fn rollout_selector(
     if let Ok(selector) = serde_json::from_value::<LabelSelector>(spec["selector"].clone()) {
         return Ok(Some(selector));
     }
-    let reference = &spec["workloadRef"];
-    match (reference["kind"].as_str(), reference["name"].as_str()) {
-        (Some("Deployment"), Some(name)) => Ok(cx
+    match stands_for(spec) {
+        Some(name) => Ok(cx
             .get::<Deployment>(Some(namespace), name)
             .await?
             .and_then(|found| found.spec)
             .map(|spec| spec.selector)),
-        _ => Ok(None),
+        None => Ok(None),
     }
 }
 

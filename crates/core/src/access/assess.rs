@@ -78,6 +78,9 @@ fn after_grant<K: Kind>(
             };
             return Some(State::Ending(begun.unwrap_or(end), None));
         }
+        if let Some(begun) = begun {
+            return Some(State::Ending(begun, None));
+        }
         return deleted.then_some(State::Ending(End::Deleted, None));
     };
     let end = if let Some(begun) = begun {

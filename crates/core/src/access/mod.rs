@@ -1,6 +1,6 @@
 //! The access domain: who asked ([`stamp`]), until when ([`window`]), which pod ([`target`]), may
 //! they ([`decide`]), what was decided ([`grant`]), what follows from it for every kind of access
-//! ([`kind`]), and what is special about each ([`exec`]).
+//! ([`kind`]), and what is special about each ([`exec`], [`pod`]).
 
 mod assess;
 pub mod decide;
@@ -11,6 +11,7 @@ pub mod lifecycle;
 mod objects;
 mod plan;
 
+pub mod pod;
 pub mod pod_state;
 mod report;
 pub mod request;

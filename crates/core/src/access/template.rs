@@ -1,12 +1,14 @@
-//! Exec templates, planned: nothing is created for them; their status tells their owners whether
-//! people can use them.
+//! Templates, planned: nothing is created for them; their status tells their owners whether people
+//! can use them. The same for both kinds, but for what is looked at.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::status::Fact;
-use crate::api::{ExecAccessTemplate, TemplateStatus};
+use crate::api::{ExecAccessTemplate, PodAccessTemplate, TemplateStatus};
 use crate::conditions::{self, message, reason};
 use crate::controller::{Controller, Failure, FailureClass, Live, Outcome, Plan, Transition};
+use crate::mutate::{self, Model};
 use crate::validate::{self, Violation};
 
 /// The controller of ExecAccessTemplates.
@@ -16,8 +18,19 @@ pub struct ExecTemplate {
     pub interval: SignedDuration,
 }
 
+/// The controller of PodAccessTemplates.
+#[derive(Clone, Debug)]
+pub struct PodTemplate {
+    /// How often the target is looked up again.
+    pub interval: SignedDuration,
+}
+
 /// What a template's plan needs: whether its target exists. A failure says why not.
 pub type Observed = Result<(), Failure>;
+
+/// What the plan of a template for pods needs: its target, if it has one. A failure says why it was
+/// not found.
+pub type ObservedModel = Result<Option<Model>, Failure>;
 
 /// The reason of a target that is not there.
 pub const TARGET_NOT_FOUND: &str = reason::NOT_FOUND;
@@ -44,15 +57,7 @@ impl Controller for ExecTemplate {
         observed: &Observed,
         _: &[Live],
     ) -> Plan {
-        let plan =
-            Plan::default().wake_at(now.checked_add(self.interval).unwrap_or(Timestamp::MAX));
-        match observed {
-            // A target that does not exist is looked for at every interval, as one that does.
-            Err(failure) if failure.class == FailureClass::Transient => {
-                plan.because(failure.clone())
-            }
-            _ => plan,
-        }
+        look_again(now, self.interval, observed.as_ref().err())
     }
 
     fn status(
@@ -62,21 +67,14 @@ impl Controller for ExecTemplate {
         observed: &Observed,
         _: &Outcome,
     ) -> TemplateStatus {
-        let mut status = object.status.clone().unwrap_or_default();
-        for fact in [target(observed), durations(object), config(object)] {
-            conditions::set(
-                &mut status.conditions,
-                fact.type_,
-                fact.holds,
-                fact.reason,
-                fact.message,
-                object.metadata.generation,
-                now,
-            );
-        }
-        status.ready = conditions::all_true(&status.conditions, &conditions::OF_READY_TEMPLATE);
-        status.observed_generation = object.metadata.generation;
-        status
+        let violations = validate::exec_access_template(object).err();
+        let violations = violations.unwrap_or_default();
+        let facts = [
+            target(observed.as_ref().err()),
+            durations(&violations),
+            config(violations, None),
+        ];
+        with_facts(now, &object.metadata, object.status.as_ref(), facts)
     }
 
     fn transitions(
@@ -85,37 +83,132 @@ impl Controller for ExecTemplate {
         before: Option<&TemplateStatus>,
         after: &TemplateStatus,
     ) -> Vec<Transition> {
-        let before = before
-            .map(|status| status.conditions.as_slice())
-            .unwrap_or_default();
-        after
-            .conditions
-            .iter()
-            .filter(|now| {
-                conditions::find(before, &now.type_)
-                    .is_none_or(|then| then.status != now.status || then.message != now.message)
-            })
-            .map(|now| {
-                let (reason, action) = match now.type_.as_str() {
-                    conditions::TEMPLATE_DURATIONS_VALID => ("DurationVerified", "VerifyDuration"),
-                    conditions::TARGET_REF_EXISTS => ("TargetVerified", "VerifyTarget"),
-                    _ => ("ConfigVerified", "VerifyConfig"),
-                };
-                Transition {
-                    warning: now.status != "True",
-                    reason,
-                    action,
-                    note: now.message.clone(),
-                }
-            })
-            .collect()
+        transitions(before, after)
     }
 }
 
-fn target(observed: &Observed) -> Fact {
-    match observed {
-        Ok(()) => Fact::holds(conditions::TARGET_REF_EXISTS, message::SUCCESS),
-        Err(failure) => Fact::fails(
+impl Controller for PodTemplate {
+    type Object = PodAccessTemplate;
+    type Observed = ObservedModel;
+    type Status = TemplateStatus;
+
+    fn name(&self) -> &'static str {
+        "podaccesstemplate"
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, object: &PodAccessTemplate) -> Option<TemplateStatus> {
+        object.status.clone()
+    }
+
+    fn plan(
+        &self,
+        now: Timestamp,
+        _: &PodAccessTemplate,
+        observed: &ObservedModel,
+        _: &[Live],
+    ) -> Plan {
+        look_again(now, self.interval, observed.as_ref().err())
+    }
+
+    fn status(
+        &self,
+        now: Timestamp,
+        object: &PodAccessTemplate,
+        observed: &ObservedModel,
+        _: &Outcome,
+    ) -> TemplateStatus {
+        let (violations, impossible) = match (validate::pod_access_template(object), observed) {
+            (Err(violations), _) => (violations, None),
+            // A pod is tried, so that authors need not wait for a request to find out.
+            (Ok(terms), Ok(model)) => {
+                let error = mutate::render(&terms.target, model.as_ref()).err();
+                (Vec::new(), error.map(|error| error.to_string()))
+            }
+            (Ok(_), Err(_)) => (Vec::new(), None),
+        };
+        let facts = [
+            target(observed.as_ref().err()),
+            durations(&violations),
+            config(violations, impossible),
+        ];
+        with_facts(now, &object.metadata, object.status.as_ref(), facts)
+    }
+
+    fn transitions(
+        &self,
+        _: &PodAccessTemplate,
+        before: Option<&TemplateStatus>,
+        after: &TemplateStatus,
+    ) -> Vec<Transition> {
+        transitions(before, after)
+    }
+}
+
+fn look_again(now: Timestamp, interval: SignedDuration, failure: Option<&Failure>) -> Plan {
+    let plan = Plan::default().wake_at(now.checked_add(interval).unwrap_or(Timestamp::MAX));
+    match failure {
+        // A target that does not exist is looked for at every interval, as one that does.
+        Some(failure) if failure.class == FailureClass::Transient => plan.because(failure.clone()),
+        _ => plan,
+    }
+}
+
+fn with_facts(
+    now: Timestamp,
+    metadata: &ObjectMeta,
+    current: Option<&TemplateStatus>,
+    facts: [Fact; 3],
+) -> TemplateStatus {
+    let mut status = current.cloned().unwrap_or_default();
+    for fact in facts {
+        conditions::set(
+            &mut status.conditions,
+            fact.type_,
+            fact.holds,
+            fact.reason,
+            fact.message,
+            metadata.generation,
+            now,
+        );
+    }
+    status.ready = conditions::all_true(&status.conditions, &conditions::OF_READY_TEMPLATE);
+    status.observed_generation = metadata.generation;
+    status
+}
+
+fn transitions(before: Option<&TemplateStatus>, after: &TemplateStatus) -> Vec<Transition> {
+    let before = before
+        .map(|status| status.conditions.as_slice())
+        .unwrap_or_default();
+    after
+        .conditions
+        .iter()
+        .filter(|now| {
+            conditions::find(before, &now.type_)
+                .is_none_or(|then| then.status != now.status || then.message != now.message)
+        })
+        .map(|now| {
+            let (reason, action) = match now.type_.as_str() {
+                conditions::TEMPLATE_DURATIONS_VALID => ("DurationVerified", "VerifyDuration"),
+                conditions::TARGET_REF_EXISTS => ("TargetVerified", "VerifyTarget"),
+                _ => ("ConfigVerified", "VerifyConfig"),
+            };
+            Transition {
+                warning: now.status != "True",
+                reason,
+                action,
+                note: now.message.clone(),
+            }
+        })
+        .collect()
+}
+
+fn target(failure: Option<&Failure>) -> Fact {
+    match failure {
+        None => Fact::holds(conditions::TARGET_REF_EXISTS, message::SUCCESS),
+        Some(failure) => Fact::fails(
             conditions::TARGET_REF_EXISTS,
             TARGET_NOT_FOUND,
             format!("Error: {failure}"),
@@ -125,8 +218,8 @@ fn target(observed: &Observed) -> Fact {
 
 /// What is wrong with durations is told apart from what is wrong with the rest, since scripts
 /// wait for it under its own name.
-fn durations(object: &ExecAccessTemplate) -> Fact {
-    match Violation::of_template_durations(&violations(object)) {
+fn durations(violations: &[Violation]) -> Fact {
+    match Violation::of_template_durations(violations) {
         None => Fact::holds(
             conditions::TEMPLATE_DURATIONS_VALID,
             message::TEMPLATE_DURATIONS_VALID,
@@ -139,21 +232,19 @@ fn durations(object: &ExecAccessTemplate) -> Fact {
     }
 }
 
-fn config(object: &ExecAccessTemplate) -> Fact {
-    let mut violations = violations(object);
+fn config(mut violations: Vec<Violation>, impossible: Option<String>) -> Fact {
     violations.retain(|violation| !violation.is_about_duration());
-    if violations.is_empty() {
-        return Fact::holds(conditions::ACCESS_CONFIG_VALID, message::SUCCESS);
+    let wrong = if violations.is_empty() {
+        impossible
+    } else {
+        Some(Violation::list(&violations))
+    };
+    match wrong {
+        None => Fact::holds(conditions::ACCESS_CONFIG_VALID, message::SUCCESS),
+        Some(wrong) => Fact::fails(
+            conditions::ACCESS_CONFIG_VALID,
+            reason::NOT_ACCEPTABLE,
+            format!("Error: {wrong}"),
+        ),
     }
-    Fact::fails(
-        conditions::ACCESS_CONFIG_VALID,
-        reason::NOT_ACCEPTABLE,
-        format!("Error: {}", Violation::list(&violations)),
-    )
-}
-
-fn violations(object: &ExecAccessTemplate) -> Vec<Violation> {
-    validate::exec_access_template(object)
-        .err()
-        .unwrap_or_default()
 }

@@ -1,9 +1,31 @@
 //! The objects of a grant, one file per kind. Infallible: all that could be wrong was validated
 //! and decided before.
 
+mod network_policy;
+mod pod;
 mod role;
 mod role_binding;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use crate::api::{GROUP, VERSION};
+use crate::audit::RequestRef;
+
+pub use network_policy::network_policy;
+pub use pod::{changeable, lowered_deadline, pod};
 pub use role::role;
 pub(crate) use role::rules;
 pub use role_binding::role_binding;
+
+/// The reference by which the garbage collector knows that an object goes with its request.
+fn owner(request: &RequestRef) -> OwnerReference {
+    OwnerReference {
+        api_version: format!("{GROUP}/{VERSION}"),
+        kind: request.kind.clone(),
+        name: request.name.clone(),
+        uid: request.uid.clone(),
+        controller: Some(true),
+        // A request must never hang in deletion because of us.
+        block_owner_deletion: None,
+    }
+}

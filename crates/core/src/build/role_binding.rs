@@ -2,10 +2,10 @@
 //! owns it, so that deleting the request ends access even while oz is down.
 
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::owner;
 use crate::access::grant::Grant;
-use crate::api::{GROUP, VERSION};
 use crate::labels;
 
 /// The RoleBinding for a grant.
@@ -15,15 +15,7 @@ pub fn role_binding(grant: &Grant) -> RoleBinding {
     let mut metadata = ObjectMeta {
         name: Some(grant.object_name()),
         namespace: Some(request.namespace.clone()),
-        owner_references: Some(vec![OwnerReference {
-            api_version: format!("{GROUP}/{VERSION}"),
-            kind: request.kind.clone(),
-            name: request.name.clone(),
-            uid: request.uid.clone(),
-            controller: Some(true),
-            // A request must never hang in deletion because of us.
-            block_owner_deletion: None,
-        }]),
+        owner_references: Some(vec![owner(request)]),
         ..ObjectMeta::default()
     };
     labels::mark(&mut metadata, &request.kind, &request.name, &request.uid);

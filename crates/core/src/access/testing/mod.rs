@@ -142,7 +142,8 @@ impl<K: InMemory> World<K> {
         let status = self
             .controller
             .status(now, &self.request, &self.observed(), &outcome);
-        if K::view(&self.request).status != Some(&status) && self.write() {
+        let current = self.controller.current_status(&self.request);
+        if current.as_ref() != Some(&status) && self.write() {
             K::set_status(&mut self.request, status);
         }
         plan

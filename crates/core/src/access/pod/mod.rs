@@ -1,0 +1,173 @@
+//! Pod access: a pod of one's own. What is its own: the pod is made here, so the decision comes
+//! before it and is carried by it; it may never get ready; and it must be seen to have ended.
+
+mod offer;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::grant::Grant;
+use super::kind::{self, Case, Kind, Offer, State};
+use super::objects::Objects;
+use super::request::Request;
+use super::seal::Keys;
+use super::status::{End, Fact};
+use crate::api::{
+    AccessConfig, CrossVersionObjectReference, Phase, PodAccessRequest, PodAccessTemplate,
+};
+use crate::build;
+use crate::controller::{Live, Plan, Step};
+use crate::encode;
+use crate::mutate::Model;
+use crate::validate::{self, AccessPod, ValidatedRequest, ValidatedTemplate, Violation};
+
+/// The controller of PodAccessRequests.
+#[derive(Clone, Debug)]
+pub struct PodAccess {
+    /// Opens stamps, seals and opens grants.
+    pub keys: Keys,
+    /// How long a request is kept as a record after it ended.
+    pub keep_finished: SignedDuration,
+    /// How long a pod may take to get ready.
+    pub ready_timeout: SignedDuration,
+}
+
+/// What a plan needs besides the request and its objects.
+pub type Observed = kind::Observed<PodAccessTemplate, Model>;
+
+impl PodAccess {
+    /// See [`kind::wants`].
+    #[must_use]
+    pub fn wants(
+        &self,
+        now: Timestamp,
+        request: &PodAccessRequest,
+        observed: &Observed,
+        live: &[Live],
+    ) -> Option<CrossVersionObjectReference> {
+        kind::wants(self, now, request, observed, live)
+    }
+
+    /// When a pod that was not ready yet is given up.
+    fn ready_by(&self, grant: &Grant) -> Timestamp {
+        grant
+            .granted_at
+            .checked_add(self.ready_timeout)
+            .unwrap_or(Timestamp::MAX)
+    }
+}
+
+impl Kind for PodAccess {
+    const NAME: &'static str = "podaccessrequest";
+    type Request = PodAccessRequest;
+    type Template = PodAccessTemplate;
+    type Target = AccessPod;
+    type Workload = Model;
+
+    fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    fn keep_finished(&self) -> SignedDuration {
+        self.keep_finished
+    }
+
+    fn view(request: &PodAccessRequest) -> Request<'_> {
+        Request::from(request)
+    }
+
+    fn config(template: &PodAccessTemplate) -> &AccessConfig {
+        &template.spec.access_config
+    }
+
+    fn spec_digest(template: &PodAccessTemplate) -> String {
+        encode::digest(&template.spec)
+    }
+
+    fn target(template: &PodAccessTemplate) -> Option<CrossVersionObjectReference> {
+        template.spec.controller_target_ref.clone()
+    }
+
+    fn check_request(request: &PodAccessRequest) -> Result<ValidatedRequest, Vec<Violation>> {
+        validate::pod_access_request(request)
+    }
+
+    fn check_template(
+        template: &PodAccessTemplate,
+    ) -> Result<ValidatedTemplate<AccessPod>, Vec<Violation>> {
+        validate::pod_access_template(template)
+    }
+
+    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, State> {
+        offer::offer(self, case)
+    }
+
+    /// On the Role, once there is one; until then on the pod, whose UID and content as the API
+    /// server made them now belong to the decision.
+    fn decision(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
+        let objects = Objects::of(request, live);
+        if let Some(role) = &objects.role {
+            return Grant::open(&self.keys, &role.metadata, request.uid());
+        }
+        if request.phase() != Phase::Pending || objects.binding.is_some() {
+            return None;
+        }
+        let pod = objects.pod?;
+        let mut grant = Grant::open(&self.keys, &pod.metadata, request.uid())?;
+        grant.pod.uid = pod.metadata.uid.clone().unwrap_or_default();
+        let content = live.iter().find(|live| watch::is(live, &pod));
+        if let Some(own) = &mut grant.own_pod {
+            own.created = content.map(|live| build::changeable(&live.object.data["spec"]));
+        }
+        Some(grant)
+    }
+
+    fn lost(&self, request: &Request<'_>, live: &[Live]) -> Option<String> {
+        let objects = Objects::of(request, live);
+        objects.without_decision(request).or_else(|| {
+            let name = objects.pod?.metadata.name.unwrap_or_default();
+            Some(format!("the sealed decision on Pod {name} was changed"))
+        })
+    }
+
+    fn early_end(
+        &self,
+        now: Timestamp,
+        request: &Request<'_>,
+        grant: &Grant,
+        live: &[Live],
+    ) -> Option<End> {
+        let objects = Objects::of(request, live);
+        let drift = objects.drift(request, grant);
+        drift
+            .or_else(|| watch::drift(&objects, grant, live))
+            .map(End::Drift)
+            .or_else(|| watch::never_ready(self, now, request, &objects, grant))
+    }
+
+    fn upkeep(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Plan {
+        let pod = Objects::of(request, live).pod;
+        let lowered = pod
+            .as_ref()
+            .and_then(|pod| build::lowered_deadline(grant, pod));
+        let plan = Plan::default()
+            .then(lowered.map(Step::Apply))
+            .wake_at(grant.window.until);
+        if watch::was_ready(request, pod.as_ref()) {
+            plan
+        } else {
+            plan.wake_at(self.ready_by(grant))
+        }
+    }
+
+    fn created(&self, grant: &Grant) -> String {
+        let name = grant.object_name();
+        format!("Success. Pod {name}, Role {name}, RoleBinding {name} created")
+    }
+
+    fn facts(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
+        watch::facts(request, grant, live)
+    }
+}

@@ -1,0 +1,95 @@
+//! The decision about a pod of one's own: what it looks like, and what is created before the Role.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::PodAccess;
+use crate::access::grant::{self, Grant, OwnPod};
+use crate::access::kind::{Case, Kind, Offer, State};
+use crate::api::Phase;
+use crate::audit::PodRef;
+use crate::build;
+use crate::controller::{Child, Failure};
+use crate::encode;
+use crate::mutate::{self, MutateError, Rendered};
+
+pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Offer, State> {
+    if let (Some(target), None) = (PodAccess::target(case.template), case.workload) {
+        return Err(State::Wants(target));
+    }
+    let rendered = mutate::render(&case.terms.target, case.workload).map_err(impossible)?;
+    has_container(&rendered, case.asked.container.as_deref())?;
+    let metadata = metadata(&case, &rendered);
+    let message = case.terms.command.render(&metadata).map_err(|error| {
+        let message = format!("failed to render spec.accessConfig.accessCommand: {error}");
+        State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
+    })?;
+    let pod = PodRef {
+        name: metadata.name.unwrap_or_default(),
+        // Known once it exists.
+        uid: String::new(),
+        container: case.asked.container.clone(),
+    };
+    let network = case.terms.target.network;
+    let mut grant = case.grant(pod, message);
+    grant.own_pod = Some(OwnPod {
+        digest: encode::digest(&(&rendered.labels, &rendered.annotations, &rendered.spec)),
+        created: None,
+        network,
+        notes: rendered.notes.clone(),
+    });
+    let first = first(access, &grant, &rendered)?;
+    Ok(Offer { grant, first })
+}
+
+fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<Child>, State> {
+    let sealed = grant.seal(&access.keys).map_err(|error| {
+        let message = format!("failed to seal the grant: {error}");
+        State::Waiting(Failure::invalid("SealFailed", message))
+    })?;
+    let policy = build::network_policy(grant).as_ref().map(Child::new);
+    Ok(policy
+        .into_iter()
+        .chain([build::pod(grant, rendered, sealed)])
+        .collect())
+}
+
+/// Workload and template may be mended, so the request waits; but what is too large is refused.
+fn impossible(error: MutateError) -> State {
+    match error {
+        MutateError::TooLarge(_) => State::Refused(
+            Phase::Denied,
+            Failure::invalid("CeilingExceeded", error.to_string()),
+        ),
+        _ => State::Waiting(Failure::transient("PodImpossible", error.to_string())),
+    }
+}
+
+fn has_container(rendered: &Rendered, wanted: Option<&str>) -> Result<(), State> {
+    match wanted {
+        Some(wanted) if !rendered.containers().any(|name| name == wanted) => {
+            let names: Vec<&str> = rendered.containers().collect();
+            let message = format!(
+                "the pod has no container {wanted}; name one of: {}",
+                names.join(", ")
+            );
+            Err(State::Refused(
+                Phase::Failed,
+                Failure::invalid("ContainerNotFound", message),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is known of the pod before it exists, for the access command.
+fn metadata(case: &Case<'_, PodAccess>, rendered: &Rendered) -> ObjectMeta {
+    let request = case.request.metadata;
+    let name = request.name.as_deref().unwrap_or_default();
+    ObjectMeta {
+        name: Some(grant::object_name(name, case.request.uid())),
+        namespace: request.namespace.clone(),
+        labels: Some(rendered.labels.clone()),
+        annotations: Some(rendered.annotations.clone()),
+        ..ObjectMeta::default()
+    }
+}

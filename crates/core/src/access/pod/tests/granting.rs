@@ -1,0 +1,284 @@
+//! A grant: what is written, in which order, and what it costs.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::world::*;
+use crate::api::{Phase, PodAccessRequestSpec};
+use crate::conditions;
+use crate::controller::{Controller, Failure, Step};
+use crate::labels;
+
+#[test]
+fn the_pod_comes_first_and_the_binding_only_when_it_is_known() {
+    let mut world = World::new();
+    let kinds = |world: &World, now| -> Vec<Vec<String>> {
+        let stages = world.plan(now).stages;
+        let name = |step: &Step| match step {
+            Step::Apply(child) => child.resource.kind.clone(),
+            Step::Record(record) => record.action.to_string(),
+            Step::Own(_) => "Own".into(),
+            other => panic!("unexpected {other:?}"),
+        };
+        stages
+            .iter()
+            .map(|stage| stage.iter().map(name).collect())
+            .collect()
+    };
+    world.template = Some(template(
+        json!({"network": {"egress": "Dns", "ingress": "None"}}),
+    ));
+    assert_eq!(kinds(&world, at(1)), [["NetworkPolicy"], ["Pod"]]);
+    assert_eq!(
+        world.pass(at(1)).wake,
+        Some(at(1)),
+        "the rest follows at once"
+    );
+    assert_eq!(
+        kinds(&world, at(1)),
+        [
+            vec!["Role", "AccessGranted"],
+            vec!["RoleBinding"],
+            vec!["Own"]
+        ]
+    );
+}
+
+#[test]
+fn a_grant_costs_four_writes_and_one_when_the_pod_is_ready() {
+    let mut world = World::new();
+    let template = world.template.clone().unwrap();
+    let owner = crate::access::lifecycle::adoption(
+        &world.request.metadata,
+        "PodAccessTemplate",
+        &template.metadata,
+    );
+    world.request.metadata.owner_references = owner.map(|owner| vec![owner]);
+    world.settle(at(1));
+    assert_eq!(world.writes, 4);
+    world.start(at(2));
+    world.settle(at(2));
+    assert_eq!(world.writes, 5);
+    assert!(world.status().ready);
+}
+
+#[test]
+fn the_requester_alone_gets_into_exactly_this_pod() {
+    let world = World::ready();
+    let find = |kind: &str| {
+        world
+            .live
+            .iter()
+            .find(|live| live.resource.kind == kind)
+            .unwrap()
+    };
+    let role: Role = find("Role").parse().unwrap();
+    let binding: RoleBinding = find("RoleBinding").parse().unwrap();
+    for rule in role.rules.unwrap() {
+        assert_eq!(rule.resource_names, Some(vec![NAME.to_owned()]));
+    }
+    let subjects = binding.subjects.unwrap();
+    assert_eq!((subjects.len(), subjects[0].name.as_str()), (1, "alice"));
+    let status = world.status();
+    assert_eq!(status.pod_uid.as_ref(), world.pod().metadata.uid.as_ref());
+    assert_eq!(status.pod_name.as_deref(), Some(NAME));
+    assert!(status.pod_digest.unwrap().starts_with("sha256:"));
+    assert_eq!(
+        status.access_message.unwrap(),
+        format!("kubectl exec -ti -n shop {NAME} -- /bin/sh")
+    );
+    assert_eq!(
+        world.condition(conditions::ACCESS_RESOURCES_CREATED).2,
+        format!("Success. Pod {NAME}, Role {NAME}, RoleBinding {NAME} created")
+    );
+    assert_eq!(world.actions(), ["AccessGranted"]);
+}
+
+#[test]
+fn the_pod_ends_by_itself_and_belongs_to_its_request() {
+    let mut world = World::new();
+    world.settle(at(1));
+    let pod: Pod = world.live[0].parse().unwrap();
+    let owner = &pod.metadata.owner_references.unwrap()[0];
+    assert_eq!(
+        (owner.kind.as_str(), owner.block_owner_deletion),
+        ("PodAccessRequest", None)
+    );
+    let spec = pod.spec.unwrap();
+    assert_eq!(spec.active_deadline_seconds, Some(300 - 1 - 3));
+    assert_eq!(spec.termination_grace_period_seconds, Some(1));
+    assert_eq!(spec.restart_policy.as_deref(), Some("Never"));
+    let labels = pod.metadata.labels.unwrap();
+    assert!(!labels.contains_key("app"), "{labels:?}");
+    assert_eq!(labels[labels::OWNER_KIND], "PodAccessRequest");
+}
+
+#[test]
+fn what_the_pod_cannot_have_is_said() {
+    let world = World::ready();
+    let (status, reason, message) = world.condition(conditions::POD_ADJUSTED);
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "Adjusted"));
+    assert_eq!(
+        message,
+        "hostPort 80 of container app is dropped: the workload has it"
+    );
+}
+
+#[test]
+fn a_pod_that_is_too_large_is_denied_with_the_numbers() {
+    let mut world = World::by(template(json!({"maxCpu": "1500m"})));
+    let status = world.settle(at(1));
+    assert_eq!((status.phase, status.ready), (Phase::Denied, false));
+    let message = world.condition(conditions::ACCESS_STILL_VALID).2;
+    assert!(message.contains("2 cpu, maxCpu is 1500m"), "{message}");
+    assert_eq!(
+        world.condition(conditions::ACCESS_RESOURCES_CREATED).0,
+        "False"
+    );
+    assert_eq!(world.condition(conditions::REQUESTER_VERIFIED).0, "True");
+    assert!(world.live.is_empty());
+    assert_eq!(world.actions(), ["RequestDenied"]);
+}
+
+#[test]
+fn a_patch_that_does_not_fit_is_waited_for_and_named() {
+    let patch = json!([{"op": "remove", "path": "/spec/hostname"}]);
+    let mutation = json!({"controllerTargetMutationConfig": {"patchSpecOperations": patch}});
+    let mut world = World::by(template(mutation));
+    assert_eq!(world.settle(at(1)).phase, Phase::Pending);
+    let message = world.condition(conditions::ACCESS_RESOURCES_CREATED).2;
+    assert!(
+        message.contains("patchSpecOperations[0] (remove /spec/hostname)"),
+        "{message}"
+    );
+    world.workload.as_mut().unwrap().template["spec"]["hostname"] = json!("web");
+    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+}
+
+#[test]
+fn a_spec_of_its_own_needs_no_workload() {
+    let mut own = template(json!({"podSpec": {"containers": [{"name": "sh", "image": "sh:1"}]}}));
+    own.spec.controller_target_ref = None;
+    let mut world = World::by(own);
+    world.workload = Err(Failure::transient("Down", "nothing is read"));
+    assert_eq!(world.settle(at(1)).phase, Phase::Active);
+}
+
+#[test]
+fn the_workload_is_read_only_to_decide() {
+    let mut world = World::new();
+    let mut observed = world.observed();
+    observed.workload = None;
+    let wants = |world: &World| {
+        let wanted = world
+            .controller
+            .wants(at(1), &world.request, &observed, &world.live);
+        wanted.is_some()
+    };
+    assert!(wants(&world));
+    world.pass(at(1));
+    assert!(!wants(&world), "the pod carries the decision");
+    world.settle(at(1));
+    assert!(!wants(&world));
+}
+
+#[test]
+fn a_container_that_the_pod_does_not_have_is_refused() {
+    let mut world = World::new();
+    world.request.spec = PodAccessRequestSpec {
+        container: Some("other".into()),
+        ..world.request.spec.clone()
+    };
+    world.stamp("alice", &["devs"]);
+    assert_eq!(world.settle(at(1)).phase, Phase::Failed);
+    assert!(world.live.is_empty());
+}
+
+#[test]
+fn a_network_policy_says_what_the_template_says() {
+    for (network, types, rules) in [
+        (
+            json!({"egress": "All", "ingress": "None"}),
+            vec!["Ingress"],
+            0,
+        ),
+        (json!({"egress": "Dns"}), vec!["Egress"], 1),
+        (
+            json!({"egress": "None", "ingress": "None"}),
+            vec!["Ingress", "Egress"],
+            0,
+        ),
+    ] {
+        let mut world = World::by(template(json!({"network": network})));
+        world.settle(at(1));
+        let policy: NetworkPolicy = world.live[0].parse().unwrap();
+        let spec = policy.spec.unwrap();
+        assert_eq!(spec.policy_types.unwrap(), types);
+        assert_eq!(spec.egress.unwrap_or_default().len(), rules);
+        assert!(spec.ingress.is_none());
+    }
+    let mut open = World::by(template(json!({"network": {}})));
+    open.settle(at(1));
+    assert_eq!(open.kinds(), ["Pod", "Role", "RoleBinding"]);
+}
+
+#[test]
+fn a_decision_on_the_pod_that_was_changed_is_not_taken() {
+    let mut world = World::new();
+    world.pass(at(1));
+    world.edit("Pod", |pod| {
+        let annotations = pod.metadata.annotations.as_mut().unwrap();
+        let grant = annotations.get_mut(labels::GRANT).unwrap();
+        *grant = grant.replace("alice", "mallory");
+    });
+    let plan = world.plan(at(1));
+    assert!(!applies(&plan));
+    world.settle(at(1));
+    world.remove("Pod");
+    assert_eq!(world.settle(at(2)).phase, Phase::Revoked);
+}
+
+proptest! {
+    /// Killed after any number of writes, at any of them: the next process finds the decision
+    /// again, and ends up where the first would have.
+    #[test]
+    fn a_crash_between_any_two_writes_loses_nothing(writes in 0_usize..7, pause in 0_i64..200) {
+        let network = || template(json!({"network": {"egress": "None"}}));
+        let mut killed = World::by(network());
+        killed.writes_left = writes;
+        killed.pass(at(1));
+        killed.pass(at(1));
+        let decided = killed.live.get(1).cloned();
+        // The workload has another image meanwhile.
+        killed.workload.as_mut().unwrap().template["spec"]["containers"][0]["image"] = json!("app:2");
+        killed.writes_left = usize::MAX;
+        let status = killed.settle(at(1 + pause.min(50)));
+        prop_assert_eq!(status.phase, Phase::Active);
+        prop_assert_eq!(status.expires_at, Some(at(300)));
+        prop_assert_eq!(killed.kinds(), ["NetworkPolicy", "Pod", "Role", "RoleBinding"]);
+        if let Some(decided) = decided {
+            prop_assert_eq!(&killed.live[1], &decided);
+        }
+    }
+
+    #[test]
+    fn a_plan_is_deterministic_and_its_own_result_satisfies_it(seconds in 0_i64..59) {
+        let mut world = World::new();
+        prop_assert_eq!(world.plan(at(seconds)), world.plan(at(seconds)));
+        world.settle(at(seconds));
+        let status = world.status();
+        prop_assert!(world.pass(at(seconds)).stages.is_empty());
+        prop_assert_eq!(world.status(), status);
+    }
+
+    /// No read needs a clock, and none takes long.
+    #[test]
+    fn no_instant_brings_it_down(seconds in -100_000_i64..100_000) {
+        let mut world = World::ready();
+        world.pass(at(seconds));
+        let _ = world.controller.orphaned(at(seconds), &world.live);
+    }
+}

@@ -1,0 +1,171 @@
+//! Getting ready: what a person is told meanwhile, and when it is given up.
+
+use serde_json::{Value, json};
+
+use super::world::*;
+use crate::access::pod_state;
+use crate::api::Phase;
+use crate::conditions::{self, ACCESS_RESOURCES_READY};
+
+fn container(state: Value) -> Value {
+    json!([{
+        "name": "app", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+    }])
+}
+
+#[test]
+fn the_reason_that_a_person_needs_is_in_the_condition() {
+    let waiting =
+        |reason: &str| container(json!({"waiting": {"reason": reason, "message": "why"}}));
+    for (status, told) in [
+        (json!({"phase": "Pending"}), "the pod is starting"),
+        (
+            json!({"phase": "Pending", "containerStatuses": waiting("ContainerCreating")}),
+            "the pod is starting",
+        ),
+        (
+            json!({"phase": "Pending", "conditions": [{
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": "0/1 nodes are available",
+            }]}),
+            "Unschedulable: 0/1 nodes are available",
+        ),
+        (
+            json!({"phase": "Pending", "containerStatuses": waiting("ImagePullBackOff")}),
+            "container app: ImagePullBackOff: why",
+        ),
+        (
+            json!({"phase": "Pending", "initContainerStatuses": waiting("CrashLoopBackOff")}),
+            "init container app: CrashLoopBackOff: why",
+        ),
+        (
+            json!({
+                "phase": "Running",
+                "containerStatuses": container(json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})),
+            }),
+            "container app: OOMKilled (exit code 137)",
+        ),
+    ] {
+        let mut world = World::new();
+        world.settle(at(1));
+        world.becomes(status);
+        let status = world.settle(at(2));
+        assert_eq!((status.phase, status.ready), (Phase::Active, false));
+        let (status, reason, message) = world.condition(ACCESS_RESOURCES_READY);
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "NotYetReady"));
+        assert_eq!(message, format!("resources not yet available: {told}"));
+    }
+}
+
+#[test]
+fn a_pod_that_is_not_ready_in_time_fails_and_is_cleaned_up() {
+    let mut world = World::new();
+    world.settle(at(1));
+    assert_eq!(world.plan(at(2)).wake, Some(at(61)));
+    assert!(world.plan(at(61) - NANOSECOND).stages.is_empty());
+    world.settle(at(61));
+    assert_eq!(world.kinds(), ["Role", "Pod"]);
+    world.remove("Pod");
+    let status = world.settle(at(62));
+    assert_eq!((status.phase, status.ready), (Phase::Failed, false));
+    assert!(world.live.is_empty());
+    let (_, reason, message) = world.condition(conditions::ACCESS_STILL_VALID);
+    assert_eq!(reason, "PodNotReady");
+    assert_eq!(
+        message,
+        format!("Pod {NAME} was not ready within 1m0s: the pod is starting")
+    );
+    assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
+}
+
+#[test]
+fn a_pod_that_was_ready_once_is_kept_until_its_end() {
+    let mut world = World::ready();
+    world.becomes(
+        json!({"phase": "Running", "containerStatuses": container(json!({"running": {}}))}),
+    );
+    let status = world.settle(at(100));
+    assert_eq!((status.phase, status.ready), (Phase::Active, false));
+    assert_eq!(world.condition(ACCESS_RESOURCES_READY).1, "NoLongerReady");
+    world.start(at(1));
+    assert!(world.settle(at(101)).ready);
+}
+
+#[test]
+fn a_pod_that_ended_is_reported() {
+    let over = json!({
+        "phase": "Failed",
+        "containerStatuses": container(json!({"terminated": {"exitCode": 1}})),
+    });
+    let mut used = World::ready();
+    used.becomes(over.clone());
+    assert!(!used.settle(at(100)).ready);
+    let told = used.condition(ACCESS_RESOURCES_READY).2;
+    assert_eq!(
+        told,
+        "the pod has ended: Failed: container app: Error (exit code 1)"
+    );
+    assert_eq!(used.settle(at(300)).phase, Phase::Expired);
+
+    let mut never = World::new();
+    never.settle(at(1));
+    never.becomes(over);
+    assert_eq!(
+        never.settle(at(2)).phase,
+        Phase::Failed,
+        "it cannot get ready any more"
+    );
+}
+
+#[test]
+fn a_pod_counts_as_ended_only_if_nothing_of_it_can_run() {
+    let pod = |deleted: bool, node: Option<&str>, status: Value| {
+        let mut pod = json!({
+            "metadata": {"name": "x"},
+            "spec": {"nodeName": node, "containers": [{"name": "app"}]},
+            "status": status,
+        });
+        if deleted {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T12:00:00Z");
+        }
+        pod_state::has_ended(&serde_json::from_value(pod).unwrap())
+    };
+    let running = container(json!({"running": {}}));
+    let over = container(json!({"terminated": {"exitCode": 0}}));
+    for (deleted, node, status, ended) in [
+        (false, None, json!({"phase": "Pending"}), false),
+        (true, None, json!({"phase": "Pending"}), true),
+        (true, Some("n"), json!({"phase": "Pending"}), false),
+        (
+            true,
+            Some("n"),
+            json!({"phase": "Running", "containerStatuses": running}),
+            false,
+        ),
+        (
+            true,
+            Some("n"),
+            json!({"phase": "Running", "containerStatuses": over}),
+            true,
+        ),
+        (
+            true,
+            Some("n"),
+            json!({"phase": "Failed", "containerStatuses": over}),
+            true,
+        ),
+        // The node is lost: somebody says Failed, nobody saw the container end.
+        (
+            true,
+            Some("n"),
+            json!({"phase": "Failed", "containerStatuses": running}),
+            false,
+        ),
+    ] {
+        assert_eq!(
+            pod(deleted, node, status.clone()),
+            ended,
+            "{deleted} {node:?} {status}"
+        );
+    }
+}

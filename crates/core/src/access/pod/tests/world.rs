@@ -1,0 +1,135 @@
+//! The cluster in memory, with what pods need of it: a pod starts when a test says so, and ends some
+//! time after it was deleted.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use super::super::*;
+use crate::access::testing::{self, InMemory};
+pub(super) use crate::access::testing::{NANOSECOND, applies, at, keys};
+use crate::api::{PodAccessRequestSpec, PodAccessTemplateSpec, RequestStatus};
+
+pub(super) type World = testing::World<PodAccess>;
+pub(super) const NAME: &str = "mine-0a1b2c3d";
+
+impl InMemory for PodAccess {
+    fn set_status(request: &mut PodAccessRequest, status: RequestStatus) {
+        request.status = Some(status);
+    }
+
+    fn appear(object: &mut DynamicObject, number: usize) {
+        object.metadata.uid = Some(format!("uid-{number}"));
+        if object.data["spec"]["containers"].is_array() {
+            object.data["spec"]["nodeName"] = json!("node");
+            object.data["status"] = json!({"phase": "Pending"});
+        }
+    }
+
+    fn vanish(mut live: Live) -> Option<Live> {
+        (live.resource.kind == "Pod").then(|| {
+            live.object.metadata.deletion_timestamp = Some(Time(at(300)));
+            live.object.metadata.deletion_grace_period_seconds = Some(1);
+            live
+        })
+    }
+}
+
+pub(super) fn template(more: Value) -> PodAccessTemplate {
+    let mut spec = json!({
+        "accessConfig": {"allowedGroups": ["devs"]},
+        "controllerTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+    });
+    for (field, value) in more.as_object().unwrap() {
+        spec[field] = value.clone();
+    }
+    let spec: PodAccessTemplateSpec = serde_json::from_value(spec).unwrap();
+    let mut template = PodAccessTemplate::new("pod", spec);
+    template.metadata.namespace = Some("shop".into());
+    template.metadata.uid = Some("template-uid".into());
+    template
+}
+
+pub(super) fn model() -> Model {
+    Model {
+        title: "Deployment web".into(),
+        template: json!({
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{
+                "name": "app",
+                "image": "app:1",
+                "ports": [{"containerPort": 80, "hostPort": 80}],
+                "resources": {"limits": {"cpu": "2", "memory": "1Gi"}},
+            }]},
+        }),
+        claims: Vec::new(),
+    }
+}
+
+impl World {
+    /// Alice, of the devs, asks for a pod for five minutes.
+    pub(super) fn new() -> Self {
+        Self::by(template(json!({})))
+    }
+
+    pub(super) fn by(template: PodAccessTemplate) -> Self {
+        let spec = PodAccessRequestSpec {
+            template_name: "pod".into(),
+            duration: Some("5m".into()),
+            ..PodAccessRequestSpec::default()
+        };
+        Self::of(
+            PodAccess {
+                keys: keys(),
+                keep_finished: SignedDuration::from_hours(1),
+                ready_timeout: SignedDuration::from_secs(60),
+            },
+            PodAccessRequest::new("mine", spec),
+            template,
+            Ok(model()),
+        )
+    }
+
+    /// Granted, and its pod is Ready.
+    pub(super) fn ready() -> Self {
+        let mut world = Self::new();
+        world.settle(at(1));
+        world.start(at(1));
+        world.settle(at(2));
+        world
+    }
+
+    pub(super) fn pod(&self) -> &DynamicObject {
+        let mut pods = self.live.iter().filter(|live| live.resource.kind == "Pod");
+        &pods.next().unwrap().object
+    }
+
+    /// What the kubelet says when everything runs.
+    pub(super) fn start(&mut self, now: Timestamp) {
+        self.becomes(json!({
+            "phase": "Running",
+            "startTime": now,
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{
+                "name": "app", "image": "app:1", "imageID": "", "ready": true, "restartCount": 0,
+                "state": {"running": {}},
+            }],
+        }));
+    }
+
+    pub(super) fn becomes(&mut self, status: Value) {
+        self.edit("Pod", |pod| pod.data["status"] = status);
+    }
+
+    /// The condition, as status, reason and message.
+    pub(super) fn condition(&self, type_: &str) -> (String, String, String) {
+        let status = self.status();
+        let found = crate::conditions::find(&status.conditions, type_).unwrap();
+        (
+            found.status.clone(),
+            found.reason.clone(),
+            found.message.clone(),
+        )
+    }
+}

@@ -1,0 +1,113 @@
+//! What becomes of the pod of a grant: whether it is the one that was made, whether it got ready in
+//! time, and what is said of it meanwhile.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::PodAccess;
+use crate::access::grant::Grant;
+use crate::access::objects::Objects;
+use crate::access::pod_state::{self, PodState};
+use crate::access::request::Request;
+use crate::access::status::{End, Fact};
+use crate::build;
+use crate::conditions::{self, message, reason};
+use crate::controller::Live;
+use crate::duration::GoDuration;
+
+/// Whether `live` is this pod.
+pub(super) fn is(live: &Live, pod: &Pod) -> bool {
+    live.resource.kind == "Pod" && live.object.metadata.uid == pod.metadata.uid
+}
+
+/// What somebody else did to the pod or its NetworkPolicy.
+pub(super) fn drift(objects: &Objects, grant: &Grant, live: &[Live]) -> Option<String> {
+    let name = &grant.pod.name;
+    let Some(pod) = &objects.pod else {
+        return Some(format!("Pod {name} was deleted"));
+    };
+    if pod.metadata.uid.as_deref() != Some(grant.pod.uid.as_str()) {
+        return Some(format!("Pod {name} was replaced by another"));
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some(format!("Pod {name} is being deleted"));
+    }
+    let created = grant.own_pod.as_ref().and_then(|own| own.created.as_ref());
+    let content = live.iter().find(|live| is(live, pod));
+    let now = content.map(|live| build::changeable(&live.object.data["spec"]));
+    if created.is_some() && created != now.as_ref() {
+        return Some(format!("the images or limits of Pod {name} were changed"));
+    }
+    match (build::network_policy(grant), &objects.network_policy) {
+        (Some(_), None) => Some(format!("NetworkPolicy {name} was deleted")),
+        (Some(wanted), Some(policy)) if wanted.spec != policy.spec => {
+            Some(format!("NetworkPolicy {name} was changed"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the pod is ready or has been before.
+pub(super) fn was_ready(request: &Request<'_>, pod: Option<&Pod>) -> bool {
+    let known = request.status.and_then(|status| {
+        conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_READY)
+    });
+    known.is_some_and(|known| known.status == "True" || known.reason == reason::NO_LONGER_READY)
+        || pod.is_some_and(|pod| pod_state::state(pod) == PodState::Ready)
+}
+
+/// The end of a grant whose pod has not been ready once, and is over or has had its time.
+pub(super) fn never_ready(
+    access: &PodAccess,
+    now: Timestamp,
+    request: &Request<'_>,
+    objects: &Objects,
+    grant: &Grant,
+) -> Option<End> {
+    let pod = objects.pod.as_ref()?;
+    if was_ready(request, Some(pod)) {
+        return None;
+    }
+    let name = &grant.pod.name;
+    match pod_state::state(pod) {
+        PodState::Ended(how) => Some(format!("Pod {name} ended before it was ready: {how}")),
+        PodState::Waiting(why) if now >= access.ready_by(grant) => {
+            let limit = GoDuration::from_nanos(
+                i64::try_from(access.ready_timeout.as_nanos()).unwrap_or(i64::MAX),
+            );
+            Some(format!("Pod {name} was not ready within {limit}: {why}"))
+        }
+        PodState::Waiting(_) | PodState::Ready => None,
+    }
+    .map(End::NotReady)
+}
+
+/// Whether the pod can be used, and in what it differs from what one might expect.
+pub(super) fn facts(request: &Request<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
+    let pod = Objects::of(request, live).pod;
+    let state = pod.as_ref().map(pod_state::state);
+    let not = match state {
+        Some(PodState::Ready) => None,
+        Some(PodState::Waiting(why)) => Some(why),
+        Some(PodState::Ended(how)) => Some(format!("the pod has ended: {how}")),
+        None => Some("the pod is not known yet".to_owned()),
+    };
+    let type_ = conditions::ACCESS_RESOURCES_READY;
+    let ready = match not {
+        None => Fact::holds(type_, message::READY),
+        Some(why) if was_ready(request, None) => Fact::fails(type_, reason::NO_LONGER_READY, why),
+        Some(why) => Fact::fails(
+            type_,
+            reason::NOT_YET_READY,
+            format!("resources not yet available: {why}"),
+        ),
+    };
+    let notes = grant.own_pod.as_ref().map(|own| own.notes.as_slice());
+    let adjusted = notes.filter(|notes| !notes.is_empty()).map(|notes| Fact {
+        type_: conditions::POD_ADJUSTED,
+        holds: true,
+        reason: "Adjusted",
+        message: notes.join("; "),
+    });
+    [ready].into_iter().chain(adjusted).collect()
+}

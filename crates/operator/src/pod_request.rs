@@ -1,0 +1,56 @@
+//! PodAccessRequests at the edge: what is watched and read for `oz_core::access::pod`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::ResourceExt;
+use oz_core::access::pod::{Observed, PodAccess};
+use oz_core::access::pod_state::GRACE_SECONDS;
+use oz_core::api::{PodAccessRequest, PodAccessTemplate};
+use oz_core::controller::Live;
+use oz_engine::{Cx, Observe, Store, Watches};
+
+use crate::stamps::same_stamp;
+use crate::workload::Workloads;
+
+pub(crate) struct PodRequests {
+    pub(crate) controller: PodAccess,
+    pub(crate) requests: Store<PodAccessRequest>,
+    pub(crate) templates: Store<PodAccessTemplate>,
+    pub(crate) workloads: Arc<Workloads>,
+}
+
+impl Observe<PodAccess> for PodRequests {
+    fn watches(&self) -> Watches<PodAccessRequest> {
+        let grace = u32::try_from(GRACE_SECONDS).unwrap_or_default();
+        Watches::new(&self.requests)
+            .child::<NetworkPolicy>()
+            .child_with_grace::<Pod>(grace)
+            .child::<Role>()
+            .child::<RoleBinding>()
+            .related(&self.templates, |template, requests| {
+                let name = template.name_any();
+                requests.select(|request| {
+                    request.spec.template_name == name
+                        && request.metadata.namespace == template.metadata.namespace
+                })
+            })
+    }
+
+    async fn observe(&self, cx: &Cx, request: &PodAccessRequest, live: &[Live]) -> Observed {
+        let namespace = request.namespace().unwrap_or_default();
+        let mut observed = Observed {
+            template: self
+                .templates
+                .get(Some(&namespace), &request.spec.template_name),
+            same_stamp: same_stamp(&self.requests, request),
+            workload: None,
+        };
+        if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
+            observed.workload = Some(self.workloads.model(cx, &namespace, &target).await);
+        }
+        observed
+    }
+}

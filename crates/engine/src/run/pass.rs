@@ -1,5 +1,6 @@
 //! One look at one object.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,50 +150,57 @@ where
         if self.objects.is_gone(uid) {
             return Ok(());
         }
-        // Without a name nobody can be asked. To end what the lists do not justify is the safe
-        // side of that doubt.
-        if let Some((namespace, name)) = self.owner_of(uid, live) {
-            let url = C::Object::url_path(&self.kind, namespace);
-            let request = Request::new(url).get_metadata(name, &GetParams::default());
-            let read = within(
-                async {
-                    let request = request.map_err(kube::Error::BuildRequest)?;
-                    let answer = self
-                        .cx
-                        .client
-                        .request::<PartialObjectMeta<C::Object>>(request);
-                    match answer.await {
-                        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-                        answer => answer.map(Some),
-                    }
-                },
-                || format!("failed to look for the owner {name} of orphaned children"),
-            );
-            let exists = read
-                .await?
-                .is_some_and(|object| object.metadata.uid.as_deref() == Some(uid));
-            if exists && !self.objects.is_undecodable(uid) {
+        // Every claim is looked at: the marks of a child can be forged. Without a name nobody can be
+        // asked; to end what the lists do not justify is the safe side of that doubt.
+        for (namespace, name) in self.claims(uid, live) {
+            if !self.exists(uid, namespace, name).await? {
+                continue;
+            }
+            if !self.objects.is_undecodable(uid) {
                 return Err(Failure::transient(
                     "NotSeenYet",
                     format!("{name} exists, but the watch has not shown it yet"),
                 ));
             }
-            if exists {
-                tracing::warn!(
-                    controller = self.controller.name(),
-                    name,
-                    "ending what was made for an object that does not decode"
-                );
-                return Ok(());
-            }
+            tracing::warn!(
+                controller = self.controller.name(),
+                name,
+                "ending what was made for an object that does not decode"
+            );
         }
-        self.objects.gone(uid, Some(self.subscriber));
         Ok(())
     }
 
-    /// Namespace and name of the object that children were made for.
-    fn owner_of<'a>(&self, uid: &str, live: &'a [Live]) -> Option<(Option<&'a str>, &'a str)> {
-        live.iter().find_map(|child| {
+    /// Whether the API server has the object with this UID under this name.
+    async fn exists(
+        &self,
+        uid: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<bool, Failure> {
+        let url = C::Object::url_path(&self.kind, namespace);
+        let request = Request::new(url).get_metadata(name, &GetParams::default());
+        let read = within(
+            async {
+                let request = request.map_err(kube::Error::BuildRequest)?;
+                let answer = self
+                    .cx
+                    .client
+                    .request::<PartialObjectMeta<C::Object>>(request);
+                match answer.await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+                    answer => answer.map(Some),
+                }
+            },
+            || format!("failed to look for the owner {name} of orphaned children"),
+        );
+        let found = read.await?;
+        Ok(found.is_some_and(|object| object.metadata.uid.as_deref() == Some(uid)))
+    }
+
+    /// Namespaces and names of the objects that children say they were made for.
+    fn claims<'a>(&self, uid: &str, live: &'a [Live]) -> BTreeSet<(Option<&'a str>, &'a str)> {
+        let claim = |child: &'a Live| {
             let metadata = &child.object.metadata;
             let by_annotation = metadata
                 .annotations
@@ -206,7 +214,8 @@ where
             let namespace = metadata.namespace.as_deref();
             let namespace = namespace.filter(|_| !self.objects.is_cluster_scoped());
             Some((namespace, name.as_str()))
-        })
+        };
+        live.iter().filter_map(claim).collect()
     }
 
     fn hands<'a>(&'a self, owner: &'a str, object: Option<&'a C::Object>) -> Hands<'a, C::Object> {

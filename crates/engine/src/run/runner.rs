@@ -124,8 +124,8 @@ where
         }
     }
 
-    /// Looks at everything once. First what has children: time may be up for it, or its object
-    /// gone. Only then the rest, which might ask for more.
+    /// Looks at everything once. First what has children: time may be up for it. Then children whose
+    /// object may be gone, and only then the rest, which might ask for more.
     fn start(&self) {
         let owners = self.children.owners();
         let mut others: Vec<_> = self
@@ -144,7 +144,12 @@ where
         let mut queue = self.shared.queue();
         queue.start();
         for owner in &owners {
-            queue.push_opening(owner);
+            // What no known object stands behind may be forged, and must not hold the others up.
+            if self.objects.by_uid(owner).is_some() {
+                queue.push_opening(owner);
+            } else {
+                queue.push(owner, Lane::Ordinary);
+            }
         }
         for (_, uid) in &others {
             queue.push(uid, Lane::Ordinary);

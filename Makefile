@@ -40,3 +40,9 @@ cluster: ## Start a cluster to try things on; `cargo xtask cluster down` ends it
 	@cargo xtask cluster up
 
 .PHONY: help demo test check deny generate bench cluster
+
+e2e-node: ## Test oz on a real node (root; says which Debian packages it needs)
+	cargo test --package oz-testkit --test node
+	cargo test --package oz-e2e --test node
+
+.PHONY: e2e-node

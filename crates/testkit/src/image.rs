@@ -163,3 +163,57 @@ fn architecture() -> &'static str {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    fn image() -> Image {
+        Image::new("example.test/one:1", &["/one"])
+            .file("one", 0o755, b"program")
+            .and_then(|image| image.link("two", "one"))
+            .unwrap()
+    }
+
+    fn written(image: Image) -> Vec<u8> {
+        let mut archive = Vec::new();
+        image.write(&mut archive).unwrap();
+        archive
+    }
+
+    #[test]
+    fn the_same_files_give_the_same_image() {
+        assert_eq!(written(image()), written(image()));
+    }
+
+    #[test]
+    fn the_manifest_names_the_image_and_the_config_its_layer() {
+        let bytes = written(image());
+        let mut members = std::collections::BTreeMap::new();
+        for member in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
+            let mut member = member.unwrap();
+            let mut content = Vec::new();
+            member.read_to_end(&mut content).unwrap();
+            members.insert(member.path().unwrap().display().to_string(), content);
+        }
+
+        let json =
+            |name: &str| -> serde_json::Value { serde_json::from_slice(&members[name]).unwrap() };
+        let manifest = json("manifest.json");
+        assert_eq!(manifest[0]["RepoTags"], json!(["example.test/one:1"]));
+        let config = json(manifest[0]["Config"].as_str().unwrap());
+        let layer = &members["layer.tar"];
+        let expected = format!("sha256:{}", digest(layer));
+        assert_eq!(config["rootfs"]["diff_ids"], json!([expected]));
+        assert_eq!(config["config"]["Cmd"], json!(["/one"]));
+        let mut layer = tar::Archive::new(layer.as_slice());
+        let modes: Vec<u32> = layer
+            .entries()
+            .unwrap()
+            .map(|entry| entry.unwrap().header().mode().unwrap())
+            .collect();
+        assert_eq!(modes, [0o755, 0o777]);
+    }
+}

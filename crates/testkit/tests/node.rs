@@ -103,6 +103,33 @@ async fn run_a_pod(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// The variable that makes [`tell_what_is_missing`] do so.
+const TELL: &str = "TESTKIT_TELL";
+
+#[test]
+#[ignore = "not a test: the next one runs it as a process that finds no program"]
+fn tell_what_is_missing() -> Result<()> {
+    if std::env::var_os(TELL).is_some() {
+        Node::Real.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_missing_is_named_with_what_to_do() -> Result<()> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["tell_what_is_missing", "--exact", "--ignored"])
+        .env("PATH", "/nonexistent")
+        .env(TELL, "1")
+        .output()?;
+
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stdout)?;
+    let is_told = said.contains("`apt-get install containerd") || said.contains("it takes root");
+    assert!(is_told, "{said}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn two_run_side_by_side_and_a_dropped_one_leaves_nothing() -> Result<()> {
     if !Node::Real.is_possible()? {

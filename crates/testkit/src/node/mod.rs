@@ -260,12 +260,13 @@ const SETUP: &str = "ip addr add $1/30 dev eth0; ip link set eth0 up; ip route a
 fn hold(directory: &Path, log: &Path) -> Result<Running> {
     let failed = || "failed to make the node's namespaces";
     let output = std::fs::File::create(log).with_context(failed)?;
+    let script = directory.join("node.sh");
+    write_private(&script, include_bytes!("../../config/node.sh"))?;
     let mut command = Command::new(needs::program("unshare").unwrap_or("unshare".into()));
     command
         .args(["--mount", "--net", "--pid", "--fork", "--kill-child"])
-        .args(["--mount-proc", "--", "sh", "-c"])
-        .arg(include_str!("../../config/node.sh"))
-        .arg("sh")
+        .args(["--mount-proc", "--", "sh"])
+        .arg(script)
         .arg(directory)
         .env("PATH", needs::search_path())
         .stdin(Stdio::null())

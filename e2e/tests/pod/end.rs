@@ -1,0 +1,111 @@
+//! How access ends: at the second, by withdrawal, by meddling; the pod with it.
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::Role;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use oz_core::api::Phase;
+use oz_core::audit::Action;
+use oz_e2e::{conditions_line, records_of};
+use oz_testkit::eventually;
+use serde_json::json;
+
+use crate::support::{
+    PATIENCE, Requests, can_exec, grant_gone, pod_gone, pod_name, status, template,
+};
+use crate::{scene, system};
+
+#[tokio::test]
+async fn the_pod_goes_at_the_agreed_time_and_not_before() -> Result<()> {
+    let scene = scene("pod-expiry").await?;
+    template(&scene, "pod", json!({"network": {"egress": "None"}})).await?;
+    let alice = Requests::of(&scene, "alice").await?;
+    let request = alice.granted("brief", "pod", "10s").await?;
+    let until = status(&request).expires_at.context("no end")?;
+    let name = pod_name(&request);
+    pod_gone(&scene, &name).await?;
+    let gone = Timestamp::now();
+    assert!(gone >= until, "{gone} is before {until}");
+    let ended = alice.phase("brief", Phase::Expired).await?;
+    assert!(!ended.ready);
+    assert!(!can_exec(&scene, "alice", &name)?);
+    grant_gone(&scene, &request).await?;
+    eventually("the network policy to go", PATIENCE, async || {
+        let policy = scene.api::<NetworkPolicy>().get_opt(&name).await?;
+        Ok(policy.is_none().then_some(()))
+    })
+    .await?;
+    let operator = &system().await?.operator.process;
+    assert_eq!(
+        records_of(operator, scene.name(), "brief")?,
+        [Action::AccessGranted, Action::AccessExpired]
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn deleting_a_request_revokes() -> Result<()> {
+    let scene = scene("pod-delete").await?;
+    template(&scene, "pod", json!({})).await?;
+    let alice = Requests::of(&scene, "alice").await?;
+    for (name, delete) in [
+        ("background", DeleteParams::background()),
+        ("foreground", DeleteParams::foreground()),
+    ] {
+        let request = alice.granted(name, "pod", "5m").await?;
+        alice.api.delete(name, &delete).await?;
+        pod_gone(&scene, &pod_name(&request)).await?;
+        grant_gone(&scene, &request).await?;
+        let operator = &system().await?.operator.process;
+        eventually("the record of the end", PATIENCE, async || {
+            let records = records_of(operator, scene.name(), name)?;
+            Ok((records == [Action::AccessGranted, Action::AccessRevoked]).then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn meddling_with_what_was_made_revokes() -> Result<()> {
+    let scene = scene("pod-drift").await?;
+    template(&scene, "pod", json!({"network": {"egress": "None"}})).await?;
+    let alice = Requests::of(&scene, "alice").await?;
+    let pods: Api<Pod> = scene.api();
+    let plain = PatchParams::default();
+
+    let request = alice.granted("deleted", "pod", "5m").await?;
+    pods.delete(&pod_name(&request), &DeleteParams::default())
+        .await?;
+    let told = conditions_line(&alice.phase("deleted", Phase::Revoked).await?);
+    assert!(told.contains("DriftDetected"), "{told}");
+    grant_gone(&scene, &request).await?;
+
+    let request = alice.granted("image", "pod", "5m").await?;
+    let image = json!({"spec": {"containers": [{"name": "app", "image": "evil:1"}]}});
+    let name = pod_name(&request);
+    pods.patch(&name, &plain, &Patch::Strategic(image)).await?;
+    let told = conditions_line(&alice.phase("image", Phase::Revoked).await?);
+    assert!(told.contains("images or limits"), "{told}");
+    pod_gone(&scene, &name).await?;
+
+    let request = alice.granted("role", "pod", "5m").await?;
+    let rules = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]});
+    let name = pod_name(&request);
+    scene
+        .api::<Role>()
+        .patch(&name, &plain, &Patch::Merge(rules))
+        .await?;
+    alice.phase("role", Phase::Revoked).await?;
+    pod_gone(&scene, &name).await?;
+
+    let request = alice.granted("policy", "pod", "5m").await?;
+    let name = pod_name(&request);
+    let policies: Api<NetworkPolicy> = scene.api();
+    policies.delete(&name, &DeleteParams::default()).await?;
+    alice.phase("policy", Phase::Revoked).await?;
+    pod_gone(&scene, &name).await
+}

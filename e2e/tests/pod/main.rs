@@ -1,0 +1,29 @@
+//! Pods of one's own on a real API server: one cluster and one oz for all tests, a namespace for
+//! each. The operator gives up early on pods that do not get ready.
+
+mod end;
+mod grant;
+mod ready;
+mod rollout;
+mod support;
+
+use anyhow::Result;
+use oz_e2e::{Options, Scene, System};
+use oz_testkit::Cluster;
+use tokio::sync::OnceCell;
+
+static SYSTEM: OnceCell<System> = OnceCell::const_new();
+
+/// The oz of this process, started by whoever comes first.
+async fn system() -> Result<&'static System> {
+    let cluster = Cluster::shared().await?;
+    let options = Options::default().flag("--pod-ready-timeout=45s");
+    SYSTEM
+        .get_or_try_init(|| System::start_with(cluster, &options))
+        .await
+}
+
+async fn scene(prefix: &str) -> Result<Scene> {
+    system().await?;
+    Scene::set(Cluster::shared().await?, prefix).await
+}

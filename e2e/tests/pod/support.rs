@@ -1,0 +1,149 @@
+//! Asking for pods as a user would, and what came of it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use oz_core::api::{
+    Phase, PodAccessRequest, PodAccessRequestSpec, PodAccessTemplate, PodAccessTemplateSpec,
+    RequestStatus,
+};
+use oz_e2e::{Scene, WORKLOAD, conditions_line};
+use oz_testkit::eventually;
+use serde_json::{Value, json};
+
+/// How long something may take before a test gives up; far above what it takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Creates a template for the scene's workload, for the group `devs`, with `more` fields.
+pub(crate) async fn template(scene: &Scene, name: &str, more: Value) -> Result<PodAccessTemplate> {
+    let mut spec = json!({
+        "accessConfig": {"allowedGroups": ["devs"]},
+        "controllerTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": WORKLOAD},
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    let spec: PodAccessTemplateSpec = serde_json::from_value(spec)?;
+    let template = PodAccessTemplate::new(name, spec);
+    let api: Api<PodAccessTemplate> = scene.api();
+    Ok(api.create(&PostParams::default(), &template).await?)
+}
+
+/// The requests of one user in a scene.
+pub(crate) struct Requests {
+    pub(crate) api: Api<PodAccessRequest>,
+}
+
+impl Requests {
+    pub(crate) async fn of(scene: &Scene, user: &str) -> Result<Self> {
+        let client = scene.cluster.client(user).await?;
+        Ok(Self {
+            api: Api::namespaced(client, scene.name()),
+        })
+    }
+
+    pub(crate) async fn create(
+        &self,
+        name: &str,
+        template: &str,
+        duration: &str,
+    ) -> kube::Result<PodAccessRequest> {
+        let spec = PodAccessRequestSpec {
+            template_name: template.to_owned(),
+            duration: Some(duration.to_owned()),
+            ..PodAccessRequestSpec::default()
+        };
+        let request = PodAccessRequest::new(name, spec);
+        self.api.create(&PostParams::default(), &request).await
+    }
+
+    /// Creates a request and waits until it is ready.
+    pub(crate) async fn granted(
+        &self,
+        name: &str,
+        template: &str,
+        duration: &str,
+    ) -> Result<PodAccessRequest> {
+        self.create(name, template, duration).await?;
+        self.ready(name).await
+    }
+
+    pub(crate) async fn ready(&self, name: &str) -> Result<PodAccessRequest> {
+        let request = self
+            .until(name, "to be ready", |status| {
+                status.ready || status.phase.is_terminal()
+            })
+            .await?;
+        let status = status(&request);
+        if !status.ready {
+            bail!("{name} is {}: {}", status.phase, conditions_line(&status));
+        }
+        Ok(request)
+    }
+
+    pub(crate) async fn phase(&self, name: &str, phase: Phase) -> Result<RequestStatus> {
+        let request = self
+            .until(name, &format!("to be {phase}"), |status| {
+                status.phase == phase
+            })
+            .await?;
+        Ok(status(&request))
+    }
+
+    pub(crate) async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&RequestStatus) -> bool,
+    ) -> Result<PodAccessRequest> {
+        let mut last = RequestStatus::default();
+        let found = eventually(&format!("{name} {what}"), PATIENCE, async || {
+            let request = self.api.get(name).await?;
+            last = status(&request);
+            Ok(wanted(&last).then_some(request))
+        })
+        .await;
+        found.with_context(|| format!("{}: {}", last.phase, conditions_line(&last)))
+    }
+}
+
+pub(crate) fn status(request: &PodAccessRequest) -> RequestStatus {
+    request.status.clone().unwrap_or_default()
+}
+
+pub(crate) fn pod_name(request: &PodAccessRequest) -> String {
+    status(request).pod_name.unwrap_or_default()
+}
+
+/// Waits until the pod is gone.
+pub(crate) async fn pod_gone(scene: &Scene, name: &str) -> Result<()> {
+    eventually(&format!("pod {name} to go"), PATIENCE, async || {
+        let pod = scene.api::<Pod>().get_opt(name).await?;
+        Ok(pod.is_none().then_some(()))
+    })
+    .await
+}
+
+/// Waits until neither Role nor RoleBinding of a request is left.
+pub(crate) async fn grant_gone(scene: &Scene, request: &PodAccessRequest) -> Result<()> {
+    let uid = request.uid().unwrap_or_default();
+    let name = oz_core::access::grant::object_name(&request.name_any(), &uid);
+    eventually(&format!("the grant {name} to go"), PATIENCE, async || {
+        let (role, binding) = scene.grant(&name).await?;
+        Ok((role.is_none() && binding.is_none()).then_some(()))
+    })
+    .await
+}
+
+/// By a real exec: through the API server, its authorization and a node.
+pub(crate) fn can_exec(scene: &Scene, user: &str, pod: &str) -> Result<bool> {
+    let output = scene
+        .cluster
+        .kubectl(user)
+        .args(["exec", "-n", scene.name(), pod, "--", "echo", "inside"])
+        .output()?;
+    Ok(output.status.success() && output.stdout == b"inside\n")
+}

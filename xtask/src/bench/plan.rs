@@ -35,10 +35,7 @@ pub(super) fn measure(runs: u32, report: &mut Report) -> Result<()> {
     };
     let observed = observed()?;
     let plan = controller.plan(now, &request, &observed, &[]);
-    anyhow::ensure!(
-        plan.steps().count() == 3,
-        "not a plan that grants: {plan:?}"
-    );
+    anyhow::ensure!(plan.steps().count() == 3, "not a plan that grants: {plan:?}");
     let outcome = Outcome::default();
     for _ in 0..runs {
         let plan = each(|| controller.plan(now, black_box(&request), &observed, &[]));

@@ -11,9 +11,10 @@ use super::{items_mut, remove};
 ///
 /// Host ports go; on the network of the node every port is one, so none is declared there. What a
 /// StatefulSet mounts of its volume claim templates is an empty directory here: the data belongs to
-/// the pods of the set, one claim for each.
+/// the pods of the set, one claim for each. A raw device of such a claim has no counterpart.
 pub(super) fn drop_unshareable(spec: &mut Value, claims: &[String]) -> Vec<String> {
     let mut notes = host_ports(spec);
+    notes.extend(devices(spec, claims));
     let known: BTreeSet<&str> = names(&spec["volumes"]);
     let missing: Vec<&String> = claims
         .iter()
@@ -28,6 +29,32 @@ pub(super) fn drop_unshareable(spec: &mut Value, claims: &[String]) -> Vec<Strin
     }
     if !volumes.is_empty() {
         spec["volumes"] = json!(volumes);
+    }
+    notes
+}
+
+fn devices(spec: &mut Value, claims: &[String]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for container in items_mut(spec, list) {
+            let devices = container.get_mut("volumeDevices");
+            let Some(devices) = devices.and_then(Value::as_array_mut) else {
+                continue;
+            };
+            devices.retain(|device| {
+                let name = device["name"].as_str().unwrap_or_default();
+                let theirs = claims.iter().any(|claim| claim == name);
+                if theirs {
+                    notes.push(format!(
+                        "device {name} is dropped: the claims of a StatefulSet belong to its own pods"
+                    ));
+                }
+                !theirs
+            });
+            if devices.is_empty() {
+                remove(container, "volumeDevices");
+            }
+        }
     }
     notes
 }
@@ -87,11 +114,7 @@ fn is_mounted(spec: &Value, volume: &str) -> bool {
     ["initContainers", "containers"]
         .iter()
         .flat_map(|list| spec[*list].as_array().into_iter().flatten())
-        .flat_map(|container| {
-            ["volumeMounts", "volumeDevices"]
-                .into_iter()
-                .flat_map(|field| container[field].as_array().into_iter().flatten())
-        })
+        .flat_map(|container| container["volumeMounts"].as_array().into_iter().flatten())
         .any(|mount| mount["name"] == volume)
 }
 

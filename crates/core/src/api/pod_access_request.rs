@@ -68,8 +68,8 @@ pub struct PodAccessRequestSpec {
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
 
-    /// Name of the running request that this one continues, with the same pod. It is a request of
-    /// its own: decided anew, with an end of its own.
+    /// Name of the running request that this one continues. It is a request of its own: decided
+    /// anew, with a pod and an end of its own. A running pod keeps the end that it has.
     #[serde(
         default,
         deserialize_with = "not_empty",

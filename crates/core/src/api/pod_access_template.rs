@@ -56,17 +56,20 @@ pub struct PodAccessTemplateSpec {
     #[schemars(schema_with = "pod_spec")]
     pub pod_spec: Option<PodSpec>,
 
-    /// The most ephemeral storage that the entered container can have.
+    /// The most ephemeral storage that the pod can have, all containers together. Containers without
+    /// a limit get one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_storage: Option<Quantity>,
 
-    /// The most CPU that the entered container can have.
+    /// The most CPU that the pod can have, all containers together. Containers without a limit get
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_cpu: Option<Quantity>,
 
-    /// The most memory that the entered container can have.
+    /// The most memory that the pod can have, all containers together. Containers without a limit
+    /// get one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_memory: Option<Quantity>,

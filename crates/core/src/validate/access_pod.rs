@@ -37,7 +37,7 @@ pub enum PodSource {
     Spec(Box<PodSpec>),
 }
 
-/// The most that the entered container can have; `None` is no limit.
+/// The most that the pod can have, all its containers together; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ceilings {
     /// CPU, in cores.

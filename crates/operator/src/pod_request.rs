@@ -8,7 +8,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::pod::{Observed, PodAccess};
 use oz_core::access::pod_state::GRACE_SECONDS;
-use oz_core::api::{PodAccessRequest, PodAccessTemplate};
+use oz_core::access::request::Request;
+use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate};
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
@@ -45,9 +46,12 @@ impl Observe<PodAccess> for PodRequests {
             template: self
                 .templates
                 .get(Some(&namespace), &request.spec.template_name),
-            same_stamp: same_stamp(&self.requests, request),
-            workload: None,
+            ..Observed::default()
         };
+        // Looks at every request, so only while something may still be decided.
+        if Request::from(request).phase() == Phase::Pending {
+            observed.same_stamp = same_stamp(&self.requests, request);
+        }
         if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
             observed.workload = Some(self.workloads.model(cx, &namespace, &target).await);
         }

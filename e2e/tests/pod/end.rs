@@ -1,6 +1,7 @@
 //! How access ends: at the second, by withdrawal, by meddling; the pod with it.
 
 use anyhow::{Context, Result};
+use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -9,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use oz_core::api::Phase;
 use oz_core::audit::Action;
-use oz_e2e::{conditions_line, records_of};
+use oz_e2e::{NAMESPACE, conditions_line, records_of};
 use oz_testkit::eventually;
 use serde_json::json;
 
@@ -43,6 +44,46 @@ async fn the_pod_goes_at_the_agreed_time_and_not_before() -> Result<()> {
         records_of(operator, scene.name(), "brief")?,
         [Action::AccessGranted, Action::AccessExpired]
     );
+    Ok(())
+}
+
+/// As the API server saw the deletions: its audit log says when.
+#[tokio::test]
+async fn many_pods_end_within_a_second_of_their_time() -> Result<()> {
+    let scene = scene("pod-lag").await?;
+    template(&scene, "pod", json!({})).await?;
+    let alice = Requests::of(&scene, "alice").await?;
+    let mark = scene.cluster.audit().mark()?;
+    let requests = try_join_all((0..30).map(async |number| {
+        alice
+            .granted(&format!("brief-{number}"), "pod", "12s")
+            .await
+    }))
+    .await?;
+    for request in &requests {
+        pod_gone(&scene, &pod_name(request)).await?;
+    }
+    let operator = format!("system:serviceaccount:{NAMESPACE}:oz-operator");
+    let deletions = scene
+        .cluster
+        .audit()
+        .since(mark)?
+        .by_user(&operator)
+        .in_namespace(scene.name())
+        .with_verb("delete")
+        .on("", "pods");
+    for request in &requests {
+        let until = status(request).expires_at.context("no end")?;
+        let name = pod_name(request);
+        let deletion = deletions.iter().find(|entry| entry.name == name);
+        let at = deletion
+            .context("not deleted by the operator")?
+            .stage_timestamp;
+        let late = at.duration_since(until);
+        assert!(late.as_millis() < 1000, "{name} was deleted {late:#} late");
+        // The audit log is written by another clock, of the same machine.
+        assert!(late.as_millis() > -100, "{name} was deleted {late:#} late");
+    }
     Ok(())
 }
 

@@ -221,8 +221,12 @@ mod tests {
         }
     }
 
+    fn sealed(stamp: &Stamp) -> String {
+        stamp.seal(&keys()).unwrap()
+    }
+
     fn check(stamp: &Stamp, change: impl FnOnce(&mut ObjectMeta)) -> Result<Requester, StampError> {
-        let mut metadata = metadata(Some(stamp.seal(&keys()).unwrap()));
+        let mut metadata = metadata(Some(sealed(stamp)));
         change(&mut metadata);
         verify(&keys(), "ExecAccessRequest", &metadata, "sha256:1")
     }
@@ -234,7 +238,8 @@ mod tests {
 
     #[test]
     fn a_stamp_for_anything_else_is_not_believed() {
-        let cases: [(&str, fn(&mut Stamp)); 5] = [
+        type Change = fn(&mut Stamp);
+        let cases: [(&str, Change); 5] = [
             ("the kind", |stamp| stamp.kind = "PodAccessRequest".into()),
             ("the namespace", |stamp| stamp.namespace = "other".into()),
             ("the name", |stamp| stamp.name = "other".into()),

@@ -124,7 +124,7 @@ fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
 
 #[test]
 fn meddling_revokes_and_is_not_repaired() {
-    let cases: [(&str, fn(&mut World)); 7] = [
+    let cases: [(&str, Change); 7] = [
         ("wider rules", |world| {
             world.edit("Role", |role| {
                 role.data["rules"][0]["resourceNames"] = json!(["db-0", "db-1"])

@@ -7,7 +7,7 @@ use crate::controller::{Failure, FailureClass, Step};
 
 #[test]
 fn who_cannot_be_verified_or_is_not_allowed_is_denied_for_good() {
-    let cases: [(&str, fn(&mut World)); 9] = [
+    let cases: [(&str, Change); 9] = [
         ("NotStamped", |world| {
             world.request.metadata.annotations = None
         }),
@@ -101,7 +101,7 @@ fn a_duration_that_means_nothing_fails_the_request_in_the_words_that_scripts_kno
 
 #[test]
 fn what_may_come_is_waited_for() {
-    let cases: [(&str, &str, FailureClass, fn(&mut World)); 5] = [
+    let cases: [(&str, &str, FailureClass, Change); 5] = [
         (
             conditions::TARGET_TEMPLATE_EXISTS,
             "NotFound",

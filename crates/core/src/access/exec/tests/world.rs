@@ -13,6 +13,8 @@ use crate::api::{
 };
 
 pub(super) type World = testing::World<ExecAccess>;
+/// Something that happens to it.
+pub(super) type Change = fn(&mut World);
 
 impl InMemory for ExecAccess {
     fn set_status(request: &mut ExecAccessRequest, status: RequestStatus) {

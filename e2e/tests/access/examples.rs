@@ -3,14 +3,43 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use oz_e2e::repository;
+use oz_e2e::{repository, run};
+use oz_testkit::Cluster;
+use serde_json::json;
 
 use crate::scene;
 
 /// Refused on purpose: the header of each says why.
 const REFUSED: [&str; 1] = ["bad_pod_access_template.yaml"];
-/// Needs kinds that the embedded cluster does not have.
-const FOREIGN: [&str; 1] = ["rollout.yaml"];
+
+/// Argo Rollouts, as far as an example needs them.
+fn define_rollouts(cluster: &Cluster) -> Result<()> {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "rollouts.argoproj.io"},
+        "spec": {
+            "group": "argoproj.io",
+            "scope": "Namespaced",
+            "names": {"kind": "Rollout", "plural": "rollouts"},
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }},
+            }],
+        },
+    });
+    let manifest = cluster.state_dir().join("rollouts.json");
+    std::fs::write(&manifest, definition.to_string())?;
+    let mut apply = cluster.kubectl("admin");
+    apply.args(["apply", "-f"]).arg(manifest);
+    run(apply)?;
+    let mut wait = cluster.kubectl("admin");
+    wait.args(["wait", "--for=condition=Established", "--timeout=60s"]);
+    wait.arg("crd/rollouts.argoproj.io");
+    run(wait).map(drop)
+}
 
 fn examples() -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(repository().join("examples"))?
@@ -28,6 +57,7 @@ fn examples() -> Result<Vec<PathBuf>> {
 #[tokio::test]
 async fn every_example_applies_as_it_is() -> Result<()> {
     let scene = scene("examples").await?;
+    define_rollouts(scene.cluster)?;
     let mut applied = 0;
     for file in examples()? {
         let name = file
@@ -35,9 +65,6 @@ async fn every_example_applies_as_it_is() -> Result<()> {
             .context("no name")?
             .to_string_lossy()
             .into_owned();
-        if FOREIGN.contains(&name.as_str()) {
-            continue;
-        }
         let mut kubectl = scene.cluster.kubectl("admin");
         kubectl.args([
             "--as=carol",

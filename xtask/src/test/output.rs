@@ -108,9 +108,10 @@ impl Binary {
             if outcome == "ok" {
                 return;
             }
-            // An example that is not meant to run is no test that was left out.
+            // An example that is not meant to run, or what other tests run as a process, is no test
+            // that was left out.
             if let Some(why) = outcome.strip_prefix("ignored") {
-                if self.tier != Tier::Doc {
+                if self.tier != Tier::Doc && !why.starts_with(NOT_A_TEST) {
                     self.skipped.push(format!("{test}{why}"));
                 }
                 return;
@@ -143,6 +144,8 @@ impl Binary {
 /// What a test writes, past the harness's capture, that cannot run on this machine; its name and
 /// why follow.
 const SKIPPED: &str = "testkit: skipped ";
+/// How the reason of an ignored function begins that is no test.
+const NOT_A_TEST: &str = ", not a test";
 
 fn count(counts: &str, what: &str) -> usize {
     let before = counts.split(what).next().unwrap_or_default();
@@ -224,8 +227,9 @@ mod tests {
     fn binaries_are_counted_one_by_one() {
         let binaries = read(
             "     Running unittests src/lib.rs (target/debug/deps/web-01)\n\
-             \nrunning 3 tests\ntest a ... ok\ntest b ... ignored, needs root\ntest c ... ok\n\n\
-             test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\n     \
+             \nrunning 4 tests\ntest a ... ok\ntest b ... ignored, needs root\ntest c ... ok\n\
+             test e ... ignored, not a test: a runs it\n\n\
+             test result: ok. 2 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\n     \
              Running tests/recorded/main.rs (target/debug/deps/recorded-02)\n\
              \nrunning 1 test\ntest d ... FAILED\n\nfailures:\n\n---- d stdout ----\nno d\n\n\nfailures:\n    d\n\n\
              test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\n   \

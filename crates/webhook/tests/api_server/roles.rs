@@ -40,6 +40,7 @@ type Rights = &'static [(&'static str, &'static str)];
 const OPERATOR_MAY: Rights = &[
     ("create rolebindings.rbac.authorization.k8s.io", "shop"),
     ("create pods/exec", "shop"),
+    ("delete pods", "shop"),
     ("patch execaccessrequests/status.crds.wizardofoz.co", "shop"),
     ("create execaccessrequests.crds.wizardofoz.co", NAMESPACE),
     ("get secrets oz-signing-key", NAMESPACE),
@@ -53,7 +54,7 @@ const OPERATOR_MAY_NOT: Rights = &[
     ("get secrets oz-admission-ca", NAMESPACE),
     ("list secrets", NAMESPACE),
     ("get secrets", "shop"),
-    ("delete pods", "shop"),
+    ("update pods", "shop"),
 ];
 const WEBHOOK_MAY: Rights = &[
     ("create subjectaccessreviews.authorization.k8s.io", ""),
@@ -129,7 +130,7 @@ async fn kubernetes_lets_the_operator_pass_on_what_it_has_and_nothing_else() -> 
             });
             bindings.create(&post, &parsed(binding)?).await?;
         }
-        for (resource, verbs) in [("pods", &["delete"][..]), ("pods/log", &["create"]), ("secrets", &["get"])] {
+        for (resource, verbs) in [("pods", &["update"][..]), ("pods/log", &["create"]), ("secrets", &["get"])] {
             let refused = refusal(roles.create(&post, &role("more", resource, verbs)?).await)?;
             assert!(refused.message.contains("attempting to grant RBAC permissions"), "{}", refused.message);
         }

@@ -7,11 +7,12 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::ResourceExt as _;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, ResourceExt as _};
 use oz_e2e::{NAMESPACE, Options, System};
 use oz_testkit::{AuditEntries, AuditMark, Cluster, eventually};
+use serde_json::json;
 
 use super::Size;
 use super::process::processor_time;
@@ -30,6 +31,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     for _ in 0..size.runs {
         let mut place = Place::set(cluster, "bench").await?;
         one_by_one(cluster, &mut place, size, report).await?;
+        by_hand(cluster, &place, size.one_by_one / 5, report).await?;
         at_once(&system, &mut place, size, report).await?;
         endings(&mut place, size, "", report).await?;
         place.ask_in_vain(size.endings).await?;
@@ -99,6 +101,42 @@ async fn one_by_one(
         p99,
     );
     api_calls(cluster, mark, place.scene.name(), size.one_by_one, report).await
+}
+
+/// The two writes that every grant needs, made by hand with the operator's rights: what Kubernetes
+/// takes of the time to Ready. It checks both times that nobody passes on more than they have, for
+/// which it reads all bindings, and waits until that reading is sure to be the newest.
+async fn by_hand(
+    cluster: &Cluster,
+    place: &Place,
+    count: usize,
+    report: &mut Report,
+) -> Result<()> {
+    let client = cluster.client(&operator()).await?;
+    let roles = Api::<Role>::namespaced(client.clone(), place.scene.name());
+    let bindings = Api::<RoleBinding>::namespaced(client, place.scene.name());
+    let group = "rbac.authorization.k8s.io";
+    let mut took = Vec::new();
+    for number in 0..count {
+        let name = format!("by-hand-{number}");
+        let role = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}],
+        }))?;
+        let binding = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "nobody"}],
+        }))?;
+        let began = Instant::now();
+        roles.create(&PostParams::default(), &role).await?;
+        bindings.create(&PostParams::default(), &binding).await?;
+        took.push(began.elapsed());
+    }
+    let took: Values = took.into_iter().collect();
+    let what = "  Role and RoleBinding by hand, p50";
+    report.add(what, "ms", Budget::None, took.median());
+    Ok(())
 }
 
 /// What the operator asked of the API server for these grants.

@@ -42,7 +42,7 @@ cluster: ## Start a cluster to try things on; `cargo xtask cluster down` ends it
 .PHONY: help demo test check deny generate bench cluster
 
 e2e-node: ## Test oz on a real node (root; says which Debian packages it needs)
-	cargo test --package oz-testkit --test node
-	cargo test --package oz-e2e --test node
+	@# The whole workspace, so that nothing is compiled again with other features.
+	cargo test --workspace --no-fail-fast --test node
 
 .PHONY: e2e-node

@@ -1,15 +1,21 @@
 //! Asking for access as a user would, and what came of it.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::NamespaceResourceScope;
 use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use oz_core::api::{
     AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessRequestSpec,
-    ExecAccessTemplate, ExecAccessTemplateSpec, Phase, RequestStatus, TargetKind,
+    ExecAccessTemplate, ExecAccessTemplateSpec, Phase, PodAccessRequest, PodAccessRequestSpec,
+    PodAccessTemplate, PodAccessTemplateSpec, RequestStatus, TargetKind,
 };
 use oz_testkit::eventually;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 /// How long a grant may take before a test gives up; far above what it takes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -46,18 +52,83 @@ pub fn exec_request(name: &str, template: &str, duration: &str) -> ExecAccessReq
     )
 }
 
-/// A request that was granted.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// The request as it stands.
-    pub request: ExecAccessRequest,
+/// A template for pods like those of the Deployment `target`, for the group `devs`, with `more`
+/// fields of the spec.
+///
+/// # Errors
+/// When they make no spec.
+pub fn pod_template(name: &str, target: &str, more: &Value) -> Result<PodAccessTemplate> {
+    let mut spec = json!({
+        "accessConfig": {"allowedGroups": ["devs"]},
+        "controllerTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    let spec: PodAccessTemplateSpec = serde_json::from_value(spec)?;
+    Ok(PodAccessTemplate::new(name, spec))
 }
 
-impl Asked {
+/// A request for a pod by `template` for `duration`.
+#[must_use]
+pub fn pod_request(name: &str, template: &str, duration: &str) -> PodAccessRequest {
+    let spec = PodAccessRequestSpec {
+        template_name: template.to_owned(),
+        duration: Some(duration.to_owned()),
+        ..PodAccessRequestSpec::default()
+    };
+    PodAccessRequest::new(name, spec)
+}
+
+/// A kind of request.
+pub trait AccessRequest:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// A request by `template` for `duration`.
+    fn by(name: &str, template: &str, duration: &str) -> Self;
+    /// Its status, if it has one.
+    fn stands(&self) -> Option<&RequestStatus>;
+}
+
+impl AccessRequest for ExecAccessRequest {
+    fn by(name: &str, template: &str, duration: &str) -> Self {
+        exec_request(name, template, duration)
+    }
+
+    fn stands(&self) -> Option<&RequestStatus> {
+        self.status.as_ref()
+    }
+}
+
+impl AccessRequest for PodAccessRequest {
+    fn by(name: &str, template: &str, duration: &str) -> Self {
+        pod_request(name, template, duration)
+    }
+
+    fn stands(&self) -> Option<&RequestStatus> {
+        self.status.as_ref()
+    }
+}
+
+/// A request that was granted.
+#[derive(Clone, Debug)]
+pub struct Asked<K = ExecAccessRequest> {
+    /// The request as it stands.
+    pub request: K,
+}
+
+impl<K: AccessRequest> Asked<K> {
     /// Its status.
     #[must_use]
     pub fn status(&self) -> RequestStatus {
-        self.request.status.clone().unwrap_or_default()
+        self.request.stands().cloned().unwrap_or_default()
     }
 
     /// Name of its pod.
@@ -76,13 +147,18 @@ impl Asked {
     }
 }
 
-/// Requests of one user in one namespace.
+/// Requests of one kind and one user in one namespace.
 #[derive(Clone)]
-pub struct ExecRequests {
-    api: Api<ExecAccessRequest>,
+pub struct Requests<K> {
+    api: Api<K>,
 }
 
-impl ExecRequests {
+/// Requests for exec.
+pub type ExecRequests = Requests<ExecAccessRequest>;
+/// Requests for pods.
+pub type PodRequests = Requests<PodAccessRequest>;
+
+impl<K: AccessRequest> Requests<K> {
     /// Requests that `client`'s user makes in `namespace`.
     #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
@@ -93,7 +169,7 @@ impl ExecRequests {
 
     /// The API that they are made through.
     #[must_use]
-    pub fn api(&self) -> &Api<ExecAccessRequest> {
+    pub fn api(&self) -> &Api<K> {
         &self.api
     }
 
@@ -101,7 +177,7 @@ impl ExecRequests {
     ///
     /// # Errors
     /// As the API server answers.
-    pub async fn create(&self, request: &ExecAccessRequest) -> kube::Result<ExecAccessRequest> {
+    pub async fn create(&self, request: &K) -> kube::Result<K> {
         self.api.create(&PostParams::default(), request).await
     }
 
@@ -109,7 +185,7 @@ impl ExecRequests {
     ///
     /// # Errors
     /// When it is refused or does not get ready.
-    pub async fn granted(&self, request: &ExecAccessRequest) -> Result<Asked> {
+    pub async fn granted(&self, request: &K) -> Result<Asked<K>> {
         let created = self
             .create(request)
             .await
@@ -121,13 +197,13 @@ impl ExecRequests {
     ///
     /// # Errors
     /// When it ends in another phase or takes too long.
-    pub async fn ready(&self, name: &str) -> Result<Asked> {
+    pub async fn ready(&self, name: &str) -> Result<Asked<K>> {
         let request = self
             .until(name, "to be ready", |status| {
                 status.ready || status.phase.is_terminal()
             })
             .await?;
-        let status = request.status.clone().unwrap_or_default();
+        let status = request.stands().cloned().unwrap_or_default();
         if !status.ready {
             bail!("{name} is {}: {}", status.phase, conditions_line(&status));
         }
@@ -144,7 +220,7 @@ impl ExecRequests {
                 status.phase == phase
             })
             .await?;
-        Ok(request.status.unwrap_or_default())
+        Ok(request.stands().cloned().unwrap_or_default())
     }
 
     /// Waits until the status of a request is as wanted.
@@ -156,11 +232,11 @@ impl ExecRequests {
         name: &str,
         what: &str,
         wanted: impl Fn(&RequestStatus) -> bool,
-    ) -> Result<ExecAccessRequest> {
+    ) -> Result<K> {
         let mut last = None;
         let found = eventually(&format!("{name} {what}"), PATIENCE, async || {
             let request = self.api.get(name).await?;
-            let status = request.status.clone().unwrap_or_default();
+            let status = request.stands().cloned().unwrap_or_default();
             let done = wanted(&status);
             last = Some(status);
             Ok(done.then_some(request))

@@ -7,7 +7,10 @@ mod records;
 mod scene;
 mod system;
 
-pub use access::{Asked, ExecRequests, active, conditions_line, exec_request, exec_template};
+pub use access::{
+    AccessRequest, Asked, ExecRequests, PodRequests, Requests, active, conditions_line,
+    exec_request, exec_template, pod_request, pod_template,
+};
 pub use records::{records_in, records_of};
 pub use scene::{Scene, TEMPLATE, WORKLOAD};
 pub use system::{

@@ -5,11 +5,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
-use oz_core::api::{ExecAccessTemplate, TargetKind};
+use oz_core::api::{ExecAccessTemplate, PodAccessTemplate, TargetKind};
 use oz_testkit::{Cluster, TestNamespace, fixtures};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::access::{ExecRequests, exec_template};
+use crate::access::{ExecRequests, PodRequests, Requests, exec_template, pod_template};
 
 /// The workload that every scene has.
 pub const WORKLOAD: &str = "web";
@@ -97,17 +97,35 @@ impl Scene {
         self.api().create(&PostParams::default(), template).await
     }
 
-    /// The requests of one of the people.
+    /// Creates a template for pods like those of [`WORKLOAD`], for the group `devs`, with `more` fields
+    /// of the spec.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn pod_template(&self, name: &str, more: &Value) -> Result<PodAccessTemplate> {
+        let template = pod_template(name, WORKLOAD, more)?;
+        Ok(self.api().create(&PostParams::default(), &template).await?)
+    }
+
+    /// The requests for exec of one of the people.
     ///
     /// # Errors
     /// When there is no such user.
     pub async fn requests(&self, user: &str) -> Result<ExecRequests> {
-        let client = self
-            .cluster
-            .client(user)
-            .await
-            .with_context(|| format!("no user {user}"))?;
-        Ok(ExecRequests::new(client, self.name()))
+        Ok(Requests::new(self.client(user).await?, self.name()))
+    }
+
+    /// The requests for pods of one of the people.
+    ///
+    /// # Errors
+    /// When there is no such user.
+    pub async fn pod_requests(&self, user: &str) -> Result<PodRequests> {
+        Ok(Requests::new(self.client(user).await?, self.name()))
+    }
+
+    async fn client(&self, user: &str) -> Result<Client> {
+        let client = self.cluster.client(user).await;
+        client.with_context(|| format!("no user {user}"))
     }
 
     /// Whether `user` may, by `kubectl auth can-i`.

@@ -14,14 +14,14 @@ use oz_core::api::Phase;
 use oz_e2e::{Scene, System, TEMPLATE, exec_request};
 use oz_testkit::eventually;
 
-use crate::cluster;
+use crate::alone;
 use crate::exec::exec;
 
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_grant_opens_the_container_for_one_until_its_end() -> Result<()> {
-    let Some(cluster) = cluster().await? else {
+    let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };
     let _system = System::start(cluster).await?;

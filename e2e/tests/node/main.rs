@@ -1,11 +1,23 @@
-//! oz on a real node, where pods run and an exec is one. One cluster and one oz for all tests. Takes
-//! root and Debian packages; without them the tests say so and are skipped.
+//! oz on a real node, where pods run and an exec is one. One cluster for all tests; those that need
+//! oz take turns, each with one of its own. Takes root and Debian packages; without them the tests say
+//! so and are skipped.
 
 mod access;
 mod exec;
+mod pod;
 
 use anyhow::Result;
 use oz_testkit::{Cluster, ClusterOptions, Node};
+use tokio::sync::{Mutex, MutexGuard};
+
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// The cluster for a test that has an oz to itself, for as long as the guard is held; or none where
+/// there can be none.
+async fn alone() -> Result<Option<(MutexGuard<'static, ()>, &'static Cluster)>> {
+    let turn = TURN.lock().await;
+    Ok(cluster().await?.map(|cluster| (turn, cluster)))
+}
 
 /// The cluster of this process, or none where there can be none. `OZ_REQUIRE_ALL` makes that a
 /// failure.

@@ -2,46 +2,34 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
 use kube::{Api, ResourceExt};
-use oz_core::api::{
-    Phase, PodAccessRequest, PodAccessRequestSpec, PodAccessTemplate, PodAccessTemplateSpec,
-    RequestStatus,
-};
-use oz_e2e::{Scene, WORKLOAD, conditions_line};
+use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate, RequestStatus};
+use oz_e2e::{PodRequests, Scene, pod_request};
 use oz_testkit::eventually;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// How long something may take before a test gives up; far above what it takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Creates a template for the scene's workload, for the group `devs`, with `more` fields.
 pub(crate) async fn template(scene: &Scene, name: &str, more: Value) -> Result<PodAccessTemplate> {
-    let mut spec = json!({
-        "accessConfig": {"allowedGroups": ["devs"]},
-        "controllerTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": WORKLOAD},
-    });
-    for (field, value) in more.as_object().into_iter().flatten() {
-        spec[field] = value.clone();
-    }
-    let spec: PodAccessTemplateSpec = serde_json::from_value(spec)?;
-    let template = PodAccessTemplate::new(name, spec);
-    let api: Api<PodAccessTemplate> = scene.api();
-    Ok(api.create(&PostParams::default(), &template).await?)
+    scene.pod_template(name, &more).await
 }
 
 /// The requests of one user in a scene.
 pub(crate) struct Requests {
     pub(crate) api: Api<PodAccessRequest>,
+    requests: PodRequests,
 }
 
 impl Requests {
     pub(crate) async fn of(scene: &Scene, user: &str) -> Result<Self> {
-        let client = scene.cluster.client(user).await?;
+        let requests = scene.pod_requests(user).await?;
         Ok(Self {
-            api: Api::namespaced(client, scene.name()),
+            api: requests.api().clone(),
+            requests,
         })
     }
 
@@ -51,13 +39,8 @@ impl Requests {
         template: &str,
         duration: &str,
     ) -> kube::Result<PodAccessRequest> {
-        let spec = PodAccessRequestSpec {
-            template_name: template.to_owned(),
-            duration: Some(duration.to_owned()),
-            ..PodAccessRequestSpec::default()
-        };
-        let request = PodAccessRequest::new(name, spec);
-        self.api.create(&PostParams::default(), &request).await
+        let request = pod_request(name, template, duration);
+        self.requests.create(&request).await
     }
 
     /// Creates a request and waits until it is ready.
@@ -72,25 +55,11 @@ impl Requests {
     }
 
     pub(crate) async fn ready(&self, name: &str) -> Result<PodAccessRequest> {
-        let request = self
-            .until(name, "to be ready", |status| {
-                status.ready || status.phase.is_terminal()
-            })
-            .await?;
-        let status = status(&request);
-        if !status.ready {
-            bail!("{name} is {}: {}", status.phase, conditions_line(&status));
-        }
-        Ok(request)
+        Ok(self.requests.ready(name).await?.request)
     }
 
     pub(crate) async fn phase(&self, name: &str, phase: Phase) -> Result<RequestStatus> {
-        let request = self
-            .until(name, &format!("to be {phase}"), |status| {
-                status.phase == phase
-            })
-            .await?;
-        Ok(status(&request))
+        self.requests.phase(name, phase).await
     }
 
     pub(crate) async fn until(
@@ -99,14 +68,7 @@ impl Requests {
         what: &str,
         wanted: impl Fn(&RequestStatus) -> bool,
     ) -> Result<PodAccessRequest> {
-        let mut last = RequestStatus::default();
-        let found = eventually(&format!("{name} {what}"), PATIENCE, async || {
-            let request = self.api.get(name).await?;
-            last = status(&request);
-            Ok(wanted(&last).then_some(request))
-        })
-        .await;
-        found.with_context(|| format!("{}: {}", last.phase, conditions_line(&last)))
+        self.requests.until(name, what, wanted).await
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
@@ -54,7 +55,23 @@ pub(super) fn check() -> Result<()> {
             packages.join(" ")
         );
     }
-    Ok(())
+    namespaces()
+}
+
+/// Whether this machine lets root make namespaces; a container's seccomp profile may not.
+fn namespaces() -> Result<()> {
+    let output = Command::new(program("unshare").unwrap_or("unshare".into()))
+        .args(["--mount", "--net", "--pid", "--fork", "--", "true"])
+        .output();
+    let said = match output {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    bail!(
+        "failed to prepare a real node: this machine lets nobody make mount, network and process \
+         namespaces ({said}); in a container, run a privileged one"
+    )
 }
 
 fn is_privileged() -> bool {

@@ -1,0 +1,106 @@
+//! From the words of a command line to an exit code.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+use clap_complete::CompleteEnv;
+
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::verbs::Verb;
+
+/// Get into a pod for a limited time, and give access back.
+///
+/// Templates say who may get into which pods and for how long. A request asks by a template; oz
+/// grants it to you alone, on one pod, and takes it away at the agreed second.
+#[derive(Parser)]
+#[command(
+    name = "ozctl",
+    version,
+    max_term_width = 80,
+    disable_help_subcommand = false,
+    after_help = "\
+Examples:
+  ozctl exec deploy/web                    a shell in a pod of Deployment web
+  ozctl exec deploy/web -- pg_dump | gzip  one command, in a pipeline
+  ozctl templates                          what may be asked for here
+  ozctl requests                           what was asked for
+
+`ozctl options` lists the options that choose cluster and user."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// All commands and flags, for whoever documents them.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the process's own command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    CompleteEnv::with_factory(command).complete();
+    // Two of them would be one too many; there is none before us.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let exit = match parse(&arguments) {
+        Ok(cli) => run(cli),
+        Err(error) => {
+            // A closed pipe is no reason to fail twice.
+            let _ = error.print();
+            // The original knew no other code for a command line that makes no sense.
+            Exit::code(u8::from(error.use_stderr()))
+        }
+    };
+    exit.into()
+}
+
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    if is_plugin(arguments.first()) {
+        command = command.name("kubectl-oz").bin_name("kubectl oz");
+    }
+    let matches = command.clone().try_get_matches_from(arguments)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Whether kubectl started us: it looks for programs whose names begin with `kubectl-`.
+fn is_plugin(program: Option<&OsString>) -> bool {
+    program
+        .and_then(|path| Path::new(path).file_stem())
+        .is_some_and(|name| name == "kubectl-oz" || name == "kubectl_oz")
+}
+
+fn run(cli: Cli) -> Exit {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "Error: failed to start: {error}");
+            return Exit::code(1);
+        }
+    };
+    let context = Context::new(cli.connection, std::io::stderr().is_terminal());
+    let result = runtime.block_on(cli.verb.run(&context));
+    // A thread may still be waiting for the keyboard; nobody waits for it.
+    runtime.shutdown_background();
+    match result {
+        Ok(exit) => exit,
+        Err(failure) => {
+            let _ = write!(std::io::stderr(), "{}", context.error(&failure));
+            failure.exit()
+        }
+    }
+}

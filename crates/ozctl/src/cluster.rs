@@ -1,0 +1,211 @@
+//! A client for the cluster that the flags choose, by the rules of kubectl: flags, then the
+//! kubeconfig, then the service account of the pod that we run in.
+
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use k8s_openapi::NamespaceResourceScope;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, Resource};
+use oz_core::duration::GoDuration;
+
+use crate::connection::Connection;
+use crate::failure::{Failure, Result};
+
+/// How long it may take until a connection stands.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A cluster, seen as one user, in one namespace.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    /// Where the API server is.
+    pub(crate) url: String,
+    request_timeout: Option<Duration>,
+}
+
+impl Cluster {
+    pub(crate) async fn connect(flags: &Connection) -> Result<Self> {
+        let config = config(flags).await?;
+        let namespace = flags
+            .namespace
+            .clone()
+            .unwrap_or_else(|| config.default_namespace.clone());
+        let url = config.cluster_url.to_string();
+        let client = Client::try_from(config)?;
+        Ok(Self {
+            client,
+            namespace,
+            url,
+            request_timeout: request_timeout(flags)?,
+        })
+    }
+
+    /// Objects of a kind in the chosen namespace.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Waits for an answer of the API server, as long as `--request-timeout` lets it.
+    pub(crate) async fn answer<T>(
+        &self,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T> {
+        let Some(limit) = self.request_timeout else {
+            return Ok(request.await?);
+        };
+        match tokio::time::timeout(limit, request).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(
+                Failure::new(format!("the API server did not answer within {limit:?}"))
+                    .next("try again, or give it longer with --request-timeout"),
+            ),
+        }
+    }
+}
+
+fn request_timeout(flags: &Connection) -> Result<Option<Duration>> {
+    let Some(text) = flags.request_timeout.as_deref() else {
+        return Ok(None);
+    };
+    // kubectl takes a number without a unit as seconds.
+    let duration = match text.parse::<i64>() {
+        Ok(seconds) => GoDuration::from_secs(seconds),
+        Err(_) => text
+            .parse()
+            .map_err(|error| Failure::new(format!("--request-timeout: {error}")))?,
+    };
+    let nanos = u64::try_from(duration.as_nanos()).unwrap_or(0);
+    Ok((nanos > 0).then(|| Duration::from_nanos(nanos)))
+}
+
+async fn config(flags: &Connection) -> Result<Config> {
+    let options = KubeConfigOptions {
+        context: flags.context.clone(),
+        cluster: flags.cluster.clone(),
+        user: flags.user.clone(),
+    };
+    let mut config = match kubeconfig(flags)? {
+        Some(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .map_err(|error| {
+                Failure::new(format!("failed to use the kubeconfig: {error}"))
+                    .next("`kubectl config get-contexts` lists what it has")
+            })?,
+        None => match &flags.server {
+            Some(server) => Config::new(url(server)?),
+            None => Config::incluster().map_err(|_| {
+                Failure::new("there is no kubeconfig, and this is no pod of a cluster")
+                    .next("name one with --kubeconfig or $KUBECONFIG")
+            })?,
+        },
+    };
+    overrule(&mut config, flags)?;
+    config.connect_timeout = Some(CONNECT);
+    // A session may be silent for as long as it lasts; its connection is kept alive by pings.
+    config.read_timeout = None;
+    config.default_retry = false;
+    Ok(config)
+}
+
+fn kubeconfig(flags: &Connection) -> Result<Option<Kubeconfig>> {
+    let unreadable = |error: kube::config::KubeconfigError| {
+        Failure::new(format!("failed to read the kubeconfig: {error}"))
+            .next("name another with --kubeconfig or $KUBECONFIG")
+    };
+    if let Some(path) = &flags.kubeconfig {
+        return Kubeconfig::read_from(path).map(Some).map_err(unreadable);
+    }
+    let named = std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
+    match Kubeconfig::read() {
+        Ok(kubeconfig) if named || !kubeconfig.clusters.is_empty() => Ok(Some(kubeconfig)),
+        Err(error) if named => Err(unreadable(error)),
+        Err(kube::config::KubeconfigError::ReadConfig(..)) | Ok(_) => Ok(None),
+        Err(kube::config::KubeconfigError::FindPath) => Ok(None),
+        Err(error) => Err(unreadable(error)),
+    }
+}
+
+/// What is said on the command line holds against the kubeconfig.
+fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
+    if let Some(server) = &flags.server {
+        config.cluster_url = url(server)?;
+    }
+    if let Some(name) = &flags.tls_server_name {
+        config.tls_server_name = Some(name.clone());
+    }
+    if let Some(insecure) = flags.insecure_skip_tls_verify {
+        config.accept_invalid_certs = insecure;
+    }
+    if let Some(file) = &flags.certificate_authority {
+        config.root_cert = None;
+        config.root_cert_file = Some(file.clone());
+    }
+    if let Some(disable) = flags.disable_compression {
+        config.disable_compression = disable;
+    }
+    let auth = &mut config.auth_info;
+    if let Some(token) = &flags.token {
+        // Of two kinds of credentials the API server would choose; the flag must win.
+        *auth = kube::config::AuthInfo {
+            token: Some(token.clone().into()),
+            ..kube::config::AuthInfo::default()
+        };
+    }
+    let path = |path: &std::path::Path| path.display().to_string();
+    if let Some(file) = &flags.client_certificate {
+        auth.client_certificate = Some(path(file));
+        auth.client_certificate_data = None;
+    }
+    if let Some(file) = &flags.client_key {
+        auth.client_key = Some(path(file));
+        auth.client_key_data = None;
+    }
+    if let Some(user) = &flags.impersonate {
+        auth.impersonate = Some(user.clone());
+        auth.impersonate_groups = None;
+    }
+    if !flags.as_group.is_empty() {
+        auth.impersonate_groups = Some(flags.as_group.clone());
+    }
+    if flags.as_group.len() + flags.as_user_extra.len() > 0 || flags.as_uid.is_some() {
+        if auth.impersonate.is_none() {
+            return Err(Failure::new(
+                "--as-group, --as-uid and --as-user-extra go with a user to act as",
+            )
+            .next("name one with --as"));
+        }
+    }
+    impersonation_headers(config, flags)
+}
+
+fn impersonation_headers(config: &mut Config, flags: &Connection) -> Result<()> {
+    let mut header = |name: &str, value: &str| -> Result<()> {
+        let wrong = |_| Failure::new(format!("{name}: {value} is no value for a header"));
+        let value = HeaderValue::from_str(value).map_err(|error| wrong(error.to_string()))?;
+        let name: HeaderName = name.parse().map_err(|_| {
+            Failure::new(format!("--as-user-extra: {name} is no name for a header"))
+        })?;
+        config.headers.push((name, value));
+        Ok(())
+    };
+    if let Some(uid) = &flags.as_uid {
+        header("Impersonate-Uid", uid)?;
+    }
+    for pair in &flags.as_user_extra {
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Failure::new(format!("--as-user-extra: {pair} is not KEY=VALUE")))?;
+        header(&format!("Impersonate-Extra-{key}"), value)?;
+    }
+    Ok(())
+}
+
+fn url(text: &str) -> Result<http::Uri> {
+    text.parse()
+        .map_err(|error| Failure::new(format!("--server: {text} is no URL: {error}")))
+}

@@ -1,0 +1,186 @@
+//! Names for completion. The shell waits while we ask the cluster, so an answer that takes long is
+//! no answer, and a failure is silence.
+
+use std::time::Duration;
+
+use clap_complete::CompletionCandidate;
+use futures::future::join;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ListParams;
+use kube::config::Kubeconfig;
+use kube::{Api, Resource, ResourceExt};
+use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate};
+use serde::de::DeserializeOwned;
+
+use crate::cluster::Cluster;
+use crate::connection::Connection;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Names of templates for exec.
+pub(crate) fn exec_templates() -> Vec<CompletionCandidate> {
+    ask(async |cluster| names::<ExecAccessTemplate>(&cluster).await)
+}
+
+/// Names of templates for pods.
+pub(crate) fn pod_templates() -> Vec<CompletionCandidate> {
+    ask(async |cluster| names::<PodAccessTemplate>(&cluster).await)
+}
+
+/// Names of templates of both kinds.
+pub(crate) fn templates() -> Vec<CompletionCandidate> {
+    ask(async |cluster| {
+        let (exec, pod) = join(
+            names::<ExecAccessTemplate>(&cluster),
+            names::<PodAccessTemplate>(&cluster),
+        )
+        .await;
+        [exec, pod].concat()
+    })
+}
+
+/// Names of requests of both kinds.
+pub(crate) fn requests() -> Vec<CompletionCandidate> {
+    ask(async |cluster| {
+        let (exec, pod) = join(
+            names::<ExecAccessRequest>(&cluster),
+            names::<PodAccessRequest>(&cluster),
+        )
+        .await;
+        [exec, pod].concat()
+    })
+}
+
+/// What `exec` may be asked for: the workloads that templates point to.
+pub(crate) fn targets() -> Vec<CompletionCandidate> {
+    ask(async |cluster| {
+        let templates = cluster.api::<ExecAccessTemplate>();
+        let found = templates.list(&ListParams::default()).await;
+        let mut names: Vec<String> = found
+            .into_iter()
+            .flatten()
+            .map(|template| {
+                let target = template.spec.controller_target_ref;
+                format!("{}/{}", target.kind.to_string().to_lowercase(), target.name)
+            })
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    })
+}
+
+/// Names of namespaces.
+pub(crate) fn namespaces() -> Vec<CompletionCandidate> {
+    ask(async |cluster| {
+        let api = Api::<Namespace>::all(cluster.client.clone());
+        listed(&api).await
+    })
+}
+
+/// Names of the kubeconfig's contexts.
+pub(crate) fn contexts() -> Vec<CompletionCandidate> {
+    let flags = connection();
+    let kubeconfig = match &flags.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    kubeconfig
+        .into_iter()
+        .flat_map(|kubeconfig| kubeconfig.contexts)
+        .map(|context| CompletionCandidate::new(context.name))
+        .collect()
+}
+
+async fn names<K>(cluster: &Cluster) -> Vec<String>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    listed(&cluster.api::<K>()).await
+}
+
+async fn listed<K>(api: &Api<K>) -> Vec<String>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let found = api.list_metadata(&ListParams::default()).await;
+    let found = found.into_iter().flatten();
+    found.map(|object| object.name_any()).collect()
+}
+
+/// Asks the cluster that the words typed so far name.
+fn ask(question: impl AsyncFnOnce(Cluster) -> Vec<String>) -> Vec<CompletionCandidate> {
+    // Whoever comes second finds a provider, which is all that is wanted.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    else {
+        return Vec::new();
+    };
+    let answer = runtime.block_on(async {
+        let asked = async {
+            let cluster = Cluster::connect(&connection()).await.ok()?;
+            Some(question(cluster).await)
+        };
+        tokio::time::timeout(PATIENCE, asked).await.ok().flatten()
+    });
+    runtime.shutdown_background();
+    let names = answer.unwrap_or_default();
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// The flags among the words typed so far. They are no whole command line yet, so they are looked
+/// for and not parsed.
+fn connection() -> Connection {
+    // What stands before the first `--` is the shell's.
+    let words: Vec<String> = std::env::args()
+        .skip_while(|word| word != "--")
+        .skip(1)
+        .collect();
+    Connection {
+        namespace: flag(&words, &["-n", "--namespace"]),
+        context: flag(&words, &["--context"]),
+        kubeconfig: flag(&words, &["--kubeconfig"]).map(Into::into),
+        impersonate: flag(&words, &["--as"]),
+        cluster: flag(&words, &["--cluster"]),
+        user: flag(&words, &["--user"]),
+        ..Connection::default()
+    }
+}
+
+fn flag(words: &[String], names: &[&str]) -> Option<String> {
+    let words: Vec<&String> = words.iter().take_while(|word| *word != "--").collect();
+    words.iter().enumerate().rev().find_map(|(at, word)| {
+        names.iter().find_map(|name| {
+            if word == name {
+                return words.get(at + 1).map(|value| (*value).clone());
+            }
+            let value = word.strip_prefix(name)?.strip_prefix('=')?;
+            Some(value.to_owned())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::flag;
+
+    #[test]
+    fn flags_are_found_among_half_typed_words() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let typed = words("ozctl exec -n shop --context=prod deploy/");
+        assert_eq!(
+            flag(&typed, &["-n", "--namespace"]).as_deref(),
+            Some("shop")
+        );
+        assert_eq!(flag(&typed, &["--context"]).as_deref(), Some("prod"));
+        assert_eq!(flag(&typed, &["--as"]), None);
+        let typed = words("ozctl exec -n shop -n");
+        assert_eq!(flag(&typed, &["-n"]).as_deref(), Some("shop"));
+    }
+}

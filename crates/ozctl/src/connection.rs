@@ -1,0 +1,77 @@
+//! The flags that choose cluster, user and namespace: those of kubectl. They are taken before and
+//! after any verb. Help pages show the common ones; `ozctl options` shows all.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+
+use crate::complete;
+
+const HEADING: &str = "Cluster options";
+
+/// Which cluster, as whom, in which namespace.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = HEADING)]
+pub(crate) struct Connection {
+    /// Namespace [default: that of the kubeconfig's context]
+    #[arg(short, long, global = true, add = ArgValueCandidates::new(complete::namespaces))]
+    pub(crate) namespace: Option<String>,
+    /// Context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME", add = ArgValueCandidates::new(complete::contexts))]
+    pub(crate) context: Option<String>,
+    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// User to act as
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub(crate) impersonate: Option<String>,
+    /// Group to act as a member of; may be repeated
+    #[arg(long, global = true, value_name = "GROUP")]
+    pub(crate) as_group: Vec<String>,
+    /// UID to act as
+    #[arg(long, global = true, value_name = "UID", hide = true)]
+    pub(crate) as_uid: Option<String>,
+    /// Further attribute KEY=VALUE of the user to act as; may be repeated
+    #[arg(long, global = true, value_name = "KEY=VALUE", hide = true)]
+    pub(crate) as_user_extra: Vec<String>,
+    /// Cluster of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME", hide = true)]
+    pub(crate) cluster: Option<String>,
+    /// User of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME", hide = true)]
+    pub(crate) user: Option<String>,
+    /// URL of the API server
+    #[arg(short, long, global = true, value_name = "URL", hide = true)]
+    pub(crate) server: Option<String>,
+    /// Name that the API server's certificate must have
+    #[arg(long, global = true, value_name = "NAME", hide = true)]
+    pub(crate) tls_server_name: Option<String>,
+    /// Do not check the API server's certificate; anybody in between can then read and change all
+    #[arg(long, global = true, hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) insecure_skip_tls_verify: Option<bool>,
+    /// File with the certificates that vouch for the API server
+    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    pub(crate) certificate_authority: Option<PathBuf>,
+    /// File with your certificate
+    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    pub(crate) client_certificate: Option<PathBuf>,
+    /// File with your certificate's key
+    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    pub(crate) client_key: Option<PathBuf>,
+    /// Bearer token
+    #[arg(long, global = true, value_name = "TOKEN", hide = true)]
+    pub(crate) token: Option<String>,
+    /// How long one request may take, such as 30s; 0 for as long as it takes. Sessions and waiting
+    /// have limits of their own
+    #[arg(long, global = true, value_name = "DURATION", hide = true)]
+    pub(crate) request_timeout: Option<String>,
+    /// Do not ask for compressed answers
+    #[arg(long, global = true, hide = true, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) disable_compression: Option<bool>,
+    /// Taken for compatibility; ozctl caches nothing
+    #[arg(long, global = true, value_name = "DIRECTORY", hide = true)]
+    pub(crate) cache_dir: Option<PathBuf>,
+}

@@ -1,0 +1,112 @@
+//! What every verb is given: how to reach the cluster, and how to speak.
+
+use std::io::{IsTerminal, Write};
+
+use crate::cluster::Cluster;
+use crate::connection::Connection;
+use crate::failure::{Failure, Result};
+
+/// The surroundings of a verb.
+pub(crate) struct Context {
+    /// The flags that choose cluster and user.
+    pub(crate) connection: Connection,
+    /// Whether standard error is a terminal, where lines may be written over.
+    pub(crate) live: bool,
+    colour: bool,
+}
+
+/// How a word looks on a terminal.
+#[derive(Clone, Copy)]
+pub(crate) enum Style {
+    Bold,
+    Dim,
+    Green,
+    Yellow,
+    Red,
+}
+
+impl Style {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Bold => "1",
+            Self::Dim => "2",
+            Self::Green => "32",
+            Self::Yellow => "33",
+            Self::Red => "31",
+        }
+    }
+}
+
+impl Context {
+    pub(crate) fn new(connection: Connection, live: bool) -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        Self {
+            connection,
+            live,
+            colour: wanted,
+        }
+    }
+
+    /// A client for the cluster that the flags choose.
+    pub(crate) async fn cluster(&self) -> Result<Cluster> {
+        Cluster::connect(&self.connection).await
+    }
+
+    /// For standard error.
+    pub(crate) fn paint(&self, style: Style, text: &str) -> String {
+        painted(self.colour && self.live, style, text)
+    }
+
+    /// For standard output.
+    pub(crate) fn paint_output(&self, style: Style, text: &str) -> String {
+        painted(self.colour && std::io::stdout().is_terminal(), style, text)
+    }
+
+    /// A line of progress, on standard error.
+    pub(crate) fn say(&self, text: &str) {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+
+    /// Part of a line of progress.
+    pub(crate) fn say_on(&self, text: &str) {
+        let mut stderr = std::io::stderr();
+        let _ = write!(stderr, "{text}");
+        let _ = stderr.flush();
+    }
+
+    /// Text on standard output. A reader who has seen enough, as `head` does, ends it in peace.
+    pub(crate) fn print(&self, text: &str) -> Result<()> {
+        let mut stdout = std::io::stdout().lock();
+        match stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush())
+        {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+                format!("failed to write to standard output: {error}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// An error as it is shown.
+    pub(crate) fn error(&self, failure: &Failure) -> String {
+        let mut text = format!(
+            "{} {}\n",
+            self.paint(Style::Red, "Error:"),
+            failure.message()
+        );
+        if let Some(next) = failure.next_step() {
+            text.push_str(&format!("{} {next}\n", self.paint(Style::Bold, "Next:")));
+        }
+        text
+    }
+}
+
+fn painted(colour: bool, style: Style, text: &str) -> String {
+    if colour {
+        format!("\x1b[{}m{text}\x1b[0m", style.code())
+    } else {
+        text.to_owned()
+    }
+}

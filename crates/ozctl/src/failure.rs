@@ -1,0 +1,320 @@
+//! What went wrong, said to a person: what, and what to do next. Kubernetes' own refusals are put
+//! into words; whatever they say beyond that is kept.
+
+use kube::core::Status;
+
+use crate::exit::Exit;
+
+/// An error for a person at a terminal.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    next: Option<String>,
+    exit: Exit,
+    /// The HTTP status, if the API server answered with one.
+    status: Option<u16>,
+}
+
+/// What verbs give.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            next: None,
+            exit: Exit::FAILURE,
+            status: None,
+        }
+    }
+
+    /// What to do next. What is known already stays.
+    pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
+        self.next.get_or_insert_with(|| next.into());
+        self
+    }
+
+    /// Ends the process with another code than 1.
+    pub(crate) fn with(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// Says what was being done.
+    pub(crate) fn during(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn next_step(&self) -> Option<&str> {
+        self.next.as_deref()
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status == Some(404)
+    }
+
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.status == Some(403)
+    }
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => of_status(&status),
+            kube::Error::Auth(error) => Self::new(format!("failed to get credentials: {error}"))
+                .next("log in again with whatever gives you your kubeconfig's credentials"),
+            kube::Error::Service(error) => unreachable(&error.to_string(), &chain(&*error)),
+            kube::Error::HyperError(error) => unreachable(&error.to_string(), &chain(&error)),
+            error => {
+                let chain = chain(&error);
+                Self::new(chain)
+            }
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+fn unreachable(short: &str, long: &str) -> Failure {
+    let message = format!("failed to talk to the API server: {long}");
+    let failure = Failure::new(message);
+    if long.contains("certificate") || short.contains("certificate") {
+        return failure.next(
+            "check certificate-authority and server in your kubeconfig: `kubectl config view --minify`",
+        );
+    }
+    failure.next("check that the cluster of your kubeconfig is up: `kubectl config view --minify`")
+}
+
+/// An error and its causes, each said once.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let one = error.to_string();
+        if !text.contains(&one) {
+            text.push_str(": ");
+            text.push_str(&one);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn of_status(status: &Status) -> Failure {
+    let (message, next) = readable(&status.message, status.code);
+    Failure {
+        message,
+        next,
+        exit: Exit::FAILURE,
+        status: Some(status.code),
+    }
+}
+
+/// Kubernetes' text in plain words, and what can be done.
+fn readable(text: &str, code: u16) -> (String, Option<String>) {
+    if let Some((hook, said)) = of_admission(text) {
+        let refused = match code {
+            500.. => format!("{hook} did not answer: {said}"),
+            _ => said.to_owned(),
+        };
+        let next = (code >= 500)
+            .then(|| "oz's webhook seems to be down: `ozctl doctor` says what is wrong".to_owned());
+        return (refused, next);
+    }
+    if let Some(denial) = Denial::read(text) {
+        return (denial.to_string(), Some(denial.next()));
+    }
+    if code == 404
+        && (text.contains("could not find the requested resource")
+            || text.contains("page not found"))
+    {
+        return (
+            "the cluster does not know oz's kinds".to_owned(),
+            Some(
+                "have an administrator install oz, or choose another cluster with --context"
+                    .to_owned(),
+            ),
+        );
+    }
+    if code == 401 {
+        return (
+            "the API server does not accept your credentials".to_owned(),
+            Some("log in again with whatever gives you your kubeconfig's credentials".to_owned()),
+        );
+    }
+    let text = match text {
+        "" => format!("the API server answered {code}"),
+        text => text.to_owned(),
+    };
+    (text, None)
+}
+
+/// `admission webhook "vexecaccessrequest.kb.io" denied the request: …`, and what a webhook that
+/// cannot be called leaves.
+fn of_admission(text: &str) -> Option<(&str, &str)> {
+    if let Some(rest) = text.strip_prefix("admission webhook \"") {
+        let (hook, rest) = rest.split_once('"')?;
+        let said = rest
+            .strip_prefix(" denied the request: ")
+            .or_else(|| rest.strip_prefix(" denied the request"))?;
+        return Some((hook, said));
+    }
+    let rest = text.split_once("failed calling webhook \"")?.1;
+    let (hook, said) = rest.split_once("\": ")?;
+    Some((hook, said))
+}
+
+/// `pods "x" is forbidden: User "alice" cannot create resource "pods/exec" in API group "" in the
+/// namespace "shop"`.
+struct Denial<'a> {
+    user: &'a str,
+    verb: &'a str,
+    resource: &'a str,
+    namespace: Option<&'a str>,
+    rest: &'a str,
+}
+
+impl<'a> Denial<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let rest = text.split_once(" is forbidden: User \"")?.1;
+        let (user, rest) = rest.split_once("\" cannot ")?;
+        let (verb, rest) = rest.split_once(" resource \"")?;
+        let (resource, rest) = rest.split_once('"')?;
+        let (namespace, rest) = match rest.split_once(" in the namespace \"") {
+            Some((_, rest)) => {
+                let (namespace, rest) = rest.split_once('"')?;
+                (Some(namespace), rest)
+            }
+            None => (
+                None,
+                rest.split_once(" at the cluster scope")
+                    .map_or("", |(_, rest)| rest),
+            ),
+        };
+        Some(Self {
+            user,
+            verb,
+            resource,
+            namespace,
+            rest: rest.trim_start_matches([':', ' ']),
+        })
+    }
+
+    fn next(&self) -> String {
+        let namespace = self.namespace.unwrap_or("NAMESPACE");
+        let role = match (self.resource, self.verb) {
+            (resource, "create" | "delete") if resource.ends_with("accessrequests") => {
+                "oz-request-access"
+            }
+            (resource, "get" | "list" | "watch")
+                if resource.ends_with("accessrequests")
+                    || resource.ends_with("accesstemplates") =>
+            {
+                "oz-view-access"
+            }
+            (resource, _) if resource.ends_with("accesstemplates") => "oz-template-manager-role",
+            (resource, _) if resource.starts_with("pods") => {
+                return "ask for access first: `ozctl templates` says what may be asked for here"
+                    .to_owned();
+            }
+            _ => return "ask an administrator of the cluster for this right".to_owned(),
+        };
+        format!(
+            "have an administrator bind the ClusterRole {role} to you: \
+             `kubectl create rolebinding {role} -n {namespace} --clusterrole={role} --user={}`",
+            self.user
+        )
+    }
+}
+
+impl std::fmt::Display for Denial<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            user,
+            verb,
+            resource,
+            ..
+        } = self;
+        write!(formatter, "{user} may not {verb} {resource}")?;
+        match self.namespace {
+            Some(namespace) => write!(formatter, " in namespace {namespace}")?,
+            None => formatter.write_str(" in the whole cluster")?,
+        }
+        if !self.rest.is_empty() {
+            write!(formatter, " ({})", self.rest)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_of_kubernetes_reads_as_who_may_not_do_what_where() {
+        let text = "execaccessrequests.crds.wizardofoz.co is forbidden: User \"mallory\" cannot \
+                    create resource \"execaccessrequests\" in API group \"crds.wizardofoz.co\" in \
+                    the namespace \"shop\"";
+        let (message, next) = readable(text, 403);
+        assert_eq!(
+            message,
+            "mallory may not create execaccessrequests in namespace shop"
+        );
+        assert!(next.unwrap().contains("--clusterrole=oz-request-access"));
+        let text = "pods \"web-0\" is forbidden: User \"bob\" cannot create resource \"pods/exec\" \
+                    in API group \"\" in the namespace \"shop\"";
+        let (message, next) = readable(text, 403);
+        assert_eq!(message, "bob may not create pods/exec in namespace shop");
+        assert!(next.unwrap().contains("ozctl templates"));
+        let text = "nodes is forbidden: User \"bob\" cannot list resource \"nodes\" in API group \
+                    \"\" at the cluster scope: RBAC: role not found";
+        let (message, _) = readable(text, 403);
+        assert_eq!(
+            message,
+            "bob may not list nodes in the whole cluster (RBAC: role not found)"
+        );
+    }
+
+    #[test]
+    fn what_a_webhook_says_stands_alone() {
+        let text = "admission webhook \"vexecaccessrequest.kb.io\" denied the request: mallory is \
+                    in none of the groups";
+        assert_eq!(
+            readable(text, 403),
+            ("mallory is in none of the groups".to_owned(), None)
+        );
+        let text = "Internal error occurred: failed calling webhook \"mexecaccessrequest.kb.io\": \
+                    failed to call webhook: connection refused";
+        let (message, next) = readable(text, 500);
+        assert!(
+            message.starts_with("mexecaccessrequest.kb.io did not answer"),
+            "{message}"
+        );
+        assert!(next.unwrap().contains("ozctl doctor"));
+    }
+
+    #[test]
+    fn a_cluster_without_oz_is_told_from_an_object_that_is_not_there() {
+        let (message, next) = readable("the server could not find the requested resource", 404);
+        assert_eq!(message, "the cluster does not know oz's kinds");
+        assert!(next.is_some());
+        let text = "execaccesstemplates.crds.wizardofoz.co \"shell\" not found";
+        assert_eq!(readable(text, 404), (text.to_owned(), None));
+    }
+}

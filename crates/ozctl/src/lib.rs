@@ -1,0 +1,18 @@
+//! `ozctl`, also installed as `kubectl-oz`: asks for access, uses it and gives it back. One module
+//! for each verb in [`verbs`]; what they share is beside it.
+
+#![allow(dead_code, reason = "the verbs that use the rest come next")]
+
+mod cli;
+mod cluster;
+mod complete;
+mod connection;
+mod context;
+mod exit;
+mod failure;
+mod names;
+mod output;
+mod request;
+mod verbs;
+
+pub use cli::{command, main};

@@ -1,0 +1,210 @@
+//! What verbs give on standard output: tables for people, JSON and YAML for programs, names for
+//! other commands. The JSON is that of the API, whole, with `apiVersion` and `kind`.
+
+use clap::ValueEnum;
+use jiff::{SignedDuration, Timestamp};
+use kube::Resource;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::failure::{Failure, Result};
+
+/// How a list is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    // Columns for people
+    #[default]
+    Table,
+    // Columns, with further ones
+    Wide,
+    // JSON, stable and documented
+    Json,
+    // YAML of the same content
+    Yaml,
+    // kind/name, one a line
+    Name,
+}
+
+/// How a report is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TextFormat {
+    // Text for people
+    #[default]
+    Text,
+    // JSON, stable and documented
+    Json,
+    // YAML of the same content
+    Yaml,
+}
+
+/// An object with the `apiVersion` and `kind` that a typed one leaves out.
+pub(crate) fn whole<K>(object: &K) -> Result<Value>
+where
+    K: Resource<DynamicType = ()> + Serialize,
+{
+    let mut value = to_value(object)?;
+    value["apiVersion"] = json!(K::api_version(&()));
+    value["kind"] = json!(K::kind(&()));
+    Ok(value)
+}
+
+/// Any value as JSON.
+pub(crate) fn to_value<T: Serialize>(value: &T) -> Result<Value> {
+    serde_json::to_value(value)
+        .map_err(|error| Failure::new(format!("failed to write it as JSON: {error}")))
+}
+
+/// JSON with an indent of two, ended by a newline.
+pub(crate) fn json(value: &Value) -> Result<String> {
+    serde_json::to_string_pretty(value)
+        .map(|text| text + "\n")
+        .map_err(|error| Failure::new(format!("failed to write it as JSON: {error}")))
+}
+
+/// YAML, ended by a newline.
+pub(crate) fn yaml(value: &Value) -> Result<String> {
+    serde_saphyr::to_string(value)
+        .map(|text| text.trim_end().to_owned() + "\n")
+        .map_err(|error| Failure::new(format!("failed to write it as YAML: {error}")))
+}
+
+/// Objects of the API, as they are to be shown; one that was asked for by name stands alone.
+pub(crate) fn objects(
+    context: &Context,
+    format: Format,
+    objects: &[Value],
+    single: bool,
+    table: impl FnOnce(bool) -> Table,
+) -> Result<()> {
+    let document = || match objects {
+        [one] if single => one.clone(),
+        many => json!({"apiVersion": "v1", "kind": "List", "items": many}),
+    };
+    match format {
+        Format::Table | Format::Wide => context.print(&table(format == Format::Wide).to_string()),
+        Format::Json => context.print(&json(&document())?),
+        Format::Yaml => context.print(&yaml(&document())?),
+        Format::Name => context.print(&names(objects)),
+    }
+}
+
+/// As `kubectl -o name` writes them.
+fn names(objects: &[Value]) -> String {
+    let mut text = String::new();
+    for object in objects {
+        let field = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let kind = field(&object["kind"]).to_lowercase();
+        let group = field(&object["apiVersion"]);
+        let group = group.split_once('/').map_or("", |(group, _)| group);
+        let name = field(&object["metadata"]["name"]);
+        let dot = if group.is_empty() { "" } else { "." };
+        text.push_str(&format!("{kind}{dot}{group}/{name}\n"));
+    }
+    text
+}
+
+/// Columns as kubectl aligns them.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(head: &[&str]) -> Self {
+        Self {
+            rows: vec![head.iter().map(|&word| word.to_owned()).collect()],
+        }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| {
+                let cells = self.rows.iter().filter_map(|row| row.get(column));
+                cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                line.push_str(&format!("{cell:<width$}   "));
+            }
+            writeln!(formatter, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// An age or a remaining time as kubectl writes ages: `45s`, `12m`, `3h20m`, `5d`.
+pub(crate) fn short(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        ..120 => format!("{seconds}s"),
+        ..600 if seconds % 60 != 0 => format!("{minutes}m{}s", seconds % 60),
+        ..10_800 => format!("{minutes}m"),
+        ..28_800 if minutes % 60 != 0 => format!("{hours}h{}m", minutes % 60),
+        ..172_800 => format!("{hours}h"),
+        _ => format!("{days}d"),
+    }
+}
+
+/// Since when an object has existed, for a column.
+pub(crate) fn age(metadata: &Value, now: Timestamp) -> String {
+    metadata["creationTimestamp"]
+        .as_str()
+        .and_then(|text| text.parse::<Timestamp>().ok())
+        .map_or_else(
+            || "<unknown>".to_owned(),
+            |created| short(now.duration_since(created)),
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_aligns_its_columns_and_leaves_no_blanks_at_the_end() {
+        let mut table = Table::new(&["NAME", "AGE"]);
+        table.row(vec!["a-long-name".into(), "5s".into()]);
+        table.row(vec!["b".into(), String::new()]);
+        assert_eq!(
+            table.to_string(),
+            "NAME          AGE\na-long-name   5s\nb\n"
+        );
+    }
+
+    #[test]
+    fn durations_are_written_as_kubectl_writes_ages() {
+        for (seconds, text) in [
+            (-5, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (301, "5m1s"),
+            (3600, "60m"),
+            (10_800, "3h"),
+            (12_000, "3h20m"),
+            (100_000, "27h"),
+            (500_000, "5d"),
+        ] {
+            assert_eq!(short(SignedDuration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn a_name_is_what_kubectl_takes_again() {
+        let object = json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
+            "metadata": {"name": "a"},
+        });
+        assert_eq!(names(&[object]), "execaccessrequest.crds.wizardofoz.co/a\n");
+    }
+}

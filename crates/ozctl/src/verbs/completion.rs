@@ -1,0 +1,51 @@
+//! `ozctl completion SHELL`: the lines that a shell loads. What it then offers is found out by
+//! ozctl itself, names of templates and requests included.
+
+use clap::{Args, ValueEnum};
+use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Powershell, Zsh};
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+
+/// Print the lines that make a shell complete ozctl's commands and names
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  source <(ozctl completion bash)                    # in ~/.bashrc
+  source <(ozctl completion zsh)                     # in ~/.zshrc
+  ozctl completion fish | source                     # in config.fish
+
+Names of templates, requests, namespaces and contexts are asked for as you type;
+a cluster that does not answer within two seconds offers none.")]
+pub(crate) struct Completion {
+    /// The shell
+    shell: Shell,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Powershell,
+    Elvish,
+}
+
+impl Completion {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let shell: &dyn EnvCompleter = match self.shell {
+            Shell::Bash => &Bash,
+            Shell::Zsh => &Zsh,
+            Shell::Fish => &Fish,
+            Shell::Powershell => &Powershell,
+            Shell::Elvish => &Elvish,
+        };
+        let mut script = Vec::new();
+        shell
+            .write_registration("COMPLETE", "ozctl", "ozctl", "ozctl", &mut script)
+            .map_err(|error| Failure::new(format!("failed to write the script: {error}")))?;
+        context.print(&String::from_utf8_lossy(&script))?;
+        Ok(Exit::SUCCESS)
+    }
+}

@@ -1,0 +1,280 @@
+//! `ozctl create`: the original's way to ask for access, word for word, for the scripts that know
+//! it. Data goes to standard output and progress to standard error, where the original wrote both.
+
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Subcommand, ValueEnum};
+use clap_complete::ArgValueCandidates;
+use kube::ResourceExt;
+use oz_core::api::{ExecAccessRequest, PodAccessRequest, RequestStatus};
+use oz_core::duration::GoDuration;
+use serde_json::Value;
+
+use crate::cli::Cli;
+use crate::cluster::Cluster;
+use crate::complete;
+use crate::context::{Context, Style};
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::request::{self, Ask, Outcome, RequestKind};
+
+/// Create a request and wait until it is ready
+///
+/// The way of the original ozctl, for scripts. At a terminal, `ozctl exec` and `ozctl pod` do all
+/// of it at once.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl create ExecAccessRequest shell
+  ozctl create ExecAccessRequest shell --target-pod web-0 --duration 30m
+  ozctl create PodAccessRequest debug --wait 2m -o json")]
+pub(crate) struct Create {
+    #[command(subcommand)]
+    kind: Option<Kind>,
+    /// What to write on standard output: text says how to use the access, json and yaml are the
+    /// request, name is its kind and name
+    #[arg(short, long, global = true, default_value = "text", value_name = "FORMAT")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    // How to use the access, in words
+    Text,
+    // The request, once it is ready
+    Json,
+    // The same as YAML
+    Yaml,
+    // Its kind and name
+    Name,
+}
+
+#[derive(Subcommand)]
+enum Kind {
+    /// Ask to get into a running pod
+    #[command(
+        name = "ExecAccessRequest",
+        visible_aliases = ["execaccessrequest", "execaccessrequests", "exec-access-request", "exec"]
+    )]
+    Exec(Exec),
+    /// Ask for a pod of your own
+    #[command(
+        name = "PodAccessRequest",
+        visible_aliases = ["podaccessrequest", "podaccessrequests", "pod-access-request", "pod"]
+    )]
+    Pod(Pod),
+}
+
+#[derive(Args)]
+struct Exec {
+    /// Name of the ExecAccessTemplate
+    #[arg(add = ArgValueCandidates::new(complete::exec_templates))]
+    template: String,
+    /// The pod to get into [default: any that is ready]
+    #[arg(short = 'p', long, value_name = "POD")]
+    target_pod: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Pod {
+    /// Name of the PodAccessTemplate
+    #[arg(add = ArgValueCandidates::new(complete::pod_templates))]
+    template: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Common {
+    /// How long access should last, such as 30m [default: as the template says]
+    #[arg(short = 'D', long)]
+    duration: Option<String>,
+    /// How long to wait for it
+    #[arg(short, long, default_value = "5m", value_name = "DURATION")]
+    wait: String,
+    /// What the request's name begins with [default: $USER]
+    #[arg(short = 'N', long, value_name = "PREFIX")]
+    request_name: Option<String>,
+    /// Why access is needed; kept in the audit record
+    #[arg(long)]
+    reason: Option<String>,
+    /// The container to get into
+    #[arg(short, long)]
+    container: Option<String>,
+    /// More words; the original ignored them
+    #[arg(hide = true)]
+    ignored: Vec<String>,
+}
+
+impl Create {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        match self.kind {
+            None => {
+                let mut command = Cli::command();
+                command.build();
+                let help = command
+                    .find_subcommand_mut("create")
+                    .map(|create| create.render_long_help().to_string());
+                context.print(&help.unwrap_or_default())?;
+            }
+            Some(Kind::Exec(exec)) => {
+                let ask = exec.common.ask(exec.template, exec.target_pod)?;
+                create::<ExecAccessRequest>(context, self.output, &exec.common, ask).await?;
+            }
+            Some(Kind::Pod(pod)) => {
+                let ask = pod.common.ask(pod.template, None)?;
+                create::<PodAccessRequest>(context, self.output, &pod.common, ask).await?;
+            }
+        }
+        Ok(Exit::SUCCESS)
+    }
+}
+
+impl Common {
+    fn ask(&self, template: String, target_pod: Option<String>) -> Result<Ask> {
+        let prefix = match &self.request_name {
+            Some(prefix) => prefix.clone(),
+            None => request::default_prefix(),
+        };
+        request::check_prefix(&prefix)?;
+        Ok(Ask {
+            template,
+            prefix,
+            duration: self.duration.clone().filter(|text| !text.is_empty()),
+            target_pod: target_pod.filter(|text| !text.is_empty()),
+            container: self.container.clone(),
+            reason: self.reason.clone(),
+            extends: None,
+        })
+    }
+
+    fn wait(&self) -> Result<Duration> {
+        patience(&self.wait)
+            .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))
+    }
+}
+
+/// A duration as Go writes them; one that points backwards is none at all.
+pub(crate) fn patience(text: &str) -> Option<Duration> {
+    let duration: GoDuration = text.parse().ok()?;
+    Some(Duration::from_nanos(
+        u64::try_from(duration.as_nanos()).unwrap_or(0),
+    ))
+}
+
+async fn create<R: RequestKind>(
+    context: &Context,
+    output: Output,
+    common: &Common,
+    ask: Ask,
+) -> Result<()> {
+    let within = common.wait()?;
+    let cluster = context.cluster().await?;
+    let text = output == Output::Text;
+    let kind = R::kind(&());
+    if text {
+        context.say(&format!(
+            "Initiating Access Request...\n  Template Name: {}\n  Request Name Prefix: {}",
+            ask.template, ask.prefix
+        ));
+        context.say_on(&format!(
+            "Verifying Template {} exists (ns: {})...\n",
+            ask.template, cluster.namespace
+        ));
+    }
+    template_exists::<R>(&cluster, &ask.template).await?;
+    if text {
+        context.say_on(&format!("Creating {kind}... "));
+    }
+    let created: R = request::create(&cluster, &ask).await.inspect_err(|_| {
+        if text {
+            context.say("");
+        }
+    })?;
+    let name = created.name_any();
+    if text {
+        context.say(&format!("{name} created!"));
+        context.say_on(&format!("Waiting for {name} to be ready"));
+    }
+    let outcome = {
+        let waiting = request::wait(&cluster, created, within, |_| ());
+        let outcome = dots(context, text, waiting).await;
+        if text {
+            context.say("");
+        }
+        outcome?
+    };
+    match outcome {
+        Outcome::Ready(ready) => show(context, output, &ready),
+        Outcome::Over(request) => Err(request::over(&name, &status_of(&request))),
+        Outcome::Late(request) => {
+            context.say(&format!(
+                "Error - timed out waiting for {name} to be ready"
+            ));
+            for one in &status_of(&request).conditions {
+                context.say(&format!(
+                    "Condition {}, State: {}, Reason: {}, Message: {}",
+                    one.type_, one.status, one.reason, one.message
+                ));
+            }
+            Err(request::late(&name, within, request.request_status()))
+        }
+    }
+}
+
+async fn template_exists<R: RequestKind>(cluster: &Cluster, name: &str) -> Result<()> {
+    let api = cluster.api::<R::Template>();
+    match cluster.answer(api.get_metadata(name)).await {
+        Ok(_) => Ok(()),
+        Err(failure) => {
+            let missing = failure.is_not_found();
+            let failure = failure.during("- Invalid --template name flag passed in");
+            Err(match missing {
+                true => failure.next("`ozctl templates` lists those that are there"),
+                false => failure,
+            })
+        }
+    }
+}
+
+/// A dot for each second that it takes.
+async fn dots<T>(context: &Context, shown: bool, waiting: impl Future<Output = T>) -> T {
+    let mut waiting = std::pin::pin!(waiting);
+    let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            done = &mut waiting => return done,
+            _ = seconds.tick() => if shown { context.say_on(".") },
+        }
+    }
+}
+
+fn status_of<R: RequestKind>(request: &R) -> RequestStatus {
+    request.request_status().cloned().unwrap_or_default()
+}
+
+fn show<R: RequestKind>(context: &Context, output: Output, request: &R) -> Result<()> {
+    let object: Value = output::whole(request)?;
+    let text = match output {
+        Output::Json => output::json(&object)?,
+        Output::Yaml => output::yaml(&object)?,
+        Output::Name => format!(
+            "{}.{}/{}\n",
+            R::kind(&()).to_lowercase(),
+            R::group(&()),
+            request.name_any()
+        ),
+        Output::Text => {
+            let message = status_of(request).access_message.unwrap_or_default();
+            let text = format!(
+                "Success, your access request is ready! Here are your access instructions:\n---\n\
+                 {message}\n---"
+            );
+            context.paint_output(Style::Green, &text) + "\n"
+        }
+    };
+    context.print(&text)
+}

@@ -1,0 +1,244 @@
+//! `ozctl get`: templates and requests as the original lists them. `-o json` is the API's own.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject};
+use oz_core::api::{GROUP, VERSION};
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::names;
+use crate::output::{self, Format, Table};
+
+/// Show templates and requests
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl get execaccessrequests
+  ozctl get ExecAccessRequest alice-x7k2p -o yaml
+  ozctl get podaccesstemplate/debug -o json
+  ozctl get ear,par -o wide
+
+Kinds: execaccesstemplates (eat), podaccesstemplates (pat),
+execaccessrequests (ear), podaccessrequests (par).")]
+pub(crate) struct Get {
+    /// Kinds, by commas, and names; or KIND/NAME, any number of times
+    #[arg(required = true, value_name = "KIND [NAME...]|KIND/NAME...")]
+    words: Vec<String>,
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Only those with these labels, such as app=web
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<String>,
+    /// How to show them
+    #[arg(short, long, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+}
+
+/// One thing to read: all of a kind, or one by its name.
+#[derive(Debug, PartialEq)]
+struct Wanted<'a> {
+    kind: &'a str,
+    name: Option<&'a str>,
+}
+
+impl Get {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let wanted = wanted(&self.words)?;
+        let cluster = context.cluster().await?;
+        let mut objects = Vec::new();
+        for one in &wanted {
+            let resource = resource(&cluster, one.kind).await?;
+            objects.extend(self.read(&cluster, &resource, one.name).await?);
+        }
+        let single = matches!(&wanted[..], [one] if one.name.is_some());
+        if objects.is_empty() && matches!(self.output, Format::Table | Format::Wide) {
+            let place = match self.all_namespaces {
+                true => String::new(),
+                false => format!(" in {} namespace", cluster.namespace),
+            };
+            context.say(&format!("No resources found{place}."));
+            return Ok(Exit::SUCCESS);
+        }
+        output::objects(context, self.output, &objects, single, |wide| {
+            table(&objects, wide)
+        })?;
+        Ok(Exit::SUCCESS)
+    }
+
+    async fn read(
+        &self,
+        cluster: &Cluster,
+        resource: &ApiResource,
+        name: Option<&str>,
+    ) -> Result<Vec<Value>> {
+        let api: Api<DynamicObject> = if self.all_namespaces {
+            Api::all_with(cluster.client.clone(), resource)
+        } else {
+            Api::namespaced_with(cluster.client.clone(), &cluster.namespace, resource)
+        };
+        let found = if let Some(name) = name {
+            if self.all_namespaces {
+                return Err(Failure::new(
+                    "a name is of one namespace; it does not go with --all-namespaces",
+                ));
+            }
+            let found = cluster.answer(api.get(name)).await;
+            let next = format!("`ozctl get {}` lists those that are there", resource.plural);
+            vec![found.map_err(|failure| match failure.is_not_found() {
+                true => failure.next(next),
+                false => failure,
+            })?]
+        } else {
+            let mut parameters = ListParams::default();
+            parameters.label_selector.clone_from(&self.selector);
+            cluster.answer(api.list(&parameters)).await?.items
+        };
+        found
+            .into_iter()
+            .map(|mut object| {
+                // In a list they stand only at its head.
+                object.types.get_or_insert_with(|| kube::core::TypeMeta {
+                    api_version: resource.api_version.clone(),
+                    kind: resource.kind.clone(),
+                });
+                object.metadata.managed_fields = None;
+                output::to_value(&object)
+            })
+            .collect()
+    }
+}
+
+fn wanted(words: &[String]) -> Result<Vec<Wanted<'_>>> {
+    let (first, names) = words
+        .split_first()
+        .ok_or_else(|| Failure::new("name what to show"))?;
+    if first.contains('/') {
+        let pairs = words.iter().map(|word| {
+            let (kind, name) = word.split_once('/').ok_or_else(|| {
+                Failure::new(format!("{word} is no KIND/NAME, as those before it are"))
+            })?;
+            let name = Some(name);
+            Ok(Wanted { kind, name })
+        });
+        return pairs.collect();
+    }
+    let kinds: Vec<&str> = first.split(',').filter(|kind| !kind.is_empty()).collect();
+    if kinds.len() > 1 && !names.is_empty() {
+        return Err(Failure::new("names go with one kind")
+            .next("write KIND/NAME for each, as in `ozctl get ear/a par/b`"));
+    }
+    if names.is_empty() {
+        let lists = kinds.iter().map(|&kind| Wanted { kind, name: None });
+        return Ok(lists.collect());
+    }
+    let named = names.iter().map(|name| Wanted {
+        kind: kinds.first().copied().unwrap_or_default(),
+        name: Some(name.as_str()),
+    });
+    Ok(named.collect())
+}
+
+/// The kinds that are known here need no question; others of oz's group are looked up.
+async fn resource(cluster: &Cluster, word: &str) -> Result<ApiResource> {
+    if let Some(resource) = names::resource(word) {
+        return Ok(resource);
+    }
+    let version = format!("{GROUP}/{VERSION}");
+    let list = cluster
+        .answer(cluster.client.list_api_group_resources(&version))
+        .await?;
+    let wanted = word.to_lowercase();
+    let wanted = wanted.split('.').next().unwrap_or_default();
+    let mut kinds = BTreeMap::new();
+    for found in list.resources {
+        if found.name.contains('/') {
+            continue;
+        }
+        let is_it = found.name == wanted
+            || found.singular_name == wanted
+            || found.kind.to_lowercase() == wanted
+            || found.short_names.iter().flatten().any(|name| name == wanted);
+        if is_it {
+            return Ok(ApiResource {
+                group: GROUP.to_owned(),
+                version: VERSION.to_owned(),
+                api_version: version,
+                kind: found.kind,
+                plural: found.name,
+            });
+        }
+        kinds.insert(found.name, ());
+    }
+    let kinds: Vec<String> = kinds.into_keys().collect();
+    Err(Failure::new(format!("oz has no kind {word}")).next(format!(
+        "name one of {}; for others there is `kubectl get`",
+        kinds.join(", ")
+    )))
+}
+
+fn table(objects: &[Value], wide: bool) -> Table {
+    let now = Timestamp::now();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut head = vec!["NAMESPACE", "NAME", "AGE"];
+    if wide {
+        head.extend(["KIND", "READY", "PHASE", "TEMPLATE", "POD", "EXPIRES"]);
+    }
+    let mut table = Table::new(&head);
+    for object in objects {
+        let metadata = &object["metadata"];
+        let mut row = vec![
+            text(&metadata["namespace"]),
+            text(&metadata["name"]),
+            output::age(metadata, now),
+        ];
+        if wide {
+            let status = &object["status"];
+            row.extend([
+                text(&object["kind"]),
+                status["ready"].as_bool().unwrap_or(false).to_string(),
+                text(&status["phase"]),
+                text(&object["spec"]["templateName"]),
+                text(&status["podName"]),
+                text(&status["expiresAt"]),
+            ]);
+        }
+        table.row(row);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_kinds_and_names_as_kubectl_reads_them() {
+        let read = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            wanted(&words)
+                .map(|wanted| {
+                    let text = wanted.iter().map(|one| match one.name {
+                        Some(name) => format!("{}/{name}", one.kind),
+                        None => one.kind.to_owned(),
+                    });
+                    text.collect::<Vec<_>>().join(" ")
+                })
+                .map_err(|failure| failure.message().to_owned())
+        };
+        assert_eq!(read(&["ear"]).unwrap(), "ear");
+        assert_eq!(read(&["ear,par"]).unwrap(), "ear par");
+        assert_eq!(read(&["ear", "a", "b"]).unwrap(), "ear/a ear/b");
+        assert_eq!(read(&["ear/a", "par/b"]).unwrap(), "ear/a par/b");
+        assert!(read(&["ear/a", "b"]).is_err());
+        assert!(read(&["ear,par", "a"]).is_err());
+    }
+}

@@ -172,13 +172,12 @@ fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
     if !flags.as_group.is_empty() {
         auth.impersonate_groups = Some(flags.as_group.clone());
     }
-    if flags.as_group.len() + flags.as_user_extra.len() > 0 || flags.as_uid.is_some() {
-        if auth.impersonate.is_none() {
-            return Err(Failure::new(
-                "--as-group, --as-uid and --as-user-extra go with a user to act as",
-            )
-            .next("name one with --as"));
-        }
+    let more = !flags.as_group.is_empty() || !flags.as_user_extra.is_empty();
+    if (more || flags.as_uid.is_some()) && auth.impersonate.is_none() {
+        return Err(Failure::new(
+            "--as-group, --as-uid and --as-user-extra go with a user to act as",
+        )
+        .next("name one with --as"));
     }
     impersonation_headers(config, flags)
 }

@@ -147,11 +147,11 @@ pub(crate) fn short(duration: SignedDuration) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
         ..120 => format!("{seconds}s"),
-        ..600 if seconds % 60 != 0 => format!("{minutes}m{}s", seconds % 60),
-        ..10_800 => format!("{minutes}m"),
-        ..28_800 if minutes % 60 != 0 => format!("{hours}h{}m", minutes % 60),
-        ..172_800 => format!("{hours}h"),
-        _ => format!("{days}d"),
+        120..600 if seconds % 60 != 0 => format!("{minutes}m{}s", seconds % 60),
+        120..10_800 => format!("{minutes}m"),
+        10_800..28_800 if minutes % 60 != 0 => format!("{hours}h{}m", minutes % 60),
+        10_800..172_800 => format!("{hours}h"),
+        172_800.. => format!("{days}d"),
     }
 }
 

@@ -5,7 +5,7 @@
 use assert_cmd::Command;
 
 fn ozctl(words: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("ozctl").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ozctl"));
     command
         .args(words)
         .env_remove("KUBECONFIG")
@@ -16,7 +16,7 @@ fn ozctl(words: &[&str]) -> Command {
 }
 
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The words of every command, from the top.

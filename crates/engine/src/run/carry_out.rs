@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::DynamicObject;
@@ -14,6 +15,7 @@ use serde_json::Value;
 use super::children::{Children, owner_uid};
 use super::difference::contains;
 use super::write::{Created, Deleted, Line, Writer};
+use crate::clock::Clock;
 use crate::sink::Sink;
 use crate::store::{Store, SubscriberId};
 
@@ -29,14 +31,17 @@ pub(crate) struct Hands<'a, K: Resource> {
     pub(crate) owner: &'a str,
     /// The object itself; `None` if it is gone.
     pub(crate) object: Option<&'a K>,
+    /// Says when a plan is overtaken by time.
+    pub(crate) clock: &'a dyn Clock,
 }
 
 /// What carrying out a plan led to, for the pass.
 #[derive(Default)]
 pub(crate) struct CarriedOut {
     pub(crate) outcome: Outcome,
-    /// A child was found that nobody had told of: the plan was made without it.
-    pub(crate) found: bool,
+    /// Another plan would be made now: a child was found that nobody had told of, or time went
+    /// past the plan's wake.
+    pub(crate) stale: bool,
     /// The object itself was deleted.
     pub(crate) deleted_self: bool,
 }
@@ -54,8 +59,16 @@ impl<K> Hands<'_, K>
 where
     K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    /// Carries out `plan`. A step that fails, or finds something unknown, ends it after its stage.
-    pub(crate) async fn carry_out(&self, plan: &Plan, live: Vec<Live>) -> CarriedOut {
+    /// Carries out `plan`, which was made for the instant `at`. A step that fails, or finds
+    /// something unknown, ends it after its stage. No stage begins once the plan's wake has come:
+    /// what a slow API server left of a grant must not be created after the agreed second.
+    pub(crate) async fn carry_out(
+        &self,
+        plan: &Plan,
+        at: Timestamp,
+        live: Vec<Live>,
+    ) -> CarriedOut {
+        let wake = plan.wake.filter(|wake| *wake > at);
         let mut carried = CarriedOut {
             outcome: Outcome {
                 live,
@@ -64,6 +77,10 @@ where
             ..CarriedOut::default()
         };
         for (number, stage) in plan.stages.iter().enumerate() {
+            if wake.is_some_and(|wake| self.clock.now() >= wake) {
+                carried.stale = true;
+                break;
+            }
             let live = &carried.outcome.live;
             let effects = stage.iter().map(async |step| {
                 let line = match step {
@@ -77,7 +94,7 @@ where
             for (step, effect) in stage.iter().zip(effects) {
                 carried.note(step, effect);
             }
-            if carried.outcome.failure.is_some() || carried.found || carried.deleted_self {
+            if carried.outcome.failure.is_some() || carried.stale || carried.deleted_self {
                 break;
             }
         }
@@ -222,7 +239,7 @@ impl CarriedOut {
             (Ok(Effect::Gone), Step::Delete(target)) => {
                 live.retain(|known| known.object.metadata.uid.as_ref() != Some(&target.uid));
             }
-            (Ok(Effect::Found), _) => self.found = true,
+            (Ok(Effect::Found), _) => self.stale = true,
             (Ok(Effect::DeletedSelf), _) => self.deleted_self = true,
             (Ok(_), _) => {}
             (Err(failure), _) => {

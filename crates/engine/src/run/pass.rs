@@ -67,8 +67,8 @@ where
     /// 2. **validate**: part of the controller's plan, with the functions that admission uses.
     /// 3. **plan**: [`Controller::plan`], for the present instant. An object that is gone has
     ///    [`Controller::orphaned`] instead.
-    /// 4. **carry out**: stage by stage. If a child is found that nobody had told of, the pass
-    ///    begins anew, since the plan did not know what it says.
+    /// 4. **carry out**: stage by stage. If a child is found that nobody had told of, or time has
+    ///    gone past the plan's wake, the pass begins anew, since another plan would be made now.
     /// 5. **status**: from the outcome; written at most once, only if it differs. Events follow
     ///    the write, once each.
     /// 6. **wake**: the queue brings the object back at the plan's wake, and earlier if the pass
@@ -104,8 +104,11 @@ where
         };
         let now = self.cx.now();
         let plan = self.controller.plan(now, object, &observed, &live);
-        let carried = self.hands(uid, Some(object)).carry_out(&plan, live).await;
-        if carried.found {
+        let carried = self
+            .hands(uid, Some(object))
+            .carry_out(&plan, now, live)
+            .await;
+        if carried.stale {
             return None;
         }
         if carried.deleted_self {
@@ -137,8 +140,8 @@ where
         }
         let now = self.cx.now();
         let plan = self.controller.orphaned(now, &live);
-        let carried = self.hands(uid, None).carry_out(&plan, live).await;
-        if carried.found {
+        let carried = self.hands(uid, None).carry_out(&plan, now, live).await;
+        if carried.stale {
             return None;
         }
         Some(Passed::planned(now, plan.wake, carried.outcome.failure))
@@ -228,6 +231,7 @@ where
             kind: &self.kind,
             owner,
             object,
+            clock: self.cx.clock.as_ref(),
         }
     }
 

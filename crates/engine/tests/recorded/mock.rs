@@ -13,7 +13,7 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
-use oz_engine::{Engine, EngineError, Leadership, Sink, SystemClock};
+use oz_engine::{Clock, Engine, EngineError, Leadership, Sink, SystemClock};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -271,7 +271,17 @@ impl Mock {
         sink: impl Sink,
         leadership: Leadership,
     ) -> Running {
-        let mut engine = Engine::new(self.client(), SystemClock);
+        self.run_at(SystemClock, controller, sink, leadership)
+    }
+
+    pub(crate) fn run_at(
+        &self,
+        clock: impl Clock,
+        controller: Timeboxes,
+        sink: impl Sink,
+        leadership: Leadership,
+    ) -> Running {
+        let mut engine = Engine::new(self.client(), clock);
         let observe = ObserveTimeboxes::new(&mut engine);
         engine
             .sink(sink)

@@ -1,12 +1,17 @@
 //! What is written, in which order and under which conditions.
 
+use std::sync::{Arc, Mutex};
+
 use http::Method;
+use jiff::Timestamp;
+use oz_engine::{Clock, Leadership};
 use serde_json::{Value, json};
 
 use crate::mock::{
     BOX, BOX_STATUS, BOXES, INNER, MAPS, Mock, OUTER, SECRETS, inner, open, outer, status, stored,
     timebox,
 };
+use crate::timebox::Timeboxes;
 
 #[tokio::test]
 async fn children_are_created_stage_by_stage_and_then_the_status_is_written_once() {
@@ -136,6 +141,44 @@ async fn children_are_deleted_by_uid_the_last_created_first() {
     });
     mock.expect_status(json!({"phase": "Expired", "children": 0}));
     mock.run().finish().await;
+}
+
+/// A clock that stands still until it is set.
+#[derive(Clone)]
+struct SetClock(Arc<Mutex<Timestamp>>);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        *self.0.lock().expect("the clock")
+    }
+}
+
+#[tokio::test]
+async fn no_stage_begins_after_the_end_that_a_slow_server_let_pass() {
+    let mock = Mock::default();
+    let mut ending = timebox(900);
+    ending["spec"]["until"] = json!("2026-11-21T11:00:00Z");
+    mock.list(BOXES, json!([ending]));
+    let at = |time: &str| time.parse::<Timestamp>().expect("a time");
+    let clock = SetClock(Arc::new(Mutex::new(at("2026-11-21T10:59:59.9Z"))));
+    let slow = clock.clone();
+    mock.expect(Method::POST, MAPS, move |_| {
+        *slow.0.lock().expect("the clock") = at("2026-11-21T11:00:00Z");
+        (201, outer(1_001))
+    });
+    // No Secret, which gives access; what was made is taken away at once.
+    mock.expect(Method::DELETE, OUTER, |_| {
+        (404, status(404, "NotFound", "gone already"))
+    });
+    mock.expect_status(json!({"phase": "Expired", "reason": null, "children": 0}));
+    mock.run_at(
+        clock,
+        Timeboxes::default(),
+        oz_engine::LogSink,
+        Leadership::Off,
+    )
+    .finish()
+    .await;
 }
 
 #[tokio::test]

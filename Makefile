@@ -30,6 +30,16 @@ deny: $(TOOLS)/bin/cargo-deny ## Licences, bans and duplicate versions of depend
 $(TOOLS)/bin/cargo-deny:
 	env -u CARGO_TARGET_DIR cargo install --locked --root $(TOOLS) cargo-deny@0.20.2
 
+$(TOOLS)/bin/cargo-fuzz:
+	env -u CARGO_TARGET_DIR cargo install --locked --root $(TOOLS) cargo-fuzz@0.13.2
+
+# What it finds worth keeping stays in the cache, so that the next run begins there. Without a
+# sanitizer the stable compiler does; nothing in the tree needs one to notice a panic.
+fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server for a minute (SECONDS=n for longer)
+	@mkdir -p $(TOOLS)/../fuzz/review
+	cd crates/admission && PATH="$(TOOLS)/bin:$$PATH" cargo fuzz run --sanitizer none --dev review \
+		$(TOOLS)/../fuzz/review fuzz/seeds -- -max_total_time=$(or $(SECONDS),60) -print_final_stats=1
+
 generate: ## Write the generated files again
 	cargo xtask generate
 
@@ -39,10 +49,8 @@ bench: ## Measure grants against the budgets (several runs, prints a table)
 cluster: ## Start a cluster to try things on; `cargo xtask cluster down` ends it
 	@cargo xtask cluster up
 
-.PHONY: help demo test check deny generate bench cluster
-
 e2e-node: ## Test oz on a real node (root; says which Debian packages it needs)
 	@# The whole workspace, so that nothing is compiled again with other features.
 	cargo test --workspace --no-fail-fast --test node
 
-.PHONY: e2e-node
+.PHONY: help demo test check deny fuzz generate bench cluster e2e-node

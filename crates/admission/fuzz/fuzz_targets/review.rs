@@ -1,7 +1,6 @@
 //! Any bytes as the body of a webhook call: no panic, and an answer that is well-formed.
 //!
-//! In `crates/admission`:
-//! `cargo +nightly fuzz run review fuzz/corpus/review fuzz/seeds -- -max_total_time=60`
+//! `make fuzz` runs it for a minute.
 #![no_main]
 
 use std::{cell::LazyCell, sync::Arc};

@@ -3,4 +3,5 @@
 mod ending;
 mod granting;
 mod refusing;
+mod upgrade;
 mod world;

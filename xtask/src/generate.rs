@@ -10,10 +10,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use oz_core::audit::verify::Fault;
+use oz_core::audit::{Action, Decision};
+use strum::{EnumMessage as _, IntoEnumIterator as _};
 
 /// Where the custom resource definitions go: into the chart, which installs them. Everything in
 /// there is generated.
 const CRDS: &str = "charts/oz/crds";
+/// What the audit record can say.
+const VOCABULARY: &str = "docs/reference/audit.md";
 const HEADER: &str =
     "# Generated from crates/core/src/api by `cargo xtask generate`; do not edit.\n";
 
@@ -46,6 +51,43 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// Every generated file: its path from the root of the repository, and its text.
 fn files() -> Result<BTreeMap<PathBuf, String>> {
+    let mut files = definitions()?;
+    files.insert(PathBuf::from(VOCABULARY), vocabulary());
+    Ok(files)
+}
+
+/// The vocabulary of the audit record, as a page.
+fn vocabulary() -> String {
+    let mut page = String::from(
+        "<!-- Generated from crates/core/src/audit/action.rs by `cargo xtask generate`; do not edit. -->\n\n\
+         # What the audit record says\n\n\
+         Each record has an action and a decision. [The guide](../guides/audit.md) says when each is \
+         written and how to verify that none is missing.\n\n\
+         ## Actions\n\n\
+         A record of a *gate* is in every place that holds the record before what it says takes \
+         effect.\n\n\
+         | action | meaning | written by | gate |\n|---|---|---|---|\n",
+    );
+    for action in Action::iter() {
+        let meaning = action.get_documentation().unwrap_or_default();
+        let gate = if action.is_gate() { "yes" } else { "" };
+        let by = action.written_by();
+        page.push_str(&format!("| `{action}` | {meaning} | {by} | {gate} |\n"));
+    }
+    page.push_str("\n## Decisions\n\n| decision | meaning |\n|---|---|\n");
+    for decision in Decision::iter() {
+        let meaning = decision.get_documentation().unwrap_or_default();
+        page.push_str(&format!("| `{decision}` | {meaning} |\n"));
+    }
+    page.push_str("\n## What verifying can find\n\n| fault | meaning |\n|---|---|\n");
+    for fault in Fault::iter() {
+        let meaning = fault.get_documentation().unwrap_or_default();
+        page.push_str(&format!("| `{fault}` | {meaning} |\n"));
+    }
+    page
+}
+
+fn definitions() -> Result<BTreeMap<PathBuf, String>> {
     oz_core::api::crds()
         .iter()
         .map(|crd| {

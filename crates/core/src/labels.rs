@@ -24,6 +24,17 @@ pub const REQUESTER: &str = "crds.wizardofoz.co/requester";
 /// Annotation on the first object of a grant: the signed decision, see [`crate::access::grant`].
 pub const GRANT: &str = "oz.wizardofoz.co/grant";
 
+/// Label on an AuditEvent: who.
+pub const AUDIT_USER: &str = "oz.wizardofoz.co/user";
+/// Label on an AuditEvent: UID of the request that it is about.
+pub const AUDIT_GRANT: &str = "oz.wizardofoz.co/grant-uid";
+/// Label on an AuditEvent: whether it was allowed.
+pub const AUDIT_DECISION: &str = "oz.wizardofoz.co/decision";
+/// Label on an AuditEvent: what happened.
+pub const AUDIT_KIND: &str = "oz.wizardofoz.co/kind";
+/// Label on an AuditEvent: which process wrote it.
+pub const AUDIT_WRITER: &str = "oz.wizardofoz.co/writer";
+
 /// Marks a child's metadata as made for one object.
 pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner_uid: &str) {
     let labels = metadata.labels.get_or_insert_with(BTreeMap::new);

@@ -303,6 +303,10 @@ fn every_field_of_the_original_is_there() {
     }));
     for crd in oz_core::api::crds() {
         let kind = crd.spec.names.kind.as_str();
+        if kind == "AuditEvent" {
+            // Nobody but oz writes these.
+            continue;
+        }
         let mut fields = BTreeMap::new();
         walk(schema(&crd), "", false, &mut |path, schema, required| {
             let type_ = schema.type_.clone().unwrap_or_else(|| "any".to_owned());

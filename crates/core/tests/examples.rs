@@ -168,6 +168,10 @@ fn requests_name_a_template_that_is_there() {
 fn every_field_has_an_example() {
     let objects = objects();
     for crd in oz_core::api::crds() {
+        if crd.spec.names.kind == "AuditEvent" {
+            // Nobody but oz writes these.
+            continue;
+        }
         let kind = crd.spec.names.kind.as_str();
         let mut shown = BTreeSet::new();
         for (_, object) in objects.iter().filter(|(_, object)| object["kind"] == kind) {

@@ -120,6 +120,7 @@ impl Grant {
                 .iter()
                 .map(|why| ("reason".to_owned(), why.clone()))
                 .collect(),
+            repeated: None,
         }
     }
 }

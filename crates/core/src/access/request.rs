@@ -133,6 +133,7 @@ impl Request<'_> {
             pod: None,
             until: None,
             details: details.collect(),
+            repeated: None,
         }
     }
 }

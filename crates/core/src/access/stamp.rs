@@ -20,7 +20,7 @@ pub const MAX_DISTANCE: SignedDuration = SignedDuration::from_secs(20);
 const GENERATED_PREFIX: usize = 58;
 
 /// A user as the API server authenticated them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Requester {
     /// User name.
     pub user: String,

@@ -8,6 +8,7 @@
 )]
 
 mod access_config;
+mod audit_event;
 mod exec_access_request;
 mod exec_access_template;
 mod mutation;
@@ -24,6 +25,7 @@ pub use access_config::{
     AccessConfig, Bind, DEFAULT_ACCESS_COMMAND, DEFAULT_DURATION, DEFAULT_MAX_DURATION, Follow,
     OnTemplateChange, Operation, Sessions,
 };
+pub use audit_event::{AuditEvent, AuditEventSpec};
 pub use exec_access_request::{ExecAccessRequest, ExecAccessRequestSpec};
 pub use exec_access_template::{ExecAccessTemplate, ExecAccessTemplateSpec};
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};
@@ -32,6 +34,7 @@ pub use pod_access_request::{PodAccessRequest, PodAccessRequestSpec};
 pub use pod_access_template::{PodAccessTemplate, PodAccessTemplateSpec};
 pub use request_status::{Phase, RequestStatus};
 pub use schema::crds;
+pub(crate) use schema::timestamp;
 pub use target_ref::{CrossVersionObjectReference, TargetApiVersion, TargetKind};
 pub use template_status::TemplateStatus;
 

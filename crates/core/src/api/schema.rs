@@ -9,7 +9,9 @@ use kube::CustomResourceExt;
 use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::{ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate};
+use super::{
+    AuditEvent, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
+};
 
 /// What Go's `time.ParseDuration` reads, without a minus sign. Not a `pattern`, which could only be
 /// answered with itself.
@@ -46,7 +48,7 @@ pub(super) const SPEC_IS_IMMUTABLE_MESSAGE: &str =
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 /// An instant in RFC 3339.
-pub(super) fn timestamp(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn timestamp(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
@@ -89,10 +91,11 @@ fn without_description(schema: &mut Schema) {
     transform_subschemas(&mut without_description, schema);
 }
 
-/// The definitions of all four kinds, as they are installed.
+/// The definitions of all kinds, as they are installed.
 #[must_use]
-pub fn crds() -> [CustomResourceDefinition; 4] {
+pub fn crds() -> [CustomResourceDefinition; 5] {
     [
+        AuditEvent::crd(),
         ExecAccessRequest::crd(),
         ExecAccessTemplate::crd(),
         PodAccessRequest::crd(),

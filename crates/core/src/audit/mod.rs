@@ -1,5 +1,28 @@
-//! The record of who did what: one vocabulary for operator and webhook.
+//! The record of who did what: one vocabulary for operator and webhook, chained so that nothing can
+//! be changed, left out or put in between unseen, and the rules by which that is verified.
 
+mod action;
+mod canonical;
+mod chain;
+mod checkpoint;
+mod event;
+mod flood;
+mod keys;
+mod query;
 mod record;
+mod redact;
+pub mod verify;
 
-pub use record::{Action, Decision, PodRef, Record, RequestRef};
+#[cfg(test)]
+mod tests;
+
+pub use action::{Action, Decision};
+pub use canonical::{canonical, digest_without};
+pub use chain::{Chain, Entry, Link, Writer};
+pub use checkpoint::{Checkpoint, Head, Medium};
+pub use event::{label_value, name_of, time_in_name};
+pub use flood::{Admitted, Floodgate};
+pub use keys::{AuditKey, KeyError, Published, Trust};
+pub use query::Query;
+pub use record::{PodRef, Record, Repeated, RequestRef};
+pub use redact::arguments;

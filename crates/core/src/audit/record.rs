@@ -1,21 +1,30 @@
-//! One audit record, as one line of JSON. Records have deterministic ids: the same fact, written
-//! twice after a crash, is recognisably the same.
+//! One audit record. Records have deterministic ids: the same fact, written twice after a crash, is
+//! recognisably the same.
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{Timestamp, Unit};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::{Action, Decision};
 use crate::access::stamp::Requester;
+use crate::api::timestamp;
+
+/// The longest text of a record, in bytes. What a user can make longer is cut.
+const TEXT: usize = 1024;
+/// The most groups of a user, and the most details.
+const MANY: usize = 64;
 
 /// A fact about access: who, what, where, until when, and how it was decided.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// Hash of the action and the UID of what it is about: equal for the same fact.
     pub id: String,
     /// When it was decided, by the API server's clock.
+    #[schemars(schema_with = "timestamp")]
     pub time: Timestamp,
     /// What happened.
     pub action: Action,
@@ -26,67 +35,52 @@ pub struct Record {
     /// One sentence for people.
     pub message: String,
     /// The person, as the API server authenticated them; absent when nobody could be verified.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Requester>,
     /// The request it is about.
+    #[serde(default, skip_serializing_if = "RequestRef::is_empty")]
     pub request: RequestRef,
     /// Template that the request names.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub template: String,
     /// Digest of the template's spec at the grant, `sha256:` and hexadecimal.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_digest: Option<String>,
     /// The pod that access was given to.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
     /// When the access ends or was to end.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "timestamp")]
     pub until: Option<Timestamp>,
     /// Whatever else is worth keeping, such as the reason that the requester gave.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, String>,
+    /// How often it happened, if this stands for several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<Repeated>,
 }
 
-/// What happened.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::IntoStaticStr,
-)]
-pub enum Action {
-    /// A request was admitted by the webhook.
-    RequestCreated,
-    /// A request was refused, at admission or by the operator.
-    RequestDenied,
-    /// Access was given.
-    AccessGranted,
-    /// Access ended at its agreed instant.
-    AccessExpired,
-    /// Access ended early.
-    AccessRevoked,
-    /// What oz wrote was changed by somebody else.
-    DriftDetected,
-}
-
-/// Whether it was allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
-pub enum Decision {
-    /// Allowed.
-    Allow,
-    /// Refused.
-    Deny,
-    /// Nothing was asked for: time passed or somebody withdrew it.
-    End,
+/// Several facts of one kind in one record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Repeated {
+    /// How many.
+    #[schemars(with = "i64")]
+    pub count: u64,
+    /// When the first of them was.
+    #[schemars(schema_with = "timestamp")]
+    pub first: Timestamp,
+    /// When the last of them was.
+    #[schemars(schema_with = "timestamp")]
+    pub last: Timestamp,
+    /// What a few of them were about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<String>,
 }
 
 /// An access request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestRef {
     /// Kind, such as `ExecAccessRequest`.
     pub kind: String,
@@ -99,8 +93,14 @@ pub struct RequestRef {
     pub uid: String,
 }
 
+impl RequestRef {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A pod, by name and UID: a pod that comes back under the same name is another pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PodRef {
     /// Name.
     pub name: String,
@@ -112,6 +112,35 @@ pub struct PodRef {
 }
 
 impl Record {
+    /// A record about oz itself, or one to which the caller adds what it is about. `subject` and
+    /// the action make its id: they name the fact.
+    #[must_use]
+    pub fn about(
+        time: Timestamp,
+        action: Action,
+        decision: Decision,
+        subject: &str,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            id: Self::id(action, subject),
+            time,
+            action,
+            decision,
+            reason: reason.to_owned(),
+            message: message.into(),
+            ..Self::default()
+        }
+    }
+
+    /// With one more detail.
+    #[must_use]
+    pub fn detail(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+
     /// The deterministic id of a fact: `action` about the object with `uid`.
     #[must_use]
     pub fn id(action: Action, uid: &str) -> String {
@@ -146,5 +175,43 @@ impl Record {
             record: self,
         })
         .unwrap_or_default()
+    }
+
+    /// With texts of bounded length and times in microseconds: a record that nobody can make so
+    /// large that it cannot be stored, and whose name in the cluster tells its time exactly.
+    #[must_use]
+    pub(super) fn bounded(mut self) -> Self {
+        self.time = self.time.round(Unit::Microsecond).unwrap_or(self.time);
+        for text in [
+            &mut self.reason,
+            &mut self.message,
+            &mut self.template,
+            &mut self.request.name,
+        ] {
+            cut(text);
+        }
+        if let Some(user) = &mut self.user {
+            cut(&mut user.user);
+            cut(&mut user.uid);
+            let more = user.groups.len().saturating_sub(MANY);
+            if more > 0 {
+                user.groups.truncate(MANY);
+                user.groups.push(format!("and {more} more"));
+            }
+            user.groups.iter_mut().for_each(cut);
+        }
+        if self.details.len() > MANY {
+            self.details = self.details.into_iter().take(MANY).collect();
+        }
+        self.details.values_mut().for_each(cut);
+        self
+    }
+}
+
+fn cut(text: &mut String) {
+    if text.len() > TEXT {
+        let end = text.floor_char_boundary(TEXT - "…".len());
+        text.truncate(end);
+        text.push('…');
     }
 }

@@ -133,6 +133,7 @@ pub(crate) fn record(timebox: &Timebox) -> Record {
         pod: None,
         until: None,
         details: BTreeMap::new(),
+        repeated: None,
     }
 }
 

@@ -1,0 +1,133 @@
+//! The vocabulary of the record: what can happen, in one place for every process that writes.
+//! `cargo xtask generate` makes docs/reference/audit.md of the doc comments' twins here.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What happened.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::EnumIter,
+    strum::EnumString,
+    strum::EnumMessage,
+)]
+#[strum(ascii_case_insensitive)]
+pub enum Action {
+    /// A process began to write a chain of its own. Signed; names the chains known then.
+    #[default]
+    WriterStarted,
+    /// A request was admitted by the webhook.
+    RequestCreated,
+    /// A request was refused, at admission or by the operator.
+    RequestDenied,
+    /// Access was given, to the pod that the record names by its UID.
+    AccessGranted,
+    /// A grant moved to another pod of the same workload.
+    TargetPinned,
+    /// Access ended at its agreed instant.
+    AccessExpired,
+    /// Access ended early.
+    AccessRevoked,
+    /// What oz wrote was changed by somebody else.
+    DriftDetected,
+    /// A template was created, or its spec changed, by the user that the record names.
+    TemplateChanged,
+    /// A session was allowed to open (exec, attach, port-forward, ephemeral container).
+    SessionOpened,
+    /// A session was refused.
+    SessionRefused,
+    /// A session ended by itself.
+    SessionEnded,
+    /// A session was ended by oz.
+    SessionCut,
+    /// The webhook's certificate authority was made or replaced.
+    CertificateRotated,
+    /// The key that signs the record was made or replaced.
+    KeyRotated,
+    /// The webhook's registration had been changed or deleted, and was put right.
+    WebhookRepaired,
+    /// New requests did not come back stamped.
+    CanaryFailed,
+}
+
+impl Action {
+    /// Whether something is let through only once this is on record: in every place that holds the
+    /// record, not only in one.
+    #[must_use]
+    pub fn is_gate(self) -> bool {
+        matches!(
+            self,
+            Self::AccessGranted | Self::TargetPinned | Self::SessionOpened
+        )
+    }
+
+    /// Which process writes it.
+    #[must_use]
+    pub fn written_by(self) -> &'static str {
+        match self {
+            Self::WriterStarted => "both",
+            Self::RequestDenied => "webhook (at admission), operator (later)",
+            Self::RequestCreated
+            | Self::TemplateChanged
+            | Self::SessionOpened
+            | Self::SessionRefused
+            | Self::CertificateRotated
+            | Self::WebhookRepaired => "webhook",
+            Self::AccessGranted
+            | Self::TargetPinned
+            | Self::AccessExpired
+            | Self::AccessRevoked
+            | Self::DriftDetected
+            | Self::SessionEnded
+            | Self::SessionCut
+            | Self::KeyRotated
+            | Self::CanaryFailed => "operator",
+        }
+    }
+}
+
+/// Whether it was allowed.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::EnumIter,
+    strum::EnumString,
+    strum::EnumMessage,
+)]
+#[strum(ascii_case_insensitive)]
+pub enum Decision {
+    /// Allowed.
+    Allow,
+    /// Refused.
+    Deny,
+    /// Nothing was asked for: time passed or somebody withdrew it.
+    End,
+    /// Nothing was decided: something about oz itself.
+    #[default]
+    Note,
+}

@@ -1,0 +1,185 @@
+//! The chain of one writer: each record carries the digest of the one before it, so none can be
+//! changed, left out, moved or put in between without all later ones showing it. A process begins
+//! a chain of its own each time it starts: two that wrote at once could not share one.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::keys::AuditKey;
+use super::record::Record;
+use super::{Action, Decision, Head, digest_without};
+use crate::api::timestamp;
+
+/// What the digest of a record is made for.
+pub(super) const RECORD: &str = "oz-audit-record/v1";
+/// What the signature of a record is made for.
+pub(super) const SIGNED_RECORD: &str = "oz-audit-record-signature/v1\n";
+
+/// Who writes a chain.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct Writer {
+    /// The process, such as `oz-operator`.
+    pub component: String,
+    /// Which of its replicas.
+    pub replica: String,
+    /// Which of its starts; later ones sort after earlier ones.
+    pub chain: String,
+}
+
+impl std::fmt::Display for Writer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            formatter,
+            "{}/{}/{}",
+            self.component, self.replica, self.chain
+        )
+    }
+}
+
+impl Writer {
+    /// The writer of a chain that begins at `now`. `nonce` keeps two of one instant apart.
+    #[must_use]
+    pub fn new(component: &str, replica: &str, now: Timestamp, nonce: u32) -> Self {
+        Self {
+            component: component.to_owned(),
+            replica: replica.to_owned(),
+            chain: format!("{}-{nonce:08x}", now.strftime("%Y%m%dT%H%M%S")),
+        }
+    }
+}
+
+/// What ties a record to the one before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Link {
+    /// Who wrote it.
+    #[serde(flatten)]
+    pub writer: Writer,
+    /// Place in the chain, from 1.
+    #[schemars(with = "i64")]
+    pub seq: u64,
+    /// Digest of the record before it; empty for the first.
+    #[serde(default)]
+    pub prev: String,
+    /// Time of the record before it: what is missing can be told to be old enough to be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "timestamp")]
+    pub prev_time: Option<Timestamp>,
+    /// `sha256:` and the digest of this record, without this field and the signature.
+    #[serde(default)]
+    pub digest: String,
+    /// KEY:SIGNATURE of the digest, on the first record of a chain and on some of the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+}
+
+/// A record in its chain: a line of the log, and the spec of an AuditEvent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// Its place.
+    #[serde(flatten)]
+    pub link: Link,
+    /// What it says.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+impl Entry {
+    /// The entry as a value, which is what is written and digested.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        // Strings, numbers and timestamps always serialise.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// The digest that the entry must carry.
+    #[must_use]
+    pub fn digest_of(value: &Value) -> String {
+        digest_without(RECORD, value, &["digest", "signature"])
+    }
+}
+
+/// A chain as its writer holds it.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    writer: Writer,
+    seq: u64,
+    digest: String,
+    time: Option<Timestamp>,
+}
+
+impl Chain {
+    /// Begins a chain, with its first record: signed, and naming the chains that were known then,
+    /// so that none of those can vanish as a whole.
+    #[must_use]
+    pub fn begin(writer: Writer, now: Timestamp, known: &[Head], key: &AuditKey) -> (Self, Entry) {
+        let mut record = Record::about(
+            now,
+            Action::WriterStarted,
+            Decision::Note,
+            &writer.to_string(),
+            "Started",
+            format!("{} of {} writes", writer.replica, writer.component),
+        )
+        .detail("publicKey", key.public());
+        for head in known {
+            record = record.detail(&head.detail_name(), head.detail_value());
+        }
+        let mut chain = Self {
+            writer,
+            seq: 0,
+            digest: String::new(),
+            time: None,
+        };
+        let entry = chain.append(record, Some(key));
+        (chain, entry)
+    }
+
+    /// The next entry, with `record`; signed if there is a `key`.
+    pub fn append(&mut self, record: Record, key: Option<&AuditKey>) -> Entry {
+        let record = record.bounded();
+        self.seq += 1;
+        let time = record.time;
+        let mut entry = Entry {
+            link: Link {
+                writer: self.writer.clone(),
+                seq: self.seq,
+                prev: std::mem::take(&mut self.digest),
+                prev_time: self.time,
+                digest: String::new(),
+                signature: None,
+            },
+            record,
+        };
+        entry.link.digest = Entry::digest_of(&entry.value());
+        entry.link.signature = key.map(|key| key.sign(SIGNED_RECORD, entry.link.digest.as_bytes()));
+        self.digest.clone_from(&entry.link.digest);
+        // A clock that steps back must not make what follows look older than it is.
+        self.time = Some(self.time.map_or(time, |before| before.max(time)));
+        entry
+    }
+
+    /// Who writes it.
+    #[must_use]
+    pub fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// How many records it has.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.seq
+    }
+
+    /// Whether nothing was written yet; never, since a chain begins with a record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.seq == 0
+    }
+}

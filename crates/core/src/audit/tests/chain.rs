@@ -1,0 +1,206 @@
+//! What is written verifies: across restarts, rotation, retention, a crash, a round trip.
+
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use super::support::{
+    BOTH, at, checkpoint, faults, judged, judged_objects, key, lines, objects, record, terms,
+    written,
+};
+use crate::audit::verify::{Evidence, Fault, IN_FLIGHT, Terms, verify};
+use crate::audit::{
+    AuditKey, Chain, Checkpoint, Head, Medium, Trust, Writer, canonical, name_of, time_in_name,
+};
+
+#[test]
+fn what_was_written_is_whole_and_complete_to_its_checkpoint() {
+    let entries = written("oz-0", 20);
+    let report = judged(&lines(&entries), Some(&checkpoint(&entries[15])));
+    assert!(report.is_whole(), "{:?}", report.problems);
+    let chain = &report.chains[0];
+    assert_eq!((chain.records, chain.complete_through), (21, 16));
+    assert_eq!(chain.unsigned, 5);
+}
+
+#[test]
+fn a_field_that_this_version_does_not_know_is_covered_too() {
+    let mut value = written("oz-0", 1)[1].value();
+    value["later"] = Value::from("yes");
+    let digest = crate::audit::Entry::digest_of(&value);
+    value["digest"] = Value::from(digest.clone());
+    assert_eq!(crate::audit::Entry::digest_of(&value), digest);
+    value["later"] = Value::from("no");
+    assert_ne!(crate::audit::Entry::digest_of(&value), digest);
+}
+
+#[test]
+fn the_encoding_does_not_depend_on_the_order_of_fields() {
+    let one: Value = serde_json::from_str(r#"{"b":[1,{"y":"ü\n","x":null}],"a":true}"#).unwrap();
+    let two: Value = serde_json::from_str(r#"{"a":true,"b":[1,{"x":null,"y":"ü\n"}]}"#).unwrap();
+    assert_eq!(canonical(&one), canonical(&two));
+    assert_eq!(
+        canonical(&one),
+        r#"{"a":true,"b":[1,{"x":null,"y":"ü\n"}]}"#.as_bytes()
+    );
+}
+
+#[test]
+fn names_sort_by_time_and_tell_it() {
+    let entries = written("oz-0", 30);
+    let names: Vec<String> = entries[1..].iter().map(name_of).collect();
+    assert!(names.is_sorted());
+    for (entry, name) in entries[1..].iter().zip(&names) {
+        assert_eq!(time_in_name(name), Some(entry.record.time), "{name}");
+    }
+    for other in [
+        "",
+        "debug",
+        "20261121t140512",
+        "20261121t1405121234567-x",
+        "ä".repeat(40).as_str(),
+    ] {
+        assert_eq!(time_in_name(other), None, "{other}");
+    }
+}
+
+#[test]
+fn records_that_are_older_than_what_is_kept_may_be_gone() {
+    let entries = written("oz-0", 20);
+    let signed = checkpoint(&entries[20]);
+    let kept = Terms {
+        objects_kept_since: Some(at(10)),
+        ..terms()
+    };
+    // Those of the seconds 0 to 9.
+    let rest = objects(&entries[10..]);
+    assert!(judged_objects(&rest, &[signed.clone()], &kept).is_whole());
+    // One more than is old enough.
+    let report = judged_objects(&objects(&entries[12..]), &[signed.clone()], &kept);
+    assert_eq!(faults(&report), [(Fault::Missing, Some(1))]);
+    // All of them, long after.
+    let later = Terms {
+        objects_kept_since: Some(at(100)),
+        ..terms()
+    };
+    assert!(judged_objects(&[], &[signed.clone()], &later).is_whole());
+    assert_eq!(
+        faults(&judged_objects(&[], &[signed], &kept)),
+        [(Fault::Truncated, Some(1))]
+    );
+}
+
+#[test]
+fn what_was_under_way_when_a_writer_was_killed_is_no_fault_and_what_was_not_is_one() {
+    let many = i64::try_from(IN_FLIGHT).unwrap() + 20;
+    let entries = written("oz-0", many);
+    let signed = checkpoint(&entries[9]);
+    let without = |seq: u64| {
+        let left: Vec<_> = entries
+            .iter()
+            .filter(|entry| entry.link.seq != seq)
+            .cloned()
+            .collect();
+        judged_objects(&objects(&left), &[signed.clone()], &terms())
+    };
+    assert!(without(IN_FLIGHT + 15).is_whole());
+    assert_eq!(faults(&without(5)), [(Fault::Missing, Some(5))]);
+    // Not covered by a checkpoint; but too far from the end to have been under way.
+    assert_eq!(faults(&without(12)), [(Fault::Missing, Some(12))]);
+}
+
+#[test]
+fn a_chain_that_vanishes_as_a_whole_is_missed_by_the_next_one() {
+    let old = written("oz-0", 5);
+    let head = Head::of(&old[5], &BOTH);
+    let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
+    let (mut chain, first) = Chain::begin(writer, at(100), &[head], &key());
+    let new = [first, chain.append(record(101), None)];
+    let report = judged_objects(&objects(&new), &[], &terms());
+    assert_eq!(faults(&report), [(Fault::Truncated, Some(1))]);
+    let all: Vec<_> = old.iter().chain(&new).cloned().collect();
+    assert!(judged_objects(&objects(&all), &[], &terms()).is_whole());
+}
+
+#[test]
+fn a_key_that_the_pinned_one_vouches_for_is_believed_and_another_is_not() {
+    let next = AuditKey::new(&[8; 32]);
+    let entries = written("oz-0", 5);
+    let by_next = Checkpoint::sign(Head::of(&entries[5], &BOTH), &next);
+    let report = judged(&lines(&entries), Some(&by_next));
+    assert_eq!(faults(&report), [(Fault::BadSignature, Some(6))]);
+
+    let last = AuditKey::new(&[9; 32]);
+    let by_last = Checkpoint::sign(Head::of(&entries[5], &BOTH), &last);
+    let mut believing = terms();
+    // In any order.
+    believing
+        .trust
+        .extend(&[last.published(Some(&next)), next.published(Some(&key()))]);
+    for signed in [by_next, by_last] {
+        let mut evidence = Evidence::default();
+        evidence.log("operator.jsonl", &lines(&entries).join("\n"));
+        evidence.checkpoint("ConfigMap", &serde_json::to_string(&signed).unwrap());
+        let report = verify(evidence, &believing);
+        assert!(report.is_whole(), "{:?}", report.problems);
+    }
+    // Vouched for by itself only.
+    let mut fooled = terms();
+    fooled
+        .trust
+        .extend(&[next.published(Some(&next)), next.published(None)]);
+    assert_eq!(fooled.trust.ids().len(), 1);
+    assert!(Trust::pinned(["not a key"]).is_err());
+}
+
+#[test]
+fn objects_and_logs_of_one_chain_are_held_against_each_other() {
+    let entries = written("oz-0", 5);
+    let mut evidence = Evidence::default();
+    evidence.log("operator.jsonl", &lines(&entries).join("\n"));
+    for object in objects(&entries) {
+        evidence.object(&object);
+    }
+    let report = verify(evidence.clone(), &terms());
+    assert!(report.is_whole(), "{:?}", report.problems);
+    assert_eq!(report.records(), 6);
+
+    // One that was written anew, digests and all, is another record in the same place.
+    let forged = written("oz-0", 4);
+    let (mut chain, _) = Chain::begin(forged[0].link.writer.clone(), at(0), &[], &key());
+    let other = (1..=5).map(|_| chain.append(record(77), None));
+    let last = other.last().unwrap();
+    evidence.object(&objects(&[last])[0]);
+    let faults = faults(&verify(evidence, &terms()));
+    assert!(faults.contains(&(Fault::Forked, Some(6))), "{faults:?}");
+}
+
+#[test]
+fn a_line_that_a_killed_process_tore_is_no_fault() {
+    let entries = written("oz-0", 3);
+    let mut torn = lines(&entries);
+    torn.push(torn[2][..40].to_owned());
+    let report = judged(&torn, None);
+    assert!(report.is_whole());
+    assert_eq!(report.notes.len(), 1);
+}
+
+#[test]
+fn logs_of_replicas_that_were_not_given_are_not_missed() {
+    let other = written("oz-1", 5);
+    let mut head = Head::of(&other[5], &BOTH);
+    head.writer.component = "oz-webhook".to_owned();
+    let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
+    let (_, first) = Chain::begin(writer, at(100), &[head], &key());
+    assert!(judged(&lines(&[first]), None).is_whole());
+}
+
+#[test]
+fn a_clock_that_steps_back_makes_no_record_look_old_enough_to_be_gone() {
+    let writer = Writer::new("oz-operator", "oz-0", at(0), 1);
+    let (mut chain, first) = Chain::begin(writer, at(100), &[], &key());
+    let second = chain.append(record(1), None);
+    let third = chain.append(record(2), None);
+    assert_eq!(third.link.prev_time, Some(first.record.time));
+    assert!(third.record.time < first.record.time - SignedDuration::from_secs(90));
+    assert_eq!(Head::of(&second, &[Medium::Log]).time, first.record.time);
+}

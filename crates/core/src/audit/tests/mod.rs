@@ -1,0 +1,6 @@
+mod bounds;
+mod chain;
+mod flood;
+mod redaction;
+mod support;
+mod tampering;

@@ -1,0 +1,166 @@
+//! What was read, in the form in which it is judged. Each record's own digest is checked here,
+//! while its text is at hand, so that a hundred thousand of them need not be kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::super::checkpoint::{Checkpoint, Medium};
+use super::super::event::{labels_of, name_of};
+use super::super::{Action, Entry, Link};
+use super::{Fault, Place, Problem};
+
+/// What was read back.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    pub(super) items: Vec<Item>,
+    pub(super) checkpoints: Vec<(Place, Checkpoint)>,
+    pub(super) media: BTreeSet<Medium>,
+    pub(super) problems: Vec<Problem>,
+    pub(super) notes: Vec<String>,
+}
+
+/// What of a record matters to its chain.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) place: Place,
+    pub(super) medium: Medium,
+    pub(super) link: Link,
+    /// Details of a first record, some of which name other chains.
+    pub(super) mentions: BTreeMap<String, String>,
+}
+
+impl Evidence {
+    /// A log, line by line. The last line may be torn: its writer was killed.
+    pub fn log(&mut self, source: &str, text: &str) {
+        self.media.insert(Medium::Log);
+        for (index, line) in text.split('\n').enumerate() {
+            if !line.trim().is_empty() {
+                self.line(source, index + 1, line);
+            }
+        }
+    }
+
+    fn line(&mut self, source: &str, number: usize, line: &str) {
+        let place = Place {
+            source: source.to_owned(),
+            line: Some(number),
+        };
+        let Ok(value) = serde_json::from_str::<Value>(line) else {
+            self.unreadable(
+                place,
+                "the line is no JSON; a killed process may leave half a line",
+            );
+            return;
+        };
+        if let Some(checkpoint) = value.get("checkpoint") {
+            self.checkpoint_at(place, checkpoint);
+            return;
+        }
+        self.entry(place, Medium::Log, value);
+    }
+
+    /// Says that the AuditEvents of the cluster are among what is judged, even if there are none.
+    pub fn objects(&mut self) {
+        self.media.insert(Medium::Objects);
+    }
+
+    /// An AuditEvent, as the API server gave it.
+    pub fn object(&mut self, object: &Value) {
+        self.objects();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let place = Place {
+            source: format!("AuditEvent {name}"),
+            line: None,
+        };
+        let found = self.entry(place.clone(), Medium::Objects, object["spec"].clone());
+        let Some(entry) = found else { return };
+        let labels = |key: &str| object["metadata"]["labels"][key].as_str();
+        let wrong: Vec<String> = labels_of(&entry)
+            .into_iter()
+            .filter(|(key, value)| labels(key) != Some(value))
+            .map(|(key, value)| format!("label {key} is not {value}"))
+            .chain(
+                (name_of(&entry) != name).then(|| format!("it is not named {}", name_of(&entry))),
+            )
+            .collect();
+        if !wrong.is_empty() {
+            self.problems.push(Problem {
+                writer: Some(entry.link.writer),
+                seq: Some(entry.link.seq),
+                fault: Fault::Relabelled,
+                place: Some(place),
+                message: wrong.join(", "),
+            });
+        }
+    }
+
+    /// A checkpoint, as a ConfigMap keeps it.
+    pub fn checkpoint(&mut self, source: &str, text: &str) {
+        let place = Place {
+            source: source.to_owned(),
+            line: None,
+        };
+        match serde_json::from_str::<Value>(text) {
+            Ok(value) => self.checkpoint_at(place, &value),
+            Err(_) => self.problem(place, "the checkpoint is no JSON"),
+        }
+    }
+
+    fn checkpoint_at(&mut self, place: Place, value: &Value) {
+        match serde_json::from_value(value.clone()) {
+            Ok(checkpoint) => self.checkpoints.push((place, checkpoint)),
+            Err(error) => self.problem(place, &format!("not a checkpoint: {error}")),
+        }
+    }
+
+    fn entry(&mut self, place: Place, medium: Medium, value: Value) -> Option<Entry> {
+        let digest = Entry::digest_of(&value);
+        let entry: Entry = match serde_json::from_value(value) {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.problem(place, &format!("not a record: {error}"));
+                return None;
+            }
+        };
+        if digest != entry.link.digest {
+            self.problems.push(Problem {
+                writer: Some(entry.link.writer.clone()),
+                seq: Some(entry.link.seq),
+                fault: Fault::Altered,
+                place: Some(place.clone()),
+                message: format!(
+                    "it states the digest {} and has {digest}",
+                    entry.link.digest
+                ),
+            });
+        }
+        let mentions = if entry.record.action == Action::WriterStarted && entry.link.seq == 1 {
+            entry.record.details.clone()
+        } else {
+            BTreeMap::new()
+        };
+        self.items.push(Item {
+            place,
+            medium,
+            link: entry.link.clone(),
+            mentions,
+        });
+        Some(entry)
+    }
+
+    fn problem(&mut self, place: Place, message: &str) {
+        self.problems.push(Problem {
+            writer: None,
+            seq: None,
+            fault: Fault::Unreadable,
+            place: Some(place),
+            message: message.to_owned(),
+        });
+    }
+
+    /// Half a line is what a killed process leaves; if it was more, the chain has a gap.
+    fn unreadable(&mut self, place: Place, message: &str) {
+        self.notes.push(format!("{place}: {message}"));
+    }
+}

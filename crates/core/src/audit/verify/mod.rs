@@ -1,0 +1,271 @@
+//! Whether a record is whole: what was read back, against the chains, the signatures and what the
+//! checkpoints say should be there. Finds what was changed, left out, doubled, moved or put in
+//! between, and where.
+
+mod evidence;
+mod walk;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use evidence::Evidence;
+
+use super::chain::Writer;
+use super::checkpoint::{Head, Medium};
+use super::keys::Trust;
+use walk::Walk;
+
+/// How many records a writer has on their way to the cluster at once, at most. When it is killed,
+/// some of these may have arrived and others not; no earlier one is missing.
+pub const IN_FLIGHT: u64 = 64;
+
+/// By what a record is judged.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// Whose signatures count.
+    pub trust: Trust,
+    /// What may be gone from the cluster: records older than this.
+    pub objects_kept_since: Option<Timestamp>,
+    /// What may be gone from the logs: records older than this.
+    pub logs_kept_since: Option<Timestamp>,
+}
+
+impl Terms {
+    fn kept_since(&self, medium: Medium) -> Option<Timestamp> {
+        match medium {
+            Medium::Log => self.logs_kept_since,
+            Medium::Objects => self.objects_kept_since,
+        }
+    }
+}
+
+/// Where something was read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Place {
+    /// The file, or the kind and name of the object.
+    pub source: String,
+    /// Line of the file, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            Some(line) => write!(formatter, "{}:{line}", self.source),
+            None => write!(formatter, "{}", self.source),
+        }
+    }
+}
+
+/// What is wrong.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::EnumIter,
+    strum::EnumMessage,
+)]
+pub enum Fault {
+    /// Not a record at all.
+    Unreadable,
+    /// A record does not have the digest that it states.
+    Altered,
+    /// Name or labels of an object are not those of its record.
+    Relabelled,
+    /// The first record of a chain is not signed: no process of oz began it.
+    Unborn,
+    /// A signature does not belong to what it stands on, or is by a key that is not believed.
+    BadSignature,
+    /// A record is not there.
+    Missing,
+    /// The end of a chain is not there.
+    Truncated,
+    /// A record is there twice.
+    Duplicate,
+    /// Two records claim one place in a chain.
+    Forked,
+    /// A record is not where it was written.
+    Moved,
+    /// A record does not follow the one before it.
+    Unlinked,
+    /// A record is not the one that was signed.
+    NotAsSigned,
+}
+
+/// Something that is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Problem {
+    /// The chain, if that much could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writer: Option<Writer>,
+    /// The place in the chain: the first that is bad.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// What is wrong.
+    pub fault: Fault,
+    /// Where it shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// The same for people.
+    pub message: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}", self.fault)?;
+        if let Some(writer) = &self.writer {
+            write!(formatter, " in {writer}")?;
+        }
+        if let Some(seq) = self.seq {
+            write!(formatter, " at {seq}")?;
+        }
+        if let Some(place) = &self.place {
+            write!(formatter, " ({place})")?;
+        }
+        write!(formatter, ": {}", self.message)
+    }
+}
+
+/// What is known of one chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChainReport {
+    /// Whose.
+    pub writer: Writer,
+    /// How many different records were read.
+    pub records: u64,
+    /// The first and last place read; 0 if none was.
+    pub first: u64,
+    /// See `first`.
+    pub last: u64,
+    /// How far the chain is proven complete by a checkpoint.
+    pub complete_through: u64,
+    /// How many records after that are chained and not yet vouched for by any signature.
+    pub unsigned: u64,
+}
+
+/// What came of verifying.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Every chain, by writer.
+    pub chains: Vec<ChainReport>,
+    /// What is wrong, by chain and place. Empty if the record is whole.
+    pub problems: Vec<Problem>,
+    /// What is worth knowing and not wrong.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// How many records were read.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.chains.iter().map(|chain| chain.records).sum()
+    }
+
+    /// How many records no signature vouches for yet.
+    #[must_use]
+    pub fn unsigned(&self) -> u64 {
+        self.chains.iter().map(|chain| chain.unsigned).sum()
+    }
+}
+
+/// A statement that a chain came this far.
+struct Claim {
+    head: Head,
+    place: Place,
+}
+
+/// Verifies what was read.
+#[must_use]
+pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
+    let Evidence {
+        items,
+        checkpoints,
+        media,
+        mut problems,
+        notes,
+    } = evidence;
+    let mut claims: BTreeMap<Writer, Vec<Claim>> = BTreeMap::new();
+    for (place, checkpoint) in checkpoints {
+        let head = checkpoint.head.clone();
+        match checkpoint.check(&terms.trust) {
+            Ok(()) => {
+                let writer = head.writer.clone();
+                claims
+                    .entry(writer)
+                    .or_default()
+                    .push(Claim { head, place });
+            }
+            Err(error) => problems.push(Problem {
+                writer: Some(head.writer),
+                seq: Some(head.seq),
+                fault: Fault::BadSignature,
+                place: Some(place),
+                message: format!("a checkpoint proves nothing: {error}"),
+            }),
+        }
+    }
+    let mut chains: BTreeMap<Writer, Vec<evidence::Item>> = BTreeMap::new();
+    for item in items {
+        for (name, value) in &item.mentions {
+            if let Some(head) = Head::mentioned(name, value) {
+                let place = item.place.clone();
+                claims
+                    .entry(head.writer.clone())
+                    .or_default()
+                    .push(Claim { head, place });
+            }
+        }
+        chains
+            .entry(item.link.writer.clone())
+            .or_default()
+            .push(item);
+    }
+    // A log belongs to a replica; those of others need not have been given.
+    let logged: BTreeSet<(String, String)> = chains
+        .iter()
+        .filter(|(_, items)| items.iter().any(|item| item.medium == Medium::Log))
+        .map(|(writer, _)| (writer.component.clone(), writer.replica.clone()))
+        .collect();
+    let writers: BTreeSet<Writer> = chains.keys().chain(claims.keys()).cloned().collect();
+    let mut report = Report {
+        notes,
+        ..Report::default()
+    };
+    for writer in writers {
+        let of = (writer.component.clone(), writer.replica.clone());
+        let judged = media
+            .iter()
+            .filter(|medium| **medium == Medium::Objects || logged.contains(&of));
+        let walk = Walk {
+            terms,
+            items: chains.remove(&writer).unwrap_or_default(),
+            claims: claims.remove(&writer).unwrap_or_default(),
+            media: judged.copied().collect(),
+            writer,
+            problems: &mut problems,
+            notes: &mut report.notes,
+        };
+        report.chains.extend(walk.run());
+    }
+    problems.sort();
+    problems.dedup();
+    report.problems = problems;
+    report
+}

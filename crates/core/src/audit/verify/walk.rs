@@ -1,0 +1,192 @@
+//! One chain, from its first record to its last, in each place that it is kept in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::chain::{SIGNED_RECORD, Writer};
+use super::super::checkpoint::Medium;
+use super::evidence::Item;
+use super::{ChainReport, Claim, Fault, IN_FLIGHT, Place, Problem, Terms};
+
+pub(super) struct Walk<'a> {
+    pub(super) terms: &'a Terms,
+    pub(super) writer: Writer,
+    pub(super) items: Vec<Item>,
+    pub(super) claims: Vec<Claim>,
+    pub(super) media: BTreeSet<Medium>,
+    pub(super) problems: &'a mut Vec<Problem>,
+    pub(super) notes: &'a mut Vec<String>,
+}
+
+type Places<'i> = BTreeMap<u64, &'i Item>;
+
+impl Walk<'_> {
+    /// `None` if nothing of the chain was read and nothing need be there.
+    pub(super) fn run(mut self) -> Option<ChainReport> {
+        let items = std::mem::take(&mut self.items);
+        let signed = self.signatures(&items);
+        let mut all: Places<'_> = BTreeMap::new();
+        for item in &items {
+            let seq = item.link.seq;
+            match all.get(&seq) {
+                Some(known) if known.link.digest != item.link.digest => {
+                    let message = format!("{} has another record for this place", known.place);
+                    self.fault(Fault::Forked, seq, Some(&item.place), message);
+                }
+                Some(_) => {}
+                None => {
+                    all.insert(seq, item);
+                }
+            }
+        }
+        let mut complete = 0;
+        for medium in self.media.clone() {
+            complete = complete.max(self.medium(medium, &items));
+        }
+        let (first, last) = (
+            all.keys().next().copied().unwrap_or_default(),
+            all.keys().next_back().copied().unwrap_or_default(),
+        );
+        let vouched = complete.max(signed);
+        let unsigned = all.range(vouched + 1..).count();
+        (!all.is_empty()).then(|| ChainReport {
+            writer: self.writer.clone(),
+            records: u64::try_from(all.len()).unwrap_or(u64::MAX),
+            first,
+            last,
+            complete_through: complete,
+            unsigned: u64::try_from(unsigned).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Checks the signatures on records, and gives the last place that has one.
+    fn signatures(&mut self, items: &[Item]) -> u64 {
+        let mut last = 0;
+        for item in items {
+            let (seq, place) = (item.link.seq, Some(&item.place));
+            match &item.link.signature {
+                Some(signature) => {
+                    let digest = item.link.digest.as_bytes();
+                    match self.terms.trust.check(SIGNED_RECORD, digest, signature) {
+                        Ok(()) => last = last.max(seq),
+                        Err(error) => {
+                            self.fault(Fault::BadSignature, seq, place, error.to_string());
+                        }
+                    }
+                }
+                None if seq == 1 => {
+                    let message = "the first record of a chain is signed, and this one is not: no \
+                                   process of oz began this chain";
+                    self.fault(Fault::Unborn, seq, place, message.to_owned());
+                }
+                None => {}
+            }
+        }
+        last
+    }
+
+    /// One place that the chain is kept in; gives how far it is proven complete there.
+    fn medium(&mut self, medium: Medium, items: &[Item]) -> u64 {
+        let mut chain: Places<'_> = BTreeMap::new();
+        let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
+        for item in items.iter().filter(|item| item.medium == medium) {
+            let seq = item.link.seq;
+            if let Some(known) = chain.get(&seq) {
+                let message = format!("{} has it as well", known.place);
+                self.fault(Fault::Duplicate, seq, Some(&item.place), message);
+                continue;
+            }
+            if medium == Medium::Log {
+                let end = ends.entry(&item.place.source).or_default();
+                if seq < *end {
+                    let message = format!("it comes after the record at {end}");
+                    self.fault(Fault::Moved, seq, Some(&item.place), message);
+                }
+                *end = (*end).max(seq);
+            }
+            chain.insert(seq, item);
+        }
+        let promised = self.promised(medium, &chain);
+        self.links(medium, &chain, promised);
+        promised.min(chain.keys().next_back().copied().unwrap_or_default())
+    }
+
+    /// Holds what is there against the checkpoints, and gives how far they reach.
+    fn promised(&mut self, medium: Medium, chain: &Places<'_>) -> u64 {
+        let kept_since = self.terms.kept_since(medium);
+        let last = chain.keys().next_back().copied().unwrap_or_default();
+        let mut promised = 0;
+        let mut faults = Vec::new();
+        for Claim { head, place } in &self.claims {
+            if let Some(item) = chain.get(&head.seq)
+                && item.link.digest != head.digest
+            {
+                let message = format!("{place} has the digest {}", head.digest);
+                faults.push((Fault::NotAsSigned, head.seq, item.place.clone(), message));
+            }
+            if !head.media.contains(&medium) {
+                continue;
+            }
+            promised = promised.max(head.seq);
+            let may_be_gone = kept_since.is_some_and(|since| head.time < since);
+            if last < head.seq && !may_be_gone {
+                let message = format!(
+                    "the {medium} end at {last}, and {place} says that they came to {}",
+                    head.seq
+                );
+                faults.push((Fault::Truncated, last + 1, place.clone(), message));
+            }
+        }
+        for (fault, seq, place, message) in faults {
+            self.fault(fault, seq, Some(&place), message);
+        }
+        promised
+    }
+
+    fn links(&mut self, medium: Medium, chain: &Places<'_>, promised: u64) {
+        let kept_since = self.terms.kept_since(medium);
+        let last = chain.keys().next_back().copied().unwrap_or_default();
+        let mut before: Option<&Item> = None;
+        for (&seq, item) in chain {
+            let expected = before.map_or(1, |before| before.link.seq + 1);
+            if seq == expected {
+                let prev = before.map_or("", |before| &before.link.digest);
+                if item.link.prev != prev {
+                    let message = "it does not follow the record before it".to_owned();
+                    self.fault(Fault::Unlinked, seq, Some(&item.place), message);
+                }
+            } else if seq > expected {
+                let (from, to) = (expected, seq - 1);
+                let old = kept_since
+                    .zip(item.link.prev_time)
+                    .is_some_and(|(since, time)| time < since);
+                let under_way =
+                    medium == Medium::Objects && from > promised && from + IN_FLIGHT > last;
+                if under_way && !old {
+                    self.notes.push(format!(
+                        "{}: {} to {} never arrived: the writer was stopped, or is writing them now",
+                        self.writer, from, to
+                    ));
+                } else if !old {
+                    let many = if from == to {
+                        format!("{from} is")
+                    } else {
+                        format!("{from} to {to} are")
+                    };
+                    let message = format!("{many} not among the {medium}");
+                    self.fault(Fault::Missing, from, Some(&item.place), message);
+                }
+            }
+            before = Some(item);
+        }
+    }
+
+    fn fault(&mut self, fault: Fault, seq: u64, place: Option<&Place>, message: String) {
+        self.problems.push(Problem {
+            writer: Some(self.writer.clone()),
+            seq: Some(seq),
+            fault,
+            place: place.cloned(),
+            message,
+        });
+    }
+}

@@ -73,16 +73,20 @@ fn records_that_are_older_than_what_is_kept_may_be_gone() {
     };
     // Those of the seconds 0 to 9.
     let rest = objects(&entries[10..]);
-    assert!(judged_objects(&rest, &[signed.clone()], &kept).is_whole());
+    assert!(judged_objects(&rest, std::slice::from_ref(&signed), &kept).is_whole());
     // One more than is old enough.
-    let report = judged_objects(&objects(&entries[12..]), &[signed.clone()], &kept);
+    let report = judged_objects(
+        &objects(&entries[12..]),
+        std::slice::from_ref(&signed),
+        &kept,
+    );
     assert_eq!(faults(&report), [(Fault::Missing, Some(1))]);
     // All of them, long after.
     let later = Terms {
         objects_kept_since: Some(at(100)),
         ..terms()
     };
-    assert!(judged_objects(&[], &[signed.clone()], &later).is_whole());
+    assert!(judged_objects(&[], std::slice::from_ref(&signed), &later).is_whole());
     assert_eq!(
         faults(&judged_objects(&[], &[signed], &kept)),
         [(Fault::Truncated, Some(1))]
@@ -100,7 +104,7 @@ fn what_was_under_way_when_a_writer_was_killed_is_no_fault_and_what_was_not_is_o
             .filter(|entry| entry.link.seq != seq)
             .cloned()
             .collect();
-        judged_objects(&objects(&left), &[signed.clone()], &terms())
+        judged_objects(&objects(&left), std::slice::from_ref(&signed), &terms())
     };
     assert!(without(IN_FLIGHT + 15).is_whole());
     assert_eq!(faults(&without(5)), [(Fault::Missing, Some(5))]);

@@ -77,11 +77,13 @@ impl Context {
 
     /// Text on standard output. A reader who has seen enough, as `head` does, ends it in peace.
     pub(crate) fn print(&self, text: &str) -> Result<()> {
+        self.write(text.as_bytes())
+    }
+
+    /// As [`Context::print`], for bytes of others.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
         let mut stdout = std::io::stdout().lock();
-        match stdout
-            .write_all(text.as_bytes())
-            .and_then(|()| stdout.flush())
-        {
+        match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
                 format!("failed to write to standard output: {error}"),
             )),

@@ -83,6 +83,19 @@ impl From<kube::Error> for Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.message)?;
+        match &self.next {
+            Some(next) => write!(formatter, "; {next}"),
+            None => Ok(()),
+        }
+    }
+}
+
+// The command line's parser takes nothing else.
+impl std::error::Error for Failure {}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::new(error.to_string())

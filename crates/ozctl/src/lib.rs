@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "the verbs that use the rest come next")]
 
+mod access;
+mod choose;
 mod cli;
 mod cluster;
 mod complete;
@@ -13,6 +15,10 @@ mod failure;
 mod names;
 mod output;
 mod request;
+mod session;
+mod target;
+mod terminal;
 mod verbs;
+mod waiting;
 
 pub use cli::{command, main};

@@ -8,8 +8,8 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Resource, ResourceExt};
 use oz_core::api::{
-    AccessConfig, ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, Phase,
-    PodAccessRequest, PodAccessRequestSpec, PodAccessTemplate, RequestStatus,
+    ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, Phase, PodAccessRequest,
+    PodAccessRequestSpec, PodAccessTemplate, RequestStatus,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -63,8 +63,6 @@ pub(crate) trait RequestKind:
     fn asking(ask: &Ask) -> Self;
     /// What became of it.
     fn request_status(&self) -> Option<&RequestStatus>;
-    /// Who may get access by a template.
-    fn config(template: &Self::Template) -> &AccessConfig;
     /// What it was asked for by, and how.
     fn asked(&self) -> Ask;
 }
@@ -91,10 +89,6 @@ impl RequestKind for ExecAccessRequest {
 
     fn request_status(&self) -> Option<&RequestStatus> {
         self.status.as_ref()
-    }
-
-    fn config(template: &ExecAccessTemplate) -> &AccessConfig {
-        &template.spec.access_config
     }
 
     fn asked(&self) -> Ask {
@@ -132,10 +126,6 @@ impl RequestKind for PodAccessRequest {
 
     fn request_status(&self) -> Option<&RequestStatus> {
         self.status.as_ref()
-    }
-
-    fn config(template: &PodAccessTemplate) -> &AccessConfig {
-        &template.spec.access_config
     }
 
     fn asked(&self) -> Ask {
@@ -383,12 +373,17 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    /// Ours, where there is nothing to compare it with.
+    pub(crate) fn local() -> Self {
+        Self {
+            ahead: jiff::SignedDuration::ZERO,
+        }
+    }
+
     /// From an object that was created just now.
     pub(crate) fn at_creation<R: RequestKind>(created: &R) -> Self {
         let Some(time) = created.meta().creation_timestamp.as_ref() else {
-            return Self {
-                ahead: jiff::SignedDuration::ZERO,
-            };
+            return Self::local();
         };
         Self::compare(Timestamp::now(), time.0)
     }

@@ -7,7 +7,6 @@ use clap::{Args, CommandFactory, Subcommand, ValueEnum};
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use oz_core::api::{ExecAccessRequest, PodAccessRequest, RequestStatus};
-use oz_core::duration::GoDuration;
 use serde_json::Value;
 
 use crate::cli::Cli;
@@ -18,6 +17,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::request::{self, Ask, Outcome, RequestKind};
+use crate::verbs::patience;
 
 /// Create a request and wait until it is ready
 ///
@@ -155,14 +155,6 @@ impl Common {
         patience(&self.wait)
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))
     }
-}
-
-/// A duration as Go writes them; one that points backwards is none at all.
-pub(crate) fn patience(text: &str) -> Option<Duration> {
-    let duration: GoDuration = text.parse().ok()?;
-    Some(Duration::from_nanos(
-        u64::try_from(duration.as_nanos()).unwrap_or(0),
-    ))
 }
 
 async fn create<R: RequestKind>(

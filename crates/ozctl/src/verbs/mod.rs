@@ -2,7 +2,10 @@
 //! `async fn run(self, context: &Context) -> Result<Exit>`, and its line below. Its doc comment is
 //! its help.
 
+use std::time::Duration;
+
 use clap::Subcommand;
+use oz_core::duration::GoDuration;
 
 use crate::context::Context;
 use crate::exit::Exit;
@@ -33,9 +36,22 @@ macro_rules! verbs {
 }
 
 verbs! {
+    exec::Exec,
+    pod::Pod,
+    logs::Logs,
+    cp::Cp,
+    port_forward::PortForward,
     create::Create,
     get::Get,
     completion::Completion,
     options::Options,
     version::Version,
+}
+
+/// A duration as Go writes them; one that points backwards is none at all.
+pub(crate) fn patience(text: &str) -> Option<Duration> {
+    let duration: GoDuration = text.parse().ok()?;
+    Some(Duration::from_nanos(
+        u64::try_from(duration.as_nanos()).unwrap_or(0),
+    ))
 }

@@ -1,0 +1,275 @@
+//! The whole of it: ask, wait, use, give back. Access is given back whatever ends its use: the
+//! command, an error, Ctrl-C, a closed terminal.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use oz_core::api::{Operation, Phase, RequestStatus};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::choose::{self, Wish};
+use crate::cluster::Cluster;
+use crate::complete;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::request::{self, Ask, Clock, Outcome, RequestKind};
+use crate::target::{Offering, Target};
+use crate::verbs::patience;
+use crate::waiting::Waiting;
+
+/// How to ask, on every verb that does.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AccessFlags {
+    /// Why access is needed; kept in the audit record
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    /// How long access should last, such as 30m [default: as the template says]
+    #[arg(short = 'D', long)]
+    pub(crate) duration: Option<String>,
+    /// The template to ask by, where several lead to the target
+    #[arg(long, add = ArgValueCandidates::new(complete::templates))]
+    pub(crate) template: Option<String>,
+    /// Keep the access afterwards, until it ends by itself
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Use the access of this request, and leave it as it is
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["reason", "duration", "template", "keep"],
+          add = ArgValueCandidates::new(complete::requests))]
+    pub(crate) request: Option<String>,
+    /// How long to wait for access
+    #[arg(short, long, default_value = "5m", value_name = "DURATION")]
+    pub(crate) wait: String,
+    /// What the request's name begins with [default: $USER]
+    #[arg(short = 'N', long, value_name = "PREFIX")]
+    pub(crate) request_name: Option<String>,
+}
+
+/// Access that can be used.
+pub(crate) struct Granted {
+    /// Name of the request.
+    pub(crate) request: String,
+    /// The pod.
+    pub(crate) pod: String,
+    /// The container, if one is meant.
+    pub(crate) container: Option<String>,
+    /// When it ends.
+    pub(crate) until: Option<Timestamp>,
+    /// What the template says how to use it.
+    pub(crate) message: String,
+    /// The API server's time.
+    pub(crate) clock: Clock,
+}
+
+impl Granted {
+    fn new(
+        name: String,
+        status: &RequestStatus,
+        container: Option<String>,
+        clock: Clock,
+    ) -> Result<Self> {
+        let pod = status.pod_name.clone().ok_or_else(|| {
+            Failure::new(format!("request {name} is ready, but names no pod"))
+                .next("the cluster runs another oz than ozctl knows: `ozctl doctor` tells")
+        })?;
+        Ok(Self {
+            request: name,
+            pod,
+            container,
+            until: status.expires_at,
+            message: status.access_message.clone().unwrap_or_default(),
+            clock,
+        })
+    }
+
+    /// What is left of it.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.until.map(|until| self.clock.left(until))
+    }
+}
+
+/// What is wanted, and of what.
+pub(crate) struct Want<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) operation: Operation,
+    pub(crate) container: Option<&'a str>,
+}
+
+/// Gets access, uses it, and gives it back.
+pub(crate) async fn with<R>(
+    context: &Context,
+    flags: &AccessFlags,
+    want: Want<'_>,
+    body: impl AsyncFnOnce(&Cluster, &Granted) -> Result<Exit>,
+) -> Result<Exit>
+where
+    R: RequestKind,
+    R::Template: Offering,
+{
+    let within = patience(&flags.wait)
+        .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", flags.wait)))?;
+    let cluster = context.cluster().await?;
+    if let Some(name) = &flags.request {
+        let granted = existing::<R>(&cluster, name, &want).await?;
+        return body(&cluster, &granted).await;
+    }
+    let prefix = flags
+        .request_name
+        .clone()
+        .unwrap_or_else(request::default_prefix);
+    request::check_prefix(&prefix)?;
+    let wish = Wish {
+        target: want.target,
+        operation: want.operation,
+        template: flags.template.as_deref(),
+        container: want.container,
+        reason: flags.reason.as_deref(),
+    };
+    let (template, target_pod) = choose::template::<R>(context, &cluster, &wish).await?;
+    // Where a template names containers, the first is the one that is meant.
+    let container = want
+        .container
+        .map(str::to_owned)
+        .or_else(|| template.config().containers.first().cloned());
+    let ask = Ask {
+        template: template.name().to_owned(),
+        prefix,
+        duration: flags.duration.clone(),
+        target_pod,
+        container: container.clone(),
+        reason: flags.reason.clone(),
+        extends: None,
+    };
+    let mut interrupts = Interrupts::new()?;
+    let created: R = request::create(&cluster, &ask).await?;
+    let name = created.name_any();
+    let ended = Cell::new(false);
+    let work = async {
+        let granted = wait_for::<R>(context, &cluster, created, container, within, &ended).await?;
+        body(&cluster, &granted).await
+    };
+    let result = tokio::select! {
+        result = work => result,
+        exit = interrupts.next() => Ok(exit),
+    };
+    if flags.keep && result.is_ok() {
+        context.say(&format!(
+            "Access is kept. Use it again with `--request {name}`; \
+             give it back with `ozctl revoke {name}`."
+        ));
+        return result;
+    }
+    // What was refused stays, to say why.
+    if !ended.get()
+        && let Err(failure) = request::release::<R>(&cluster, &name).await
+    {
+        // That the command failed is more important.
+        return result.and(Err(failure));
+    }
+    result
+}
+
+async fn existing<R: RequestKind>(
+    cluster: &Cluster,
+    name: &str,
+    want: &Want<'_>,
+) -> Result<Granted> {
+    let found: R = cluster
+        .answer(cluster.api::<R>().get(name))
+        .await
+        .map_err(|failure| match failure.is_not_found() {
+            true => failure.next("`ozctl requests` lists those that are there"),
+            false => failure,
+        })?;
+    let status = found.request_status().cloned().unwrap_or_default();
+    if !status.ready {
+        return Err(request::over(name, &status));
+    }
+    let container = want
+        .container
+        .map(str::to_owned)
+        .or_else(|| found.asked().container);
+    Granted::new(name.to_owned(), &status, container, Clock::local())
+}
+
+async fn wait_for<R: RequestKind>(
+    context: &Context,
+    cluster: &Cluster,
+    created: R,
+    container: Option<String>,
+    within: Duration,
+    ended: &Cell<bool>,
+) -> Result<Granted> {
+    let name = created.name_any();
+    let clock = Clock::at_creation(&created);
+    let line = std::cell::RefCell::new(Waiting::new(
+        context,
+        &format!("waiting for {name} to be granted"),
+    ));
+    let outcome = {
+        let mut waiting = std::pin::pin!(request::wait(cluster, created, within, |status| {
+            let (what, obstacle) = waited_for(&name, status);
+            line.borrow_mut().is(&what, obstacle);
+        }));
+        let mut seconds = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                outcome = &mut waiting => break outcome?,
+                _ = seconds.tick() => line.borrow().draw(),
+            }
+        }
+    };
+    drop(line);
+    match outcome {
+        Outcome::Ready(ready) => {
+            let status = ready.request_status().cloned().unwrap_or_default();
+            Granted::new(name, &status, container, clock)
+        }
+        Outcome::Over(request) => {
+            ended.set(true);
+            let status = request.request_status().cloned().unwrap_or_default();
+            Err(request::over(&name, &status))
+        }
+        Outcome::Late(request) => Err(request::late(&name, within, request.request_status())),
+    }
+}
+
+/// What a status says is waited for, and whether it is in the way.
+fn waited_for(name: &str, status: &RequestStatus) -> (String, bool) {
+    match (request::why_not(status), status.phase) {
+        (Some(why), _) => (format!("waiting for {name}: {why}"), true),
+        (None, Phase::Active) => (format!("waiting for {name} to be ready"), false),
+        (None, _) => (format!("waiting for {name} to be granted"), false),
+    }
+}
+
+/// The signals that end a program, so that access is given back first.
+struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Interrupts {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// How the process is to end, once one comes.
+    async fn next(&mut self) -> Exit {
+        // As a shell reports a program that a signal ended: 128 and the signal's number.
+        tokio::select! {
+            _ = self.interrupt.recv() => Exit::INTERRUPTED,
+            _ = self.terminate.recv() => Exit::code(143),
+            _ = self.hang_up.recv() => Exit::code(129),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! One command in a container, with its streams: ours are its own. On a terminal every key and
+//! every change of size goes there, and the remaining time stands in the title.
+
+use std::time::Duration;
+
+use futures::SinkExt;
+use futures::channel::mpsc::Sender;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::Api;
+use kube::api::{AttachParams, AttachedProcess, TerminalSize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+use crate::access::Granted;
+use crate::cluster::Cluster;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::terminal::{self, Raw};
+
+/// Before the end, at which a session on a terminal is told.
+const WARNINGS: [Duration; 3] = [
+    Duration::from_secs(5 * 60),
+    Duration::from_secs(60),
+    Duration::from_secs(10),
+];
+/// How long a binding may take to reach the API server's authorizer.
+const EFFECTIVE: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+const BUFFER: usize = 64 * 1024;
+/// An end that comes with the end of access is its doing.
+const AT_THE_END: Duration = Duration::from_secs(2);
+/// What the shell reports for a program whose reader has gone.
+const BROKEN_PIPE: Exit = Exit::code(141);
+
+/// What is run.
+pub(crate) struct Command {
+    pub(crate) words: Vec<String>,
+    pub(crate) tty: bool,
+    pub(crate) stdin: bool,
+}
+
+/// Runs the command to its end, or to the end of access.
+pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command) -> Result<Exit> {
+    let mut process = open(cluster, granted, command).await?;
+    let status = process.take_status();
+    let terminal = if command.tty {
+        Some(Raw::enter()?)
+    } else {
+        None
+    };
+    let sizes = process.terminal_size();
+    let input = process.stdin();
+    let (stdout, stderr) = (process.stdout(), process.stderr());
+
+    // Neither ends the session: the keyboard may be silent, the window may never change.
+    let feeding = tokio::spawn(feed(input));
+    let sizing = tokio::spawn(follow_size(sizes));
+    let output = async {
+        let out = copy(stdout, tokio::io::stdout());
+        let errors = copy(stderr, tokio::io::stderr());
+        tokio::join!(out, errors)
+    };
+    let finished = async {
+        let (piped, _) = output.await;
+        if piped.is_err() {
+            return Ok(BROKEN_PIPE);
+        }
+        let status = match status {
+            Some(status) => status.await,
+            None => None,
+        };
+        ending(status)
+    };
+    let result = tokio::select! {
+        result = finished => result.map(|exit| at_the_end(granted, exit)),
+        () = watch_the_end(granted, terminal.as_ref()) => Ok(Exit::ENDED),
+    };
+    feeding.abort();
+    sizing.abort();
+    drop(terminal);
+    if matches!(result, Ok(Exit::ENDED)) {
+        use std::io::Write;
+        let _ = writeln!(
+            std::io::stderr(),
+            "oz: access to {} is over; `ozctl exec` asks anew",
+            granted.pod
+        );
+    }
+    result
+}
+
+/// Runs the command with streams that are not ours, for the verbs that copy.
+pub(crate) async fn open(
+    cluster: &Cluster,
+    granted: &Granted,
+    command: &Command,
+) -> Result<AttachedProcess> {
+    let pods: Api<Pod> = cluster.api();
+    let failed = format!("failed to open a session in pod {}", granted.pod);
+    let mut parameters = AttachParams {
+        container: granted.container.clone(),
+        stdin: command.stdin,
+        stdout: true,
+        // With a terminal both are one stream.
+        stderr: !command.tty,
+        tty: command.tty,
+        max_stdin_buf_size: Some(BUFFER),
+        max_stdout_buf_size: Some(BUFFER),
+        max_stderr_buf_size: Some(BUFFER),
+    };
+    let opened =
+        once_effective(async || pods.exec(&granted.pod, &command.words, &parameters).await);
+    match opened.await {
+        Err(failure) if failure.message().contains("container name must be") => {
+            parameters.container = Some(main_container(&pods, &granted.pod).await?);
+            let answer = pods.exec(&granted.pod, &command.words, &parameters).await;
+            answer.map_err(|error| Failure::from(error).during(&failed))
+        }
+        opened => opened.map_err(|failure| failure.during(&failed)),
+    }
+}
+
+/// Does what a grant permits. The binding exists when a request is ready, and the API server's
+/// authorizer learns of it from a watch of its own: until then a refusal means nothing.
+pub(crate) async fn once_effective<T>(
+    mut attempt: impl AsyncFnMut() -> kube::Result<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + EFFECTIVE;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match attempt().await {
+            Err(kube::Error::Api(status))
+                if status.code == 403
+                    && status.message.contains(" cannot ")
+                    && Instant::now() < deadline =>
+            {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+            }
+            answer => return Ok(answer?),
+        }
+    }
+}
+
+/// Waits until access ends.
+pub(crate) async fn end_of(granted: &Granted) {
+    watch_the_end(granted, None).await;
+}
+
+/// The container that is meant when none is named, as kubectl chooses it.
+pub(crate) async fn main_container(pods: &Api<Pod>, name: &str) -> Result<String> {
+    let pod = pods.get(name).await?;
+    let named = pod
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get("kubectl.kubernetes.io/default-container"));
+    let first = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+    named
+        .or(first.map(|container| &container.name))
+        .cloned()
+        .ok_or_else(|| Failure::new(format!("pod {name} has no container")))
+}
+
+/// Passes our input on, to its end.
+async fn feed(input: Option<impl AsyncWrite + Unpin>) {
+    if let Some(mut input) = input {
+        let mut stdin = tokio::io::stdin();
+        let mut buffer = vec![0; BUFFER];
+        while let Ok(count) = stdin.read(&mut buffer).await {
+            let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+                break;
+            };
+            if input.write_all(bytes).await.is_err() {
+                return;
+            }
+        }
+        let _ = input.shutdown().await;
+    }
+}
+
+async fn follow_size(sizes: Option<Sender<TerminalSize>>) {
+    let Some(mut sizes) = sizes else { return };
+    let Ok(mut changed) = signal(SignalKind::window_change()) else {
+        return;
+    };
+    loop {
+        if let Some(size) = terminal::size()
+            && sizes.send(size).await.is_err()
+        {
+            return;
+        }
+        changed.recv().await;
+    }
+}
+
+/// Passes a stream of the command on; an error is a reader of ours who has gone.
+async fn copy(
+    from: Option<impl AsyncRead + Unpin>,
+    mut to: impl AsyncWrite + Unpin,
+) -> std::io::Result<()> {
+    let Some(mut from) = from else { return Ok(()) };
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let count = from.read(&mut buffer).await.unwrap_or(0);
+        match buffer.get(..count) {
+            Some(bytes) if !bytes.is_empty() => to.write_all(bytes).await?,
+            _ => break,
+        }
+        to.flush().await?;
+    }
+    Ok(())
+}
+
+/// Waits until access ends, with a title and warnings on the way.
+async fn watch_the_end(granted: &Granted, terminal: Option<&Raw>) {
+    let Some(mut left) = granted.left() else {
+        return std::future::pending().await;
+    };
+    let mut warnings: Vec<Duration> = WARNINGS.into_iter().filter(|&at| at < left).collect();
+    warnings.reverse();
+    while !left.is_zero() {
+        if let Some(terminal) = terminal {
+            terminal.title(&format!("{} · {} left", granted.pod, remaining(left)));
+            if let Some(&at) = warnings.last()
+                && left <= at
+            {
+                warnings.pop();
+                terminal.notice(&format!(
+                    "access to {} ends in {}; `ozctl extend {}` asks for more",
+                    granted.pod,
+                    remaining(at),
+                    granted.request
+                ));
+            }
+        }
+        tokio::time::sleep(until_change(left)).await;
+        left = granted.left().unwrap_or_default();
+    }
+}
+
+/// How long what is shown stays true: seconds count in the last two minutes.
+fn until_change(left: Duration) -> Duration {
+    const SECONDS_COUNT: Duration = Duration::from_secs(120);
+    let step: u64 = if left > SECONDS_COUNT { 60 } else { 1 };
+    let nanos = left.as_nanos() % Duration::from_secs(step).as_nanos();
+    let rest = Duration::from_nanos(u64::try_from(nanos).unwrap_or(0));
+    if rest.is_zero() {
+        Duration::from_secs(step)
+    } else {
+        rest
+    }
+}
+
+fn remaining(left: Duration) -> String {
+    let seconds = left.as_secs() + u64::from(left.subsec_millis() >= 500);
+    match seconds {
+        0..=119 => format!("{seconds}s"),
+        120..=7199 => format!("{}m", seconds.div_ceil(60)),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+fn at_the_end(granted: &Granted, exit: Exit) -> Exit {
+    let over = granted.left().is_some_and(|left| left <= AT_THE_END);
+    if over && exit != Exit::SUCCESS {
+        Exit::ENDED
+    } else {
+        exit
+    }
+}
+
+/// How the command ended, as the kubelet tells it.
+pub(crate) fn ending(status: Option<Status>) -> Result<Exit> {
+    let Some(status) = status else {
+        return Err(
+            Failure::new("the connection was lost before the command ended")
+                .next("try again; `ozctl requests` shows whether your access is still there")
+                .with(Exit::NOT_RUN),
+        );
+    };
+    if status.status.as_deref() == Some("Success") {
+        return Ok(Exit::SUCCESS);
+    }
+    let causes = status
+        .details
+        .as_ref()
+        .and_then(|details| details.causes.as_ref());
+    let code = causes
+        .into_iter()
+        .flatten()
+        .find(|cause| cause.reason.as_deref() == Some("ExitCode"))
+        .and_then(|cause| cause.message.as_deref()?.parse::<i32>().ok());
+    match code.and_then(|code| u8::try_from(code).ok()) {
+        Some(code) => Ok(Exit::code(code)),
+        None => Err(not_started(&status.message.unwrap_or_default())),
+    }
+}
+
+fn not_started(message: &str) -> Failure {
+    // 126 and 127 as a shell has them.
+    if message.contains("no such file or directory") || message.contains("not found in $PATH") {
+        return Failure::new(format!(
+            "there is no such command in the container: {message}"
+        ))
+        .next("name one that is there after --, such as `-- /bin/sh`")
+        .with(Exit::code(127));
+    }
+    if message.contains("permission denied") {
+        return Failure::new(format!("the command may not be run: {message}"))
+            .with(Exit::code(126));
+    }
+    Failure::new(format!("the command was not run: {message}")).with(Exit::NOT_RUN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(value: serde_json::Value) -> Option<Status> {
+        Some(serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn the_commands_exit_code_is_ours() {
+        let failed = serde_json::json!({
+            "status": "Failure", "reason": "NonZeroExitCode",
+            "message": "command terminated with non-zero exit code",
+            "details": {"causes": [{"reason": "ExitCode", "message": "42"}]},
+        });
+        assert_eq!(ending(status(failed)).unwrap(), Exit::code(42));
+        let fine = serde_json::json!({"status": "Success"});
+        assert_eq!(ending(status(fine)).unwrap(), Exit::SUCCESS);
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_and_a_lost_connection_are_not_the_commands_failure() {
+        let missing = serde_json::json!({
+            "status": "Failure", "reason": "InternalError",
+            "message": "exec: \"bash\": executable file not found in $PATH: unknown",
+        });
+        assert_eq!(ending(status(missing)).unwrap_err().exit(), Exit::code(127));
+        assert_eq!(ending(None).unwrap_err().exit(), Exit::NOT_RUN);
+    }
+
+    #[test]
+    fn what_is_left_is_shown_as_long_as_it_is_true() {
+        let seconds = Duration::from_secs;
+        assert_eq!(remaining(seconds(3600)), "60m");
+        assert_eq!(remaining(seconds(90)), "90s");
+        assert_eq!(remaining(seconds(7260)), "2h01m");
+        assert_eq!(until_change(seconds(3600)), seconds(60));
+        assert_eq!(until_change(seconds(3610)), seconds(10));
+        assert_eq!(
+            until_change(Duration::from_millis(1500)),
+            Duration::from_millis(500)
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! What people say they want to get into, and which templates let them. Everything is told from
+//! names: reading pods and their owners would take rights that people do not have yet, and time.
+//! The operator checks the owner chain before it grants anything.
+
+use oz_core::access::decide;
+use oz_core::api::{
+    AccessConfig, CrossVersionObjectReference, ExecAccessTemplate, Operation, PodAccessTemplate,
+    TargetKind,
+};
+
+use crate::failure::{Failure, Result};
+use crate::names;
+
+/// What a person typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// `deploy/web`
+    Workload(TargetKind, String),
+    /// `pod/web-7d4b9c-x2x8p`
+    Pod(String),
+    /// `template/shell`
+    Template(String),
+    /// `web`: a workload, a template or a pod
+    Any(String),
+}
+
+impl std::str::FromStr for Target {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let Some((kind, name)) = text.split_once('/') else {
+            return match text {
+                "" => Err(Failure::new("an empty target")),
+                name => Ok(Self::Any(name.to_owned())),
+            };
+        };
+        let name = name.to_owned();
+        if name.is_empty() || name.contains('/') {
+            return Err(Failure::new(format!("{text} is no target")).next(NEXT));
+        }
+        if let Some(kind) = names::workload(kind) {
+            return Ok(Self::Workload(kind, name));
+        }
+        match kind.to_lowercase().as_str() {
+            "po" | "pod" | "pods" => Ok(Self::Pod(name)),
+            "template" | "templates" => Ok(Self::Template(name)),
+            other
+                if names::resource(other).is_some_and(|found| found.kind.ends_with("Template")) =>
+            {
+                Ok(Self::Template(name))
+            }
+            _ => Err(
+                Failure::new(format!("{text} is no target: no kind {kind} is known")).next(NEXT),
+            ),
+        }
+    }
+}
+
+const NEXT: &str = "name deploy/NAME, sts/NAME, ds/NAME, rollout/NAME, pod/NAME or template/NAME";
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Workload(kind, name) => write!(formatter, "{kind} {name}"),
+            Self::Pod(name) => write!(formatter, "pod {name}"),
+            Self::Template(name) => write!(formatter, "template {name}"),
+            Self::Any(name) => formatter.write_str(name),
+        }
+    }
+}
+
+/// A template, as far as it matters here.
+pub(crate) trait Offering {
+    fn name(&self) -> &str;
+    fn config(&self) -> &AccessConfig;
+    fn workload(&self) -> Option<&CrossVersionObjectReference>;
+    fn ready(&self) -> bool;
+}
+
+impl Offering for ExecAccessTemplate {
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn config(&self) -> &AccessConfig {
+        &self.spec.access_config
+    }
+
+    fn workload(&self) -> Option<&CrossVersionObjectReference> {
+        Some(&self.spec.controller_target_ref)
+    }
+
+    fn ready(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.ready)
+    }
+}
+
+impl Offering for PodAccessTemplate {
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn config(&self) -> &AccessConfig {
+        &self.spec.access_config
+    }
+
+    fn workload(&self) -> Option<&CrossVersionObjectReference> {
+        self.spec.controller_target_ref.as_ref()
+    }
+
+    fn ready(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.ready)
+    }
+}
+
+/// How a template leads to the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Any pod of its workload will do.
+    Any,
+    /// This pod of its workload is wanted.
+    Pod(String),
+}
+
+/// Whether the template leads to the target, and how.
+pub(crate) fn leads<T: Offering>(template: &T, target: &Target) -> Option<Way> {
+    let workload = template.workload();
+    let is = |kind: Option<TargetKind>, name: &str| {
+        workload.is_some_and(|workload| {
+            workload.name == name && kind.is_none_or(|kind| kind == workload.kind)
+        })
+    };
+    match target {
+        Target::Workload(kind, name) => is(Some(*kind), name).then_some(Way::Any),
+        Target::Template(name) => (template.name() == name).then_some(Way::Any),
+        Target::Any(name) if is(None, name) || template.name() == name => Some(Way::Any),
+        Target::Any(name) | Target::Pod(name) => workload
+            .filter(|workload| looks_like(workload, name))
+            .map(|_| Way::Pod(name.clone())),
+    }
+}
+
+/// Whether a pod of this name would be one of the workload's.
+fn looks_like(workload: &CrossVersionObjectReference, pod: &str) -> bool {
+    let Some(rest) = pod
+        .strip_prefix(workload.name.as_str())
+        .and_then(|rest| rest.strip_prefix('-'))
+    else {
+        return false;
+    };
+    let word =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    match workload.kind {
+        TargetKind::StatefulSet => {
+            !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
+        }
+        TargetKind::DaemonSet => word(rest),
+        TargetKind::Deployment | TargetKind::Rollout => rest
+            .split_once('-')
+            .is_some_and(|(set, pod)| word(set) && word(pod)),
+    }
+}
+
+/// Whether the template hands out the operation, in the container if one is named.
+pub(crate) fn hands_out<T: Offering>(
+    template: &T,
+    operation: Operation,
+    container: Option<&str>,
+) -> bool {
+    let config = template.config();
+    let allowed = |container: &str| {
+        config.containers.is_empty() || config.containers.iter().any(|name| name == container)
+    };
+    decide::operations(config).contains(&operation) && container.is_none_or(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use oz_core::api::ExecAccessTemplateSpec;
+
+    use super::*;
+
+    fn template(kind: TargetKind, workload: &str) -> ExecAccessTemplate {
+        ExecAccessTemplate::new(
+            "shell",
+            ExecAccessTemplateSpec {
+                access_config: AccessConfig::default(),
+                controller_target_ref: CrossVersionObjectReference {
+                    api_version: kind.api_version(),
+                    kind,
+                    name: workload.to_owned(),
+                },
+            },
+        )
+    }
+
+    fn way(kind: TargetKind, target: &str) -> Option<Way> {
+        leads(&template(kind, "web"), &target.parse().unwrap())
+    }
+
+    #[test]
+    fn a_workload_goes_by_its_kind_and_name_or_by_its_name() {
+        for target in [
+            "deploy/web",
+            "deployments.apps/web",
+            "web",
+            "template/shell",
+            "shell",
+        ] {
+            assert_eq!(
+                way(TargetKind::Deployment, target),
+                Some(Way::Any),
+                "{target}"
+            );
+        }
+        for target in ["deploy/api", "sts/web", "template/web", "api"] {
+            assert_eq!(way(TargetKind::Deployment, target), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_one_of_a_workload_whose_pods_are_named_so() {
+        for (kind, pod, is_one) in [
+            (TargetKind::Deployment, "web-7d4b9c5f6-x2x8p", true),
+            (TargetKind::Deployment, "web-api-7d4b9c5f6-x2x8p", false),
+            (TargetKind::Deployment, "web-0", false),
+            (TargetKind::StatefulSet, "web-0", true),
+            (TargetKind::StatefulSet, "web-x", false),
+            (TargetKind::DaemonSet, "web-x2x8p", true),
+            (TargetKind::DaemonSet, "website", false),
+        ] {
+            let expected = is_one.then(|| Way::Pod(pod.to_owned()));
+            assert_eq!(way(kind, &format!("pod/{pod}")), expected, "{kind} {pod}");
+            assert_eq!(way(kind, pod), expected, "{kind} {pod}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_target_is_said_with_what_would_be_one() {
+        for text in ["", "svc/web", "deploy/", "deploy/a/b"] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+}

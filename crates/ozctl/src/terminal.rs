@@ -1,0 +1,84 @@
+//! The terminal in front of us: raw while a session has it, as it was when the session is over,
+//! whatever ended it.
+
+use std::io::{IsTerminal, Write};
+
+use kube::api::TerminalSize;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+use crate::failure::{Failure, Result};
+
+/// Whether a session can have the terminal: its input and its output.
+pub(crate) fn is_there() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+/// How wide the terminal is that errors go to.
+pub(crate) fn columns() -> Option<usize> {
+    let size = tcgetwinsize(std::io::stderr()).ok()?;
+    (size.ws_col > 0).then(|| usize::from(size.ws_col))
+}
+
+/// How large the session's terminal is.
+pub(crate) fn size() -> Option<TerminalSize> {
+    let size = tcgetwinsize(std::io::stdout()).ok()?;
+    Some(TerminalSize {
+        width: size.ws_col,
+        height: size.ws_row,
+    })
+}
+
+/// A terminal that passes every key on. Dropped, it is what it was before.
+pub(crate) struct Raw {
+    before: Termios,
+    titled: bool,
+}
+
+impl Raw {
+    pub(crate) fn enter() -> Result<Self> {
+        let failed = |error| Failure::new(format!("failed to use the terminal: {error}"));
+        let stdin = std::io::stdin();
+        let before = tcgetattr(&stdin).map_err(failed)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&stdin, OptionalActions::Now, &raw).map_err(failed)?;
+        let titled = std::env::var("TERM").is_ok_and(|term| !term.is_empty() && term != "dumb");
+        let terminal = Self { before, titled };
+        // The title that is there now is put aside.
+        terminal.control("\x1b[22;2t");
+        Ok(terminal)
+    }
+
+    /// Sets the title of the window.
+    pub(crate) fn title(&self, text: &str) {
+        self.control(&format!("\x1b]2;{text}\x07"));
+    }
+
+    /// A line of our own in between, bold, with a bell.
+    pub(crate) fn notice(&self, text: &str) {
+        let mut stderr = std::io::stderr();
+        let (on, off) = if self.titled && std::env::var_os("NO_COLOR").is_none() {
+            ("\x1b[1;33m", "\x1b[0m")
+        } else {
+            ("", "")
+        };
+        let _ = write!(stderr, "\r\n\x07{on}oz: {text}{off}\r\n");
+        let _ = stderr.flush();
+    }
+
+    fn control(&self, sequence: &str) {
+        if self.titled {
+            let mut stdout = std::io::stdout();
+            let _ = stdout.write_all(sequence.as_bytes());
+            let _ = stdout.flush();
+        }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.control("\x1b[23;2t");
+        // What was typed ahead is for the shell that comes next.
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
+    }
+}

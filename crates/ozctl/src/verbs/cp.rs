@@ -1,0 +1,436 @@
+//! `ozctl cp`: files to and from a pod, by the `tar` in its container, as kubectl does it.
+
+use std::io::{self, Read, Write};
+use std::path::{Component, Path, PathBuf};
+
+use clap::Args;
+use oz_core::api::{ExecAccessRequest, Operation};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use crate::access::{self, AccessFlags, Granted, Want};
+use crate::cluster::Cluster;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::session::{self, Command};
+use crate::target::Target;
+
+const CHUNK: usize = 64 * 1024;
+/// Chunks that wait for whoever is slower.
+const QUEUED: usize = 16;
+
+/// Copy files to and from a running pod
+///
+/// One of the two is TARGET:PATH. Needs `tar` in the container. Links are left
+/// out: they could point to anything on the other side.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl cp deploy/web:/tmp/heap.hprof .
+  ozctl cp ./fixtures pod/db-0:/tmp/ -c postgres")]
+pub(crate) struct Cp {
+    /// From where: a path, or TARGET:PATH
+    source: Place,
+    /// To where: a path, or TARGET:PATH
+    destination: Place,
+    /// The container [default: the template's, else the pod's main one]
+    #[arg(short, long)]
+    container: Option<String>,
+    #[command(flatten)]
+    access: AccessFlags,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Here(PathBuf),
+    There(Target, String),
+}
+
+impl std::str::FromStr for Place {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.split_once(':') {
+            Some((target, path)) if !target.starts_with(['/', '.']) && !target.is_empty() => {
+                if path.is_empty() {
+                    return Err(Failure::new(format!("{text}: no path after the colon")));
+                }
+                Ok(Self::There(target.parse()?, path.to_owned()))
+            }
+            _ if text.is_empty() => Err(Failure::new("an empty path")),
+            _ => Ok(Self::Here(PathBuf::from(text))),
+        }
+    }
+}
+
+impl Cp {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let target = match (&self.source, &self.destination) {
+            (Place::There(target, _), Place::Here(_)) => target,
+            (Place::Here(path), Place::There(target, _)) => {
+                // Before anybody is asked for access.
+                std::fs::symlink_metadata(path)
+                    .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+                target
+            }
+            _ => {
+                return Err(Failure::new("one of the two, and only one, is in a pod")
+                    .next("write it as TARGET:PATH, such as deploy/web:/tmp/file"));
+            }
+        };
+        let want = Want {
+            target,
+            operation: Operation::Exec,
+            container: self.container.as_deref(),
+        };
+        let body = async |cluster: &Cluster, granted: &Granted| {
+            let copying = async {
+                match (&self.source, &self.destination) {
+                    (Place::There(_, from), Place::Here(to)) => {
+                        download(context, cluster, granted, from, to).await
+                    }
+                    (Place::Here(from), Place::There(_, to)) => {
+                        upload(cluster, granted, from, to).await
+                    }
+                    _ => Ok(()),
+                }
+            };
+            tokio::select! {
+                result = copying => result.map(|()| Exit::SUCCESS),
+                () = session::end_of(granted) => Ok(Exit::ENDED),
+            }
+        };
+        access::with::<ExecAccessRequest>(context, &self.access, want, body).await
+    }
+}
+
+/// Directory and last name of a path in the container.
+fn split(path: &str) -> (String, String) {
+    let path = path.trim_end_matches('/');
+    match path.rsplit_once('/') {
+        Some(("", name)) => ("/".to_owned(), name.to_owned()),
+        Some((directory, name)) => (directory.to_owned(), name.to_owned()),
+        None => (".".to_owned(), path.to_owned()),
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+async fn download(
+    context: &Context,
+    cluster: &Cluster,
+    granted: &Granted,
+    from: &str,
+    to: &Path,
+) -> Result<()> {
+    let (directory, name) = split(from);
+    if name.is_empty() || name == "." || name == ".." {
+        return Err(Failure::new(format!("{from}: name a file or a directory")));
+    }
+    // A name that begins with a dash is no option.
+    let member = format!("./{name}");
+    let command = Command {
+        words: words(&["tar", "-cf", "-", "-C", &directory, &member]),
+        tty: false,
+        stdin: false,
+    };
+    let mut process = session::open(cluster, granted, &command).await?;
+    let status = process.take_status();
+    let (sender, receiver) = mpsc::channel(QUEUED);
+    let target = if to.is_dir() { to.join(&name) } else { to.to_owned() };
+    let unpacking = tokio::task::spawn_blocking(move || unpack(receiver, &name, &target));
+    let said = said(process.stderr());
+    let passing = async {
+        if let Some(mut stdout) = process.stdout() {
+            let mut buffer = vec![0; CHUNK];
+            while let Ok(count) = stdout.read(&mut buffer).await {
+                let bytes = buffer.get(..count).unwrap_or_default();
+                if bytes.is_empty() || sender.send(bytes.to_vec()).await.is_err() {
+                    break;
+                }
+            }
+        }
+        drop(sender);
+    };
+    let ((), said) = tokio::join!(passing, said);
+    let unpacked = unpacking
+        .await
+        .map_err(|error| Failure::new(format!("failed to unpack: {error}")))?;
+    finished(status, &said, from).await?;
+    let left_out = unpacked?;
+    if left_out > 0 {
+        context.say(&format!("{left_out} links were left out"));
+    }
+    Ok(())
+}
+
+/// Writes the files of an archive whose members all begin with `name` at `target`; the number of
+/// links that were left out.
+fn unpack(receiver: mpsc::Receiver<Vec<u8>>, name: &str, target: &Path) -> Result<usize> {
+    let mut archive = tar::Archive::new(Received {
+        receiver,
+        left: io::Cursor::default(),
+    });
+    let failed = |path: &Path, error: io::Error| {
+        Failure::new(format!("failed to write {}: {error}", path.display()))
+    };
+    let mut left_out = 0;
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        let Some(inside) = inside(&path, name) else {
+            return Err(Failure::new(format!(
+                "the container's tar sent {}, which was not asked for",
+                path.display()
+            )));
+        };
+        let place = match inside.as_os_str().is_empty() {
+            true => target.to_owned(),
+            false => target.join(inside),
+        };
+        match entry.header().entry_type() {
+            tar::EntryType::Directory => {
+                std::fs::create_dir_all(&place).map_err(|error| failed(&place, error))?;
+            }
+            tar::EntryType::Regular | tar::EntryType::Continuous => {
+                if let Some(parent) = place.parent() {
+                    std::fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
+                }
+                entry.unpack(&place).map_err(|error| failed(&place, error))?;
+            }
+            _ => left_out += 1,
+        }
+    }
+    Ok(left_out)
+}
+
+/// The path below `name`, if it is below it and goes nowhere else.
+fn inside(path: &Path, name: &str) -> Option<PathBuf> {
+    let mut parts = path
+        .components()
+        .filter(|part| !matches!(part, Component::CurDir));
+    if parts.next() != Some(Component::Normal(name.as_ref())) {
+        return None;
+    }
+    parts
+        .map(|part| match part {
+            Component::Normal(part) => Some(part),
+            _ => None,
+        })
+        .collect()
+}
+
+async fn upload(cluster: &Cluster, granted: &Granted, from: &Path, to: &str) -> Result<()> {
+    let own_name = || {
+        let path = std::path::absolute(from).ok()?;
+        Some(path.file_name()?.to_string_lossy().into_owned())
+    };
+    let into = to.ends_with('/') || is_directory(cluster, granted, to).await?;
+    let (directory, name) = if into {
+        let name = own_name()
+            .ok_or_else(|| Failure::new(format!("{}: name a file or a directory", from.display())))?;
+        (to.to_owned(), name)
+    } else {
+        split(to)
+    };
+    let command = Command {
+        words: words(&["tar", "-xmf", "-", "-C", &directory]),
+        tty: false,
+        stdin: true,
+    };
+    let mut process = session::open(cluster, granted, &command).await?;
+    let status = process.take_status();
+    let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(QUEUED);
+    let from_path = from.to_owned();
+    let packing = tokio::task::spawn_blocking(move || pack(sender, &from_path, &name));
+    let stdin = process.stdin();
+    let stdout = process.stdout();
+    let errors = said(process.stderr());
+    let passing = async {
+        if let Some(mut stdin) = stdin {
+            while let Some(bytes) = receiver.recv().await {
+                if stdin.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+            let _ = stdin.shutdown().await;
+        }
+        receiver.close();
+    };
+    let ((), errors, _) = tokio::join!(passing, errors, said(stdout));
+    let packed = packing
+        .await
+        .map_err(|error| Failure::new(format!("failed to pack: {error}")))?;
+    finished(status, &errors, to).await?;
+    packed
+}
+
+async fn is_directory(cluster: &Cluster, granted: &Granted, path: &str) -> Result<bool> {
+    let command = Command {
+        words: words(&["test", "-d", path]),
+        tty: false,
+        stdin: false,
+    };
+    let mut process = session::open(cluster, granted, &command).await?;
+    let status = process.take_status();
+    let (stdout, stderr) = (process.stdout(), process.stderr());
+    tokio::join!(said(stdout), said(stderr));
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    Ok(session::ending(status)? == Exit::SUCCESS)
+}
+
+/// Packs a file or a directory under another name. Links are left out.
+fn pack(sender: mpsc::Sender<Vec<u8>>, from: &Path, name: &str) -> Result<()> {
+    let mut archive = tar::Builder::new(io::BufWriter::with_capacity(CHUNK, Sent(sender)));
+    archive.follow_symlinks(false);
+    add(&mut archive, from, Path::new(name))?;
+    let packed = archive.into_inner().and_then(|mut rest| rest.flush());
+    packed.map_err(|error| Failure::new(format!("failed to send {}: {error}", from.display())))
+}
+
+fn add<W: Write>(archive: &mut tar::Builder<W>, from: &Path, name: &Path) -> Result<()> {
+    let failed =
+        |error: io::Error| Failure::new(format!("failed to send {}: {error}", from.display()));
+    let kind = std::fs::symlink_metadata(from).map_err(failed)?.file_type();
+    if kind.is_dir() {
+        archive.append_dir(name, from).map_err(failed)?;
+        for entry in std::fs::read_dir(from).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            add(archive, &entry.path(), &name.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    if kind.is_file() {
+        archive.append_path_with_name(from, name).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// All that a stream says, up to what fits an error message.
+async fn said(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
+    const ENOUGH: usize = 4096;
+    let mut text = Vec::new();
+    if let Some(mut stream) = stream {
+        let mut buffer = vec![0; 1024];
+        while let Ok(count) = stream.read(&mut buffer).await {
+            let bytes = buffer.get(..count).unwrap_or_default();
+            if bytes.is_empty() {
+                break;
+            }
+            if text.len() < ENOUGH {
+                text.extend_from_slice(bytes);
+            }
+        }
+    }
+    String::from_utf8_lossy(&text).trim().to_owned()
+}
+
+async fn finished(
+    status: Option<impl Future<Output = Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>>>,
+    said: &str,
+    path: &str,
+) -> Result<()> {
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    let ended = session::ending(status).map_err(|failure| {
+        let no_tar = failure.exit() == Exit::code(127);
+        match no_tar {
+            true => Failure::new("there is no tar in the container, which copying needs")
+                .next("name another container with -c, or use `ozctl exec … -- cat FILE`"),
+            false => failure,
+        }
+    })?;
+    if ended == Exit::SUCCESS {
+        return Ok(());
+    }
+    Err(Failure::new(format!("failed to copy {path}: {said}")))
+}
+
+/// The archive as it comes in, for a reader that blocks.
+struct Received {
+    receiver: mpsc::Receiver<Vec<u8>>,
+    left: io::Cursor<Vec<u8>>,
+}
+
+impl Read for Received {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = Read::read(&mut self.left, buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            match self.receiver.blocking_recv() {
+                Some(bytes) => self.left = io::Cursor::new(bytes),
+                None => return Ok(0),
+            }
+        }
+    }
+}
+
+/// The archive as it goes out, from a writer that blocks.
+struct Sent(mpsc::Sender<Vec<u8>>);
+
+impl Write for Sent {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        self.0.blocking_send(bytes.to_vec()).map_err(gone)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_place_is_here_and_one_is_in_a_pod() {
+        let place = |text: &str| text.parse::<Place>().ok();
+        assert_eq!(place("./a:b"), Some(Place::Here("./a:b".into())));
+        assert_eq!(place("/tmp/x"), Some(Place::Here("/tmp/x".into())));
+        let there = Place::There("deploy/web".parse().unwrap(), "/tmp/x".to_owned());
+        assert_eq!(place("deploy/web:/tmp/x"), Some(there));
+        assert_eq!(place("deploy/web:"), None);
+    }
+
+    #[test]
+    fn an_archive_writes_nowhere_but_below_its_name() {
+        for (path, below) in [
+            ("./logs/a/b", Some("a/b")),
+            ("logs", Some("")),
+            ("logs/../../etc/passwd", None),
+            ("/logs/a", None),
+            ("other/a", None),
+        ] {
+            assert_eq!(inside(Path::new(path), "logs"), below.map(PathBuf::from), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked_without_its_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let from = directory.path().join("from");
+        std::fs::create_dir_all(from.join("deep")).unwrap();
+        std::fs::write(from.join("deep/file"), vec![7; 3 * CHUNK]).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", from.join("link")).unwrap();
+        let (sender, receiver) = mpsc::channel(QUEUED);
+        let source = from.clone();
+        let packing = std::thread::spawn(move || pack(sender, &source, "name"));
+        let to = directory.path().join("to");
+        assert_eq!(unpack(receiver, "name", &to).unwrap(), 0);
+        packing.join().unwrap().unwrap();
+        assert_eq!(std::fs::read(to.join("deep/file")).unwrap().len(), 3 * CHUNK);
+        assert!(!to.join("link").exists());
+    }
+}

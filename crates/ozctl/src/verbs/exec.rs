@@ -1,0 +1,139 @@
+//! `ozctl exec`: a session in a running pod, from nothing to a shell and back.
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use oz_core::api::{ExecAccessRequest, Operation};
+
+use crate::access::{self, AccessFlags, Granted, Want};
+use crate::complete;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::session::{self, Command};
+use crate::target::Target;
+use crate::terminal;
+
+/// Open a shell, or run one command, in a running pod
+///
+/// Finds the template that lets you in, asks for access, waits until it is
+/// granted, runs the command and gives the access back when it ends. Standard
+/// streams and the exit code are those of the command.
+#[derive(Args)]
+#[command(after_help = "\
+Targets:
+  deploy/NAME, sts/NAME, ds/NAME, rollout/NAME   any ready pod of the workload
+  pod/NAME                                       this pod
+  template/NAME                                  what the template leads to
+  NAME                                           whichever of these it names
+
+Examples:
+  ozctl exec deploy/web
+  ozctl exec deploy/db --reason INC-42 -- pg_dump shop | gzip > shop.sql.gz
+  ozctl exec pod/db-0 -c postgres --duration 15m
+  ozctl exec deploy/web --keep -- true      # and later: --request NAME
+
+Exit codes: that of the command; 124 if access ended first, 125 if ozctl failed,
+126 if the command may not be run, 127 if there is no such command, 130 after
+Ctrl-C while waiting.")]
+pub(crate) struct Exec {
+    /// What to get into
+    #[arg(add = ArgValueCandidates::new(complete::targets))]
+    target: Target,
+    #[command(flatten)]
+    session: SessionFlags,
+    #[command(flatten)]
+    access: AccessFlags,
+    /// The command and its arguments [default: the template's, else /bin/sh]
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// How a session is opened.
+#[derive(Args)]
+pub(crate) struct SessionFlags {
+    /// The container [default: the template's, else the pod's main one]
+    #[arg(short, long)]
+    pub(crate) container: Option<String>,
+    /// Ask for a terminal even if there is none here
+    #[arg(short = 't', long)]
+    tty: bool,
+    /// Ask for no terminal [default: one, if input and output are one]
+    #[arg(short = 'T', long, conflicts_with = "tty")]
+    no_tty: bool,
+    /// Pass no input on
+    #[arg(long)]
+    no_stdin: bool,
+    /// Taken for compatibility with kubectl exec; input is passed on anyway
+    #[arg(short = 'i', long = "stdin", hide = true)]
+    _stdin: bool,
+}
+
+impl SessionFlags {
+    /// The command, on a terminal if there is one.
+    pub(crate) fn command(&self, words: &[String], granted: &Granted) -> Command {
+        let words = match words {
+            [] => usual_command(&granted.message),
+            words => words.to_vec(),
+        };
+        let tty = !self.no_stdin && !self.no_tty && (self.tty || terminal::is_there());
+        Command {
+            words,
+            tty,
+            stdin: !self.no_stdin,
+        }
+    }
+}
+
+/// What the template's author thinks one runs: the words after `--` of its access command, as long
+/// as no shell is needed to read them.
+fn usual_command(message: &str) -> Vec<String> {
+    let words = message.split_once(" -- ").map_or("", |(_, words)| words);
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/-_.:=, ".contains(letter);
+    if words.trim().is_empty() || !words.trim().chars().all(plain) {
+        return vec!["/bin/sh".to_owned()];
+    }
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+impl Exec {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let want = Want {
+            target: &self.target,
+            operation: Operation::Exec,
+            container: self.session.container.as_deref(),
+        };
+        let body = async |cluster: &_, granted: &Granted| {
+            let command = self.session.command(&self.command, granted);
+            session::run(cluster, granted, &command).await
+        };
+        access::with::<ExecAccessRequest>(context, &self.access, want, body)
+            .await
+            .map_err(not_run)
+    }
+}
+
+/// The command's exit codes are not ours: what fails before it has a code of its own.
+pub(crate) fn not_run(failure: crate::failure::Failure) -> crate::failure::Failure {
+    match failure.exit() {
+        Exit::FAILURE => failure.with(Exit::NOT_RUN),
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::usual_command;
+
+    #[test]
+    fn without_a_command_it_is_the_templates() {
+        for (message, command) in [
+            ("kubectl exec -ti -n shop web-0 -- /bin/bash -l", "/bin/bash -l"),
+            ("kubectl exec -ti -n shop web-0 -- /bin/sh", "/bin/sh"),
+            ("kubectl exec web-0 -- sh -c 'exec bash'", "/bin/sh"),
+            ("ask the database team", "/bin/sh"),
+            ("", "/bin/sh"),
+        ] {
+            assert_eq!(usual_command(message).join(" "), command, "{message}");
+        }
+    }
+}

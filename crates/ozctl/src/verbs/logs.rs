@@ -1,0 +1,115 @@
+//! `ozctl logs`: what a pod writes, where a template's operations have Log.
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use futures::AsyncReadExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+use oz_core::api::{ExecAccessRequest, Operation};
+
+use super::patience;
+use crate::access::{self, AccessFlags, Granted, Want};
+use crate::cluster::Cluster;
+use crate::complete;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::session;
+use crate::target::Target;
+
+/// Show what a pod writes, where a template allows Log
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl logs deploy/web --tail 100
+  ozctl logs pod/web-0 -c sidecar -f
+
+Exit codes: 0, 1 if ozctl failed, 124 if access ended while following.")]
+pub(crate) struct Logs {
+    /// Whose logs, as for `ozctl exec`
+    #[arg(add = ArgValueCandidates::new(complete::targets))]
+    target: Target,
+    /// The container [default: the template's, else the pod's main one]
+    #[arg(short, long)]
+    container: Option<String>,
+    /// Go on with what is written from now on
+    #[arg(short, long)]
+    follow: bool,
+    /// Only this many lines from the end
+    #[arg(long, value_name = "LINES")]
+    tail: Option<i64>,
+    /// Only what is younger than this, such as 10m
+    #[arg(long, value_name = "DURATION")]
+    since: Option<String>,
+    /// With the time of each line
+    #[arg(long)]
+    timestamps: bool,
+    /// Of the container that ran before
+    #[arg(short, long)]
+    previous: bool,
+    #[command(flatten)]
+    access: AccessFlags,
+}
+
+impl Logs {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let since = match &self.since {
+            None => None,
+            Some(text) => {
+                let since = patience(text);
+                let since = since.ok_or_else(|| Failure::new(format!("--since: {text} is no duration, such as 10m")))?;
+                Some(i64::try_from(since.as_secs()).unwrap_or(i64::MAX).max(1))
+            }
+        };
+        let want = Want {
+            target: &self.target,
+            operation: Operation::Log,
+            container: self.container.as_deref(),
+        };
+        let body = async |cluster: &Cluster, granted: &Granted| {
+            let parameters = LogParams {
+                container: granted.container.clone(),
+                follow: self.follow,
+                tail_lines: self.tail,
+                since_seconds: since,
+                timestamps: self.timestamps,
+                previous: self.previous,
+                ..LogParams::default()
+            };
+            tokio::select! {
+                result = show(context, cluster, granted, parameters) => result,
+                () = session::end_of(granted) => Ok(Exit::ENDED),
+            }
+        };
+        access::with::<ExecAccessRequest>(context, &self.access, want, body).await
+    }
+}
+
+async fn show(
+    context: &Context,
+    cluster: &Cluster,
+    granted: &Granted,
+    mut parameters: LogParams,
+) -> Result<Exit> {
+    let pods: Api<Pod> = cluster.api();
+    let failed = format!("failed to read the logs of pod {}", granted.pod);
+    let opened = session::once_effective(async || pods.log_stream(&granted.pod, &parameters).await);
+    let stream = match opened.await {
+        Err(failure) if failure.message().contains("container name must be") => {
+            parameters.container = Some(session::main_container(&pods, &granted.pod).await?);
+            let answer = pods.log_stream(&granted.pod, &parameters).await;
+            answer.map_err(|error| Failure::from(error).during(&failed))?
+        }
+        opened => opened.map_err(|failure| failure.during(&failed))?,
+    };
+    let mut stream = std::pin::pin!(stream);
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = stream.read(&mut buffer).await?;
+        match buffer.get(..count) {
+            Some(bytes) if !bytes.is_empty() => context.write(bytes)?,
+            _ => return Ok(Exit::SUCCESS),
+        }
+    }
+}

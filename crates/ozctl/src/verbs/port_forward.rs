@@ -1,0 +1,175 @@
+//! `ozctl port-forward`: ports of a pod on this machine, where a template's operations have
+//! PortForward.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use oz_core::api::{ExecAccessRequest, Operation};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::access::{self, AccessFlags, Granted, Want};
+use crate::cluster::Cluster;
+use crate::complete;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::session;
+use crate::target::Target;
+
+/// Forward ports of this machine to a pod, where a template allows PortForward
+///
+/// Ends with Ctrl-C, or with the access; connections that are open then are cut.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl port-forward deploy/db 5432
+  ozctl port-forward pod/db-0 15432:5432 --duration 2h
+
+Exit codes: 130 after Ctrl-C, 124 when access ended, 1 if ozctl failed.")]
+pub(crate) struct PortForward {
+    /// What to connect to, as for `ozctl exec`
+    #[arg(add = ArgValueCandidates::new(complete::targets))]
+    target: Target,
+    /// Ports; before the colon that of this machine, 0 or nothing for any
+    #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
+    ports: Vec<Ports>,
+    /// Address of this machine to listen at
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    address: IpAddr,
+    #[command(flatten)]
+    access: AccessFlags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ports {
+    local: u16,
+    remote: u16,
+}
+
+impl std::str::FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<u16>().map_err(|_| format!("{text} is no port"));
+        let (local, remote) = match text.split_once(':') {
+            Some(("", remote)) => (0, number(remote)?),
+            Some((local, remote)) => (number(local)?, number(remote)?),
+            None => (number(text)?, number(text)?),
+        };
+        if remote == 0 {
+            return Err("the pod's port cannot be 0".to_owned());
+        }
+        Ok(Self { local, remote })
+    }
+}
+
+impl PortForward {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        // What cannot be listened at is known before anybody is asked for access.
+        let mut listeners = Vec::new();
+        for ports in &self.ports {
+            let address = SocketAddr::new(self.address, ports.local);
+            let listener = TcpListener::bind(address).await.map_err(|error| {
+                Failure::new(format!("failed to listen at {address}: {error}"))
+                    .next("name another port before the colon, or 0 for any")
+            })?;
+            listeners.push((listener, ports.remote));
+        }
+        let want = Want {
+            target: &self.target,
+            operation: Operation::PortForward,
+            container: None,
+        };
+        let body = async |cluster: &Cluster, granted: &Granted| {
+            forward(context, cluster, granted, listeners).await
+        };
+        access::with::<ExecAccessRequest>(context, &self.access, want, body).await
+    }
+}
+
+async fn forward(
+    context: &Context,
+    cluster: &Cluster,
+    granted: &Granted,
+    listeners: Vec<(TcpListener, u16)>,
+) -> Result<Exit> {
+    let pods: Api<Pod> = cluster.api();
+    let mut ways = FuturesUnordered::new();
+    for (listener, remote) in listeners {
+        let local = listener.local_addr()?;
+        context.say(&format!(
+            "Forwarding {local} to port {remote} of pod {}",
+            granted.pod
+        ));
+        ways.push(accept(context, listener, &pods, &granted.pod, remote));
+    }
+    tokio::select! {
+        Some(failed) = ways.next() => Err(failed),
+        () = session::end_of(granted) => Ok(Exit::ENDED),
+    }
+}
+
+/// Takes connections for as long as it may; what it gives is why it stopped. The connections are
+/// part of it, and end with it.
+async fn accept(
+    context: &Context,
+    listener: TcpListener,
+    pods: &Api<Pod>,
+    pod: &str,
+    remote: u16,
+) -> Failure {
+    let mut connections = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => connections.push(connect(stream, pods, pod, remote)),
+                Err(error) => return error.into(),
+            },
+            Some(ended) = connections.next() => if let Err(failure) = ended {
+                context.say(&format!("oz: {}", failure.message()));
+            },
+        }
+    }
+}
+
+async fn connect(mut stream: TcpStream, pods: &Api<Pod>, pod: &str, remote: u16) -> Result<()> {
+    let failed = format!("failed to connect to port {remote} of pod {pod}");
+    let opened = session::once_effective(async || pods.portforward(pod, &[remote]).await);
+    let mut forwarder = opened.await.map_err(|failure| failure.during(&failed))?;
+    let refused = forwarder.take_error(remote);
+    if let Some(mut inside) = forwarder.take_stream(remote) {
+        // Either side may simply go away.
+        let _ = tokio::io::copy_bidirectional(&mut stream, &mut inside).await;
+    }
+    forwarder.abort();
+    match refused {
+        Some(refused) => match refused.await {
+            Some(why) if !why.trim().is_empty() => {
+                Err(Failure::new(format!("{failed}: {}", why.trim())))
+            }
+            _ => Ok(()),
+        },
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ports;
+
+    #[test]
+    fn ports_are_read_as_kubectl_reads_them() {
+        let read = |text: &str| text.parse::<Ports>().map(|ports| (ports.local, ports.remote));
+        assert_eq!(read("80"), Ok((80, 80)));
+        assert_eq!(read("8080:80"), Ok((8080, 80)));
+        assert_eq!(read(":80"), Ok((0, 80)));
+        for bad in ["", "http", "80:", "80:0", "70000"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

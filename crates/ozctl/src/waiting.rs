@@ -1,0 +1,70 @@
+//! The line that says what is waited for, written over and over on a terminal. Elsewhere there is
+//! one line when something stands in the way.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::context::{Context, Style};
+
+/// After this long, the line also says how long.
+const SAY_HOW_LONG: Duration = Duration::from_secs(2);
+
+pub(crate) struct Waiting<'a> {
+    context: &'a Context,
+    since: Instant,
+    what: String,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(context: &'a Context, what: &str) -> Self {
+        let waiting = Self {
+            context,
+            since: Instant::now(),
+            what: what.to_owned(),
+        };
+        waiting.draw();
+        waiting
+    }
+
+    /// Something else is waited for; `obstacle` if it is in the way.
+    pub(crate) fn is(&mut self, what: &str, obstacle: bool) {
+        if self.what == what {
+            return;
+        }
+        what.clone_into(&mut self.what);
+        if self.context.live {
+            self.draw();
+        } else if obstacle {
+            self.context.say(what);
+        }
+    }
+
+    /// Draws the line anew, for the time that passes.
+    pub(crate) fn draw(&self) {
+        if !self.context.live {
+            return;
+        }
+        let passed = self.since.elapsed();
+        let passed = if passed >= SAY_HOW_LONG {
+            format!(" ({}s)", passed.as_secs())
+        } else {
+            String::new()
+        };
+        let columns = crate::terminal::columns().unwrap_or(80);
+        let room = columns.saturating_sub(passed.len() + 5);
+        let what: String = self.what.chars().take(room).collect();
+        let line = self
+            .context
+            .paint(Style::Dim, &format!("oz: {what}{passed}"));
+        self.context.say_on(&format!("\r\x1b[K{line}"));
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.context.live {
+            self.context.say_on("\r\x1b[K");
+        }
+    }
+}

@@ -330,7 +330,14 @@ pub(crate) fn why_not(status: &RequestStatus) -> Option<&str> {
         .conditions
         .iter()
         .find(|condition| condition.status == "False");
-    refused.map(|condition| condition.message.as_str())
+    // Some conditions have the original's words, which begin with what we say ourselves.
+    let message = refused?.message.as_str();
+    Some(
+        ["ERROR: ", "Error: "]
+            .iter()
+            .find_map(|prefix| message.strip_prefix(prefix))
+            .unwrap_or(message),
+    )
 }
 
 /// The failure that a request which ended is.

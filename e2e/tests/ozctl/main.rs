@@ -1,0 +1,84 @@
+//! ozctl on a real API server, as people of the scene: what it says, how it ends, and what it
+//! leaves. On kwok an exec runs on this machine; exit codes and ends of input are tested on a real
+//! node.
+
+mod create;
+mod exec;
+
+use anyhow::Result;
+use assert_cmd::Command;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::PostParams;
+use oz_e2e::{Scene, System};
+use oz_testkit::{Cluster, cargo_binary};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+static SYSTEM: OnceCell<System> = OnceCell::const_new();
+
+/// A namespace where people may look at templates and ask; with a Deployment and a template for it.
+async fn scene(prefix: &str) -> Result<Scene> {
+    let cluster = Cluster::shared().await?;
+    SYSTEM.get_or_try_init(|| System::start(cluster)).await?;
+    let scene = Scene::set(cluster, prefix).await?;
+    let looking: RoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": "people-may-look"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "oz-view-access",
+        },
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"},
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "interns"},
+        ],
+    }))?;
+    scene
+        .api::<RoleBinding>()
+        .create(&PostParams::default(), &looking)
+        .await?;
+    Ok(scene)
+}
+
+/// `ozctl` as one of the people, in the scene's namespace.
+fn ozctl(scene: &Scene, user: &str, words: &[&str]) -> Result<Command> {
+    let mut command = Command::new(cargo_binary("ozctl")?);
+    command
+        .args(["-n", scene.name()])
+        .args(words)
+        .env("KUBECONFIG", scene.cluster.kubeconfig(user))
+        .env("USER", user)
+        .env_remove("NO_COLOR")
+        .timeout(std::time::Duration::from_secs(120));
+    Ok(command)
+}
+
+/// What came of a command line.
+struct Answer {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs ozctl, off the threads that the tests share.
+async fn run(scene: &Scene, user: &str, words: &[&str]) -> Result<Answer> {
+    let mut command = ozctl(scene, user, words)?;
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    Ok(Answer {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout)?,
+        stderr: String::from_utf8(output.stderr)?,
+    })
+}
+
+impl Answer {
+    /// Fails with all that was said.
+    fn ended_with(&self, code: i32) -> Result<()> {
+        anyhow::ensure!(
+            self.code == Some(code),
+            "ended with {:?}, not {code}\nstdout: {}\nstderr: {}",
+            self.code,
+            self.stdout,
+            self.stderr
+        );
+        Ok(())
+    }
+}

@@ -145,6 +145,9 @@ pub enum Step {
     /// Set the object's owner references, keeping those it has. For objects that were created
     /// before their owner.
     Own(k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference),
+    /// Take this finalizer of ours off the reconciled object, which is being deleted: nothing that
+    /// it stood for is left.
+    Release(String),
     /// Delete the reconciled object itself.
     DeleteSelf,
 }
@@ -358,4 +361,6 @@ pub struct Transition {
     pub action: &'static str,
     /// One sentence for people.
     pub note: String,
+    /// The instant at which this was due, if there was one: the engine measures how late it is.
+    pub due: Option<Timestamp>,
 }

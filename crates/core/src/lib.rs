@@ -14,4 +14,5 @@ pub mod duration;
 pub mod encode;
 pub mod labels;
 pub mod mutate;
+pub mod transient;
 pub mod validate;

@@ -216,7 +216,7 @@ impl Engine {
     }
 
     fn child_stores<K: Resource>(&mut self, watches: &Watches<K>) -> Vec<Store<Packed>> {
-        let selector = labels::children_of(&watches.objects.resource().kind);
+        let selector = labels::children_of(&watches.mark);
         let config = watcher::Config::default().labels(&selector);
         watches
             .children

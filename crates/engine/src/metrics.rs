@@ -31,6 +31,12 @@ struct FailedPass {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Change {
+    controller: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Write {
     controller: &'static str,
     verb: &'static str,
@@ -49,6 +55,7 @@ pub(crate) struct Metrics {
     durations: Family<Controller, Histogram, fn() -> Histogram>,
     failures: Family<FailedPass, Counter>,
     wake_lags: Family<Controller, Histogram, fn() -> Histogram>,
+    transition_lags: Family<Change, Histogram, fn() -> Histogram>,
     writes: Family<Write, Counter>,
     depths: Family<Controller, Gauge>,
     undecodable: Family<Kind, Gauge>,
@@ -68,6 +75,7 @@ impl Metrics {
             durations: Family::new_with_constructor(durations),
             failures: Family::default(),
             wake_lags: Family::new_with_constructor(lags),
+            transition_lags: Family::new_with_constructor(lags),
             writes: Family::default(),
             depths: Family::default(),
             undecodable: Family::default(),
@@ -94,6 +102,11 @@ impl Metrics {
             "oz_wake_lag_seconds",
             "How late a pass that was due began",
             metrics.wake_lags.clone(),
+        );
+        registry.register(
+            "oz_transition_lag_seconds",
+            "How long after the instant at which it was due a change was carried out and told",
+            metrics.transition_lags.clone(),
         );
         registry.register(
             "oz_writes",
@@ -153,6 +166,12 @@ impl Metrics {
     pub(crate) fn woke(&self, controller: &'static str, lag: Duration) {
         self.wake_lags
             .get_or_create(&Controller { controller })
+            .observe(lag.as_secs_f64());
+    }
+
+    pub(crate) fn changed(&self, controller: &'static str, reason: &'static str, lag: Duration) {
+        self.transition_lags
+            .get_or_create(&Change { controller, reason })
             .observe(lag.as_secs_f64());
     }
 

@@ -35,6 +35,8 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
 /// What is watched for one controller.
 pub struct Watches<O> {
     pub(crate) objects: Store<O>,
+    /// What marks the children as made for objects of this kind.
+    pub(crate) mark: String,
     pub(crate) children: Vec<ChildKind>,
     pub(crate) related: Vec<Related<O>>,
 }
@@ -71,9 +73,18 @@ where
     pub fn new(objects: &Store<O>) -> Self {
         Self {
             objects: objects.clone(),
+            mark: objects.resource().kind.clone(),
             children: Vec::new(),
             related: Vec::new(),
         }
+    }
+
+    /// As what children are marked, see [`oz_core::labels::OWNER_KIND`], if not by the kind of the
+    /// objects: kinds of two groups may have one name.
+    #[must_use]
+    pub fn marked(mut self, mark: &str) -> Self {
+        mark.clone_into(&mut self.mark);
+        self
     }
 
     /// Watches the children of kind `K`, selected by [`oz_core::labels::children_of`]. Kinds are

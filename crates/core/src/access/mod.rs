@@ -8,7 +8,7 @@ pub mod exec;
 pub mod grant;
 pub mod kind;
 pub mod lifecycle;
-mod objects;
+pub(crate) mod objects;
 mod plan;
 
 pub mod pod;

@@ -109,14 +109,17 @@ impl Objects {
 /// Whether an object gives access: a binding, under whatever name, or a pod that was made for
 /// somebody.
 pub(crate) fn gives_access(live: &Live) -> bool {
-    matches!(live.resource.kind.as_str(), "RoleBinding" | "Pod")
+    matches!(
+        live.resource.kind.as_str(),
+        "RoleBinding" | "ClusterRoleBinding" | "Pod"
+    )
 }
 
 /// Whether access goes on through this object: a binding that names anybody, deleted or not, or a
 /// pod whose containers were not seen to have ended.
 pub(crate) fn still_gives_access(live: &Live) -> bool {
     match live.resource.kind.as_str() {
-        "RoleBinding" => has_entries(live, "subjects"),
+        "RoleBinding" | "ClusterRoleBinding" => has_entries(live, "subjects"),
         "Pod" => live
             .parse::<Pod>()
             .is_none_or(|pod| !pod_state::has_ended(&pod)),
@@ -127,14 +130,20 @@ pub(crate) fn still_gives_access(live: &Live) -> bool {
 /// What makes an object worthless that a finalizer keeps from going: a binding without subjects, a
 /// Role without rules. Kubernetes honours both until they are gone. `None` if nothing is needed.
 pub(crate) fn disarmed(live: &Live) -> Option<Child> {
+    let metadata = &live.object.metadata;
+    let stays = is_held(metadata) || metadata.deletion_timestamp.is_some();
+    if stays { emptied(live) } else { None }
+}
+
+/// What makes an object worthless and leaves it where it is. `None` if it is worthless already.
+pub(crate) fn emptied(live: &Live) -> Option<Child> {
+    let metadata = &live.object.metadata;
     let field = match live.resource.kind.as_str() {
-        "RoleBinding" => "subjects",
+        "RoleBinding" | "ClusterRoleBinding" => "subjects",
         "Role" => "rules",
         _ => return None,
     };
-    let metadata = &live.object.metadata;
-    let stays = is_held(metadata) || metadata.deletion_timestamp.is_some();
-    if !stays || !has_entries(live, field) {
+    if !has_entries(live, field) {
         return None;
     }
     let mut object = DynamicObject::new(metadata.name.as_deref()?, &live.resource);

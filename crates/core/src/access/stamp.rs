@@ -143,7 +143,8 @@ pub fn verify(
     if stamp.kind != kind {
         return Err(StampError::OtherRequest("the kind"));
     }
-    if Some(stamp.namespace.as_str()) != metadata.namespace.as_deref() {
+    // What belongs to the whole cluster has none.
+    if stamp.namespace != metadata.namespace.as_deref().unwrap_or_default() {
         return Err(StampError::OtherRequest("the namespace"));
     }
     if !names(&stamp, metadata) {

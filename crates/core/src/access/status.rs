@@ -230,6 +230,7 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
             reason: "AccessWaiting",
             action: "Wait",
             note: format!("{}: {}", now.reason, now.message),
+            due: None,
         })
         .collect()
 }
@@ -263,6 +264,7 @@ fn phase_change(after: &RequestStatus) -> Option<Transition> {
         reason,
         action,
         note,
+        due: after.expires_at.filter(|_| after.phase == Phase::Expired),
     })
 }
 

@@ -200,6 +200,7 @@ fn transitions(before: Option<&TemplateStatus>, after: &TemplateStatus) -> Vec<T
                 reason,
                 action,
                 note: now.message.clone(),
+                due: None,
             }
         })
         .collect()

@@ -9,6 +9,8 @@
 
 mod access_config;
 mod audit_event;
+mod binding;
+pub mod example_com;
 mod exec_access_request;
 mod exec_access_template;
 mod mutation;
@@ -20,12 +22,17 @@ mod request_status;
 mod schema;
 mod target_ref;
 mod template_status;
+mod transient_cluster_role_binding;
+mod transient_role_binding;
 
 pub use access_config::{
     AccessConfig, Bind, DEFAULT_ACCESS_COMMAND, DEFAULT_DURATION, DEFAULT_MAX_DURATION, Follow,
     OnTemplateChange, Operation, Sessions,
 };
 pub use audit_event::{AuditEvent, AuditEventSpec};
+pub use binding::{
+    BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,
+};
 pub use exec_access_request::{ExecAccessRequest, ExecAccessRequestSpec};
 pub use exec_access_template::{ExecAccessTemplate, ExecAccessTemplateSpec};
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};
@@ -37,6 +44,10 @@ pub use schema::crds;
 pub(crate) use schema::timestamp;
 pub use target_ref::{CrossVersionObjectReference, TargetApiVersion, TargetKind};
 pub use template_status::TemplateStatus;
+pub use transient_cluster_role_binding::{
+    TransientClusterRoleBinding, TransientClusterRoleBindingSpec,
+};
+pub use transient_role_binding::{TransientRoleBinding, TransientRoleBindingSpec};
 
 /// The API group of every kind here.
 pub const GROUP: &str = "crds.wizardofoz.co";

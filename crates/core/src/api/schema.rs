@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::{
     AuditEvent, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
+    TransientClusterRoleBinding, TransientRoleBinding,
 };
 
 /// What Go's `time.ParseDuration` reads, without a minus sign. Not a `pattern`, which could only be
@@ -50,6 +51,11 @@ const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[n
 /// An instant in RFC 3339.
 pub(crate) fn timestamp(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
+}
+
+/// The same, read as text: what the API server lets through is given a meaning in one place.
+pub(super) fn optional_timestamp(generator: &mut SchemaGenerator) -> Schema {
+    timestamp(generator)
 }
 
 /// A Kubernetes quantity: an integer, or a string such as `500m` or `2Gi`.
@@ -93,15 +99,18 @@ fn without_description(schema: &mut Schema) {
 
 /// The definitions of all kinds, as they are installed.
 #[must_use]
-pub fn crds() -> [CustomResourceDefinition; 5] {
+pub fn crds() -> Vec<CustomResourceDefinition> {
     [
         AuditEvent::crd(),
         ExecAccessRequest::crd(),
         ExecAccessTemplate::crd(),
         PodAccessRequest::crd(),
         PodAccessTemplate::crd(),
+        TransientClusterRoleBinding::crd(),
+        TransientRoleBinding::crd(),
     ]
     .map(finished)
+    .into()
 }
 
 /// What derived definitions say and ours do not: that `spec` is required (see [`SPEC_IS_GIVEN`]);

@@ -121,6 +121,17 @@ where
                 }
                 Ok(Effect::None)
             }
+            Step::Release(finalizer) => {
+                let object = self.object()?;
+                let released = self.writer.release(object, self.kind, finalizer).await?;
+                let Some(written) = released else {
+                    // It was the last one: the object is gone with it.
+                    self.objects.gone(self.owner, Some(self.subscriber));
+                    return Ok(Effect::DeletedSelf);
+                };
+                self.objects.wrote(written, Some(self.subscriber));
+                Ok(Effect::None)
+            }
             Step::DeleteSelf => {
                 let metadata = self.object()?.meta();
                 let target = Reference {

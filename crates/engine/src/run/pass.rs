@@ -253,6 +253,12 @@ where
         }
         let Some(after) = after else { return Ok(()) };
         for transition in self.controller.transitions(object, before.as_ref(), &after) {
+            if let Some(due) = transition.due {
+                let lag = self.cx.now().duration_since(due);
+                let lag = lag.try_into().unwrap_or_default();
+                let (controller, reason) = (self.controller.name(), transition.reason);
+                self.metrics.changed(controller, reason, lag);
+            }
             self.events
                 .publish(object.object_ref(&self.kind), transition);
         }

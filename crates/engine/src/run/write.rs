@@ -275,6 +275,55 @@ impl Writer {
         .await
     }
 
+    /// Takes a finalizer off an object that is being deleted. `None` if that was the end of it.
+    pub(crate) async fn release<K>(
+        &self,
+        object: &K,
+        kind: &K::DynamicType,
+        finalizer: &str,
+    ) -> Result<Option<K>, Failure>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned,
+    {
+        self.allow("release", &K::kind(kind))?;
+        let (namespace, name) = place(object);
+        let metadata = object.meta();
+        let mut left = metadata.finalizers.clone().unwrap_or_default();
+        left.retain(|known| known != finalizer);
+        // A list of finalizers is replaced as a whole: only if it still is the one that we know.
+        let body = Patch::Merge(json!({
+            "metadata": {
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+                "finalizers": left,
+            },
+        }));
+        let parameters = PatchParams {
+            field_manager: Some(self.manager.clone()),
+            ..PatchParams::default()
+        };
+        let what = || format!("failed to release {}", title(object, kind));
+        let released = within(
+            async {
+                let request =
+                    Request::new(K::url_path(kind, namespace)).patch(name, &parameters, &body);
+                let request = request.map_err(kube::Error::BuildRequest)?;
+                match self.client.request::<K>(request).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+                    answer => answer.map(Some),
+                }
+            },
+            what,
+        )
+        .await?;
+        let held = |object: &K| {
+            let finalizers = object.meta().finalizers.as_ref();
+            finalizers.is_some_and(|finalizers| !finalizers.is_empty())
+        };
+        let stays = released.filter(|now| now.meta().deletion_timestamp.is_none() || held(now));
+        Ok(stays.map(stripped))
+    }
+
     async fn send<K: Resource + DeserializeOwned>(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,

@@ -229,6 +229,7 @@ impl Controller for Timeboxes {
             reason: "PhaseChanged",
             action: "Reconcile",
             note: format!("the box is now {}", after.phase),
+            due: None,
         }]
     }
 }

@@ -214,7 +214,7 @@ impl<K: InMemory> World<K> {
                 self.deleted = true;
                 None
             }
-            Step::Record(_) => None,
+            Step::Record(_) | Step::Release(_) => None,
         }
     }
 

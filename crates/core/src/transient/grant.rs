@@ -1,0 +1,213 @@
+//! What was decided when a binding was made, carried, sealed, in an annotation of the binding: a
+//! crash before the status is written finds the same end again, instead of counting anew.
+
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde::{Deserialize, Serialize};
+
+use crate::access::seal::{self, Keys, SealError};
+use crate::access::stamp::Requester;
+use crate::audit::{Action, Decision, Record, RequestRef};
+use crate::controller::{Child, Live};
+use crate::labels;
+
+const PURPOSE: &str = "oz.wizardofoz.co/transient-binding/v1";
+
+/// A role for subjects until an instant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Grant {
+    /// API group and version of the object that asked for it.
+    pub api_version: String,
+    /// The object, with its UID: a grant is good for no other. Without a namespace it is for the
+    /// whole cluster.
+    pub request: RequestRef,
+    /// What marks its binding as its, see [`labels::OWNER_KIND`].
+    pub mark: String,
+    /// Who asked.
+    pub requester: Requester,
+    /// The role.
+    pub role: RoleRef,
+    /// Who is bound.
+    pub subjects: Vec<Subject>,
+    /// Digest of what was asked for.
+    pub spec_digest: String,
+    /// When it was decided.
+    pub activated_at: Timestamp,
+    /// Until when it is good.
+    pub until: Timestamp,
+    /// Why the requester asked, in their words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Grant {
+    /// The decision that an object carries for the object with `uid`; `None` if it carries none
+    /// that we made for it.
+    #[must_use]
+    pub fn open(keys: &Keys, live: &Live, api_version: &str, uid: &str) -> Option<Self> {
+        let text = live
+            .object
+            .metadata
+            .annotations
+            .as_ref()?
+            .get(labels::GRANT)?;
+        let grant: Self = seal::open(keys, PURPOSE, text).ok()?;
+        let key = live.key();
+        let here = key.name == grant.request.name && key.namespace.as_deref() == grant.namespace();
+        (grant.request.uid == uid && grant.api_version == api_version && here).then_some(grant)
+    }
+
+    /// The namespace; `None` for the whole cluster.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        Some(self.request.namespace.as_str()).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// The binding that gives what was decided.
+    ///
+    /// # Errors
+    /// Only if the grant does not serialise, which its types rule out.
+    pub fn binding(&self, keys: &Keys) -> Result<Child, SealError> {
+        let mut metadata = ObjectMeta {
+            name: Some(self.request.name.clone()),
+            namespace: self.namespace().map(ToOwned::to_owned),
+            owner_references: Some(vec![OwnerReference {
+                api_version: self.api_version.clone(),
+                kind: self.request.kind.clone(),
+                name: self.request.name.clone(),
+                uid: self.request.uid.clone(),
+                controller: Some(true),
+                block_owner_deletion: None,
+            }]),
+            ..ObjectMeta::default()
+        };
+        labels::mark(
+            &mut metadata,
+            &self.mark,
+            &self.request.name,
+            &self.request.uid,
+        );
+        let sealed = seal::seal(keys, PURPOSE, self)?;
+        metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(labels::GRANT.to_owned(), sealed);
+        let (role_ref, subjects) = (self.role.clone(), Some(self.subjects.clone()));
+        Ok(match self.namespace() {
+            Some(_) => Child::new(&RoleBinding {
+                metadata,
+                role_ref,
+                subjects,
+            }),
+            None => Child::new(&ClusterRoleBinding {
+                metadata,
+                role_ref,
+                subjects,
+            }),
+        })
+    }
+
+    /// What somebody else changed about the binding, in fields that are ours.
+    #[must_use]
+    pub fn drift(&self, live: &Live) -> Option<String> {
+        let metadata = &live.object.metadata;
+        let key = live.key();
+        let owners = metadata.owner_references.iter().flatten();
+        if metadata
+            .finalizers
+            .as_ref()
+            .is_some_and(|all| !all.is_empty())
+        {
+            // It would outlive its deletion, and a binding that is being deleted still gives access.
+            return Some(format!("a finalizer was put on {key}"));
+        }
+        if !owners
+            .into_iter()
+            .any(|owner| owner.uid == self.request.uid)
+        {
+            return Some(format!("the owner reference of {key} was removed"));
+        }
+        let Some((role, subjects)) = content(live) else {
+            return Some(format!("{key} does not read as a binding"));
+        };
+        if role != self.role {
+            return Some(format!("the roleRef of {key} was changed"));
+        }
+        if plain(&subjects) != plain(&self.subjects) {
+            return Some(format!("the subjects of {key} were changed"));
+        }
+        None
+    }
+
+    /// The record of something that happened to it.
+    #[must_use]
+    pub fn record(
+        &self,
+        time: Timestamp,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Record {
+        Record {
+            id: Record::id(action, &self.request.uid),
+            time,
+            action,
+            decision,
+            reason: reason.to_owned(),
+            message: message.into(),
+            user: Some(self.requester.clone()),
+            request: self.request.clone(),
+            template: String::new(),
+            template_digest: None,
+            pod: None,
+            until: Some(self.until),
+            details: details(&self.role, &self.subjects, self.reason.as_deref()),
+        }
+    }
+}
+
+/// What a record keeps of a binding besides who and when.
+pub(super) fn details(
+    role: &RoleRef,
+    subjects: &[Subject],
+    reason: Option<&str>,
+) -> std::collections::BTreeMap<String, String> {
+    let subjects: Vec<String> = subjects.iter().map(named).collect();
+    let role = format!("{}/{}", role.kind, role.name);
+    [
+        ("role", Some(role)),
+        ("subjects", Some(subjects.join(","))),
+        ("reason", reason.map(ToOwned::to_owned)),
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+    .collect()
+}
+
+/// `User/alice`, `ServiceAccount/shop/default`.
+fn named(subject: &Subject) -> String {
+    match &subject.namespace {
+        Some(namespace) => format!("{}/{namespace}/{}", subject.kind, subject.name),
+        None => format!("{}/{}", subject.kind, subject.name),
+    }
+}
+
+fn content(live: &Live) -> Option<(RoleRef, Vec<Subject>)> {
+    if let Some(binding) = live.parse::<RoleBinding>() {
+        return Some((binding.role_ref, binding.subjects.unwrap_or_default()));
+    }
+    let binding = live.parse::<ClusterRoleBinding>()?;
+    Some((binding.role_ref, binding.subjects.unwrap_or_default()))
+}
+
+/// Subjects as RBAC reads them: an absent API group is the kind's own.
+fn plain(subjects: &[Subject]) -> Vec<Subject> {
+    let mut subjects = subjects.to_vec();
+    for subject in &mut subjects {
+        subject.api_group = subject.api_group.take().filter(|group| !group.is_empty());
+    }
+    subjects
+}

@@ -1,0 +1,218 @@
+//! The kinds of transient binding, and what the common rules see of one object.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::policy::Policy;
+use super::terms::{Spec, Terms};
+use crate::access::seal::Keys;
+use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
+use crate::audit::RequestRef;
+use crate::encode;
+use crate::validate::Violation;
+
+/// One kind of transient binding.
+pub trait Kind:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// Short name in lower case, see [`crate::controller::Controller::name`].
+    const NAME: &'static str;
+    /// Value of [`crate::labels::OWNER_KIND`] on its bindings. Two kinds of one name differ in it.
+    const MARK: &'static str;
+    /// Type of the condition that says whether the binding is in effect.
+    const EFFECTIVE: &'static str;
+    /// Whether an object is let in although its window never opens or is over already, as the
+    /// published controller had it.
+    const LENIENT: bool;
+
+    /// What it asks for, or everything that is wrong with it.
+    ///
+    /// # Errors
+    /// Every field that makes no sense.
+    fn terms(&self) -> Result<Terms, Vec<Violation>>;
+
+    /// Digest of everything that says what is asked for.
+    fn spec_digest(&self) -> String;
+
+    /// Its status.
+    fn status(&self) -> Option<&BindingStatus>;
+
+    /// What the common rules see of it.
+    fn view(&self) -> Binding<'_> {
+        Binding {
+            api_version: Self::api_version(&()).into_owned(),
+            kind: Self::kind(&()).into_owned(),
+            mark: Self::MARK,
+            metadata: self.meta(),
+            terms: self.terms(),
+            spec_digest: self.spec_digest(),
+            status: self.status(),
+        }
+    }
+}
+
+/// One object, of any kind.
+#[derive(Clone, Debug)]
+pub struct Binding<'a> {
+    /// API group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// See [`Kind::MARK`].
+    pub mark: &'static str,
+    /// Metadata.
+    pub metadata: &'a ObjectMeta,
+    /// What is asked for.
+    pub terms: Result<Terms, Vec<Violation>>,
+    /// Digest of what the stamp must name.
+    pub spec_digest: String,
+    /// Status.
+    pub status: Option<&'a BindingStatus>,
+}
+
+impl Binding<'_> {
+    /// When it was created, by the API server's clock.
+    #[must_use]
+    pub fn created(&self) -> Timestamp {
+        let created = self.metadata.creation_timestamp.as_ref();
+        created.map(|time| time.0).unwrap_or_default()
+    }
+
+    /// The namespace; `None` for the whole cluster.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        self.metadata.namespace.as_deref()
+    }
+
+    /// Name of the object, and of its binding.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// UID; empty before the API server gave one.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Kind, namespace, name and UID, for records.
+    #[must_use]
+    pub fn reference(&self) -> RequestRef {
+        RequestRef {
+            kind: self.kind.clone(),
+            namespace: self.namespace().unwrap_or_default().to_owned(),
+            name: self.name().to_owned(),
+            uid: self.uid().to_owned(),
+        }
+    }
+}
+
+macro_rules! own {
+    ($type:ident, $name:literal, $cluster:literal) => {
+        impl Kind for $type {
+            const NAME: &'static str = $name;
+            const MARK: &'static str = stringify!($type);
+            const EFFECTIVE: &'static str = "Effective";
+            const LENIENT: bool = false;
+
+            fn terms(&self) -> Result<Terms, Vec<Violation>> {
+                let spec = &self.spec;
+                let spec = Spec {
+                    role: &spec.role_ref,
+                    subjects: &spec.subjects,
+                    valid_from: spec.valid_from.as_deref(),
+                    valid_until: spec.valid_until.as_deref(),
+                    duration: spec.duration.as_deref(),
+                    reason: spec.reason.as_deref(),
+                };
+                Terms::of_spec(&spec, $cluster)
+            }
+
+            fn spec_digest(&self) -> String {
+                encode::digest(&self.spec)
+            }
+
+            fn status(&self) -> Option<&BindingStatus> {
+                self.status.as_ref()
+            }
+        }
+    };
+}
+
+macro_rules! published {
+    ($type:ident, $name:literal, $mark:literal, $cluster:literal) => {
+        impl Kind for example_com::$type {
+            const NAME: &'static str = $name;
+            const MARK: &'static str = $mark;
+            const EFFECTIVE: &'static str = "effective";
+            const LENIENT: bool = true;
+
+            fn terms(&self) -> Result<Terms, Vec<Violation>> {
+                Terms::of_flat(&self.flat, $cluster)
+            }
+
+            fn spec_digest(&self) -> String {
+                encode::digest(&json!({ "flat": self.flat }))
+            }
+
+            fn status(&self) -> Option<&BindingStatus> {
+                self.status.as_ref()
+            }
+        }
+    };
+}
+
+own!(TransientRoleBinding, "transientrolebinding", false);
+own!(
+    TransientClusterRoleBinding,
+    "transientclusterrolebinding",
+    true
+);
+published!(
+    RoleBinding,
+    "example-com-transientrolebinding",
+    "TransientRoleBinding.example.com",
+    false
+);
+published!(
+    ClusterRoleBinding,
+    "example-com-transientclusterrolebinding",
+    "TransientClusterRoleBinding.example.com",
+    true
+);
+
+/// The controller of one kind of transient binding.
+pub struct Transient<K> {
+    /// Opens stamps, seals and opens grants.
+    pub keys: Keys,
+    /// What may be bound.
+    pub policy: Arc<Policy>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Transient<K> {
+    /// A controller that binds by this policy.
+    #[must_use]
+    pub fn new(keys: Keys, policy: Arc<Policy>) -> Self {
+        Self {
+            keys,
+            policy,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K> Clone for Transient<K> {
+    fn clone(&self) -> Self {
+        Self::new(self.keys.clone(), Arc::clone(&self.policy))
+    }
+}

@@ -1,0 +1,68 @@
+//! Transient bindings: rights that exist only inside their window, `[validFrom, validUntil)`.
+//!
+//! One plan serves four kinds: the two of our own group and the two as they were published. A kind
+//! says in [`Kind`] what is its own; what an object asks for is a [`Terms`], where it stands is
+//! found by [`assess`](assess::assess), and what follows by the [`Controller`](crate::controller::Controller)
+//! that [`Transient`] is.
+
+mod assess;
+mod danger;
+mod events;
+mod grant;
+mod instant;
+mod kind;
+mod plan;
+mod policy;
+mod report;
+mod roles;
+mod terms;
+
+pub use assess::{Observed, Sighting, Want};
+pub use danger::danger;
+pub use grant::Grant;
+pub use instant::InstantError;
+pub use kind::{Binding, Kind, Transient};
+pub use policy::{Policy, PolicyError};
+pub use roles::{BindableRoles, RolePattern, RolePatternError};
+pub use terms::{Closes, Position, Terms};
+
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+
+use crate::access::stamp::Requester;
+use crate::api::{RBAC_GROUP, RoleReference};
+
+/// The finalizer that every transient binding has from its creation until nothing of it is left:
+/// even a deletion that orphans leaves no binding behind.
+pub const FINALIZER: &str = "oz.wizardofoz.co/revoke";
+
+/// The question whether a requester may bind a role themselves; `namespace` is `None` for the whole
+/// cluster. It is Kubernetes' own right, verb `bind` on the role.
+#[must_use]
+pub fn may_bind(
+    requester: &Requester,
+    namespace: Option<&str>,
+    role: &RoleReference,
+) -> SubjectAccessReview {
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(requester.user.clone()),
+            uid: Some(requester.uid.clone()).filter(|uid| !uid.is_empty()),
+            groups: Some(requester.groups.clone()),
+            resource_attributes: Some(ResourceAttributes {
+                namespace: namespace.map(ToOwned::to_owned),
+                verb: Some("bind".to_owned()),
+                group: Some(RBAC_GROUP.to_owned()),
+                resource: Some(role.kind.plural().to_owned()),
+                name: Some(role.name.clone()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! What a state asks for. To make a binding: the record, then the binding, which carries the sealed
+//! decision. To end it: the binding, then the record, then the status; if the status does not know
+//! yet that the binding was made, its subjects go first and the binding in a second pass, so that at
+//! every instant something remembers that the window was used.
+
+use jiff::Timestamp;
+
+use super::FINALIZER;
+use super::assess::{End, Observed, State, ours};
+use super::grant::{Grant, details};
+use super::kind::{Binding, Kind, Transient};
+use crate::access::objects;
+use crate::api::BindingStatus;
+use crate::audit::{Action, Decision, Record};
+use crate::conditions::reason;
+use crate::controller::{Child, Controller, Failure, Live, Outcome, Plan, Step, Transition};
+use crate::labels;
+
+impl<K: Kind> Controller for Transient<K> {
+    type Object = K;
+    type Observed = Observed;
+    type Status = BindingStatus;
+
+    fn name(&self) -> &'static str {
+        K::NAME
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, object: &K) -> Option<BindingStatus> {
+        Some(object.status().cloned().unwrap_or_default())
+    }
+
+    fn plan(&self, now: Timestamp, object: &K, observed: &Observed, live: &[Live]) -> Plan {
+        let binding = object.view();
+        let waits_until = || {
+            let terms = binding.terms.as_ref();
+            terms.map_or(now, |terms| terms.gives_up(binding.created()))
+        };
+        match self.assess(now, &binding, observed, live) {
+            State::Over => self.over(&binding, live),
+            State::Ending(end, grant) => self.ending(now, &binding, &end, grant.as_deref(), live),
+            State::Active(grant) => Plan::default().wake_at(grant.until),
+            State::Activating(grant) => self.activating(now, &grant),
+            State::Pending(opens) => Plan::default().wake_at(opens),
+            State::Refused(_, failure) => Plan::default().then([Step::Record(record(
+                now,
+                &binding,
+                Action::RequestDenied,
+                Decision::Deny,
+                failure.reason,
+                failure.message,
+            ))]),
+            State::Waiting(failure) => Plan::default().because(failure).wake_at(waits_until()),
+            State::Wants(want) => Plan::default()
+                .because(Failure::transient(
+                    "NotObserved",
+                    format!(
+                        "{} {} was not looked up yet",
+                        want.role.kind, want.role.name
+                    ),
+                ))
+                .wake_at(waits_until()),
+        }
+    }
+
+    fn status(
+        &self,
+        now: Timestamp,
+        object: &K,
+        observed: &Observed,
+        outcome: &Outcome,
+    ) -> BindingStatus {
+        self.report(now, object, observed, outcome)
+    }
+
+    /// The object is gone, past its finalizer; its binding still knows what was decided.
+    fn orphaned(&self, now: Timestamp, live: &[Live]) -> Plan {
+        let api_version = K::api_version(&());
+        let decided = live.iter().filter_map(|live| {
+            let uid = live
+                .object
+                .metadata
+                .labels
+                .as_ref()?
+                .get(labels::OWNER_UID)?;
+            // Marks can be forged, the sealed decision cannot.
+            Some((
+                Grant::open(&self.keys, live, &api_version, uid)?,
+                live.clone(),
+            ))
+        });
+        let (grants, live): (Vec<_>, Vec<_>) = decided.unzip();
+        let news = live.iter().zip(grants).filter_map(|(live, grant)| {
+            let end = if now >= grant.until {
+                End::Expired
+            } else {
+                End::Deleted
+            };
+            (!objects::is_leaving(live)).then(|| Step::Record(ended(now, &end, &grant)))
+        });
+        remove(&live).then(news)
+    }
+
+    fn transitions(
+        &self,
+        object: &K,
+        before: Option<&BindingStatus>,
+        after: &BindingStatus,
+    ) -> Vec<Transition> {
+        super::events::transitions(&object.view(), before, after)
+    }
+}
+
+impl<K: Kind> Transient<K> {
+    fn activating(&self, now: Timestamp, grant: &Grant) -> Plan {
+        let binding = match grant.binding(&self.keys) {
+            Ok(binding) => binding,
+            Err(error) => {
+                let message = format!("failed to seal the decision: {error}");
+                return Plan::default().because(Failure::invalid("SealFailed", message));
+            }
+        };
+        let message = format!(
+            "{} {} is bound until {}",
+            grant.role.kind, grant.role.name, grant.until
+        );
+        let record = grant.record(
+            now,
+            Action::AccessGranted,
+            Decision::Allow,
+            reason::SUCCESS,
+            message,
+        );
+        Plan::default()
+            .then([Step::Record(record)])
+            .then([Step::Apply(binding)])
+            .wake_at(grant.until)
+    }
+
+    fn ending(
+        &self,
+        now: Timestamp,
+        binding: &Binding<'_>,
+        end: &End,
+        grant: Option<&Grant>,
+        live: &[Live],
+    ) -> Plan {
+        let live = ours(&self.keys, binding, live);
+        let deleted = binding.metadata.deletion_timestamp.is_some();
+        // Without a binding and without this in the status, the window would look unused.
+        let known = binding
+            .status
+            .is_some_and(|status| status.activated_at.is_some());
+        let keep = !known && !deleted && !live.is_empty();
+        let plan = if keep {
+            Plan::default().then(live.iter().filter_map(objects::emptied).map(Step::Apply))
+        } else {
+            remove(&live)
+        };
+        let plan = plan.then(
+            self.records(now, binding, end, grant)
+                .into_iter()
+                .map(Step::Record),
+        );
+        let plan = match end.obstacle() {
+            Some(obstacle) => plan.because(obstacle),
+            None => plan,
+        };
+        if deleted {
+            release(plan, binding)
+        } else if keep {
+            plan.wake_at(now)
+        } else {
+            plan
+        }
+    }
+
+    fn records(
+        &self,
+        now: Timestamp,
+        binding: &Binding<'_>,
+        end: &End,
+        grant: Option<&Grant>,
+    ) -> Vec<Record> {
+        let action = match end {
+            End::Expired | End::NeverActive => Action::AccessExpired,
+            End::Deleted | End::Drift(_) => Action::AccessRevoked,
+        };
+        // A binding that is gone leaves who asked to the stamp, and until when to the status.
+        let told = |action: Action| match grant {
+            Some(grant) => ended_as(now, action, end, grant),
+            None => {
+                let mut record = record(
+                    now,
+                    binding,
+                    action,
+                    Decision::End,
+                    end.reason(),
+                    end.message(),
+                );
+                record.user = self.asked(binding);
+                record.until = binding.status.and_then(|status| status.expires_at);
+                record
+            }
+        };
+        let was_made = grant.is_some()
+            || binding
+                .status
+                .is_some_and(|status| status.activated_at.is_some());
+        match end {
+            End::Drift(_) => vec![told(Action::DriftDetected), told(action)],
+            // What was never in effect and is withdrawn is no fact about access.
+            End::Deleted if !was_made => Vec::new(),
+            _ => vec![told(action)],
+        }
+    }
+
+    fn asked(&self, binding: &Binding<'_>) -> Option<crate::access::stamp::Requester> {
+        let (kind, digest) = (&binding.kind, &binding.spec_digest);
+        crate::access::stamp::verify(&self.keys, kind, binding.metadata, digest).ok()
+    }
+
+    /// Nothing may be left of what is over; it stays itself, since whoever keeps manifests would
+    /// create it again, and with a duration that would be a new window.
+    fn over(&self, binding: &Binding<'_>, live: &[Live]) -> Plan {
+        release(remove(&ours(&self.keys, binding, live)), binding)
+    }
+}
+
+/// Takes our finalizer off an object that is being deleted.
+fn release(plan: Plan, binding: &Binding<'_>) -> Plan {
+    let metadata = binding.metadata;
+    let mut finalizers = metadata.finalizers.iter().flatten();
+    let held = metadata.deletion_timestamp.is_some() && finalizers.any(|name| name == FINALIZER);
+    plan.then(held.then(|| Step::Release(FINALIZER.to_owned())))
+}
+
+/// Removes bindings. One that a finalizer keeps is emptied first: it counts until it is gone.
+fn remove(live: &[Live]) -> Plan {
+    let emptied: Vec<Child> = live.iter().filter_map(objects::disarmed).collect();
+    let leaving = live.iter().filter(|live| !objects::is_leaving(live));
+    Plan::default()
+        .then(emptied.into_iter().map(Step::Apply))
+        .then(leaving.map(|live| Step::Delete(live.reference())))
+}
+
+fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
+    let action = match end {
+        End::Expired | End::NeverActive => Action::AccessExpired,
+        End::Deleted | End::Drift(_) => Action::AccessRevoked,
+    };
+    ended_as(now, action, end, grant)
+}
+
+fn ended_as(now: Timestamp, action: Action, end: &End, grant: &Grant) -> Record {
+    grant.record(now, action, Decision::End, end.reason(), end.message())
+}
+
+/// The record of something that happened to an object without a binding.
+pub(super) fn record(
+    now: Timestamp,
+    binding: &Binding<'_>,
+    action: Action,
+    decision: Decision,
+    reason: &str,
+    message: String,
+) -> Record {
+    let terms = binding.terms.as_ref().ok();
+    Record {
+        id: Record::id(action, binding.uid()),
+        time: now,
+        action,
+        decision,
+        reason: reason.to_owned(),
+        message,
+        user: None,
+        request: binding.reference(),
+        template: String::new(),
+        template_digest: None,
+        pod: None,
+        until: None,
+        details: terms
+            .map(|terms| details(&terms.role_ref(), &terms.subjects, terms.reason.as_deref()))
+            .unwrap_or_default(),
+    }
+}

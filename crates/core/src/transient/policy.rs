@@ -1,0 +1,137 @@
+//! What the operator of a cluster allows: which roles, for how long. The webhook refuses by it and
+//! the operator checks it again, so both get the same flags.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+use super::danger::danger;
+use super::roles::{BindableRoles, Listed};
+use super::terms::Terms;
+use crate::api::{RoleKind, RoleReference};
+use crate::controller::Failure;
+use crate::duration::GoDuration;
+use jiff::Timestamp;
+
+/// The terms on which anything may be bound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Which roles.
+    pub roles: BindableRoles,
+    /// For how long at most.
+    pub longest: SignedDuration,
+    /// For how long at most in single namespaces.
+    pub longest_in: BTreeMap<String, SignedDuration>,
+    /// oz's own namespace, in which nothing may be bound.
+    pub own_namespace: String,
+}
+
+/// Why a limit for a namespace cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no limit for a namespace: write NAMESPACE=DURATION, such as prod=1h")]
+pub struct PolicyError(String);
+
+impl Policy {
+    /// Reads `prod=1h`.
+    ///
+    /// # Errors
+    /// When the text is not that.
+    pub fn namespace_limit(text: &str) -> Result<(String, SignedDuration), PolicyError> {
+        let error = || PolicyError(text.to_owned());
+        let (namespace, length) = text.split_once('=').ok_or_else(error)?;
+        let length = GoDuration::from_str(length).map_err(|_| error())?;
+        if namespace.is_empty() || !length.is_positive() {
+            return Err(error());
+        }
+        Ok((namespace.to_owned(), length.into()))
+    }
+
+    /// The longest window of a binding in this namespace; `None` for the whole cluster.
+    #[must_use]
+    pub fn longest(&self, namespace: Option<&str>) -> SignedDuration {
+        namespace
+            .and_then(|namespace| self.longest_in.get(namespace))
+            .copied()
+            .unwrap_or(self.longest)
+    }
+
+    /// Whether these terms may be asked for at all, whoever asks. All of it is known before
+    /// anything is read.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub fn permits(
+        &self,
+        terms: &Terms,
+        namespace: Option<&str>,
+        created: Timestamp,
+    ) -> Result<Listed, Failure> {
+        if namespace == Some(self.own_namespace.as_str()) {
+            return Err(Failure::invalid(
+                "OwnNamespace",
+                format!(
+                    "nothing is bound in oz's own namespace {}; use another namespace",
+                    self.own_namespace
+                ),
+            ));
+        }
+        let listed = self.roles.listed(&terms.role, namespace);
+        if listed == Listed::No {
+            return Err(Failure::invalid(
+                "RoleNotBindable",
+                self.not_listed(&terms.role),
+            ));
+        }
+        let (length, longest) = (terms.length(created), self.longest(namespace));
+        if length > longest {
+            let place = namespace.map_or_else(
+                || "in the whole cluster".to_owned(),
+                |namespace| format!("in namespace {namespace}"),
+            );
+            return Err(Failure::invalid(
+                "WindowTooLong",
+                format!("a window of {length:#} is longer than the {longest:#} allowed {place}"),
+            ));
+        }
+        Ok(listed)
+    }
+
+    fn not_listed(&self, role: &RoleReference) -> String {
+        let what = format!("{} {} cannot be bound through oz", role.kind, role.name);
+        if self.roles.is_empty() {
+            return format!("{what}: no role can, see the flag --bindable-roles");
+        }
+        format!("{what}: the roles that can are {}", self.roles)
+    }
+
+    /// Whether a role that stands on the list like this may be bound with this content.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub fn permits_content(
+        role: &RoleReference,
+        listed: Listed,
+        rules: &[PolicyRule],
+    ) -> Result<(), Failure> {
+        if listed == Listed::ByName {
+            return Ok(());
+        }
+        let danger = match (role.kind, role.name.as_str()) {
+            (RoleKind::ClusterRole, "cluster-admin") => Some("it permits everything".to_owned()),
+            _ => danger(rules),
+        };
+        match danger {
+            None => Ok(()),
+            Some(danger) => Err(Failure::invalid(
+                "RoleTooPowerful",
+                format!(
+                    "{} {} can be used to get more than it says ({danger}); it is bound through \
+                     oz only if --bindable-roles names it in full",
+                    role.kind, role.name
+                ),
+            )),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What the status says after a plan was carried out, as far as it went.
+
+use jiff::Timestamp;
+
+use super::assess::{End, Observed, State};
+use super::grant::Grant;
+use super::kind::{Binding, Kind, Transient};
+use crate::api::{BindingStatus, Phase};
+use crate::conditions;
+use crate::controller::{Failure, FailureClass, Outcome};
+
+/// The binding exists, and its window is open.
+pub(super) const READY: &str = "Ready";
+/// Something else has the name.
+pub(super) const NAME_CONFLICT: &str = "NameConflict";
+
+/// What the conditions say.
+struct Facts {
+    ready: bool,
+    effective: bool,
+    reason: String,
+    message: String,
+}
+
+impl<K: Kind> Transient<K> {
+    pub(super) fn report(
+        &self,
+        now: Timestamp,
+        object: &K,
+        observed: &Observed,
+        outcome: &Outcome,
+    ) -> BindingStatus {
+        let binding = object.view();
+        let current = binding.status.cloned().unwrap_or_default();
+        let told = outcome.failure.as_ref().and_then(End::told);
+        let failure = outcome.failure.as_ref().filter(|_| told.is_none());
+        let state = match (self.assess(now, &binding, observed, &outcome.live), told) {
+            (State::Over, _) => return current,
+            (_, Some(end)) => State::Ending(end, None),
+            (state, None) => state,
+        };
+        let effective = self.in_effect(&binding, &outcome.live);
+        let fact = |reason: &str, message: String| Facts {
+            ready: false,
+            effective,
+            reason: reason.to_owned(),
+            message,
+        };
+        let mut status = BindingStatus {
+            requester: current.requester.clone().or_else(|| self.user(&binding)),
+            next_transition_time: None,
+            ..current
+        };
+        let facts = match state {
+            State::Over => return status,
+            State::Active(grant) => {
+                describe(&mut status, &grant);
+                Facts {
+                    ready: effective,
+                    ..fact("Active", format!("in effect until {}", grant.until))
+                }
+            }
+            State::Pending(opens) => {
+                status.next_transition_time = Some(opens);
+                fact("NotYetValid", format!("in effect from {opens}"))
+            }
+            State::Activating(_) | State::Waiting(_) | State::Wants(_) => match failure {
+                Some(failure) => fact(failure.reason, failure.message.clone()),
+                None => fact("Waiting", "the binding is being made".to_owned()),
+            },
+            State::Refused(phase, refusal) => {
+                if failure.is_none() {
+                    status.phase = phase;
+                }
+                fact(refusal.reason, refusal.message)
+            }
+            State::Ending(end, grant) => {
+                if let Some(grant) = &grant {
+                    describe(&mut status, grant);
+                }
+                status.next_transition_time = None;
+                // Over only when nothing gives access any more and that is on record.
+                match failure {
+                    None if !effective => {
+                        status.phase = end.phase();
+                        fact(end.reason(), end.message())
+                    }
+                    None => fact("Ending", end.message()),
+                    Some(failure) => fact("Ending", format!("{}; {failure}", end.message())),
+                }
+            }
+        };
+        let conflict = failure.filter(|failure| failure.class == FailureClass::Conflict);
+        conditions_of::<K>(&mut status, &binding, now, facts, conflict);
+        status
+    }
+
+    fn user(&self, binding: &Binding<'_>) -> Option<String> {
+        let (kind, digest) = (&binding.kind, &binding.spec_digest);
+        let stamp = crate::access::stamp::verify(&self.keys, kind, binding.metadata, digest);
+        stamp.ok().map(|requester| requester.user)
+    }
+}
+
+fn describe(status: &mut BindingStatus, grant: &Grant) {
+    status.phase = Phase::Active;
+    status.requester = Some(grant.requester.user.clone());
+    status.activated_at = Some(grant.activated_at);
+    status.expires_at = Some(grant.until);
+    status.next_transition_time = Some(grant.until);
+    status.binding_name = Some(grant.request.name.clone());
+}
+
+/// Each type is there once: what others wrote, such as the published controller's log of
+/// conditions, is not kept.
+fn conditions_of<K: Kind>(
+    status: &mut BindingStatus,
+    binding: &Binding<'_>,
+    now: Timestamp,
+    facts: Facts,
+    conflict: Option<&Failure>,
+) {
+    let generation = binding.metadata.generation;
+    let mut seen = std::collections::BTreeSet::new();
+    status.conditions.retain(|condition| {
+        let known = [READY, K::EFFECTIVE, NAME_CONFLICT].contains(&condition.type_.as_str());
+        known && seen.insert(condition.type_.clone())
+    });
+    let was_conflict = conditions::find(&status.conditions, NAME_CONFLICT).is_some();
+    let mut set = |type_: &str, holds: bool, reason: &str, message: String| {
+        conditions::set(
+            &mut status.conditions,
+            type_,
+            holds,
+            reason,
+            message,
+            generation,
+            now,
+        );
+    };
+    let effective = if facts.effective {
+        "in effect"
+    } else {
+        "not in effect"
+    };
+    set(
+        K::EFFECTIVE,
+        facts.effective,
+        &facts.reason,
+        effective.to_owned(),
+    );
+    set(READY, facts.ready, &facts.reason, facts.message);
+    match conflict {
+        Some(failure) => set(NAME_CONFLICT, true, failure.reason, failure.message.clone()),
+        None if was_conflict => {
+            let message = "the name is not taken by anything else".to_owned();
+            set(NAME_CONFLICT, false, "NameFree", message);
+        }
+        None => {}
+    }
+    status.observed_generation = generation;
+}

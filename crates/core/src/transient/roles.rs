@@ -1,0 +1,189 @@
+//! Which roles may be bound through oz at all: the operator's list. An entry names one role, or ends
+//! in `*`; only a name on its own admits a role that could be used to get more than it says.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::api::{RoleKind, RoleReference};
+
+/// One entry of the list: `view` is a ClusterRole, `shop/deployer` a Role of namespace shop; both
+/// parts may end in `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolePattern {
+    /// Pattern for the namespace; `None` for a ClusterRole.
+    namespace: Option<String>,
+    /// Pattern for the name.
+    name: String,
+}
+
+/// Why a text is not an entry of the list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no role: write NAME for a ClusterRole or NAMESPACE/NAME for a Role; `*` only at the end of either"
+)]
+pub struct RolePatternError(String);
+
+impl FromStr for RolePattern {
+    type Err = RolePatternError;
+
+    fn from_str(text: &str) -> Result<Self, RolePatternError> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, text),
+        };
+        let good = |part: &str| {
+            let body = part.strip_suffix('*').unwrap_or(part);
+            !part.is_empty() && !body.contains(['*', '/', '%', ',', ' '])
+        };
+        if !good(name) || !namespace.is_none_or(good) {
+            return Err(RolePatternError(text.to_owned()));
+        }
+        Ok(Self {
+            namespace: namespace.map(ToOwned::to_owned),
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for RolePattern {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(namespace) = &self.namespace {
+            write!(formatter, "{namespace}/")?;
+        }
+        formatter.write_str(&self.name)
+    }
+}
+
+impl RolePattern {
+    fn covers(&self, role: &RoleReference, namespace: Option<&str>) -> bool {
+        let place = match (role.kind, &self.namespace) {
+            (RoleKind::ClusterRole, None) => true,
+            (RoleKind::Role, Some(pattern)) => {
+                namespace.is_some_and(|namespace| matches(pattern, namespace))
+            }
+            _ => false,
+        };
+        place && matches(&self.name, &role.name)
+    }
+
+    /// Whether it names the role itself, in however many namespaces. A role may be named `*`, which
+    /// is no reason to take a pattern for its name.
+    fn names(&self, role: &RoleReference) -> bool {
+        !self.name.ends_with('*') && self.name == role.name
+    }
+}
+
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => text.starts_with(prefix),
+        None => pattern == text,
+    }
+}
+
+/// How a role stands on the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// Not at all.
+    No,
+    /// By a pattern: it may be bound if nothing more can be got by it.
+    ByPattern,
+    /// By name: whatever it holds.
+    ByName,
+}
+
+/// The list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BindableRoles(pub Vec<RolePattern>);
+
+impl BindableRoles {
+    /// Whether nothing can be bound.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How a role stands on the list; `namespace` is that of the binding.
+    #[must_use]
+    pub fn listed(&self, role: &RoleReference, namespace: Option<&str>) -> Listed {
+        let mut listed = Listed::No;
+        for pattern in &self.0 {
+            if pattern.covers(role, namespace) {
+                if pattern.names(role) {
+                    return Listed::ByName;
+                }
+                listed = Listed::ByPattern;
+            }
+        }
+        listed
+    }
+}
+
+impl fmt::Display for BindableRoles {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        formatter.write_str(&names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::RBAC_GROUP;
+
+    fn list(entries: &[&str]) -> BindableRoles {
+        BindableRoles(entries.iter().map(|entry| entry.parse().unwrap()).collect())
+    }
+
+    fn role(kind: RoleKind, name: &str) -> RoleReference {
+        RoleReference {
+            api_group: RBAC_GROUP.to_owned(),
+            kind,
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_role_is_bindable_by_its_name_or_by_a_pattern() {
+        use Listed::{ByName, ByPattern, No};
+        use RoleKind::{ClusterRole, Role};
+        for (entries, kind, name, namespace, listed) in [
+            (&[][..], ClusterRole, "view", Some("shop"), No),
+            (&["view"], ClusterRole, "view", Some("shop"), ByName),
+            (&["view"], ClusterRole, "view", None, ByName),
+            (&["view"], ClusterRole, "viewer", None, No),
+            (&["view"], Role, "view", Some("shop"), No),
+            (&["shop/view"], Role, "view", Some("shop"), ByName),
+            (&["shop/view"], Role, "view", Some("shop-2"), No),
+            (&["shop/view"], ClusterRole, "view", Some("shop"), No),
+            (&["shop*/view"], Role, "view", Some("shop-2"), ByName),
+            (&["*/view"], Role, "view", Some("any"), ByName),
+            (&["*/*"], Role, "view", Some("any"), ByPattern),
+            (&["*/*"], ClusterRole, "view", Some("any"), No),
+            (&["*"], ClusterRole, "cluster-admin", None, ByPattern),
+            (&["*"], ClusterRole, "*", None, ByPattern),
+            (
+                &["*", "cluster-admin"],
+                ClusterRole,
+                "cluster-admin",
+                None,
+                ByName,
+            ),
+            (&["team-*"], ClusterRole, "team-a", None, ByPattern),
+            (&["team-*"], ClusterRole, "a-team", None, No),
+            (&["system:*"], ClusterRole, "system:node", None, ByPattern),
+        ] {
+            let found = list(entries).listed(&role(kind, name), namespace);
+            assert_eq!(found, listed, "{entries:?} {kind} {name} in {namespace:?}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_no_entry() {
+        for text in [
+            "", "/", "a/", "/a", "a*b", "*a", "a/b/c", "a b", "a**", "a%",
+        ] {
+            assert!(text.parse::<RolePattern>().is_err(), "{text:?}");
+        }
+        assert_eq!(list(&["view", "shop/a*"]).to_string(), "view, shop/a*");
+    }
+}

@@ -1,0 +1,132 @@
+//! What makes no sense, and the field that is at fault: the same for webhook and operator.
+
+use serde_json::{Value, json};
+
+use super::world::*;
+use crate::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding, example_com};
+use crate::transient::Kind;
+
+fn fields<K: Kind>(object: Value) -> Vec<String> {
+    let object: K = serde_json::from_value(object).unwrap();
+    let violations = object.terms().err().unwrap_or_default();
+    violations.into_iter().map(|found| found.field).collect()
+}
+
+fn spec(change: impl FnOnce(&mut Value)) -> Value {
+    let mut object = json!({
+        "metadata": {"name": "a", "namespace": "b"},
+        "spec": {
+            "roleRef": {"kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": "alice"}],
+            "validUntil": "2026-01-01T13:00:00Z",
+        },
+    });
+    change(&mut object["spec"]);
+    object
+}
+
+#[test]
+fn every_field_that_makes_no_sense_is_named() {
+    type Change = fn(&mut Value);
+    let cases: [(&[&str], Change); 16] = [
+        (&[], |_| {}),
+        (&["spec.validUntil"], |spec| {
+            spec["validUntil"] = json!("tomorrow")
+        }),
+        (&["spec.validFrom"], |spec| {
+            spec["validFrom"] = json!("2026-01-01 12:00:00Z")
+        }),
+        (&["spec.validFrom", "spec.validUntil"], |spec| {
+            spec["validFrom"] = json!("1");
+            spec["validUntil"] = json!("2");
+        }),
+        (&["spec"], |spec| spec["duration"] = json!("1h")),
+        (&["spec"], |spec| {
+            spec.as_object_mut().unwrap().remove("validUntil");
+        }),
+        (&["spec.duration"], |spec| {
+            spec.as_object_mut().unwrap().remove("validUntil");
+            spec["duration"] = json!("1d");
+        }),
+        (&["spec.duration"], |spec| {
+            spec.as_object_mut().unwrap().remove("validUntil");
+            spec["duration"] = json!("0s");
+        }),
+        (&["spec.duration"], |spec| {
+            spec.as_object_mut().unwrap().remove("validUntil");
+            spec["duration"] = json!("-1h");
+        }),
+        (&["spec.subjects"], |spec| spec["subjects"] = json!([])),
+        (&["spec.subjects[1].namespace"], |spec| {
+            spec["subjects"] = json!([
+                {"kind": "User", "name": "a"}, {"kind": "ServiceAccount", "name": "b"},
+            ]);
+        }),
+        (&["spec.subjects[0].namespace"], |spec| {
+            spec["subjects"] = json!([{"kind": "Group", "name": "a", "namespace": "b"}]);
+        }),
+        (&["spec.subjects[0].apiGroup"], |spec| {
+            spec["subjects"] = json!([{"kind": "User", "name": "a", "apiGroup": "example.com"}]);
+        }),
+        (&["spec.roleRef.name"], |spec| {
+            spec["roleRef"]["name"] = json!("a/b")
+        }),
+        (&["spec.roleRef.apiGroup"], |spec| {
+            spec["roleRef"]["apiGroup"] = json!("")
+        }),
+        (&["spec.reason"], |spec| spec["reason"] = json!("\u{1b}[2J")),
+    ];
+    for (wrong, change) in cases {
+        let object = spec(change);
+        assert_eq!(
+            fields::<TransientRoleBinding>(object.clone()),
+            wrong,
+            "{object}"
+        );
+    }
+    let role = spec(|spec| spec["roleRef"]["kind"] = json!("Role"));
+    assert!(fields::<TransientRoleBinding>(role.clone()).is_empty());
+    assert_eq!(
+        fields::<TransientClusterRoleBinding>(role),
+        ["spec.roleRef.kind"]
+    );
+}
+
+#[test]
+fn the_published_form_is_read_field_by_field() {
+    let whole = json!({
+        "metadata": {"name": "a"},
+        "validFrom": "2026-01-01T12:00:00Z", "validUntil": "2026-01-01T13:00:00+00:00",
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+    });
+    assert!(fields::<example_com::ClusterRoleBinding>(whole.clone()).is_empty());
+    for field in ["validFrom", "validUntil", "roleRef", "subjects"] {
+        for nonsense in [json!(null), json!(7), json!({}), json!("nonsense")] {
+            let mut object = whole.clone();
+            object[field] = nonsense.clone();
+            let found = fields::<example_com::RoleBinding>(object);
+            assert_eq!(found, [field], "{nonsense}");
+        }
+        let mut object = whole.clone();
+        object.as_object_mut().unwrap().remove(field);
+        assert_eq!(fields::<example_com::RoleBinding>(object), [field]);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_and_got_in_fails_and_says_why() {
+    let mut world = namespaced(|object| object["spec"]["validUntil"] = json!("soon"));
+    let status = world.settle(at(0));
+    assert_eq!(status.phase, Phase::Failed);
+    assert_eq!(world.condition("Ready"), "False (Invalid)");
+    assert!(
+        status
+            .conditions
+            .iter()
+            .any(|known| known.message.contains("spec.validUntil"))
+    );
+
+    let mut world = namespaced(|object| object["spec"]["validUntil"] = at(60).to_string().into());
+    assert_eq!(world.settle(at(0)).phase, Phase::Failed);
+}

@@ -1,0 +1,292 @@
+//! The end of a binding: on time whatever else is broken, early when somebody says so or meddles,
+//! and whole, whatever the process dies of.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use super::world::*;
+use crate::api::{Phase, TransientRoleBinding};
+use crate::controller::{Controller, Failure, Step};
+use crate::labels;
+
+fn active() -> World<TransientRoleBinding> {
+    let mut world = namespaced(|_| {});
+    world.settle(at(60));
+    assert_eq!(world.bound(), ["alice"]);
+    world
+}
+
+#[test]
+fn two_subjects_of_one_name_are_two_and_cause_no_rewrite() {
+    let mut world = namespaced(|object| {
+        object["spec"]["subjects"] = json!([
+            {"kind": "ServiceAccount", "name": "default", "namespace": "a"},
+            {"kind": "ServiceAccount", "name": "default", "namespace": "b"},
+            {"kind": "User", "name": "bob"},
+            {"kind": "Group", "name": "bob"},
+        ]);
+    });
+    world.settle(at(60));
+    assert_eq!(world.bound(), ["default", "default", "bob", "bob"]);
+    let writes = world.writes;
+    for now in 61..100 {
+        assert!(world.pass(at(now)).stages.is_empty());
+    }
+    assert_eq!(world.writes, writes);
+}
+
+#[test]
+fn a_foreign_binding_of_the_name_is_left_alone_and_costs_one_write() {
+    let mut world = namespaced(|_| {});
+    world.taken = true;
+    world.settle(at(60));
+    assert_eq!(world.condition("NameConflict"), "True (NameConflict)");
+    assert_eq!(world.condition("Ready"), "False (NameConflict)");
+    let (status, writes) = (world.status(), world.writes);
+    assert_eq!(writes, 1);
+    for now in 61..200 {
+        let plan = world.pass(at(now));
+        assert_eq!(plan.wake, Some(at(360)));
+        assert_eq!(plan.obstacle.unwrap().reason, Failure::NAME_CONFLICT);
+    }
+    assert_eq!((world.status(), world.writes), (status, writes));
+    // Nothing is on record as granted.
+    assert!(world.actions().is_empty());
+
+    world.taken = false;
+    assert_eq!(world.settle(at(200)).phase, Phase::Active);
+    assert_eq!(world.condition("NameConflict"), "False (NameFree)");
+}
+
+#[test]
+fn deleting_the_object_ends_the_binding_before_the_finalizer_goes() {
+    let mut world = active();
+    world.delete();
+    let plan = world.plan(at(100));
+    let steps: Vec<&Step> = plan.steps().collect();
+    assert!(
+        matches!(
+            steps[..],
+            [Step::Delete(_), Step::Record(_), Step::Release(_)]
+        ),
+        "{steps:?}"
+    );
+    // While the record cannot be written the object stays, without its binding.
+    world.records_fail = true;
+    world.pass(at(100));
+    assert_eq!((world.gone, world.bound().len()), (false, 0));
+    world.records_fail = false;
+    world.settle(at(101));
+    assert!(world.gone);
+    assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
+}
+
+#[test]
+fn what_was_never_in_effect_is_deleted_without_a_word() {
+    for phase in [0, 60, 360] {
+        let mut world = namespaced(|_| {});
+        world.sighting.role = Ok(None);
+        world.settle(at(phase));
+        let told = world.records.len();
+        world.delete();
+        world.settle(at(phase + 1));
+        assert!(world.gone);
+        assert_eq!(world.records.len(), told);
+    }
+}
+
+#[test]
+fn what_is_left_without_its_object_is_ended() {
+    let world = active();
+    let plan = world.controller.orphaned(at(100), &world.live);
+    let steps: Vec<&Step> = plan.steps().collect();
+    assert!(
+        matches!(steps[..], [Step::Delete(_), Step::Record(_)]),
+        "{steps:?}"
+    );
+    // By its decision, not by its labels.
+    let mut forged = world.live.clone();
+    forged[0].object.metadata.annotations = None;
+    assert!(
+        world
+            .controller
+            .orphaned(at(100), &forged)
+            .stages
+            .is_empty()
+    );
+    let mut moved = world.live.clone();
+    moved[0].object.metadata.name = Some("other".to_owned());
+    assert!(world.controller.orphaned(at(100), &moved).stages.is_empty());
+}
+
+#[test]
+fn meddling_revokes() {
+    type Change = fn(&mut World<TransientRoleBinding>);
+    let changes: [(&str, Change); 7] = [
+        ("subjects", |world| {
+            world.live[0].object.data["subjects"][0]["name"] = json!("mallory");
+        }),
+        ("one more subject", |world| {
+            let more = json!({"kind": "User", "name": "mallory"});
+            let subjects = &mut world.live[0].object.data["subjects"];
+            subjects.as_array_mut().unwrap().push(more);
+        }),
+        ("role", |world| {
+            world.live[0].object.data["roleRef"]["name"] = json!("cluster-admin");
+        }),
+        ("owner", |world| {
+            world.live[0].object.metadata.owner_references = None;
+        }),
+        ("decision", |world| {
+            world.live[0].object.metadata.annotations = None;
+        }),
+        ("deleted", |world| world.live.clear()),
+        ("spec", |world| {
+            world.object.spec.valid_until = Some(at(100_000).to_string());
+        }),
+    ];
+    for (what, change) in changes {
+        let mut world = active();
+        change(&mut world);
+        assert_eq!(world.settle(at(100)).phase, Phase::Revoked, "{what}");
+        assert!(world.bound().is_empty(), "{what}");
+        assert_eq!(
+            world.actions(),
+            ["AccessGranted", "DriftDetected", "AccessRevoked"],
+            "{what}"
+        );
+        assert_eq!(world.condition("Ready"), "False (DriftDetected)");
+    }
+    // Labels and annotations of others are not ours to mind.
+    let mut world = active();
+    let metadata = &mut world.live[0].object.metadata;
+    metadata
+        .labels
+        .get_or_insert_default()
+        .insert("team".into(), "a".into());
+    assert!(world.plan(at(100)).stages.is_empty());
+}
+
+#[test]
+fn a_finalizer_on_the_binding_keeps_nobody_in() {
+    let mut world = active();
+    world.live[0].object.metadata.finalizers = Some(vec!["example.com/mine".to_owned()]);
+    assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
+    assert!(world.bound().is_empty());
+}
+
+#[test]
+fn objects_that_only_bear_our_labels_suffer_nothing() {
+    let mut world = active();
+    let mut forged = world.live[0].clone();
+    forged.object.metadata.name = Some("forged".to_owned());
+    forged.object.metadata.uid = Some("forged".to_owned());
+    forged.object.metadata.owner_references = None;
+    world.live.push(forged);
+    world.settle(at(360));
+    assert_eq!(world.status().phase, Phase::Expired);
+    let left: Vec<_> = world.live.iter().map(|live| live.reference().uid).collect();
+    assert_eq!(left, ["forged"]);
+}
+
+#[test]
+fn a_record_that_cannot_be_written_grants_nothing_and_keeps_nobody_in() {
+    let mut world = namespaced(|_| {});
+    world.records_fail = true;
+    world.settle(at(60));
+    assert_eq!(
+        (world.status().phase, world.bound().len()),
+        (Phase::Pending, 0)
+    );
+    assert_eq!(world.condition("Ready"), "False (RecordFailed)");
+
+    let mut world = active();
+    world.records_fail = true;
+    world.settle(at(360));
+    assert!(world.bound().is_empty());
+    assert_eq!(world.status().phase, Phase::Active);
+    assert_eq!(world.condition("Effective"), "False (Ending)");
+    world.records_fail = false;
+    assert_eq!(world.settle(at(361)).phase, Phase::Expired);
+}
+
+#[test]
+fn a_window_that_no_status_remembers_is_used_once() {
+    // The status can never be written: what remembers is the binding, without its subjects.
+    let mut world = lasting("5m");
+    world.status_fails = true;
+    world.settle(at(10));
+    assert_eq!(world.bound(), ["alice"]);
+    for now in [310, 311, 1_000, 5_000] {
+        world.pass(at(now));
+        assert!(world.bound().is_empty(), "bound again at {now}");
+        assert_eq!(world.live.len(), 1);
+    }
+    world.status_fails = false;
+    let status = world.settle(at(6_000));
+    assert_eq!(
+        (status.phase, status.expires_at),
+        (Phase::Expired, Some(at(310)))
+    );
+    assert!(world.live.is_empty());
+}
+
+#[test]
+fn a_crash_between_any_two_writes_loses_nothing_and_decides_nothing_twice() {
+    for duration in [false, true] {
+        for writes in 0..6 {
+            let mut world = if duration {
+                lasting("300s")
+            } else {
+                namespaced(|_| {})
+            };
+            world.writes_left = writes;
+            for now in [60, 200, 360, 400] {
+                world.pass(at(now));
+            }
+            let until = world.live.first().and_then(|live| {
+                let text = &live.object.metadata.annotations.as_ref()?[labels::GRANT];
+                let json: serde_json::Value = serde_json::from_str(text).ok()?;
+                json["until"].as_str()?.parse().ok()
+            });
+            // Another process.
+            world.writes_left = usize::MAX;
+            let status = world.settle(at(401));
+            if until.is_some_and(|until| at(401) < until) {
+                // It was made late, and lasts as long as was asked for.
+                assert_eq!((status.phase, status.expires_at), (Phase::Active, until));
+            } else if status.phase == Phase::Active {
+                assert!(
+                    duration && status.activated_at == Some(at(401)),
+                    "{status:?}"
+                );
+            } else {
+                assert_eq!(status.phase, Phase::Expired, "{writes} writes");
+                assert!(world.live.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_deletion_that_orphans_leaves_no_binding() {
+    let mut world = active();
+    world.delete();
+    let finalizers = world.object.metadata.finalizers.as_mut().unwrap();
+    finalizers.insert(0, "orphan".to_owned());
+    // The garbage collector takes the owner reference off and leaves.
+    world.live[0].object.metadata.owner_references = None;
+    world.object.metadata.finalizers.as_mut().unwrap().remove(0);
+    world.settle(at(100));
+    assert!(world.gone && world.live.is_empty());
+}
+
+#[test]
+fn a_binding_that_is_being_deleted_by_somebody_is_revoked() {
+    let mut world = active();
+    let metadata = &mut world.live[0].object.metadata;
+    metadata.finalizers = Some(vec!["example.com/mine".to_owned()]);
+    metadata.deletion_timestamp = Some(Time(at(90)));
+    assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
+    assert!(world.bound().is_empty());
+}

@@ -1,0 +1,6 @@
+mod admission;
+mod ending;
+mod published;
+mod refusing;
+mod window;
+mod world;

@@ -1,0 +1,178 @@
+//! What is not bound: checked when the window opens, however long ago admission let it in.
+
+use super::world::*;
+use crate::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding};
+use crate::controller::{Failure, FailureClass};
+use crate::labels;
+
+type Change = fn(&mut World<TransientRoleBinding>);
+
+#[test]
+fn what_may_not_be_bound_is_denied_for_good() {
+    let cases: [(&str, Change); 9] = [
+        ("NotStamped", |world| {
+            world.object.metadata.annotations = None
+        }),
+        ("StampForged", |world| {
+            let annotations = world.object.metadata.annotations.as_mut().unwrap();
+            let stamp = annotations.get_mut(labels::REQUESTER).unwrap();
+            *stamp = stamp.replace("bob", "eve");
+        }),
+        ("StampOfAnotherRequest", |world| {
+            world.object.spec.subjects[0].name = "mallory".to_owned();
+        }),
+        ("StampReplayed", |world| {
+            world.same_stamp = Some("other".to_owned())
+        }),
+        ("RoleNotBindable", |world| {
+            world.allow(&["edit", "shop/view"])
+        }),
+        ("RoleNotBindable", |world| world.allow(&[])),
+        ("MayNotBind", |world| world.sighting.may_bind = Ok(false)),
+        ("RoleTooPowerful", |world| {
+            world.allow(&["vie*"]);
+            let rules = world.sighting.role.as_mut().unwrap().as_mut().unwrap();
+            rules[0].resources = Some(vec!["secrets".to_owned()]);
+        }),
+        ("WindowTooLong", |world| {
+            let mut policy = policy(&["view"]);
+            policy.longest = jiff::SignedDuration::from_secs(299);
+            world.controller.policy = std::sync::Arc::new(policy);
+        }),
+    ];
+    for (reason, change) in cases {
+        let mut world = namespaced(|_| {});
+        change(&mut world);
+        let status = world.settle(at(60));
+        assert_eq!(status.phase, Phase::Denied, "{reason}");
+        assert_eq!(world.condition("Ready"), format!("False ({reason})"));
+        assert_eq!(world.actions(), ["RequestDenied"], "{reason}");
+        // For good, though it might be let in now.
+        world.allow(&["view"]);
+        world.sighting.may_bind = Ok(true);
+        assert_eq!(world.settle(at(70)).phase, Phase::Denied, "{reason}");
+        assert!(world.live.is_empty());
+    }
+}
+
+#[test]
+fn the_last_moment_before_a_window_of_the_longest_length_is_fine() {
+    let mut world = namespaced(|_| {});
+    let mut exact = policy(&["view"]);
+    exact.longest = jiff::SignedDuration::from_secs(300);
+    world.controller.policy = std::sync::Arc::new(exact);
+    assert_eq!(world.settle(at(60)).phase, Phase::Active);
+}
+
+#[test]
+fn a_namespace_may_have_a_limit_of_its_own() {
+    for (namespace, phase) in [("shop", Phase::Active), ("prod", Phase::Denied)] {
+        let mut world = namespaced(|object| {
+            object["metadata"]["namespace"] = namespace.into();
+            let spec = object["spec"].as_object_mut().unwrap();
+            spec.insert("validUntil".into(), at(60 + 601).to_string().into());
+        });
+        assert_eq!(world.settle(at(60)).phase, phase, "{namespace}");
+    }
+}
+
+#[test]
+fn a_role_with_wildcards_secrets_or_escalation_is_bound_only_by_its_full_name() {
+    for (roles, phase) in [
+        (&["view"][..], Phase::Active),
+        (&["*"], Phase::Denied),
+        (&["*", "view"], Phase::Active),
+    ] {
+        let mut world = namespaced(|_| {});
+        world.allow(roles);
+        let rules = world.sighting.role.as_mut().unwrap().as_mut().unwrap();
+        rules[0].verbs = vec!["*".to_owned()];
+        assert_eq!(world.settle(at(60)).phase, phase, "{roles:?}");
+    }
+}
+
+#[test]
+fn nothing_is_bound_in_the_namespace_of_oz() {
+    let mut world = namespaced(|object| object["metadata"]["namespace"] = "oz-system".into());
+    assert_eq!(world.settle(at(60)).phase, Phase::Denied);
+    assert_eq!(world.condition("Ready"), "False (OwnNamespace)");
+}
+
+#[test]
+fn what_cannot_be_found_out_is_not_bound_and_asked_again() {
+    let failure = || Failure::transient("Unreachable", "nobody answers");
+    let cases: [(&str, Change); 4] = [
+        ("RoleMissing", |world| world.sighting.role = Ok(None)),
+        ("Unreachable", |world| {
+            world.sighting.role = Err(Failure::transient("Unreachable", "nobody answers"));
+        }),
+        ("Unreachable", |world| {
+            world.sighting.may_bind = Err(Failure::transient("Unreachable", "nobody answers"));
+        }),
+        ("Unreachable", |world| {
+            world.sighting.taken = Err(Failure::transient("Unreachable", "nobody answers"));
+        }),
+    ];
+    for (reason, change) in cases {
+        let mut world = namespaced(|_| {});
+        let plain = world.sighting.clone();
+        change(&mut world);
+        let plan = world.pass(at(60));
+        assert_eq!(plan.obstacle.unwrap().class, FailureClass::Transient);
+        assert_eq!(plan.wake, Some(at(360)), "the end is awaited all the same");
+        assert_eq!(world.condition("Ready"), format!("False ({reason})"));
+        assert_eq!(world.status().phase, Phase::Pending);
+        world.sighting = plain;
+        assert_eq!(world.settle(at(61)).phase, Phase::Active);
+    }
+    assert_eq!(failure().reason, "Unreachable");
+}
+
+#[test]
+fn what_nobody_looked_up_is_not_bound() {
+    use crate::controller::Controller;
+    let world = namespaced(|_| {});
+    let plan = world.controller.plan(
+        at(60),
+        &world.object,
+        &crate::transient::Observed::default(),
+        &[],
+    );
+    assert!(plan.stages.is_empty());
+    assert_eq!(plan.obstacle.unwrap().reason, "NotObserved");
+}
+
+#[test]
+fn the_requester_is_asked_about_with_their_groups_and_in_the_place_of_the_binding() {
+    let want = namespaced(|_| {}).wants(at(60)).unwrap();
+    let review = crate::transient::may_bind(&want.requester, want.namespace.as_deref(), &want.role);
+    let spec = serde_json::to_value(review.spec).unwrap();
+    assert_eq!(
+        spec,
+        serde_json::json!({
+            "user": "bob", "groups": ["leads"],
+            "resourceAttributes": {
+                "group": "rbac.authorization.k8s.io", "resource": "clusterroles", "verb": "bind",
+                "name": "view", "namespace": "shop",
+            },
+        })
+    );
+}
+
+#[test]
+fn a_binding_for_the_whole_cluster_is_stamped_and_made_without_a_namespace() {
+    let mut world = World::<TransientClusterRoleBinding>::of(serde_json::json!({
+        "metadata": {"name": "auditors"},
+        "spec": {
+            "roleRef": {"kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "Group", "name": "auditors"}],
+            "duration": "1h",
+        },
+    }));
+    assert_eq!(world.settle(at(1)).phase, Phase::Active);
+    let live = &world.live[0];
+    assert_eq!(live.key().to_string(), "ClusterRoleBinding auditors");
+    assert_eq!(world.records[0].request.namespace, "");
+    assert_eq!(world.settle(at(3601)).phase, Phase::Expired);
+    assert!(world.live.is_empty());
+}

@@ -1,0 +1,210 @@
+//! When a binding is in effect: inside its window, at both ends to the nanosecond.
+
+use jiff::SignedDuration;
+use proptest::prelude::*;
+
+use super::world::*;
+use crate::api::Phase;
+use crate::controller::Step;
+
+/// What a plan does about the binding.
+fn does(world: &World<crate::api::TransientRoleBinding>, seconds: i64, nanos: i64) -> &'static str {
+    let plan = world.plan(at(seconds) + SignedDuration::from_nanos(nanos));
+    let mut does = "nothing";
+    for step in plan.steps() {
+        match step {
+            Step::Apply(_) => does = "bind",
+            Step::Delete(_) => does = "unbind",
+            _ => {}
+        }
+    }
+    does
+}
+
+#[test]
+fn both_ends_of_the_window_hold_to_the_nanosecond() {
+    let waiting = namespaced(|_| {});
+    let mut active = waiting.clone();
+    active.settle(at(60));
+    for (seconds, nanos, unbound, bound) in [
+        (0, 0, "nothing", "nothing"),
+        (60, -1, "nothing", "nothing"),
+        (60, 0, "bind", "nothing"),
+        (60, 1, "bind", "nothing"),
+        (360, -1, "bind", "nothing"),
+        (360, 0, "nothing", "unbind"),
+        (360, 1, "nothing", "unbind"),
+        (1_000_000, 0, "nothing", "unbind"),
+    ] {
+        assert_eq!(
+            does(&waiting, seconds, nanos),
+            unbound,
+            "{seconds} s {nanos} ns, unbound"
+        );
+        assert_eq!(
+            does(&active, seconds, nanos),
+            bound,
+            "{seconds} s {nanos} ns, bound"
+        );
+    }
+}
+
+#[test]
+fn it_is_looked_at_at_both_ends_and_at_no_other_time() {
+    let mut world = namespaced(|_| {});
+    for (now, wake) in [
+        (at(0), Some(at(60))),
+        (at(60) - NANOSECOND, Some(at(60))),
+        (at(60), Some(at(360))),
+        (at(200), Some(at(360))),
+        (at(360) - NANOSECOND, Some(at(360))),
+        (at(360), None),
+        (at(400), None),
+    ] {
+        assert_eq!(world.pass(now).wake, wake, "{now}");
+    }
+    // Only what was about to be made was looked up.
+    assert_eq!(world.looks, 1);
+}
+
+#[test]
+fn activation_and_revocation_take_two_writes_each() {
+    let mut world = namespaced(|_| {});
+    world.settle(at(1));
+    assert_eq!((world.writes, world.status().phase), (1, Phase::Pending));
+    world.settle(at(60));
+    assert_eq!((world.writes, world.status().phase), (3, Phase::Active));
+    world.settle(at(200));
+    assert_eq!(world.writes, 3);
+    world.settle(at(360));
+    assert_eq!((world.writes, world.status().phase), (5, Phase::Expired));
+    world.settle(at(10_000));
+    assert_eq!(world.writes, 5);
+    assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
+}
+
+#[test]
+fn the_status_tells_what_happened_and_what_comes_next() {
+    let mut world = namespaced(|_| {});
+    let status = world.settle(at(1));
+    assert_eq!(status.next_transition_time, Some(at(60)));
+    assert_eq!(status.requester.as_deref(), Some("bob"));
+    assert_eq!(world.condition("Ready"), "False (NotYetValid)");
+    assert_eq!(world.condition("Effective"), "False (NotYetValid)");
+
+    let status = world.settle(at(61));
+    assert_eq!(status.activated_at, Some(at(61)));
+    assert_eq!(
+        (status.expires_at, status.next_transition_time),
+        (Some(at(360)), Some(at(360)))
+    );
+    assert_eq!(status.binding_name.as_deref(), Some("on-call"));
+    assert_eq!(status.observed_generation, Some(1));
+    assert_eq!(world.condition("Ready"), "True (Active)");
+    assert_eq!(world.condition("Effective"), "True (Active)");
+
+    let status = world.settle(at(360));
+    assert_eq!(
+        (status.expires_at, status.next_transition_time),
+        (Some(at(360)), None)
+    );
+    assert_eq!(world.condition("Effective"), "False (Expired)");
+}
+
+#[test]
+fn a_duration_counts_from_the_activation() {
+    let mut world = lasting("5m");
+    let status = world.settle(at(40));
+    assert_eq!(status.expires_at, Some(at(340)));
+    // The decision is the binding's: another look moves nothing.
+    world.object.status = None;
+    assert_eq!(world.settle(at(100)).expires_at, Some(at(340)));
+    assert_eq!(world.settle(at(340)).phase, Phase::Expired);
+}
+
+#[test]
+fn a_duration_from_a_later_instant_begins_there() {
+    let mut world = namespaced(|object| {
+        let spec = object["spec"].as_object_mut().unwrap();
+        spec.remove("validUntil");
+        spec.insert("duration".into(), "5m".into());
+    });
+    assert_eq!(world.settle(at(0)).phase, Phase::Pending);
+    assert_eq!(world.settle(at(60)).expires_at, Some(at(360)));
+}
+
+#[test]
+fn what_lay_over_its_whole_window_is_never_made() {
+    let mut world = namespaced(|_| {});
+    assert_eq!(world.settle(at(360)).phase, Phase::Expired);
+    assert_eq!(world.condition("Ready"), "False (NeverActive)");
+    assert_eq!((world.looks, world.bound().len()), (0, 0));
+
+    // A duration waits for a day at most.
+    let mut world = lasting("5m");
+    world.sighting.role = Ok(None);
+    assert_eq!(world.settle(at(24 * 3600 - 1)).phase, Phase::Pending);
+    assert_eq!(world.settle(at(24 * 3600)).phase, Phase::Expired);
+}
+
+#[test]
+fn expired_is_expired_whatever_the_clock_says_then() {
+    for mut world in [namespaced(|_| {}), lasting("5m")] {
+        world.settle(at(61));
+        assert_eq!(world.settle(at(1_000)).phase, Phase::Expired);
+        for now in [at(61), at(62), at(0), at(10_000)] {
+            assert_eq!(world.settle(now).phase, Phase::Expired);
+            assert_eq!(world.bound().len(), 0);
+        }
+    }
+}
+
+proptest! {
+    /// Whatever the window and whenever somebody looks: what is bound is bound inside the window
+    /// only, once it is over it stays over, and the next look is at the next end.
+    #[test]
+    fn nothing_is_bound_outside_the_window(
+        from in proptest::option::of(-50_i64..500),
+        until in -50_i64..1000,
+        duration in proptest::option::of(1_i64..1000),
+        mut looks in proptest::collection::vec(0_i64..1500, 1..12),
+        status_fails in any::<bool>(),
+    ) {
+        let mut world = namespaced(|object| {
+            let spec = object["spec"].as_object_mut().unwrap();
+            spec.remove("validFrom");
+            if let Some(from) = from {
+                spec.insert("validFrom".into(), at(from).to_string().into());
+            }
+            if let Some(duration) = duration {
+                spec.remove("validUntil");
+                spec.insert("duration".into(), format!("{duration}s").into());
+            } else {
+                spec.insert("validUntil".into(), at(until).to_string().into());
+            }
+        });
+        world.status_fails = status_fails;
+        looks.sort_unstable();
+        let mut activated = None;
+        let mut over = false;
+        for look in looks {
+            let plan = world.pass(at(look));
+            let bound = !world.bound().is_empty();
+            if bound && activated.is_none() {
+                activated = Some(look);
+            }
+            let opens = from.unwrap_or(0);
+            let ends = match (duration, activated) {
+                (Some(duration), Some(activated)) => Some(activated + duration),
+                (Some(_), None) => None,
+                (None, _) => Some(until),
+            };
+            prop_assert!(!bound || (look >= opens && ends.is_none_or(|ends| look < ends)));
+            prop_assert!(!(over && bound), "bound again at {}", look);
+            over |= ends.is_some_and(|ends| look >= ends);
+            if bound {
+                prop_assert_eq!(plan.wake, ends.map(at));
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! A cluster in memory: one transient binding, what was found when somebody looked, and what plans
+//! made of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use crate::access::seal::Keys;
+use crate::access::stamp::{Requester, Stamp};
+use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
+use crate::audit::Record;
+use crate::controller::{Child, Controller, Failure, Live, Outcome, Plan, Step};
+use crate::labels;
+use crate::transient::{
+    BindableRoles, FINALIZER, Kind, Observed, Policy, Sighting, Transient, Want,
+};
+
+pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
+pub(crate) const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
+
+/// So many seconds after noon, when everything is created.
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+}
+
+pub(crate) fn keys() -> Keys {
+    Keys::new(vec![vec![3; 32]]).unwrap()
+}
+
+pub(crate) fn policy(roles: &[&str]) -> Policy {
+    Policy {
+        roles: BindableRoles(roles.iter().map(|role| role.parse().unwrap()).collect()),
+        longest: SignedDuration::from_hours(2),
+        longest_in: BTreeMap::from([("prod".to_owned(), SignedDuration::from_mins(10))]),
+        own_namespace: "oz-system".to_owned(),
+    }
+}
+
+/// What a test changes of a kind.
+pub(crate) trait InMemory: Kind {
+    fn set_status(&mut self, status: BindingStatus);
+}
+
+impl InMemory for TransientRoleBinding {
+    fn set_status(&mut self, status: BindingStatus) {
+        self.status = Some(status);
+    }
+}
+
+impl InMemory for TransientClusterRoleBinding {
+    fn set_status(&mut self, status: BindingStatus) {
+        self.status = Some(status);
+    }
+}
+
+impl InMemory for example_com::RoleBinding {
+    fn set_status(&mut self, status: BindingStatus) {
+        self.status = Some(status);
+    }
+}
+
+impl InMemory for example_com::ClusterRoleBinding {
+    fn set_status(&mut self, status: BindingStatus) {
+        self.status = Some(status);
+    }
+}
+
+/// What a cluster holds, and what happened to it.
+#[derive(Clone)]
+pub(crate) struct World<K: InMemory> {
+    pub(crate) controller: Transient<K>,
+    pub(crate) object: K,
+    pub(crate) sighting: Sighting,
+    pub(crate) same_stamp: Option<String>,
+    pub(crate) live: Vec<Live>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) records_fail: bool,
+    /// What stands in the way when a binding is created.
+    pub(crate) taken: bool,
+    /// How many writes there were.
+    pub(crate) writes: usize,
+    /// How many more writes succeed before the process dies.
+    pub(crate) writes_left: usize,
+    pub(crate) status_fails: bool,
+    /// How often somebody looked.
+    pub(crate) looks: usize,
+    pub(crate) gone: bool,
+    next_uid: usize,
+}
+
+/// A binding of alice to `view`, from 60 to 360 seconds after noon; with `change` made to its JSON.
+pub(crate) fn namespaced(change: impl FnOnce(&mut Value)) -> World<TransientRoleBinding> {
+    let mut object = json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "TransientRoleBinding",
+        "metadata": {"name": "on-call", "namespace": "shop"},
+        "spec": {
+            "roleRef": {"kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": "alice"}],
+            "validFrom": at(60), "validUntil": at(360),
+        },
+    });
+    change(&mut object);
+    World::of(object)
+}
+
+/// The same, for an hour from its activation, which may be at once.
+pub(crate) fn lasting(duration: &str) -> World<TransientRoleBinding> {
+    let duration = duration.to_owned();
+    namespaced(|object| {
+        let spec = object["spec"].as_object_mut().unwrap();
+        spec.remove("validFrom");
+        spec.remove("validUntil");
+        spec.insert("duration".to_owned(), duration.into());
+    })
+}
+
+impl<K: InMemory> World<K> {
+    /// An object as it comes out of admission: stamped for bob, with our finalizer.
+    pub(crate) fn of(object: Value) -> Self {
+        let mut object: K = serde_json::from_value(object).unwrap();
+        let metadata = object.meta_mut();
+        metadata.uid = Some(UID.to_owned());
+        metadata.generation = Some(1);
+        metadata.creation_timestamp = Some(Time(at(0)));
+        metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+        let mut world = Self {
+            controller: Transient::new(keys(), Arc::new(policy(&["view", "shop/deployer"]))),
+            object,
+            sighting: Sighting {
+                role: Ok(Some(vec![PolicyRule {
+                    api_groups: Some(vec![String::new()]),
+                    resources: Some(vec!["pods".to_owned()]),
+                    verbs: vec!["get".to_owned()],
+                    ..PolicyRule::default()
+                }])),
+                may_bind: Ok(true),
+                taken: Ok(false),
+            },
+            same_stamp: None,
+            live: Vec::new(),
+            records: Vec::new(),
+            records_fail: false,
+            taken: false,
+            writes: 0,
+            writes_left: usize::MAX,
+            status_fails: false,
+            looks: 0,
+            gone: false,
+            next_uid: 0,
+        };
+        world.stamp();
+        world
+    }
+
+    pub(crate) fn stamp(&mut self) {
+        let view = self.object.view();
+        let stamp = Stamp {
+            requester: Requester {
+                user: "bob".to_owned(),
+                uid: String::new(),
+                groups: vec!["leads".to_owned()],
+            },
+            kind: view.kind.clone(),
+            namespace: view.namespace().unwrap_or_default().to_owned(),
+            name: view.name().to_owned(),
+            generate_name: String::new(),
+            spec_digest: view.spec_digest.clone(),
+            at: at(0),
+            nonce: "nonce".to_owned(),
+        };
+        let sealed = stamp.seal(&keys()).unwrap();
+        self.object.meta_mut().annotations =
+            Some(BTreeMap::from([(labels::REQUESTER.to_owned(), sealed)]));
+    }
+
+    pub(crate) fn allow(&mut self, roles: &[&str]) {
+        self.controller.policy = Arc::new(policy(roles));
+    }
+
+    /// What the edge would look up at this instant.
+    pub(crate) fn wants(&self, now: Timestamp) -> Option<Want> {
+        self.controller
+            .wants(now, &self.object, &Observed::default(), &self.live)
+    }
+
+    pub(crate) fn observed(&self, now: Timestamp) -> Observed {
+        if self.wants(now).is_none() {
+            return Observed::default();
+        }
+        let mut sighting = self.sighting.clone();
+        if self.taken {
+            sighting.taken = Ok(true);
+        }
+        Observed {
+            same_stamp: self.same_stamp.clone(),
+            sighting: Some(sighting),
+        }
+    }
+
+    pub(crate) fn plan(&self, now: Timestamp) -> Plan {
+        let observed = self.observed(now);
+        self.controller
+            .plan(now, &self.object, &observed, &self.live)
+    }
+
+    /// One pass, as the engine makes it.
+    pub(crate) fn pass(&mut self, now: Timestamp) -> Plan {
+        let observed = self.observed(now);
+        self.looks += usize::from(observed.sighting.is_some());
+        let plan = self
+            .controller
+            .plan(now, &self.object, &observed, &self.live);
+        let failure = self.carry_out(&plan).or_else(|| plan.obstacle.clone());
+        if self.gone {
+            return plan;
+        }
+        let outcome = Outcome {
+            live: self.live.clone(),
+            failure,
+        };
+        let status = self
+            .controller
+            .status(now, &self.object, &observed, &outcome);
+        let changed = self.controller.current_status(&self.object).as_ref() != Some(&status);
+        if changed && self.write() && !self.status_fails {
+            self.object.set_status(status);
+        }
+        plan
+    }
+
+    /// Passes until nothing changes.
+    pub(crate) fn settle(&mut self, now: Timestamp) -> BindingStatus {
+        for _ in 0..10 {
+            let before = (self.live.clone(), self.status());
+            self.pass(now);
+            if self.gone || before == (self.live.clone(), self.status()) {
+                return self.status();
+            }
+        }
+        panic!("the plan never comes to rest: {:?}", self.plan(now));
+    }
+
+    fn carry_out(&mut self, plan: &Plan) -> Option<Failure> {
+        for stage in &plan.stages {
+            let failures: Vec<_> = stage.iter().filter_map(|step| self.step(step)).collect();
+            if let Some(failure) = failures.into_iter().next() {
+                return Some(failure);
+            }
+        }
+        None
+    }
+
+    fn step(&mut self, step: &Step) -> Option<Failure> {
+        if let Step::Record(record) = step {
+            if self.records_fail {
+                return Some(Failure::transient("RecordFailed", "nobody listens"));
+            }
+            self.records.push(record.clone());
+            return None;
+        }
+        if !self.write() {
+            return Some(Failure::transient("Dead", "the process was killed"));
+        }
+        match step {
+            Step::Apply(child) => self.apply(child),
+            Step::Delete(gone) => {
+                for live in &mut self.live {
+                    if live.reference().uid == gone.uid {
+                        live.object.metadata.deletion_timestamp = Some(Time(at(0)));
+                    }
+                }
+                self.live.retain(|live| {
+                    live.object.metadata.deletion_timestamp.is_none()
+                        || live.object.metadata.finalizers.is_some()
+                });
+            }
+            Step::Release(name) => {
+                let finalizers = self.object.meta_mut().finalizers.get_or_insert_default();
+                finalizers.retain(|known| known != name);
+                self.gone = finalizers.is_empty();
+            }
+            other => panic!("no step of a transient binding: {other:?}"),
+        }
+        None
+    }
+
+    fn apply(&mut self, child: &Child) {
+        if let Some(known) = self.live.iter_mut().find(|live| live.key() == child.key()) {
+            for (field, value) in child.object.data.as_object().unwrap() {
+                known.object.data[field] = value.clone();
+            }
+            return;
+        }
+        self.next_uid += 1;
+        let mut object = child.object.clone();
+        object.metadata.uid = Some(format!("uid-{}", self.next_uid));
+        self.live.push(Live {
+            resource: child.resource.clone(),
+            object,
+        });
+    }
+
+    fn write(&mut self) -> bool {
+        let alive = self.writes_left > 0;
+        self.writes += usize::from(alive);
+        self.writes_left = self.writes_left.saturating_sub(1);
+        alive
+    }
+
+    pub(crate) fn status(&self) -> BindingStatus {
+        self.object.status().cloned().unwrap_or_default()
+    }
+
+    /// Who has rights by a binding that was made.
+    pub(crate) fn bound(&self) -> Vec<String> {
+        let subjects = self.live.iter().filter_map(|live| {
+            let subjects = live.object.data.get("subjects")?.as_array()?;
+            Some(
+                subjects
+                    .iter()
+                    .map(|subject| subject["name"].as_str().unwrap().to_owned()),
+            )
+        });
+        subjects.flatten().collect()
+    }
+
+    pub(crate) fn actions(&self) -> Vec<String> {
+        let actions = self.records.iter().map(|record| record.action.to_string());
+        actions.collect()
+    }
+
+    /// `True (Reason)`.
+    pub(crate) fn condition(&self, type_: &str) -> String {
+        let status = self.status();
+        let found: Vec<_> = status
+            .conditions
+            .iter()
+            .filter(|condition| condition.type_ == type_)
+            .collect();
+        match found[..] {
+            [one] => format!("{} ({})", one.status, one.reason),
+            ref other => panic!("{type_} is there {} times", other.len()),
+        }
+    }
+
+    pub(crate) fn delete(&mut self) {
+        self.object.meta_mut().deletion_timestamp = Some(Time(at(0)));
+    }
+}

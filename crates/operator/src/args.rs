@@ -4,7 +4,7 @@
 use clap::{ArgAction, Parser};
 use jiff::SignedDuration;
 use oz_core::duration::GoDuration;
-use oz_process::{Address, Common};
+use oz_process::{Address, Common, TransientArgs};
 
 /// Grants access to pods for a limited time, and takes it away again.
 #[derive(Clone, Debug, Parser)]
@@ -12,6 +12,9 @@ use oz_process::{Address, Common};
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
+
+    #[command(flatten)]
+    pub(crate) transient: TransientArgs,
 
     /// Where to serve /metrics, as IP:PORT or :PORT; 0 for nowhere.
     #[arg(long, default_value = ":8443", value_name = "ADDRESS")]

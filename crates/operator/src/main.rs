@@ -1,6 +1,7 @@
 //! The oz operator: carries out what `oz-core` plans.
 
 mod args;
+mod bindings;
 mod canary;
 mod exec_request;
 mod exec_template;

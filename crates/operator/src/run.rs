@@ -7,11 +7,14 @@ use oz_core::access::exec::ExecAccess;
 use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
+use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
+use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Engine, Leadership};
 use oz_process::{RecordLog, shutdown_on_signal, signing_keys};
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::args::Args;
+use crate::bindings::Bindings;
 use crate::canary::Canary;
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
@@ -66,6 +69,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     );
 
     pods(&mut engine, &args, &keys, &workloads);
+    bindings(&mut engine, &args, &keys);
 
     let in_path = Gauge::default();
     engine.registry().register(
@@ -110,6 +114,33 @@ fn pods(engine: &mut Engine, args: &Args, keys: &Keys, workloads: &Arc<Workloads
             requests,
             templates,
             workloads: Arc::clone(workloads),
+        },
+    );
+}
+
+/// Adds transient bindings, if any role may be bound: without one there is nothing to do, and the
+/// operator needs no right to bind anything.
+fn bindings(engine: &mut Engine, args: &Args, keys: &Keys) {
+    let policy = args.transient.policy(&args.common.namespace);
+    if policy.roles.is_empty() {
+        return;
+    }
+    binding::<TransientRoleBinding>(engine, keys, &policy);
+    binding::<TransientClusterRoleBinding>(engine, keys, &policy);
+    if args.transient.serve_example_com {
+        binding::<example_com::RoleBinding>(engine, keys, &policy);
+        binding::<example_com::ClusterRoleBinding>(engine, keys, &policy);
+    }
+}
+
+fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>) {
+    let objects = engine.store();
+    let controller = Transient::<K>::new(keys.clone(), Arc::clone(policy));
+    engine.controller(
+        controller.clone(),
+        Bindings {
+            controller,
+            objects,
         },
     );
 }

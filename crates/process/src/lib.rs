@@ -6,9 +6,11 @@ mod args;
 mod records;
 mod signals;
 mod signing_key;
+mod transient;
 
 pub use address::Address;
 pub use args::{Common, LogFormat};
 pub use records::RecordLog;
 pub use signals::shutdown_on_signal;
 pub use signing_key::signing_keys;
+pub use transient::TransientArgs;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Parser;
 use oz_admission::{Endpoint, RegistrationMode};
 use oz_core::duration::GoDuration;
-use oz_process::{Address, Common};
+use oz_process::{Address, Common, TransientArgs};
 
 /// Stamps access requests with who asks, and refuses what oz would never grant.
 #[derive(Clone, Debug, Parser)]
@@ -13,6 +13,9 @@ use oz_process::{Address, Common};
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
+
+    #[command(flatten)]
+    pub(crate) transient: TransientArgs,
 
     /// Where to serve the hooks, as IP:PORT or :PORT.
     #[arg(long, default_value = ":9443", value_name = "ADDRESS")]

@@ -10,11 +10,13 @@ use oz_core::access::seal::Keys;
 use oz_core::api::{
     ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate, VERSION,
 };
+use oz_core::transient::Policy;
 use oz_engine::Sink;
 
 use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::stamp::Stamper;
 use crate::templates::Templates;
+use crate::transient;
 use crate::validate_request::RequestValidator;
 use crate::validate_template::TemplateValidator;
 
@@ -31,18 +33,24 @@ pub(crate) struct Grounds {
     pub(crate) namespace: Arc<str>,
     /// The operator's user name.
     pub(crate) operator: Arc<str>,
+    /// What transient bindings may bind.
+    pub(crate) policy: Arc<Policy>,
+    /// Whether the published kinds of transient bindings are served.
+    pub(crate) serve_example_com: bool,
 }
 
 /// All hooks.
 pub(crate) fn hooks(grounds: &Grounds) -> Vec<Hook> {
-    vec![
+    let mut hooks = vec![
         stamp::<ExecAccessRequest>(grounds, &grounds.exec_templates),
         stamp::<PodAccessRequest>(grounds, &grounds.pod_templates),
         request::<ExecAccessRequest>(grounds, &grounds.exec_templates),
         request::<PodAccessRequest>(grounds, &grounds.pod_templates),
         template::<ExecAccessTemplate>(grounds),
         template::<PodAccessTemplate>(grounds),
-    ]
+    ];
+    hooks.extend(transient::hooks(grounds));
+    hooks
 }
 
 /// Nobody is left out: a request that is not stamped is never granted.
@@ -87,7 +95,7 @@ fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
 
 /// Deletion is never gated: it is how access ends. The updates of those who end it when we are down
 /// are not gated either.
-fn validating<K: Resource<DynamicType = ()>>(grounds: &Grounds, hook: Hook) -> Hook {
+pub(crate) fn validating<K: Resource<DynamicType = ()>>(grounds: &Grounds, hook: Hook) -> Hook {
     let kind = kind::<K>();
     hook.also(
         ResourceRule::of::<K>()

@@ -11,6 +11,7 @@ mod stamp;
 mod templates;
 #[cfg(test)]
 mod tests;
+mod transient;
 mod validate_request;
 mod validate_template;
 

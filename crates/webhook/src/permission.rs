@@ -51,8 +51,38 @@ pub(crate) async fn missing(
             .create(&parameters, &review(user, namespace, &right))
             .await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
-        Ok((right, allowed))
+        kube::Result::Ok((right, allowed))
     }));
+    let answers = patiently(user, answers).await?;
+    Ok(answers
+        .into_iter()
+        .filter(|(_, allowed)| !allowed)
+        .map(|(right, _)| right)
+        .collect())
+}
+
+/// What the API server answers to a review that was put together elsewhere.
+///
+/// # Errors
+/// As [`missing`].
+pub(crate) async fn allowed(
+    client: &Client,
+    user: &UserInfo,
+    mut review: SubjectAccessReview,
+) -> Result<bool, Rejection> {
+    // What the identity provider adds is known here only.
+    review.spec.extra = (!user.extra.is_empty()).then(|| user.extra.clone());
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let parameters = PostParams::default();
+    let answer = patiently(user, reviews.create(&parameters, &review)).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// Waits for what must be known of a user; refuses if it does not come.
+pub(crate) async fn patiently<T>(
+    user: &UserInfo,
+    answer: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Rejection> {
     let unknown = |why: String| {
         Rejection::new(
             503,
@@ -63,15 +93,10 @@ pub(crate) async fn missing(
             ),
         )
     };
-    let answers = match tokio::time::timeout(PATIENCE, answers).await {
-        Ok(answers) => answers.map_err(|error: kube::Error| unknown(error.to_string()))?,
-        Err(_) => return Err(unknown(format!("no answer within {PATIENCE:?}"))),
-    };
-    Ok(answers
-        .into_iter()
-        .filter(|(_, allowed)| !allowed)
-        .map(|(right, _)| right)
-        .collect())
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(answer) => answer.map_err(|error| unknown(error.to_string())),
+        Err(_) => Err(unknown(format!("no answer within {PATIENCE:?}"))),
+    }
 }
 
 fn review(user: &UserInfo, namespace: &str, right: &Right) -> SubjectAccessReview {

@@ -34,6 +34,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         records: Arc::new(RecordLog::start("oz-webhook", &common.replica)?),
         namespace: common.namespace.as_str().into(),
         operator: args.operator().into(),
+        policy: args.transient.policy(&common.namespace),
+        serve_example_com: args.transient.serve_example_com,
     };
 
     let mut manager = Manager::builder(client, FINGERPRINT)

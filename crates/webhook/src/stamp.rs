@@ -3,6 +3,7 @@
 
 use std::marker::PhantomData;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review, UserInfo};
 use oz_core::access::lifecycle;
 use oz_core::access::seal::Keys;
@@ -16,23 +17,22 @@ use crate::templates::Templates;
 /// 128 bits: no two stamps are the same.
 const NONCE_BYTES: usize = 16;
 
-/// Stamps requests of one kind.
-pub(crate) struct Stamper<R: AccessRequest> {
+/// Makes stamps.
+pub(crate) struct Sealing {
     keys: Keys,
-    templates: Templates<R::Template>,
     random: &'static dyn SecureRandom,
-    kind: PhantomData<fn() -> R>,
 }
 
-impl<R: AccessRequest> Stamper<R> {
-    pub(crate) fn new(keys: Keys, templates: Templates<R::Template>) -> Self {
+/// What a stamp says of an object besides its name.
+pub(crate) struct Subject {
+    pub(crate) kind: String,
+    pub(crate) spec_digest: String,
+}
+
+impl Sealing {
+    pub(crate) fn new(keys: Keys) -> Self {
         let random = rustls::crypto::aws_lc_rs::default_provider().secure_random;
-        Self {
-            keys,
-            templates,
-            random,
-            kind: PhantomData,
-        }
+        Self { keys, random }
     }
 
     fn nonce(&self) -> Result<String, Rejection> {
@@ -47,23 +47,72 @@ impl<R: AccessRequest> Stamper<R> {
         Ok(encode::hex(&bytes))
     }
 
-    fn stamp(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<Stamp, Rejection> {
-        let request = object.request();
-        let name = request.metadata.name.clone().unwrap_or_default();
+    /// Writes on the metadata of a new object who creates it.
+    pub(crate) fn stamp<K>(
+        &self,
+        cx: &Cx,
+        review: &Review<K>,
+        subject: Subject,
+        metadata: &mut ObjectMeta,
+    ) -> Result<(), Rejection> {
+        let name = metadata.name.clone().unwrap_or_default();
         let generate_name = match name.as_str() {
-            "" => request.metadata.generate_name.clone().unwrap_or_default(),
+            "" => metadata.generate_name.clone().unwrap_or_default(),
             _ => String::new(),
         };
-        Ok(Stamp {
-            requester: requester(&review.user),
-            kind: request.kind.to_owned(),
+        let stamp = Stamp {
+            requester: identified(review)?,
+            kind: subject.kind,
             namespace: review.namespace.clone().unwrap_or_default(),
             name,
             generate_name,
-            spec_digest: request.spec_digest,
+            spec_digest: subject.spec_digest,
             at: cx.now,
             nonce: self.nonce()?,
-        })
+        };
+        let sealed = stamp.seal(&self.keys).map_err(|error| {
+            Rejection::new(
+                500,
+                "StampFailed",
+                format!("failed to stamp the request: {error}"),
+            )
+        })?;
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(
+            labels::REQUESTED_BY.to_owned(),
+            review.user.username.clone(),
+        );
+        annotations.insert(labels::REQUESTER.to_owned(), sealed);
+        Ok(())
+    }
+}
+
+/// Who asks, if the API server says so.
+fn identified<K>(review: &Review<K>) -> Result<Requester, Rejection> {
+    if review.user.username.is_empty() {
+        return Err(Rejection::forbidden(
+            "NoIdentity",
+            "the API server does not say who asks, so access cannot be given to anybody; \
+             log in and create the request again",
+        ));
+    }
+    Ok(requester(&review.user))
+}
+
+/// Stamps requests of one kind.
+pub(crate) struct Stamper<R: AccessRequest> {
+    sealing: Sealing,
+    templates: Templates<R::Template>,
+    kind: PhantomData<fn() -> R>,
+}
+
+impl<R: AccessRequest> Stamper<R> {
+    pub(crate) fn new(keys: Keys, templates: Templates<R::Template>) -> Self {
+        Self {
+            sealing: Sealing::new(keys),
+            templates,
+            kind: PhantomData,
+        }
     }
 
     /// Ties the request to its template, so that deleting the template ends the grant, and to
@@ -90,30 +139,14 @@ impl<R: AccessRequest> Mutate for Stamper<R> {
         review: &Review<R>,
         object: &mut R,
     ) -> Result<Notes, Rejection> {
-        if review.user.username.is_empty() {
-            return Err(Rejection::forbidden(
-                "NoIdentity",
-                "the API server does not say who asks, so access cannot be given to anybody; \
-                 log in and create the request again",
-            ));
-        }
+        identified(review)?;
         self.adopt(review, object).await?;
-        let sealed = self
-            .stamp(cx, review, object)?
-            .seal(&self.keys)
-            .map_err(|error| {
-                Rejection::new(
-                    500,
-                    "StampFailed",
-                    format!("failed to stamp the request: {error}"),
-                )
-            })?;
-        let annotations = object.meta_mut().annotations.get_or_insert_default();
-        annotations.insert(
-            labels::REQUESTED_BY.to_owned(),
-            review.user.username.clone(),
-        );
-        annotations.insert(labels::REQUESTER.to_owned(), sealed);
+        let request = object.request();
+        let subject = Subject {
+            kind: request.kind.to_owned(),
+            spec_digest: request.spec_digest,
+        };
+        self.sealing.stamp(cx, review, subject, object.meta_mut())?;
         Ok(Notes::none())
     }
 }

@@ -21,7 +21,7 @@ use crate::stamp::requester;
 use crate::templates::Templates;
 
 /// Reason of a refused change of what cannot change.
-const IMMUTABLE: &str = "Immutable";
+pub(crate) const IMMUTABLE: &str = "Immutable";
 
 /// Checks requests of one kind.
 pub(crate) struct RequestValidator<R: AccessRequest> {
@@ -195,12 +195,11 @@ fn warnings<T: AccessTemplate>(request: &Request<'_>, template: &T) -> Notes {
     }
 }
 
-/// Refuses a change of what was asked for, or of who asked.
 /// The most that labels, annotations and finalizers of a request may take, in bytes of JSON: the
 /// operator keeps every request in memory, and anybody who may ask for access can create some.
 const MAX_METADATA: usize = 16 * 1024;
 
-fn bounded(metadata: &ObjectMeta) -> Result<(), Rejection> {
+pub(crate) fn bounded(metadata: &ObjectMeta) -> Result<(), Rejection> {
     let annotations = metadata.annotations.iter().flatten();
     let of_users = annotations.filter(|(key, _)| *key != labels::REQUESTER);
     let pairs = of_users.chain(metadata.labels.iter().flatten());
@@ -229,6 +228,7 @@ fn bounded(metadata: &ObjectMeta) -> Result<(), Rejection> {
     )
 }
 
+/// Refuses a change of what was asked for, or of who asked.
 fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> {
     if let Some(change) = object.spec_change(old) {
         return Err(Rejection::forbidden(IMMUTABLE, change.message).cause(
@@ -237,19 +237,7 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
             change.message,
         ));
     }
-    let read = |key| (annotation(old.meta(), key), annotation(object.meta(), key));
-    let (was, is) = read(labels::REQUESTED_BY);
-    if was != is {
-        let (was, is) = (was.unwrap_or_default(), is.unwrap_or_default());
-        // Word for word as the original says it.
-        let detail = format!("({was:?}), cannot update to {is:?}");
-        return Err(annotation_is_immutable(labels::REQUESTED_BY, &detail));
-    }
-    let (was, is) = read(labels::REQUESTER);
-    if was != is {
-        let detail = "that says who created the request; create a new one instead";
-        return Err(annotation_is_immutable(labels::REQUESTER, detail));
-    }
+    same_requester(old.meta(), object.meta())?;
     if old.meta().owner_references != object.meta().owner_references {
         // They are what makes a request go with its template.
         let message = "error - metadata.ownerReferences of a request are oz's; they are not \
@@ -262,6 +250,24 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
         ));
     }
     Ok(Notes::none())
+}
+
+/// Refuses a change of who asked.
+pub(crate) fn same_requester(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), Rejection> {
+    let read = |key| (annotation(old, key), annotation(new, key));
+    let (was, is) = read(labels::REQUESTED_BY);
+    if was != is {
+        let (was, is) = (was.unwrap_or_default(), is.unwrap_or_default());
+        // Word for word as the original says it.
+        let detail = format!("({was:?}), cannot update to {is:?}");
+        return Err(annotation_is_immutable(labels::REQUESTED_BY, &detail));
+    }
+    let (was, is) = read(labels::REQUESTER);
+    if was != is {
+        let detail = "that says who created the request; create a new one instead";
+        return Err(annotation_is_immutable(labels::REQUESTER, detail));
+    }
+    Ok(())
 }
 
 fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {

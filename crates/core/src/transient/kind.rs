@@ -11,11 +11,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::grant::details;
 use super::policy::Policy;
 use super::terms::{Spec, Terms};
 use crate::access::seal::Keys;
 use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
-use crate::audit::RequestRef;
+use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::encode;
 use crate::validate::Violation;
 
@@ -29,6 +30,10 @@ pub trait Kind:
     const MARK: &'static str;
     /// Type of the condition that says whether the binding is in effect.
     const EFFECTIVE: &'static str;
+    /// Whether it is for the whole cluster.
+    const CLUSTER: bool;
+    /// What the paths of its fields begin with.
+    const PREFIX: &'static str;
     /// Whether an object is let in although its window never opens or is over already, as the
     /// published controller had it.
     const LENIENT: bool;
@@ -114,6 +119,36 @@ impl Binding<'_> {
             uid: self.uid().to_owned(),
         }
     }
+
+    /// The record of something that happened to it without a decision.
+    #[must_use]
+    pub fn record(
+        &self,
+        time: Timestamp,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: String,
+    ) -> Record {
+        let terms = self.terms.as_ref().ok();
+        Record {
+            id: Record::id(action, self.uid()),
+            time,
+            action,
+            decision,
+            reason: reason.to_owned(),
+            message,
+            user: None,
+            request: self.reference(),
+            template: String::new(),
+            template_digest: None,
+            pod: None,
+            until: None,
+            details: terms
+                .map(|terms| details(&terms.role_ref(), &terms.subjects, terms.reason.as_deref()))
+                .unwrap_or_default(),
+        }
+    }
 }
 
 macro_rules! own {
@@ -122,6 +157,8 @@ macro_rules! own {
             const NAME: &'static str = $name;
             const MARK: &'static str = stringify!($type);
             const EFFECTIVE: &'static str = "Effective";
+            const CLUSTER: bool = $cluster;
+            const PREFIX: &'static str = "spec.";
             const LENIENT: bool = false;
 
             fn terms(&self) -> Result<Terms, Vec<Violation>> {
@@ -134,7 +171,7 @@ macro_rules! own {
                     duration: spec.duration.as_deref(),
                     reason: spec.reason.as_deref(),
                 };
-                Terms::of_spec(&spec, $cluster)
+                Terms::of_spec(&spec, Self::CLUSTER)
             }
 
             fn spec_digest(&self) -> String {
@@ -154,10 +191,12 @@ macro_rules! published {
             const NAME: &'static str = $name;
             const MARK: &'static str = $mark;
             const EFFECTIVE: &'static str = "effective";
+            const CLUSTER: bool = $cluster;
+            const PREFIX: &'static str = "";
             const LENIENT: bool = true;
 
             fn terms(&self) -> Result<Terms, Vec<Violation>> {
-                Terms::of_flat(&self.flat, $cluster)
+                Terms::of_flat(&self.flat, Self::CLUSTER)
             }
 
             fn spec_digest(&self) -> String {

@@ -23,7 +23,7 @@ pub use grant::Grant;
 pub use instant::InstantError;
 pub use kind::{Binding, Kind, Transient};
 pub use policy::{Policy, PolicyError};
-pub use roles::{BindableRoles, RolePattern, RolePatternError};
+pub use roles::{BindableRoles, Listed, RolePattern, RolePatternError};
 pub use terms::{Closes, Position, Terms};
 
 use k8s_openapi::api::authorization::v1::{

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::FINALIZER;
 use super::assess::{End, Observed, State, ours};
-use super::grant::{Grant, details};
+use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use crate::access::objects;
 use crate::api::BindingStatus;
@@ -43,9 +43,8 @@ impl<K: Kind> Controller for Transient<K> {
             State::Active(grant) => Plan::default().wake_at(grant.until),
             State::Activating(grant) => self.activating(now, &grant),
             State::Pending(opens) => Plan::default().wake_at(opens),
-            State::Refused(_, failure) => Plan::default().then([Step::Record(record(
+            State::Refused(_, failure) => Plan::default().then([Step::Record(binding.record(
                 now,
-                &binding,
                 Action::RequestDenied,
                 Decision::Deny,
                 failure.reason,
@@ -191,14 +190,8 @@ impl<K: Kind> Transient<K> {
         let told = |action: Action| match grant {
             Some(grant) => ended_as(now, action, end, grant),
             None => {
-                let mut record = record(
-                    now,
-                    binding,
-                    action,
-                    Decision::End,
-                    end.reason(),
-                    end.message(),
-                );
+                let mut record =
+                    binding.record(now, action, Decision::End, end.reason(), end.message());
                 record.user = self.asked(binding);
                 record.until = binding.status.and_then(|status| status.expires_at);
                 record
@@ -255,33 +248,4 @@ fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
 
 fn ended_as(now: Timestamp, action: Action, end: &End, grant: &Grant) -> Record {
     grant.record(now, action, Decision::End, end.reason(), end.message())
-}
-
-/// The record of something that happened to an object without a binding.
-pub(super) fn record(
-    now: Timestamp,
-    binding: &Binding<'_>,
-    action: Action,
-    decision: Decision,
-    reason: &str,
-    message: String,
-) -> Record {
-    let terms = binding.terms.as_ref().ok();
-    Record {
-        id: Record::id(action, binding.uid()),
-        time: now,
-        action,
-        decision,
-        reason: reason.to_owned(),
-        message,
-        user: None,
-        request: binding.reference(),
-        template: String::new(),
-        template_digest: None,
-        pod: None,
-        until: None,
-        details: terms
-            .map(|terms| details(&terms.role_ref(), &terms.subjects, terms.reason.as_deref()))
-            .unwrap_or_default(),
-    }
 }

@@ -1,0 +1,316 @@
+//! The hook that checks transient bindings. A new one is refused if the operator would never bind
+//! it; what stands in one that exists is not changed; its status is the operator's.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::{Api, Client};
+use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp;
+use oz_core::api::RoleKind;
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::controller::Failure;
+use oz_core::transient::{
+    Binding, Closes, FINALIZER, Kind, Listed, Policy, Position, Terms, may_bind,
+};
+use oz_core::validate::Violation;
+use oz_engine::Sink;
+
+use crate::permission::{allowed, patiently};
+use crate::refusal::{invalid, status_is_the_operators};
+use crate::stamp::requester;
+use crate::validate_request::{IMMUTABLE, bounded, same_requester};
+
+/// Checks transient bindings of one kind.
+pub(crate) struct BindingValidator<K> {
+    pub(crate) keys: Keys,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) operator: Arc<str>,
+    pub(crate) records: Arc<dyn Sink>,
+    pub(crate) kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Validate for BindingValidator<K> {
+    type Object = K;
+
+    async fn validate(&self, cx: &Cx, review: &Review<K>) -> Result<Notes, Rejection> {
+        let Some(object) = &review.object else {
+            return Ok(Notes::none());
+        };
+        if review.subresource.as_deref() == Some("status") {
+            let next = "delete the object to end it, create another for another window";
+            return status_is_the_operators(review, &self.operator, next);
+        }
+        match (review.operation, &review.old) {
+            (Operation::Create, _) => self.create(cx, review, object).await,
+            (Operation::Update, Some(old)) => {
+                bounded(object.meta())?;
+                unchanged(object, old)
+            }
+            _ => Ok(Notes::none()),
+        }
+    }
+}
+
+impl<K: Kind> BindingValidator<K> {
+    async fn create(&self, cx: &Cx, review: &Review<K>, object: &K) -> Result<Notes, Rejection> {
+        let binding = object.view();
+        let decided = self.decide(cx, review, &binding).await;
+        if cx.dry_run {
+            return decided;
+        }
+        let (action, decision, reason, message) = match &decided {
+            Ok(_) => (
+                Action::RequestCreated,
+                Decision::Allow,
+                "Admitted",
+                asks(&review.user, &binding),
+            ),
+            Err(rejection) => (
+                Action::RequestDenied,
+                Decision::Deny,
+                rejection.reason.as_ref(),
+                rejection.message.clone(),
+            ),
+        };
+        let mut record = binding.record(cx.now, action, decision, reason, message);
+        record.user = Some(requester(&review.user));
+        review.display_name().clone_into(&mut record.request.name);
+        let written = self.write(&record).await;
+        match (decided, written) {
+            (Ok(notes), Ok(())) => Ok(notes),
+            (Ok(_), Err(unwritten)) => Err(unwritten),
+            (Err(rejection), written) => {
+                // It is refused either way.
+                if let Err(unwritten) = written {
+                    tracing::error!(error = %unwritten, record = %record.line(), "a refusal is not on record");
+                }
+                Err(rejection)
+            }
+        }
+    }
+
+    async fn write(&self, record: &Record) -> Result<(), Rejection> {
+        self.records.record(record).await.map_err(|failure| {
+            Rejection::new(
+                503,
+                "RecordFailed",
+                format!("the request cannot be put on record ({failure}); try again"),
+            )
+        })
+    }
+
+    async fn decide(
+        &self,
+        cx: &Cx,
+        review: &Review<K>,
+        binding: &Binding<'_>,
+    ) -> Result<Notes, Rejection> {
+        bounded(binding.metadata)?;
+        let terms = match &binding.terms {
+            Ok(terms) => terms,
+            Err(violations) => return Err(invalid(&binding.kind, violations)),
+        };
+        let created = binding.metadata.creation_timestamp.as_ref();
+        let created = created.map_or(cx.now, |time| time.0);
+        let mut notes = self.window(cx.now, created, binding, terms)?;
+        self.stamped(review, binding)?;
+        let namespace = review.namespace.as_deref();
+        let listed = self
+            .policy
+            .permits(terms, namespace, created)
+            .map_err(|failure| refused::<K>(terms, &failure))?;
+        let asking = requester(&review.user);
+        if !allowed(
+            &cx.client,
+            &review.user,
+            may_bind(&asking, namespace, &terms.role),
+        )
+        .await?
+        {
+            let role = &terms.role;
+            let message = format!(
+                "{} may not bind {} {} themselves (verb bind on the role), and so not through oz \
+                 either",
+                asking.user, role.kind, role.name
+            );
+            return Err(refused::<K>(
+                terms,
+                &Failure::invalid("MayNotBind", message),
+            ));
+        }
+        if listed == Listed::ByPattern {
+            let rules = rules(&cx.client, &review.user, namespace, terms).await?;
+            if rules.is_none() {
+                notes = notes.warn(format!(
+                    "{} {} does not exist; the binding is made once it does",
+                    terms.role.kind, terms.role.name
+                ));
+            }
+            Policy::permits_content(&terms.role, listed, &rules.unwrap_or_default())
+                .map_err(|failure| refused::<K>(terms, &failure))?;
+        }
+        Ok(notes)
+    }
+
+    /// Whether the window ever opens. The published kinds let in what does not, and so do we.
+    fn window(
+        &self,
+        now: Timestamp,
+        created: Timestamp,
+        binding: &Binding<'_>,
+        terms: &Terms,
+    ) -> Result<Notes, Rejection> {
+        let over = terms.position(now, created) == Position::After;
+        let wrong = match terms.never() {
+            Some(never) => never,
+            None if over => "must lie in the future: as it stands, the binding is never in effect",
+            None => return Ok(Notes::none()),
+        };
+        let field = format!("{}validUntil", K::PREFIX);
+        if K::LENIENT {
+            return Ok(Notes::none().warn(format!("{field}: {wrong}")));
+        }
+        Err(invalid(
+            &binding.kind,
+            &[Violation {
+                field,
+                message: wrong.to_owned(),
+                value: None,
+            }],
+        ))
+    }
+
+    /// What is stored must be what was stamped, and must have our finalizer: another webhook may
+    /// have changed it in between, or ours may not have been called.
+    fn stamped(&self, review: &Review<K>, binding: &Binding<'_>) -> Result<(), Rejection> {
+        let stamped = stamp::verify(
+            &self.keys,
+            &binding.kind,
+            binding.metadata,
+            &binding.spec_digest,
+        )
+        .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
+        if stamped != requester(&review.user) {
+            return Err(Rejection::forbidden(
+                "StampOfAnotherRequest",
+                format!(
+                    "the stamp names {}, not {}; create the object again",
+                    stamped.user, review.user.username
+                ),
+            ));
+        }
+        if !has_finalizer(binding.metadata) {
+            return Err(Rejection::forbidden(
+                "NoFinalizer",
+                format!(
+                    "the finalizer {FINALIZER} was taken off between oz's webhook and here: without \
+                     it a deletion could leave the binding; see which other webhook did it"
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn has_finalizer(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> bool {
+    let mut finalizers = metadata.finalizers.iter().flatten();
+    finalizers.any(|name| name == FINALIZER)
+}
+
+/// A refusal by the policy, with the field that it is about.
+fn refused<K: Kind>(terms: &Terms, failure: &Failure) -> Rejection {
+    let field = match (failure.reason, terms.closes) {
+        ("WindowTooLong", Closes::At(_)) => "validUntil",
+        ("WindowTooLong", Closes::After(_)) => "duration",
+        ("OwnNamespace", _) => {
+            return Rejection::forbidden(failure.reason, failure.message.clone()).cause(
+                "metadata.namespace",
+                "FieldValueForbidden",
+                failure.message.clone(),
+            );
+        }
+        _ => "roleRef",
+    };
+    Rejection::forbidden(failure.reason, failure.message.clone()).cause(
+        format!("{}{field}", K::PREFIX),
+        "FieldValueForbidden",
+        failure.message.clone(),
+    )
+}
+
+/// What the role holds; `None` if there is none of that name.
+async fn rules(
+    client: &Client,
+    user: &UserInfo,
+    namespace: Option<&str>,
+    terms: &Terms,
+) -> Result<Option<Vec<PolicyRule>>, Rejection> {
+    let (name, client) = (&terms.role.name, client.clone());
+    let read = async {
+        Ok(match terms.role.kind {
+            RoleKind::Role => {
+                let roles = Api::<Role>::namespaced(client, namespace.unwrap_or_default());
+                roles.get_opt(name).await?.map(|role| role.rules)
+            }
+            RoleKind::ClusterRole => {
+                let roles = Api::<ClusterRole>::all(client);
+                roles.get_opt(name).await?.map(|role| role.rules)
+            }
+        })
+    };
+    let rules = patiently(user, read).await?;
+    Ok(rules.map(Option::unwrap_or_default))
+}
+
+/// What is asked for, for the record.
+fn asks(user: &UserInfo, binding: &Binding<'_>) -> String {
+    let Ok(terms) = &binding.terms else {
+        return format!("{} asks for a binding", user.username);
+    };
+    let from = terms.from.map(|from| format!(" from {from}"));
+    let until = match terms.closes {
+        Closes::At(until) => format!("until {until}"),
+        Closes::After(duration) => format!("for {duration}"),
+    };
+    format!(
+        "{} asks to bind {} {}{} {until}",
+        user.username,
+        terms.role.kind,
+        terms.role.name,
+        from.unwrap_or_default()
+    )
+}
+
+/// Refuses a change of what was asked for or of who asked, and the removal of our finalizer.
+fn unchanged<K: Kind>(object: &K, old: &K) -> Result<Notes, Rejection> {
+    let forbidden = |field: &str, message: &str| {
+        Rejection::forbidden(IMMUTABLE, message.to_owned()).cause(
+            field.to_owned(),
+            "FieldValueForbidden",
+            message.to_owned(),
+        )
+    };
+    if object.spec_digest() != old.spec_digest() {
+        let role = |object: &K| object.terms().ok().map(|terms| terms.role);
+        let field = match K::PREFIX {
+            _ if role(object) != role(old) => format!("{}roleRef", K::PREFIX),
+            "" => "validUntil".to_owned(),
+            _ => "spec".to_owned(),
+        };
+        let message = "roleRef, subjects and window are immutable: delete the object to end it, \
+                       create a new one for another window";
+        return Err(forbidden(&field, message));
+    }
+    same_requester(old.meta(), object.meta())?;
+    if has_finalizer(old.meta()) && !has_finalizer(object.meta()) {
+        let message = format!(
+            "{FINALIZER} is oz's: it goes when nothing of the binding is left; delete the object"
+        );
+        return Err(forbidden("metadata.finalizers", &message));
+    }
+    Ok(Notes::none())
+}

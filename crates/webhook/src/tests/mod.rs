@@ -1,6 +1,7 @@
 //! The hooks as the API server calls them, without sockets: reviews go in as JSON and come out as
 //! JSON. What stands behind them is a pretended API server and a record log that can be read.
 
+mod binding;
 mod record;
 mod registration;
 mod request_create;
@@ -18,6 +19,7 @@ use oz_admission::{Endpoint, Manager, RegistrationMode};
 use oz_core::access::seal::Keys;
 use oz_core::audit::Record;
 use oz_core::controller::Failure;
+use oz_core::transient::{BindableRoles, Policy};
 use oz_engine::Sink;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -35,6 +37,17 @@ fn now() -> Timestamp {
 
 fn keys() -> Keys {
     Keys::new(vec![vec![7; Keys::MIN_BYTES]]).unwrap()
+}
+
+/// `view` by name, `team-*` by pattern, for two hours.
+fn policy() -> Arc<Policy> {
+    let roles = ["view", "cluster-admin", "team-*", "shop/deployer"];
+    Arc::new(Policy {
+        roles: BindableRoles(roles.map(|role| role.parse().unwrap()).into()),
+        longest: jiff::SignedDuration::from_hours(2),
+        longest_in: [("prod".to_owned(), jiff::SignedDuration::from_mins(10))].into(),
+        own_namespace: "oz-system".to_owned(),
+    })
 }
 
 /// A webhook under test.
@@ -81,6 +94,8 @@ impl Webhook {
             records: records.clone(),
             namespace: "oz-system".into(),
             operator: OPERATOR.into(),
+            policy: policy(),
+            serve_example_com: true,
         };
         let mut builder = Manager::builder(client, crate::run::FINGERPRINT)
             .namespace("oz-system")
@@ -105,7 +120,8 @@ impl Webhook {
     /// The answer of one hook, `mutate` or `validate`.
     async fn review(&self, verb: &str, attempt: &Attempt) -> Answer {
         let kind = attempt.kind.to_lowercase();
-        let path = format!("/{verb}-crds-wizardofoz-co-v1alpha1-{kind}");
+        let (group, version) = attempt.group();
+        let path = format!("/{verb}-{}-{version}-{kind}", group.replace('.', "-"));
         let body = serde_json::to_vec(&attempt.review()).unwrap();
         let reply = self.manager.review(&path, &body).await;
         assert_eq!(
@@ -182,6 +198,8 @@ impl Attempt {
             "PodAccessRequest",
             "ExecAccessTemplate",
             "PodAccessTemplate",
+            "TransientRoleBinding",
+            "TransientClusterRoleBinding",
         ];
         Self {
             user: user.to_owned(),
@@ -192,7 +210,10 @@ impl Attempt {
                 .find(|kind| object["kind"] == **kind)
                 .unwrap(),
             subresource: "",
-            namespace: object["metadata"]["namespace"].as_str().unwrap().to_owned(),
+            namespace: object["metadata"]["namespace"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
             object: Some(object),
             old: None,
             dry_run: false,
@@ -222,9 +243,21 @@ impl Attempt {
         }
     }
 
+    /// Group and version of what it is about.
+    fn group(&self) -> (String, String) {
+        let object = self.object.as_ref().unwrap();
+        let (group, version) = object["apiVersion"]
+            .as_str()
+            .unwrap()
+            .split_once('/')
+            .unwrap();
+        (group.to_owned(), version.to_owned())
+    }
+
     fn review(&self) -> Value {
+        let (group, version) = self.group();
         let resource = format!("{}s", self.kind.to_lowercase());
-        let group = json!({ "group": "crds.wizardofoz.co", "version": "v1alpha1" });
+        let group = json!({ "group": group, "version": version });
         let with = |key: &str, value: &str| {
             let mut group = group.clone();
             group[key] = value.into();
@@ -240,7 +273,7 @@ impl Attempt {
                 "resource": with("resource", &resource),
                 "subResource": self.subresource,
                 "name": object["metadata"]["name"],
-                "namespace": self.namespace,
+                "namespace": Some(&self.namespace).filter(|name| !name.is_empty()),
                 "operation": self.operation,
                 "userInfo": { "username": self.user, "groups": self.groups },
                 "object": object,

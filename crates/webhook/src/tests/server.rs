@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 pub(super) struct Server {
     /// The templates of both kinds.
     pub(super) templates: Vec<Value>,
+    /// Cluster roles: their names and rules.
+    pub(super) roles: Vec<(&'static str, Value)>,
     /// What nobody may do, as in `create pods/exec`.
     pub(super) forbids: Vec<&'static str>,
     /// Whether it never answers.
@@ -61,9 +63,25 @@ impl Server {
                 let body = request.into_body().collect_bytes().await.unwrap();
                 self.judge(serde_json::from_slice(&body).unwrap())
             }
-            path => panic!("nobody should ask for {path}"),
+            path => match path.strip_prefix("/apis/rbac.authorization.k8s.io/v1/clusterroles/") {
+                Some(name) => return self.role(name),
+                None => panic!("nobody should ask for {path}"),
+            },
         };
         Response::new(Body::from(serde_json::to_vec(&body).unwrap()))
+    }
+
+    fn role(&self, name: &str) -> Response<Body> {
+        let found = self.roles.iter().find(|(known, _)| *known == name);
+        let (code, body) = match found {
+            Some((_, rules)) => (200, json!({ "metadata": { "name": name }, "rules": rules })),
+            None => (
+                404,
+                json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404 }),
+            ),
+        };
+        let body = Body::from(serde_json::to_vec(&body).unwrap());
+        Response::builder().status(code).body(body).unwrap()
     }
 
     fn judge(&self, mut review: Value) -> Value {

@@ -1,0 +1,324 @@
+//! Transient bindings at admission: who asks is stamped, and nobody gets through oz what they could
+//! not bind themselves.
+
+use serde_json::{Value, json};
+
+use super::server::Server;
+use super::{Attempt, Records, Webhook, registered, with};
+
+const FINALIZER: &str = "oz.wizardofoz.co/revoke";
+
+fn binding() -> Value {
+    json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "kind": "TransientRoleBinding",
+        "metadata": { "name": "on-call", "namespace": "shop" },
+        "spec": {
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+            },
+            "subjects": [{ "kind": "User", "name": "alice" }],
+            "validUntil": "2026-01-01T13:00:00Z",
+            "reason": "INC-7",
+        },
+    })
+}
+
+fn published(kind: &str, from: &str, until: &str) -> Value {
+    json!({
+        "apiVersion": "example.com/v1",
+        "kind": kind,
+        "metadata": { "name": "test", "namespace": (kind == "TransientRoleBinding").then_some("shop") },
+        "validFrom": from,
+        "validUntil": until,
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+        },
+        "subjects": [{ "kind": "ServiceAccount", "name": "default", "namespace": "default" }],
+    })
+}
+
+fn bob(object: Value) -> Attempt {
+    Attempt::create("bob", &["leads"], object)
+}
+
+#[tokio::test]
+async fn who_asks_is_stamped_over_what_they_say_and_the_finalizer_is_there() {
+    let webhook = Webhook::new(Server::default());
+    let forged = with(
+        binding(),
+        "/metadata/annotations",
+        json!({
+            "crds.wizardofoz.co/requested-by": "root", "crds.wizardofoz.co/requester": "{}",
+        }),
+    );
+    let stamped = webhook.stamped(&bob(forged)).await;
+    let metadata = &stamped["metadata"];
+    assert_eq!(metadata["finalizers"], json!([FINALIZER]));
+    let annotations = &metadata["annotations"];
+    assert_eq!(annotations["crds.wizardofoz.co/requested-by"], "bob");
+    let stamp: Value = serde_json::from_str(
+        annotations["crds.wizardofoz.co/requester"]
+            .as_str()
+            .unwrap(),
+    )
+    .unwrap();
+    assert_eq!(
+        (&stamp["user"], &stamp["groups"]),
+        (&json!("bob"), &json!(["leads"]))
+    );
+    // Other finalizers stay.
+    let other = with(
+        binding(),
+        "/metadata/finalizers",
+        json!(["example.com/other"]),
+    );
+    let stamped = webhook.stamped(&bob(other)).await;
+    assert_eq!(
+        stamped["metadata"]["finalizers"],
+        json!(["example.com/other", FINALIZER])
+    );
+}
+
+#[tokio::test]
+async fn whoever_may_bind_the_role_themselves_is_let_in_and_on_record() {
+    let webhook = Webhook::new(Server::default());
+    let answer = webhook.create(&bob(binding())).await;
+    assert!(answer.allowed, "{answer:?}");
+    assert!(answer.warnings.is_empty());
+    let asked = webhook.server.asked.lock().unwrap().clone();
+    assert_eq!(
+        asked,
+        [json!({
+            "user": "bob", "groups": ["leads"],
+            "resourceAttributes": {
+                "group": "rbac.authorization.k8s.io", "resource": "clusterroles", "verb": "bind",
+                "name": "view", "namespace": "shop",
+            },
+        })]
+    );
+    let record = &webhook.recorded()[0];
+    assert_eq!(record.action.to_string(), "RequestCreated");
+    assert_eq!(record.user.as_ref().unwrap().user, "bob");
+    assert_eq!(record.request.name, "on-call");
+    assert_eq!(record.details["role"], "ClusterRole/view");
+    assert_eq!(record.details["subjects"], "User/alice");
+    assert_eq!(record.details["reason"], "INC-7");
+}
+
+#[tokio::test]
+async fn what_would_never_be_bound_is_refused_with_the_field() {
+    let role = |name: &str| with(binding(), "/spec/roleRef/name", name);
+    let long = with(binding(), "/spec/validUntil", "2026-01-01T14:00:01Z");
+    let mut lasting = binding();
+    lasting["spec"]
+        .as_object_mut()
+        .unwrap()
+        .remove("validUntil");
+    let lasting = with(lasting, "/spec/duration", "2h0m1s");
+    let prod = with(binding(), "/metadata/namespace", "prod");
+    for (object, forbids, reason, field) in [
+        (
+            binding(),
+            &["bind clusterroles"][..],
+            "MayNotBind",
+            "spec.roleRef",
+        ),
+        (role("edit"), &[], "RoleNotBindable", "spec.roleRef"),
+        (role("team-secret"), &[], "RoleTooPowerful", "spec.roleRef"),
+        (long, &[], "WindowTooLong", "spec.validUntil"),
+        (lasting, &[], "WindowTooLong", "spec.duration"),
+        (prod, &[], "WindowTooLong", "spec.validUntil"),
+        (
+            with(binding(), "/spec/validUntil", "soon"),
+            &[],
+            "Invalid",
+            "spec.validUntil",
+        ),
+        (
+            with(binding(), "/spec/validFrom", "2026-01-01T13:00:00Z"),
+            &[],
+            "Invalid",
+            "spec.validUntil",
+        ),
+        // Over already.
+        (
+            with(binding(), "/spec/validUntil", "2026-01-01T12:00:00Z"),
+            &[],
+            "Invalid",
+            "spec.validUntil",
+        ),
+        (
+            with(binding(), "/metadata/namespace", "oz-system"),
+            &[],
+            "OwnNamespace",
+            "metadata.namespace",
+        ),
+    ] {
+        let secrets = json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] }]);
+        let webhook = Webhook::new(Server {
+            forbids: forbids.to_vec(),
+            roles: vec![("team-secret", secrets)],
+            ..Server::default()
+        });
+        let answer = webhook.create(&bob(object.clone())).await;
+        assert_eq!(answer.refusal(), Some(reason), "{object}: {answer:?}");
+        assert_eq!(answer.fields(), [field], "{object}");
+        assert_eq!(webhook.recorded()[0].action.to_string(), "RequestDenied");
+    }
+}
+
+#[tokio::test]
+async fn a_role_by_pattern_is_read_and_one_by_name_is_not() {
+    let pods = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }]);
+    let webhook = Webhook::new(Server {
+        roles: vec![("team-a", pods)],
+        ..Server::default()
+    });
+    let role = |name: &str| bob(with(binding(), "/spec/roleRef/name", name));
+    assert!(webhook.create(&role("team-a")).await.allowed);
+    // Named in full: nobody asks what it holds.
+    assert!(webhook.create(&role("cluster-admin")).await.allowed);
+    let answer = webhook.create(&role("team-b")).await;
+    assert!(
+        answer.allowed && answer.warnings[0].contains("does not exist"),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_found_out_is_refused() {
+    let webhook = Webhook::new(Server {
+        silent: true,
+        ..Server::default()
+    });
+    tokio::time::pause();
+    let answer = webhook.create(&bob(binding())).await;
+    assert_eq!(answer.refusal(), Some("PermissionsUnknown"));
+}
+
+#[tokio::test]
+async fn without_a_stamp_or_a_finalizer_or_a_record_nothing_is_let_in() {
+    let webhook = Webhook::new(Server::default());
+    let unstamped = registered(binding());
+    let answer = webhook.validate(&bob(unstamped)).await;
+    assert_eq!(answer.refusal(), Some("NotStamped"));
+
+    let mut stripped = registered(webhook.stamped(&bob(binding())).await);
+    stripped["metadata"]["finalizers"] = json!([]);
+    let answer = webhook.validate(&bob(stripped)).await;
+    assert_eq!(answer.refusal(), Some("NoFinalizer"));
+
+    let stamped = registered(webhook.stamped(&bob(binding())).await);
+    let answer = webhook
+        .validate(&Attempt::create("eve", &[], stamped))
+        .await;
+    assert_eq!(answer.refusal(), Some("StampOfAnotherRequest"));
+
+    let broken = Records {
+        broken: true,
+        ..Records::default()
+    };
+    let webhook = Webhook::recording(Server::default(), broken);
+    assert_eq!(
+        webhook.create(&bob(binding())).await.refusal(),
+        Some("RecordFailed")
+    );
+    assert!(
+        webhook.create(&bob(binding()).dry()).await.allowed,
+        "a dry run is no fact"
+    );
+}
+
+#[tokio::test]
+async fn what_was_asked_for_and_by_whom_stays() {
+    let webhook = Webhook::new(Server::default());
+    let old = registered(webhook.stamped(&bob(binding())).await);
+    let changed = |pointer: &str, value: Value| with(old.clone(), pointer, value);
+    for (object, field) in [
+        (changed("/spec/roleRef/name", json!("edit")), "spec.roleRef"),
+        (
+            changed("/spec/validUntil", json!("2026-01-01T13:30:00Z")),
+            "spec",
+        ),
+        (
+            changed("/spec/subjects", json!([{ "kind": "User", "name": "eve" }])),
+            "spec",
+        ),
+        (
+            changed("/metadata/finalizers", json!([])),
+            "metadata.finalizers",
+        ),
+        (
+            changed(
+                "/metadata/annotations/crds.wizardofoz.co~1requested-by",
+                json!("eve"),
+            ),
+            "metadata.annotations[crds.wizardofoz.co/requested-by]",
+        ),
+    ] {
+        let answer = webhook
+            .validate(&Attempt::update("bob", &old, object))
+            .await;
+        assert_eq!(answer.refusal(), Some("Immutable"), "{field}: {answer:?}");
+        assert_eq!(answer.fields(), [field]);
+    }
+    let labelled = changed("/metadata/labels", json!({ "team": "a" }));
+    assert!(
+        webhook
+            .validate(&Attempt::update("bob", &old, labelled))
+            .await
+            .allowed
+    );
+    let answer = webhook
+        .validate(&Attempt::update("bob", &old, old.clone()).status())
+        .await;
+    assert_eq!(answer.refusal(), Some("StatusIsTheOperators"));
+}
+
+#[tokio::test]
+async fn the_published_kinds_come_in_as_they_are() {
+    let webhook = Webhook::new(Server::default());
+    for (kind, from, until) in [
+        // The published samples, which are over; one of them never begins.
+        (
+            "TransientRoleBinding",
+            "2022-01-24T21:08:00+08:00",
+            "2022-01-24T21:08:00+08:00",
+        ),
+        (
+            "TransientClusterRoleBinding",
+            "2022-01-23T21:08:00+08:00",
+            "2022-01-25T21:08:00+08:00",
+        ),
+    ] {
+        let answer = webhook.create(&bob(published(kind, from, until))).await;
+        assert!(answer.allowed && answer.warnings.len() == 1, "{answer:?}");
+    }
+    let now = published(
+        "TransientRoleBinding",
+        "2026-01-01T11:59:50Z",
+        "2026-01-01T12:05:50Z",
+    );
+    let answer = webhook.create(&bob(now.clone())).await;
+    assert!(answer.allowed && answer.warnings.is_empty(), "{answer:?}");
+
+    for field in ["validFrom", "validUntil", "roleRef", "subjects"] {
+        let answer = webhook
+            .create(&bob(with(now.clone(), field, "nonsense")))
+            .await;
+        assert_eq!(
+            (answer.refusal(), answer.fields()),
+            (Some("Invalid"), vec![field])
+        );
+    }
+    let stamped = registered(webhook.stamped(&bob(now)).await);
+    let longer = with(stamped.clone(), "/validUntil", "2026-01-01T12:30:00Z");
+    let answer = webhook
+        .validate(&Attempt::update("bob", &stamped, longer))
+        .await;
+    assert_eq!(
+        (answer.refusal(), answer.fields()),
+        (Some("Immutable"), vec!["validUntil"])
+    );
+}

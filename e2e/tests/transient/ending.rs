@@ -1,0 +1,102 @@
+//! The end before its time.
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use oz_core::api::{Phase, TransientClusterRoleBinding};
+use oz_testkit::eventually;
+use serde_json::json;
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_deletion_that_orphans_leaves_no_binding() -> Result<()> {
+    let place = Place::set("orphan").await?;
+    for (name, policy) in [
+        ("orphaned", PropagationPolicy::Orphan),
+        ("foreground", PropagationPolicy::Foreground),
+        ("background", PropagationPolicy::Background),
+    ] {
+        place
+            .create(&binding(name, &json!({"duration": "10m"})))
+            .await?;
+        place.phase(name, Phase::Active).await?;
+        let parameters = DeleteParams {
+            propagation_policy: Some(policy),
+            ..DeleteParams::default()
+        };
+        place.bindings().delete(name, &parameters).await?;
+        eventually(&format!("nothing left of {name}"), PATIENCE, async || {
+            let left = place.bindings().get_opt(name).await?.is_some();
+            Ok((!left).then_some(()))
+        })
+        .await?;
+        assert!(place.made().get_opt(name).await?.is_none(), "{name}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn meddling_revokes() -> Result<()> {
+    let place = Place::set("meddling").await?;
+    place
+        .create(&binding("meddled", &json!({"duration": "10m"})))
+        .await?;
+    place.phase("meddled", Phase::Active).await?;
+    let subjects = json!([{
+        "kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io",
+    }]);
+    let change = Patch::Merge(json!({ "subjects": subjects }));
+    place
+        .made()
+        .patch("meddled", &PatchParams::default(), &change)
+        .await?;
+    let status = place.phase("meddled", Phase::Revoked).await?;
+    assert_eq!(condition(&status, "Ready"), "False (DriftDetected)");
+    assert!(place.made().get_opt("meddled").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_namespace_goes_with_what_is_bound_in_it() -> Result<()> {
+    let place = Place::set("gone").await?;
+    place
+        .create(&binding("bound", &json!({"duration": "10m"})))
+        .await?;
+    place
+        .create(&binding(
+            "later",
+            &json!({"validFrom": from_now(900), "duration": "10m"}),
+        ))
+        .await?;
+    place.phase("bound", Phase::Active).await?;
+    let namespaces = Api::<Namespace>::all(place.admin.clone());
+    let name = place.name();
+    namespaces.delete(name, &DeleteParams::default()).await?;
+    eventually("the namespace to be gone", PATIENCE, async || {
+        Ok(namespaces.get_opt(name).await?.is_none().then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn rights_in_the_whole_cluster_come_and_go() -> Result<()> {
+    let place = Place::set("cluster").await?;
+    let all = Api::<TransientClusterRoleBinding>::all(place.lead.clone());
+    let made = Api::<ClusterRoleBinding>::all(place.admin.clone());
+    let mut object = binding(place.name(), &json!({"duration": "4s"}));
+    object["spec"]["subjects"][0]["name"] = json!("auditor");
+    let object = serde_json::from_value(object)?;
+    all.create(&PostParams::default(), &object).await?;
+    phase_of(&all, place.name(), Phase::Active).await?;
+    assert_eq!(made.get(place.name()).await?.role_ref.name, "view");
+    phase_of(&all, place.name(), Phase::Expired).await?;
+    assert!(made.get_opt(place.name()).await?.is_none());
+    all.delete(place.name(), &DeleteParams::default()).await?;
+    eventually("the object to be gone", PATIENCE, async || {
+        Ok(all.get_opt(place.name()).await?.is_none().then_some(()))
+    })
+    .await
+}

@@ -1,0 +1,78 @@
+//! The published kinds: their samples apply as they are, and are served by the same plan.
+
+use std::path::Path;
+
+use anyhow::Result;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use kube::Api;
+use oz_core::api::{Phase, example_com};
+use oz_e2e::run;
+use serde_json::Value;
+
+use crate::support::*;
+
+const SAMPLES: [&str; 2] = [
+    "transient-rolebinding-example.yaml",
+    "transient-clusterrolebinding-example.yaml",
+];
+
+fn sample(file: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/transient/published")
+        .join(file)
+}
+
+fn kubectl_apply(place: &Place, file: &Path) -> Result<String> {
+    let mut kubectl = place.cluster.kubectl("admin");
+    kubectl.args(["apply", "-n", place.name(), "-f"]).arg(file);
+    run(kubectl)
+}
+
+#[tokio::test]
+async fn the_published_samples_apply_as_they_are() -> Result<()> {
+    let place = Place::set("published").await?;
+    for file in SAMPLES {
+        kubectl_apply(&place, &sample(file))?;
+    }
+    let roles = Api::<example_com::RoleBinding>::namespaced(place.admin.clone(), place.name());
+    let clusters = Api::<example_com::ClusterRoleBinding>::all(place.admin.clone());
+    // They are of 2022.
+    phase_of(&roles, "test1", Phase::Expired).await?;
+    let status = phase_of(&clusters, "test2", Phase::Expired).await?;
+    assert_eq!(condition(&status, "effective"), "False (NeverActive)");
+    // Once more changes nothing.
+    for file in SAMPLES {
+        assert!(kubectl_apply(&place, &sample(file))?.contains("unchanged"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sample_with_a_window_of_now_is_bound_until_it_is_over() -> Result<()> {
+    let place = Place::set("generated").await?;
+    for (file, name) in [(SAMPLES[0], "now1"), (SAMPLES[1], "now2")] {
+        // As the published script has it: from ten seconds ago, six minutes; here, shorter.
+        let text = std::fs::read_to_string(sample(file))?;
+        let mut object: Value = serde_saphyr::from_str(&text)?;
+        object["metadata"]["name"] = name.into();
+        object["validFrom"] = from_now(-10).into();
+        object["validUntil"] = from_now(8).into();
+        let path = place.cluster.state_dir().join(format!("{name}.json"));
+        std::fs::write(&path, object.to_string())?;
+        kubectl_apply(&place, &path)?;
+    }
+    let roles = Api::<example_com::RoleBinding>::namespaced(place.admin.clone(), place.name());
+    let clusters = Api::<example_com::ClusterRoleBinding>::all(place.admin.clone());
+    let made = Api::<RoleBinding>::namespaced(place.admin.clone(), place.name());
+    let made_for_all = Api::<ClusterRoleBinding>::all(place.admin.clone());
+    let status = phase_of(&roles, "now1", Phase::Active).await?;
+    assert_eq!(condition(&status, "effective"), "True (Active)");
+    assert_eq!(made.get("now1").await?.role_ref.name, "view");
+    phase_of(&clusters, "now2", Phase::Active).await?;
+    assert_eq!(made_for_all.get("now2").await?.role_ref.name, "view");
+    phase_of(&roles, "now1", Phase::Expired).await?;
+    phase_of(&clusters, "now2", Phase::Expired).await?;
+    assert!(made.get_opt("now1").await?.is_none());
+    assert!(made_for_all.get_opt("now2").await?.is_none());
+    Ok(())
+}

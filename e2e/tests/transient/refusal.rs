@@ -1,0 +1,148 @@
+//! What is refused, by the API server itself, by the webhook, and at the moment of binding.
+
+use anyhow::Result;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use oz_core::api::Phase;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_with_the_path_of_the_field() -> Result<()> {
+    let place = Place::set("nonsense").await?;
+    let hour = json!({"duration": "1h"});
+    let with = |pointer: &str, value: Value| {
+        let mut object = binding("a", &hour);
+        if let Some(place) = object.pointer_mut(pointer) {
+            *place = value;
+        }
+        object
+    };
+    for (object, said) in [
+        (
+            binding("a", &json!({"validUntil": "tomorrow"})),
+            "spec.validUntil",
+        ),
+        (
+            binding("a", &json!({"validFrom": "1", "duration": "1h"})),
+            "spec.validFrom",
+        ),
+        (binding("a", &json!({"duration": "-1h"})), "spec.duration"),
+        (binding("a", &json!({"duration": "0s"})), "spec.duration"),
+        (
+            binding("a", &json!({})),
+            "exactly one of validUntil and duration",
+        ),
+        (
+            binding("a", &json!({"validUntil": from_now(9), "duration": "1h"})),
+            "exactly one of validUntil and duration",
+        ),
+        (
+            binding(
+                "a",
+                &json!({"validFrom": from_now(9), "validUntil": from_now(8)}),
+            ),
+            "must be later than validFrom",
+        ),
+        (
+            binding("a", &json!({"validUntil": from_now(-9)})),
+            "must lie in the future",
+        ),
+        (
+            binding("a", &json!({"duration": "61m"})),
+            "longer than the 1h",
+        ),
+        (with("/spec/subjects", json!([])), "spec.subjects"),
+        (
+            with(
+                "/spec/subjects/0",
+                json!({"kind": "ServiceAccount", "name": "a"}),
+            ),
+            "a ServiceAccount needs its namespace",
+        ),
+    ] {
+        let told = place.refused("lea", &object).await?;
+        assert!(told.contains(said), "{object}: {told}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn nobody_gets_through_oz_what_they_could_not_bind_themselves() -> Result<()> {
+    let place = Place::set("rights").await?;
+    let view = binding("a", &json!({"duration": "1h"}));
+    let told = place.refused("ina", &view).await?;
+    assert!(told.contains("ina may not bind ClusterRole view"), "{told}");
+    // Not on the list, though the lead may bind it.
+    let role = |name: &str| {
+        let mut object = view.clone();
+        object["spec"]["roleRef"]["name"] = json!(name);
+        object
+    };
+    let told = place.refused("lea", &role("cluster-admin")).await?;
+    assert!(told.contains("cannot be bound through oz"), "{told}");
+    // On the list by a pattern, but with secrets.
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
+    let roles = Api::<ClusterRole>::all(place.admin.clone());
+    let powerful = json!({"metadata": {"name": "team-powerful"}, "rules": rules});
+    apply_as(&roles, powerful).await?;
+    let told = place.refused("lea", &role("team-powerful")).await?;
+    assert!(told.contains("secrets"), "{told}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_role_that_was_made_powerful_meanwhile_is_not_bound() -> Result<()> {
+    let place = Place::set("edited").await?;
+    let roles = Api::<ClusterRole>::all(place.admin.clone());
+    let role = |resource: &str| {
+        json!({
+            "metadata": {"name": "team-late"},
+            "rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["get"]}],
+        })
+    };
+    apply_as(&roles, role("pods")).await?;
+    let mut object = binding("late", &json!({"validFrom": from_now(4), "duration": "1h"}));
+    object["spec"]["roleRef"]["name"] = json!("team-late");
+    place.create(&object).await?;
+    apply_as(&roles, role("secrets")).await?;
+    let status = place.phase("late", Phase::Denied).await?;
+    assert_eq!(condition(&status, "Ready"), "False (RoleTooPowerful)");
+    assert!(place.made().get_opt("late").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_asked_for_cannot_be_changed() -> Result<()> {
+    let place = Place::set("immutable").await?;
+    place
+        .create(&binding(
+            "fixed",
+            &json!({"validFrom": from_now(900), "duration": "1h"}),
+        ))
+        .await?;
+    let admin =
+        Api::<oz_core::api::TransientRoleBinding>::namespaced(place.admin.clone(), place.name());
+    for (change, said) in [
+        (json!({"spec": {"roleRef": {"name": "edit"}}}), "immutable"),
+        (json!({"spec": {"duration": "2h"}}), "immutable"),
+        (
+            json!({"metadata": {"finalizers": null}}),
+            "oz.wizardofoz.co/revoke is oz's",
+        ),
+    ] {
+        let patch = Patch::Merge(&change);
+        let answer = admin.patch("fixed", &PatchParams::default(), &patch).await;
+        let Err(kube::Error::Api(status)) = answer else {
+            anyhow::bail!("{change} was let in");
+        };
+        assert!(
+            status.message.contains(said),
+            "{change}: {}",
+            status.message
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! The oz that these tests share, and a place with people who may ask.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use oz_core::api::{BindingStatus, Phase, TransientRoleBinding};
+use oz_core::transient::Kind;
+use oz_e2e::{NAMESPACE, Operator, Options, Webhook, install, repository, run};
+use oz_testkit::{Cluster, TestNamespace, eventually};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+/// How long anything may take before a test gives up; far above what it takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// oz with transient bindings switched on.
+pub(crate) struct Oz {
+    pub(crate) operator: Operator,
+    pub(crate) webhook: Webhook,
+}
+
+static OZ: OnceCell<Oz> = OnceCell::const_new();
+
+/// The oz of this process, started by whoever comes first.
+pub(crate) async fn oz() -> Result<&'static Oz> {
+    let cluster = Cluster::shared().await?;
+    OZ.get_or_try_init(async || {
+        install(cluster).await?;
+        for part in ["deploy/rbac/transient", "deploy/example-com"] {
+            apply(cluster, part)?;
+        }
+        let mut wait = cluster.kubectl("admin");
+        wait.args([
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            "crd",
+            "--all",
+        ]);
+        run(wait)?;
+        people(&cluster.client("admin").await?).await?;
+        let options = Options::default()
+            .flag("--bindable-roles=view,team-*")
+            .flag("--max-binding-window=1h")
+            .flag("--serve-example-com");
+        let (webhook, operator) = tokio::try_join!(
+            Webhook::start(cluster, &options),
+            Operator::start(cluster, &options)
+        )?;
+        Ok(Oz { operator, webhook })
+    })
+    .await
+}
+
+pub(crate) fn apply(cluster: &Cluster, part: &str) -> Result<String> {
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl
+        .args(["apply", "--server-side", "--force-conflicts", "-f"])
+        .arg(repository().join(part));
+    run(kubectl).with_context(|| format!("failed to apply {part}"))
+}
+
+/// Leads may bind `view` and ask for transient bindings; interns may ask.
+async fn people(admin: &Client) -> Result<()> {
+    let bind = json!({
+        "metadata": {"name": "leads-bind"},
+        "rules": [{
+            "apiGroups": [GROUP], "resources": ["clusterroles"], "verbs": ["bind"],
+            "resourceNames": ["view", "cluster-admin", "team-powerful", "team-late"],
+        }],
+    });
+    apply_as(&Api::<ClusterRole>::all(admin.clone()), bind).await?;
+    let group = |name: &str| json!({"kind": "Group", "name": name, "apiGroup": GROUP});
+    for (name, role, groups) in [
+        ("leads-bind", "leads-bind", vec![group("leads")]),
+        (
+            "may-ask",
+            "oz-request-bindings",
+            vec![group("leads"), group("interns")],
+        ),
+    ] {
+        let binding = json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+            "subjects": groups,
+        });
+        apply_as(&Api::<ClusterRoleBinding>::all(admin.clone()), binding).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn apply_as<K>(api: &Api<K>, mut object: Value) -> Result<K>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    object["apiVersion"] = K::api_version(&()).as_ref().into();
+    object["kind"] = K::kind(&()).as_ref().into();
+    let name = object["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let parameters = PatchParams::apply("test").force();
+    Ok(api
+        .patch(&name, &parameters, &Patch::Apply(&object))
+        .await?)
+}
+
+/// A namespace, and clients of people.
+pub(crate) struct Place {
+    pub(crate) cluster: &'static Cluster,
+    pub(crate) admin: Client,
+    pub(crate) lead: Client,
+    pub(crate) namespace: TestNamespace,
+}
+
+impl Place {
+    pub(crate) async fn set(prefix: &str) -> Result<Self> {
+        oz().await?;
+        let cluster = Cluster::shared().await?;
+        cluster.issue_kubeconfig("lea", &["leads"])?;
+        cluster.issue_kubeconfig("ina", &["interns"])?;
+        Ok(Self {
+            cluster,
+            admin: cluster.client("admin").await?,
+            lead: cluster.client("lea").await?,
+            namespace: TestNamespace::create(cluster, prefix).await?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.namespace.name()
+    }
+
+    /// Transient bindings, as a lead.
+    pub(crate) fn bindings(&self) -> Api<TransientRoleBinding> {
+        Api::namespaced(self.lead.clone(), self.name())
+    }
+
+    /// What oz makes, as the administrator.
+    pub(crate) fn made(&self) -> Api<RoleBinding> {
+        Api::namespaced(self.admin.clone(), self.name())
+    }
+
+    /// Creates a transient binding as a lead.
+    pub(crate) async fn create(&self, object: &Value) -> Result<TransientRoleBinding> {
+        let object = serde_json::from_value(object.clone())?;
+        Ok(self
+            .bindings()
+            .create(&PostParams::default(), &object)
+            .await?)
+    }
+
+    /// What a lead is told who creates it.
+    pub(crate) async fn refused(&self, user: &str, object: &Value) -> Result<String> {
+        let api =
+            Api::<TransientRoleBinding>::namespaced(self.cluster.client(user).await?, self.name());
+        let object = serde_json::from_value(object.clone())?;
+        match api.create(&PostParams::default(), &object).await {
+            Ok(_) => anyhow::bail!("{object:?} was let in"),
+            Err(kube::Error::Api(status)) => Ok(status.message.clone()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(crate) async fn phase(&self, name: &str, phase: Phase) -> Result<BindingStatus> {
+        phase_of(&self.bindings(), name, phase).await
+    }
+
+    /// Whether alice may list pods here.
+    pub(crate) fn alice_may(&self) -> Result<bool> {
+        let output = self
+            .cluster
+            .kubectl("admin")
+            .args([
+                "auth",
+                "can-i",
+                "list",
+                "configmaps",
+                "--as=alison",
+                "-n",
+                self.name(),
+            ])
+            .output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim() == "yes")
+    }
+}
+
+/// Waits until an object is in this phase.
+pub(crate) async fn phase_of<K>(api: &Api<K>, name: &str, phase: Phase) -> Result<BindingStatus>
+where
+    K: Kind,
+{
+    let mut last = None;
+    eventually(&format!("{name} to be {phase}"), PATIENCE, async || {
+        let status = api.get(name).await?.status().cloned().unwrap_or_default();
+        let found = (status.phase == phase).then(|| status.clone());
+        last = Some(status);
+        Ok(found)
+    })
+    .await
+    .with_context(|| format!("{last:?}"))
+}
+
+pub(crate) fn condition(status: &BindingStatus, type_: &str) -> String {
+    let found = status.conditions.iter().find(|known| known.type_ == type_);
+    found.map_or_else(String::new, |found| {
+        format!("{} ({})", found.status, found.reason)
+    })
+}
+
+/// So many seconds from now.
+pub(crate) fn from_now(seconds: i64) -> String {
+    (Timestamp::now() + SignedDuration::from_secs(seconds)).to_string()
+}
+
+/// A binding of alison to `view` with this window.
+pub(crate) fn binding(name: &str, window: &Value) -> Value {
+    let mut object = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "roleRef": {"kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": "alison"}],
+        },
+    });
+    for (field, value) in window.as_object().into_iter().flatten() {
+        object["spec"][field] = value.clone();
+    }
+    object
+}
+
+/// The operator's user name.
+pub(crate) fn operator() -> String {
+    format!("system:serviceaccount:{NAMESPACE}:oz-operator")
+}

@@ -160,11 +160,9 @@ impl Grant {
             message: message.into(),
             user: Some(self.requester.clone()),
             request: self.request.clone(),
-            template: String::new(),
-            template_digest: None,
-            pod: None,
             until: Some(self.until),
             details: details(&self.role, &self.subjects, self.reason.as_deref()),
+            ..Record::default()
         }
     }
 }

@@ -138,15 +138,11 @@ impl Binding<'_> {
             decision,
             reason: reason.to_owned(),
             message,
-            user: None,
             request: self.reference(),
-            template: String::new(),
-            template_digest: None,
-            pod: None,
-            until: None,
             details: terms
                 .map(|terms| details(&terms.role_ref(), &terms.subjects, terms.reason.as_deref()))
                 .unwrap_or_default(),
+            ..Record::default()
         }
     }
 }

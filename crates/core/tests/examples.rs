@@ -14,7 +14,11 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray,
 };
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate};
+use oz_core::api::{
+    ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
+    TransientClusterRoleBinding, TransientRoleBinding,
+};
+use oz_core::transient::Kind;
 use oz_core::validate::{self, Violation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,8 +27,10 @@ use serde_json::Value;
 /// Every file with its text.
 fn files() -> Vec<(PathBuf, String)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let transient = directory.join("transient");
     let mut files: Vec<(PathBuf, String)> = std::fs::read_dir(directory)
         .unwrap()
+        .chain(std::fs::read_dir(transient).unwrap())
         .map(|entry| entry.unwrap().path())
         .filter(|path| {
             path.extension()
@@ -97,6 +103,10 @@ fn violations(file: &str, object: &Value) -> Vec<Violation> {
         "PodAccessRequest" => {
             validate::pod_access_request(&read::<PodAccessRequest>(file, object)).err()
         }
+        "TransientRoleBinding" => read::<TransientRoleBinding>(file, object).terms().err(),
+        "TransientClusterRoleBinding" => read::<TransientClusterRoleBinding>(file, object)
+            .terms()
+            .err(),
         "Deployment" => {
             read::<Deployment>(file, object);
             None
@@ -195,6 +205,8 @@ fn every_field_has_an_example() {
             ];
             let elsewhere =
                 kind.starts_with("Pod") && shared.iter().any(|part| field.starts_with(part));
+            // The kind for one namespace has all the fields that the one for the cluster has.
+            let elsewhere = elsewhere || kind.starts_with("TransientCluster");
             assert!(elsewhere, "no example shows {kind}{field}");
         }
     }

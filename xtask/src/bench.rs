@@ -1,9 +1,10 @@
-//! `cargo xtask bench grants`: what a grant costs and how fast it is, next to its budget. Everything
+//! `cargo xtask bench grants` and `… pods`: what a grant costs and how fast it is, next to its budget. Everything
 //! is measured from outside, on release builds: by watches, by the API server's audit log and by what
 //! the kernel says about the processes.
 
 mod grants;
 mod plan;
+mod pods;
 mod process;
 mod report;
 mod scene;
@@ -25,6 +26,8 @@ use crate::screen::Screen;
 pub(crate) enum Bench {
     /// Exec access: latency, throughput, API calls, the instant of the end, memory.
     Grants(Options),
+    /// Pods of one's own: latency, API calls, what one stuck pod does to others, the instant of the end.
+    Pods(Options),
 }
 
 /// How much is measured, and how it is told.
@@ -53,6 +56,10 @@ pub(crate) struct Size {
     pub(crate) idle_grants: usize,
     pub(crate) idle: Duration,
     pub(crate) many: usize,
+    /// Pods that are asked for beside a stuck one.
+    pub(crate) pods: usize,
+    /// Pods that end at one instant.
+    pub(crate) pod_endings: usize,
 }
 
 impl Options {
@@ -66,6 +73,8 @@ impl Options {
             idle_grants: 100,
             idle: Duration::from_secs(60),
             many: 2000,
+            pods: 50,
+            pod_endings: 100,
         };
         if !self.quick {
             return full;
@@ -79,12 +88,13 @@ impl Options {
             idle_grants: 20,
             idle: Duration::from_secs(15),
             many: 300,
+            pods: 20,
+            pod_endings: 30,
         }
     }
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
-    let Bench::Grants(options) = bench;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -95,7 +105,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
-            outcome = measure(options) => outcome.map(|()| ExitCode::SUCCESS),
+            outcome = measure(bench) => outcome.map(|()| ExitCode::SUCCESS),
             _ = interrupt.recv() => Ok(ExitCode::from(130)),
             _ = terminate.recv() => Ok(ExitCode::from(143)),
         }
@@ -115,15 +125,21 @@ async fn in_release() -> Result<ExitCode> {
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
-async fn measure(options: &Options) -> Result<()> {
+async fn measure(bench: &Bench) -> Result<()> {
+    let (Bench::Grants(options) | Bench::Pods(options)) = bench;
     let size = options.size();
     let screen = Screen::new();
     programs::build(&programs::OZ).await?;
     let load = process::load_average()?;
     let mut report = report::Report::default();
-    plan::measure(size.runs, &mut report)?;
-    grants::measure(size, &mut report).await?;
-    single::measure(size, &mut report).await?;
+    match bench {
+        Bench::Grants(_) => {
+            plan::measure(size.runs, &mut report)?;
+            grants::measure(size, &mut report).await?;
+            single::measure(size, &mut report).await?;
+        }
+        Bench::Pods(_) => pods::measure(size, &mut report).await?,
+    }
     screen.line(&if options.json {
         report.json(&load)?
     } else {

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray,
 };
@@ -109,6 +110,14 @@ fn violations(file: &str, object: &Value) -> Vec<Violation> {
             .err(),
         "Deployment" => {
             read::<Deployment>(file, object);
+            None
+        }
+        "Job" => {
+            read::<Job>(file, object);
+            None
+        }
+        "CronJob" => {
+            read::<CronJob>(file, object);
             None
         }
         // Not a kind of ours or of Kubernetes'.

@@ -36,6 +36,11 @@ pub(crate) struct Args {
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = not_negative)]
     pub(crate) pod_ready_timeout: SignedDuration,
 
+    /// Make pods for PodAccessRequests. Without it, they and their templates are left as they are, and
+    /// the operator needs no right to create pods.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) pod_access: bool,
+
     /// Minutes between two looks at the target of a template.
     #[arg(long, default_value_t = 5, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub(crate) template_reconciliation_interval: u32,

@@ -68,7 +68,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         },
     );
 
-    pods(&mut engine, &args, &keys, &workloads);
+    if args.pod_access {
+        pods(&mut engine, &args, &keys, &workloads);
+    }
     bindings(&mut engine, &args, &keys);
 
     let in_path = Gauge::default();

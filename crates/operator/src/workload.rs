@@ -1,16 +1,17 @@
 //! Reads target workloads and their pods. Neither is watched: they are many and change often, and
 //! all that is needed is what exists at the moment of a grant.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Selector};
-use oz_core::access::target::{Workload, through_replica_sets};
+use oz_core::access::target::{Workload, is_controlled_by, through_replica_sets};
 use oz_core::api::{CrossVersionObjectReference, TargetKind};
 use oz_core::controller::Failure;
 use oz_core::mutate::Model;
@@ -33,7 +34,8 @@ type Place = (String, TargetKind, String);
 #[derive(Clone)]
 struct Identity {
     uid: String,
-    selector: String,
+    /// `None` for a CronJob: its Jobs have one each.
+    selector: Option<String>,
 }
 
 impl Workloads {
@@ -81,7 +83,7 @@ impl Workloads {
             let deployment = read(cx, namespace, TargetKind::Deployment, name).await?;
             spec = deployment.map_or(Value::Null, |found| found.data["spec"].clone());
         }
-        Model::of_workload(title, &spec).ok_or_else(|| {
+        let model = Model::of_workload(title, &spec).ok_or_else(|| {
             Failure::transient(
                 TARGET_NOT_FOUND,
                 format!(
@@ -89,6 +91,11 @@ impl Workloads {
                     target.kind, target.name
                 ),
             )
+        })?;
+        let access_modes = access_modes(cx, namespace, &model).await;
+        Ok(Model {
+            access_modes,
+            ..model
         })
     }
 
@@ -142,28 +149,43 @@ async fn identify(
             .get::<DaemonSet>(scope, name)
             .await?
             .map(|found| (found.uid(), found.spec.map(|spec| spec.selector))),
+        TargetKind::Job => cx
+            .get::<Job>(scope, name)
+            .await?
+            .map(|found| (found.uid(), found.spec.and_then(|spec| spec.selector))),
+        TargetKind::CronJob => {
+            let found = cx.get::<CronJob>(scope, name).await?;
+            let found = found.ok_or_else(|| missing(namespace, target))?;
+            return Ok(Identity {
+                uid: found.uid().unwrap_or_default(),
+                selector: None,
+            });
+        }
         TargetKind::Rollout => match read(cx, namespace, target.kind, name).await? {
             Some(found) => Some((found.uid(), rollout_selector(cx, namespace, &found).await?)),
             None => None,
         },
     }
     .ok_or_else(|| missing(namespace, target))?;
-    let selector = selector
-        .and_then(|selector| Selector::try_from(selector).ok())
-        .filter(|selector| !selector.selects_all())
-        .ok_or_else(|| {
-            Failure::transient(
-                TARGET_NOT_FOUND,
-                format!(
-                    "{} {namespace}/{name} has no selector, so its pods cannot be told",
-                    target.kind
-                ),
-            )
-        })?;
+    let selector = selector.and_then(written).ok_or_else(|| {
+        Failure::transient(
+            TARGET_NOT_FOUND,
+            format!(
+                "{} {namespace}/{name} has no selector, so its pods cannot be told",
+                target.kind
+            ),
+        )
+    })?;
     Ok(Identity {
         uid: uid.unwrap_or_default(),
-        selector: selector.to_string(),
+        selector: Some(selector),
     })
+}
+
+/// A selector as the API server takes it; `None` if it selects everything.
+fn written(selector: LabelSelector) -> Option<String> {
+    let selector = Selector::try_from(selector).ok()?;
+    (!selector.selects_all()).then(|| selector.to_string())
 }
 
 /// As JSON, with fields that are newer than ours.
@@ -215,22 +237,78 @@ async fn list(
     identity: Identity,
 ) -> Result<Workload, Failure> {
     let kind = target.kind.to_string();
-    let selection = ListParams::default().labels(&identity.selector);
-    let sets = async {
-        if through_replica_sets(&kind) {
-            cx.list::<ReplicaSet>(Some(namespace), &selection).await
-        } else {
-            Ok(Vec::new())
+    let (between, pods) = match &identity.selector {
+        Some(selector) => {
+            let selection = ListParams::default().labels(selector);
+            let sets = async {
+                if through_replica_sets(&kind) {
+                    cx.list::<ReplicaSet>(Some(namespace), &selection).await
+                } else {
+                    Ok(Vec::new())
+                }
+            };
+            let (pods, sets) = tokio::try_join!(cx.list::<Pod>(Some(namespace), &selection), sets)?;
+            (sets.into_iter().map(|set| set.metadata).collect(), pods)
         }
+        None => of_cron_job(cx, namespace, &identity.uid).await?,
     };
-    let (pods, sets) = tokio::try_join!(cx.list::<Pod>(Some(namespace), &selection), sets)?;
-    let replica_sets: Vec<ObjectMeta> = sets.into_iter().map(|set| set.metadata).collect();
     Ok(Workload {
         kind,
         name: target.name.clone(),
         uid: identity.uid,
-        replica_sets,
+        between,
         pods,
+    })
+}
+
+/// How many claims of one workload are looked up.
+const CLAIMS: usize = 8;
+
+/// The access modes of the claims that pods of the workload mount. Only a warning comes of it, so
+/// what cannot be read, perhaps for want of the right, is not known and no failure.
+async fn access_modes(cx: &Cx, namespace: &str, model: &Model) -> BTreeMap<String, Vec<String>> {
+    let names = model.mounted_claims().into_iter().take(CLAIMS);
+    let found = names.map(async |name| {
+        let claim = cx.get::<PersistentVolumeClaim>(Some(namespace), name).await;
+        let modes = claim.ok()??.spec?.access_modes?;
+        Some((name.to_owned(), modes))
+    });
+    let found = futures::future::join_all(found).await;
+    found.into_iter().flatten().collect()
+}
+
+/// How many Jobs of a CronJob are looked into: the newest of those that run.
+const JOBS: usize = 10;
+
+/// The Jobs of a CronJob that have not finished, and their pods. Nothing but the owner reference
+/// tells whose a Job is, so all of the namespace are listed.
+async fn of_cron_job(
+    cx: &Cx,
+    namespace: &str,
+    uid: &str,
+) -> Result<(Vec<ObjectMeta>, Vec<Pod>), Failure> {
+    let scope = Some(namespace);
+    let mut jobs = cx.list::<Job>(scope, &ListParams::default()).await?;
+    jobs.retain(|job| is_controlled_by(&job.metadata, uid) && !has_finished(job));
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.creation_timestamp()));
+    jobs.truncate(JOBS);
+    let selectors = jobs
+        .iter()
+        .filter_map(|job| written(job.spec.as_ref()?.selector.clone()?));
+    let pods = selectors.map(async |selector| {
+        let selection = ListParams::default().labels(&selector);
+        cx.list::<Pod>(scope, &selection).await
+    });
+    let pods = futures::future::try_join_all(pods).await?;
+    let jobs = jobs.into_iter().map(|job| job.metadata).collect();
+    Ok((jobs, pods.into_iter().flatten().collect()))
+}
+
+fn has_finished(job: &Job) -> bool {
+    let status = job.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| {
+        ["Complete", "Failed"].contains(&condition.type_.as_str()) && condition.status == "True"
     })
 }
 

@@ -3,6 +3,7 @@
 mod end;
 mod examples;
 mod grant;
+mod jobs;
 mod refusal;
 
 use anyhow::Result;

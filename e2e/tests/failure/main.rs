@@ -5,6 +5,7 @@ mod clock;
 mod crash;
 mod leader;
 mod path;
+mod pods;
 
 use anyhow::Result;
 use oz_testkit::Cluster;

@@ -1,6 +1,6 @@
 //! How access ends: at the second, by withdrawal, by meddling; the pod with it.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -47,9 +47,10 @@ async fn the_pod_goes_at_the_agreed_time_and_not_before() -> Result<()> {
     Ok(())
 }
 
-/// As the API server saw the deletions: its audit log says when.
+/// As the API server saw the deletions: its audit log says when. How late they are is measured by
+/// `cargo xtask bench pods`.
 #[tokio::test]
-async fn many_pods_end_within_a_second_of_their_time() -> Result<()> {
+async fn many_pods_end_at_one_instant_each_by_one_deletion_and_none_before() -> Result<()> {
     let scene = scene("pod-lag").await?;
     template(&scene, "pod", json!({})).await?;
     let alice = Requests::of(&scene, "alice").await?;
@@ -75,12 +76,12 @@ async fn many_pods_end_within_a_second_of_their_time() -> Result<()> {
     for request in &requests {
         let until = status(request).expires_at.context("no end")?;
         let name = pod_name(request);
-        let deletion = deletions.iter().find(|entry| entry.name == name);
-        let at = deletion
-            .context("not deleted by the operator")?
-            .stage_timestamp;
-        let late = at.duration_since(until);
-        assert!(late.as_millis() < 1000, "{name} was deleted {late:#} late");
+        let of_it: Vec<_> = deletions
+            .iter()
+            .filter(|entry| entry.name == name)
+            .collect();
+        assert_eq!(of_it.len(), 1, "{name}");
+        let late = of_it[0].stage_timestamp.duration_since(until);
         // The audit log is written by another clock, of the same machine.
         assert!(late.as_millis() > -100, "{name} was deleted {late:#} late");
     }
@@ -103,7 +104,10 @@ async fn deleting_a_request_revokes() -> Result<()> {
         let operator = &system().await?.operator.process;
         eventually("the record of the end", PATIENCE, async || {
             let records = records_of(operator, scene.name(), name)?;
-            Ok((records == [Action::AccessGranted, Action::AccessRevoked]).then_some(()))
+            if records != [Action::AccessGranted, Action::AccessRevoked] {
+                bail!("{name}: {records:?}");
+            }
+            Ok(Some(()))
         })
         .await?;
     }

@@ -5,11 +5,15 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::ResourceExt;
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use oz_core::api::{Phase, PodAccessTemplate};
 use oz_core::audit::Action;
-use oz_e2e::{NAMESPACE, Scene, WORKLOAD, conditions_line, records_of, repository, run};
+use oz_core::labels;
+use oz_e2e::{
+    NAMESPACE, Scene, WORKLOAD, conditions_line, pod_request, records_of, repository, run,
+};
 use oz_testkit::{Cluster, eventually, fixtures};
 use serde_json::json;
 
@@ -113,6 +117,12 @@ async fn no_service_lists_the_pod_and_no_replica_set_adopts_it() -> Result<()> {
     template(&scene, "pod", json!({})).await?;
     let alice = Requests::of(&scene, "alice").await?;
     let name = pod_name(&alice.granted("mine", "pod", "5m").await?);
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": {"name": WORKLOAD},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": WORKLOAD}}},
+    }))?;
+    let post = PostParams::default();
+    scene.api().create(&post, &budget).await?;
     // A pod with the workload's labels, made after ours, is listed: so ours would have been.
     let witness: Pod = serde_json::from_value(json!({
         "metadata": {"name": "witness", "labels": {"app": WORKLOAD}},
@@ -132,6 +142,13 @@ async fn no_service_lists_the_pod_and_no_replica_set_adopts_it() -> Result<()> {
     })
     .await?;
     assert!(!listed.contains(&name), "{listed:?}");
+    let counted = eventually("the budget to count the witness", PATIENCE, async || {
+        let budget: PodDisruptionBudget = scene.api().get(WORKLOAD).await?;
+        let status = budget.status.unwrap_or_default();
+        Ok((status.current_healthy >= 3).then_some(status.expected_pods))
+    })
+    .await?;
+    assert_eq!(counted, 3, "two of the workload and the witness");
 
     let pod: Pod = scene.api().get(&name).await?;
     let owners: Vec<String> = pod
@@ -170,6 +187,72 @@ async fn a_network_policy_comes_before_the_pod_and_selects_it() -> Result<()> {
     assert!(!selected.is_empty());
     let carries = |(key, value): (&String, &String)| pod.labels().get(key) == Some(value);
     assert!(selected.iter().all(carries));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_that_only_bears_our_name_and_marks_is_left_alone() -> Result<()> {
+    let scene = scene("pod-forged").await?;
+    let alice = Requests::of(&scene, "alice").await?;
+    // While the request waits, whoever sees it knows what its pod will be called.
+    let request = alice.create("mine", "later", "5m").await?;
+    let uid = request.uid().context("no UID")?;
+    let name = oz_core::access::grant::object_name("mine", &uid);
+    let forged: Pod = serde_json::from_value(json!({
+        "metadata": {
+            "name": name,
+            "labels": {
+                labels::MANAGED_BY: labels::OZ,
+                labels::OWNER_KIND: "PodAccessRequest",
+                labels::OWNER_UID: uid,
+            },
+        },
+        "spec": {"containers": [{"name": "app", "image": "example.test/theirs:1"}]},
+    }))?;
+    let pods: Api<Pod> = scene.api();
+    let forged = pods.create(&PostParams::default(), &forged).await?;
+    template(&scene, "later", json!({})).await?;
+    alice
+        .until("mine", "to say what is in the way", |status| {
+            conditions_line(status).contains("NameConflict")
+        })
+        .await?;
+    let left = pods.get(&name).await?;
+    assert_eq!(left.uid(), forged.uid());
+    assert!(left.metadata.deletion_timestamp.is_none());
+    assert!(
+        left.metadata
+            .managed_fields
+            .into_iter()
+            .flatten()
+            .all(|entry| { entry.manager.as_deref() != Some("oz/podaccessrequest") })
+    );
+
+    pods.delete(&name, &DeleteParams::default().grace_period(0))
+        .await?;
+    let granted = alice.ready("mine").await?;
+    assert_ne!(status(&granted).pod_uid, forged.uid());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_that_extends_another_leaves_its_pod_as_it_is() -> Result<()> {
+    let scene = scene("pod-extends").await?;
+    template(&scene, "pod", json!({})).await?;
+    let alice = Requests::of(&scene, "alice").await?;
+    let first = alice.granted("first", "pod", "5m").await?;
+    let pods: Api<Pod> = scene.api();
+    let before = pods.get(&pod_name(&first)).await?;
+    let mut next = pod_request("next", "pod", "10m");
+    next.spec.extends = Some("first".to_owned());
+    alice.api.create(&PostParams::default(), &next).await?;
+    let next = alice.ready("next").await?;
+    assert_ne!(pod_name(&next), pod_name(&first), "it has a pod of its own");
+    let after = pods.get(&pod_name(&first)).await?;
+    assert_eq!(after.spec, before.spec);
+    assert_eq!(after.annotations(), before.annotations());
+    let now = status(&alice.ready("first").await?);
+    assert_eq!(now.expires_at, status(&first).expires_at);
     Ok(())
 }
 

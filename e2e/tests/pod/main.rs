@@ -3,6 +3,7 @@
 
 mod end;
 mod grant;
+mod jobs;
 mod ready;
 mod rollout;
 mod support;

@@ -140,7 +140,7 @@ async fn by_hand(
 }
 
 /// What the operator asked of the API server for these grants.
-async fn api_calls(
+pub(super) async fn api_calls(
     cluster: &Cluster,
     mark: AuditMark,
     namespace: &str,

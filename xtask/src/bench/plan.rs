@@ -115,7 +115,7 @@ fn observed() -> Result<Observed> {
             kind: "StatefulSet".into(),
             name: "db".into(),
             uid: "db".into(),
-            replica_sets: Vec::new(),
+            between: Vec::new(),
             pods: (0..PODS).map(pod).collect::<Result<_>>()?,
         })),
     })

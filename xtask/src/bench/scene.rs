@@ -1,13 +1,14 @@
 //! Where grants are measured: a namespace with a Deployment and a template, and alice, who asks.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use futures::future::try_join_all;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
-use oz_core::api::ExecAccessRequest;
-use oz_e2e::{Asked, ExecRequests, Scene, TEMPLATE, conditions_line, exec_request};
+use oz_core::api::{ExecAccessRequest, PodAccessRequest};
+use oz_e2e::{AccessRequest, Asked, Requests, Scene, TEMPLATE, conditions_line};
 use oz_testkit::{Cluster, ClusterOptions};
 
 use crate::seen::{Seen, Watching};
@@ -28,16 +29,34 @@ pub(crate) async fn cluster() -> Result<(Cluster, &'static Cluster)> {
 }
 
 /// The place, and alice's view of it.
-pub(crate) struct Place {
+pub(crate) struct Place<K = ExecAccessRequest> {
     pub(crate) scene: Scene,
-    alice: Vec<ExecRequests>,
-    watch: Watching<ExecAccessRequest>,
+    alice: Vec<Requests<K>>,
+    watch: Watching<K>,
 }
 
 impl Place {
     pub(crate) async fn set(cluster: &'static Cluster, name: &str) -> Result<Self> {
+        Self::of(Scene::set(cluster, name).await?).await
+    }
+}
+
+impl Place<PodAccessRequest> {
+    /// As [`Place::set`], for pods: there is a template of the same name for them.
+    pub(crate) async fn set_pods(cluster: &'static Cluster, name: &str) -> Result<Self> {
         let scene = Scene::set(cluster, name).await?;
-        let alice = try_join_all((0..CONNECTIONS).map(|_| scene.requests("alice"))).await?;
+        scene.pod_template(TEMPLATE, &serde_json::json!({})).await?;
+        Self::of(scene).await
+    }
+}
+
+impl<K: AccessRequest> Place<K> {
+    async fn of(scene: Scene) -> Result<Self> {
+        let alice = try_join_all((0..CONNECTIONS).map(async |_| {
+            let client = scene.cluster.client("alice").await?;
+            anyhow::Ok(Requests::new(client, scene.name()))
+        }))
+        .await?;
         let first = alice.first().context("nobody asks")?;
         let watch = Watching::start(first.api().clone()).await?;
         let mut place = Self {
@@ -55,9 +74,14 @@ impl Place {
 
     /// One request; how long until it was seen to be ready.
     pub(crate) async fn ask_one(&mut self, name: &str) -> Result<Duration> {
+        self.ask_one_by(TEMPLATE, name).await
+    }
+
+    /// As [`Place::ask_one`], by another template.
+    pub(crate) async fn ask_one_by(&mut self, template: &str, name: &str) -> Result<Duration> {
         let began = Instant::now();
         let alice = self.alice.first().context("nobody asks")?;
-        alice.create(&exec_request(name, TEMPLATE, "1h")).await?;
+        alice.create(&K::by(name, template, "1h")).await?;
         let seen = self
             .watch
             .until(name, PATIENCE, |seen| {
@@ -68,18 +92,25 @@ impl Place {
         Ok(seen.at - began)
     }
 
+    /// Asks, and does not wait for what becomes of it.
+    pub(crate) async fn ask_only(&self, template: &str, name: &str) -> Result<()> {
+        let alice = self.alice.first().context("nobody asks")?;
+        alice.create(&K::by(name, template, "1h")).await?;
+        Ok(())
+    }
+
     /// Requests at once, each with its name and duration. Gives how long it took until the last was
     /// seen to be ready, and what was granted.
     pub(crate) async fn ask(
         &mut self,
         requests: Vec<(String, String)>,
-    ) -> Result<(Duration, Vec<Asked>)> {
+    ) -> Result<(Duration, Vec<Asked<K>>)> {
         let began = Instant::now();
         let creations = requests
             .iter()
             .enumerate()
             .map(async |(number, (name, duration))| {
-                let request = exec_request(name, TEMPLATE, duration);
+                let request = K::by(name, TEMPLATE, duration);
                 let alice = self
                     .alice
                     .get(number % CONNECTIONS)
@@ -90,15 +121,46 @@ impl Place {
                     .context("failed to create a request")
             });
         try_join_all(creations).await?;
-        let mut missing: BTreeMap<&str, ()> = requests
-            .iter()
-            .map(|(name, _)| (name.as_str(), ()))
-            .collect();
+        let names = requests.iter().map(|(name, _)| name.as_str()).collect();
+        let (last, asked) = self.ready(began, names).await?;
+        Ok((last - began, asked))
+    }
+
+    /// Requests that all end at the instant `until`, a whole second, as far as the second in which
+    /// each is created can be foretold. Gives what was granted.
+    pub(crate) async fn ask_until(
+        &mut self,
+        names: Vec<String>,
+        until: Timestamp,
+    ) -> Result<Vec<Asked<K>>> {
+        let began = Instant::now();
+        // One at a time for each connection: what is created when it is its turn is not created late.
+        let connections = self.alice.iter().enumerate();
+        let creations = connections.map(async |(number, alice)| {
+            for name in names.iter().skip(number).step_by(CONNECTIONS) {
+                let left = until.as_second() - Timestamp::now().as_second();
+                let request = K::by(name, TEMPLATE, &format!("{left}s"));
+                let created = alice.create(&request).await;
+                created.context("failed to create a request")?;
+            }
+            anyhow::Ok(())
+        });
+        try_join_all(creations).await?;
+        let names = names.iter().map(String::as_str).collect();
+        Ok(self.ready(began, names).await?.1)
+    }
+
+    /// Waits until requests of these names were seen to be ready. Gives when the last was.
+    async fn ready(
+        &mut self,
+        began: Instant,
+        mut missing: BTreeSet<&str>,
+    ) -> Result<(Instant, Vec<Asked<K>>)> {
         let mut asked = Vec::new();
         let mut last = began;
         while !missing.is_empty() {
             let seen = self.watch.next(PATIENCE).await?;
-            if settled(&seen) && missing.remove(seen.object.name_any().as_str()).is_some() {
+            if settled(&seen) && missing.remove(seen.object.name_any().as_str()) {
                 granted(&seen)?;
                 last = last.max(seen.at);
                 asked.push(Asked {
@@ -106,7 +168,7 @@ impl Place {
                 });
             }
         }
-        Ok((last - began, asked))
+        Ok((last, asked))
     }
 
     /// Many requests for an hour each, so many at once as the API server bears.
@@ -124,7 +186,7 @@ impl Place {
     pub(crate) async fn ask_in_vain(&self, count: usize) -> Result<()> {
         let alice = self.alice.first().context("nobody asks")?;
         let creations = (0..count).map(async |number| {
-            let request = exec_request(&format!("hopeless-{number}"), "no-such-template", "1h");
+            let request = K::by(&format!("hopeless-{number}"), "no-such-template", "1h");
             alice
                 .create(&request)
                 .await
@@ -134,13 +196,13 @@ impl Place {
     }
 }
 
-fn settled(seen: &Seen<ExecAccessRequest>) -> bool {
-    let status = seen.object.status.as_ref();
+fn settled<K: AccessRequest>(seen: &Seen<K>) -> bool {
+    let status = seen.object.stands();
     status.is_some_and(|status| status.ready || status.phase.is_terminal())
 }
 
-fn granted(seen: &Seen<ExecAccessRequest>) -> Result<()> {
-    let status = seen.object.status.clone().unwrap_or_default();
+fn granted<K: AccessRequest>(seen: &Seen<K>) -> Result<()> {
+    let status = seen.object.stands().cloned().unwrap_or_default();
     if !status.ready {
         let name = seen.object.name_any();
         bail!("{name} is {}: {}", status.phase, conditions_line(&status));

@@ -66,6 +66,12 @@ fn after_grant<K: Kind>(
     // An end that takes more than one pass stays the one it was.
     let begun = End::begun(request.status);
     let Some(grant) = kind.decision(request, live).map(Box::new) else {
+        if begun.is_none()
+            && !deleted
+            && let Some(failure) = kind.blocked(request, live)
+        {
+            return Some(State::Waiting(failure));
+        }
         if let Some(what) = kind.lost(request, live) {
             let expired = request
                 .status
@@ -117,14 +123,19 @@ fn decide<K: Kind>(
     let requester = requester(kind, request, observed.same_stamp.as_ref(), facts)?;
     let asked =
         K::check_request(object).map_err(|violations| invalid_request(&violations, facts))?;
-    let Some(template) = observed.template.as_deref() else {
-        let message = format!(
-            "Error: template does not exist: no {} {} in namespace {}; \
-             create it, or delete this request and name another",
-            K::Template::kind(&()),
-            request.template,
-            namespace_of::<K>(object)
-        );
+    let found = observed.template.as_deref();
+    // One that is on its way out hands out nothing more.
+    let stays = |template: &&K::Template| template.meta().deletion_timestamp.is_none();
+    let Some(template) = found.filter(stays) else {
+        let (kind, name) = (K::Template::kind(&()), request.template);
+        let message = match found {
+            Some(_) => format!("Error: template does not exist: {kind} {name} is being deleted"),
+            None => format!(
+                "Error: template does not exist: no {kind} {name} in namespace {}; \
+                 create it, or delete this request and name another",
+                namespace_of::<K>(object)
+            ),
+        };
         return Err(waiting(
             facts,
             conditions::TARGET_TEMPLATE_EXISTS,

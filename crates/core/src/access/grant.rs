@@ -60,6 +60,10 @@ pub struct OwnPod {
     /// Digest of what must not change of it, as the API server made it; known once it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
+    /// The access command as the template has it, if what it says depends on what the API server
+    /// gives the pod, such as its UID; until the pod exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// Whom it can talk to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,

@@ -90,6 +90,13 @@ pub trait Kind: Send + Sync + Sized + 'static {
         Objects::of(request, live).without_decision(request)
     }
 
+    /// What stands in the place of what is to be made, and is not ours to remove; asked when the
+    /// live objects carry no decision.
+    fn blocked(&self, request: &Request<'_>, live: &[Live]) -> Option<Failure> {
+        let _ = (request, live);
+        None
+    }
+
     /// Why a grant whose time is not over ends all the same.
     fn early_end(
         &self,

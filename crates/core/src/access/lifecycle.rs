@@ -144,7 +144,8 @@ pub fn orphaned(now: Timestamp, keys: &Keys, live: &[Live]) -> Plan {
         return Plan::default();
     };
     let namespace = Some(grant.request.namespace.as_str());
-    let live = objects::named(namespace, &grant.object_name(), live);
+    let mut live = objects::named(namespace, &grant.object_name(), live);
+    live.retain(|live| objects::is_proven(keys, &grant.request.uid, Some(&grant), live));
     let end = if grant.window.is_over(now) {
         End::Expired
     } else {

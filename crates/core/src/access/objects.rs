@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::grant::{self, Grant};
 use super::pod_state;
 use super::request::Request;
+use super::seal::Keys;
 use crate::api::Phase;
 use crate::build;
 use crate::controller::{Child, Live};
@@ -43,6 +44,34 @@ pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<L
         })
         .cloned()
         .collect()
+}
+
+/// Without the pods that were not made by oz for this request. Marks and name can be forged by
+/// whoever may create pods; a pod is ours if it carries a decision that was sealed for the request,
+/// or has the UID that the grant or the status names.
+pub(crate) fn proven(
+    keys: &Keys,
+    request: &Request<'_>,
+    grant: Option<&Grant>,
+    live: &[Live],
+) -> Vec<Live> {
+    let told = request.status.and_then(|status| status.pod_uid.as_deref());
+    live.iter()
+        .filter(|live| is_proven(keys, request.uid(), grant, live) || told_of(live, told))
+        .cloned()
+        .collect()
+}
+
+/// Whether this is no pod, or one that was made for the request with this UID.
+pub(crate) fn is_proven(keys: &Keys, uid: &str, grant: Option<&Grant>, live: &Live) -> bool {
+    live.resource.kind != "Pod"
+        || Grant::open(keys, &live.object.metadata, uid).is_some()
+        || told_of(live, grant.map(|grant| grant.pod.uid.as_str()))
+}
+
+fn told_of(live: &Live, uid: Option<&str>) -> bool {
+    let uid = uid.filter(|uid| !uid.is_empty());
+    uid.is_some() && live.object.metadata.uid.as_deref() == uid
 }
 
 impl Objects {

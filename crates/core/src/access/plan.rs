@@ -9,7 +9,7 @@ use super::assess::assess;
 use super::grant::Grant;
 use super::kind::{Assessment, Kind, ObservedOf, State};
 use super::lifecycle;
-use super::objects::Objects;
+use super::objects::{self, Objects};
 use crate::audit::{Action, Decision};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
@@ -26,8 +26,15 @@ pub(super) fn plan<K: Kind>(
         state, waits_until, ..
     } = assess(kind, now, object, observed, live);
     match state {
-        State::Over => lifecycle::over(now, &request, live, kind.keep_finished()),
-        State::Ending(end, grant) => lifecycle::ending(now, &request, &end, grant.as_deref(), live),
+        State::Over => {
+            let live = objects::proven(kind.keys(), &request, None, live);
+            lifecycle::over(now, &request, &live, kind.keep_finished())
+        }
+        State::Ending(end, grant) => {
+            let grant = grant.as_deref();
+            let live = objects::proven(kind.keys(), &request, grant, live);
+            lifecycle::ending(now, &request, &end, grant, &live)
+        }
         State::Granted(grant) if Objects::of(&request, live).binding.is_some() => {
             kind.upkeep(&request, &grant, live)
         }

@@ -7,7 +7,7 @@ use super::assess::assess;
 use super::grant::Grant;
 use super::kind::{Assessment, Kind, ObservedOf, State};
 use super::lifecycle;
-use super::objects::Objects;
+use super::objects::{self, Objects};
 use super::request::Request;
 use super::status::{self, End, Fact};
 use crate::api::{Phase, RequestStatus};
@@ -30,17 +30,21 @@ pub(super) fn status<K: Kind>(
     // The plan saw it, and has removed what showed it.
     let told = failure.and_then(End::told);
     let known = |facts| status::with_facts(now, request.metadata, request.status, facts);
+    let finish = |facts, end: &End, grant: Option<&Grant>, failure| {
+        let live = objects::proven(kind.keys(), &request, grant, live);
+        lifecycle::finish(now, &request, facts, end, grant, &live, failure)
+    };
     match state {
         State::Over => request.status.cloned().unwrap_or_default(),
         State::Granted(grant) => match told {
-            Some(end) => lifecycle::finish(now, &request, facts, &end, Some(&grant), live, None),
+            Some(end) => finish(facts, &end, Some(&grant), None),
             None => granted(kind, now, &request, &grant, live, failure),
         },
         State::Grantable(offer) => granted(kind, now, &request, &offer.grant, live, failure),
         State::Ending(end, grant) => {
             let failure = failure.filter(|_| told.is_none());
             let end = told.unwrap_or(end);
-            lifecycle::finish(now, &request, facts, &end, grant.as_deref(), live, failure)
+            finish(facts, &end, grant.as_deref(), failure)
         }
         State::Refused(phase, refusal) => {
             // For good only when it is on record.

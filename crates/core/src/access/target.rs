@@ -17,9 +17,10 @@ pub struct Workload {
     pub name: String,
     /// UID.
     pub uid: String,
-    /// The replica sets that match its selector; only for kinds that own pods through them.
-    pub replica_sets: Vec<ObjectMeta>,
-    /// The pods that match its selector.
+    /// What lies between it and its pods, for kinds that own pods through others: the replica sets of
+    /// a Deployment, the Jobs of a CronJob.
+    pub between: Vec<ObjectMeta>,
+    /// The pods that match its selector, or those of what lies between.
     pub pods: Vec<Pod>,
 }
 
@@ -101,9 +102,9 @@ impl Workload {
             return false;
         };
         owner.uid == self.uid
-            || self.replica_sets.iter().any(|set| {
-                set.uid.as_deref() == Some(owner.uid.as_str())
-                    && controller(set).is_some_and(|above| above.uid == self.uid)
+            || self.between.iter().any(|between| {
+                between.uid.as_deref() == Some(owner.uid.as_str())
+                    && is_controlled_by(between, &self.uid)
             })
     }
 }
@@ -112,6 +113,12 @@ impl Workload {
 #[must_use]
 pub fn through_replica_sets(kind: &str) -> bool {
     matches!(kind, "Deployment" | "Rollout")
+}
+
+/// Whether the object belongs to the workload with this UID.
+#[must_use]
+pub fn is_controlled_by(object: &ObjectMeta, uid: &str) -> bool {
+    controller(object).is_some_and(|owner| owner.uid == uid)
 }
 
 fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
@@ -188,7 +195,7 @@ mod tests {
             kind: "Deployment".into(),
             name: "web".into(),
             uid: "deploy".into(),
-            replica_sets: vec![
+            between: vec![
                 owned("web-1", "set", "deploy"),
                 owned("alien", "other", "elsewhere"),
             ],
@@ -227,6 +234,24 @@ mod tests {
                 name(&pod)
             );
             assert_eq!(workload.choose("r", Some(name(&pod))).is_ok(), qualifies);
+        }
+    }
+
+    #[test]
+    fn a_pod_of_a_cron_job_belongs_to_one_of_its_jobs() {
+        let cron_job = |pods| Workload {
+            kind: "CronJob".into(),
+            name: "report".into(),
+            uid: "cron".into(),
+            between: vec![
+                owned("report-1", "job", "cron"),
+                owned("other-1", "alien", "else"),
+            ],
+            pods,
+        };
+        for (owner, qualifies) in [("job", true), ("alien", false), ("unknown", false)] {
+            let workload = cron_job(vec![ready("pod", owner)]);
+            assert_eq!(workload.choose("r", None).is_ok(), qualifies, "{owner}");
         }
     }
 

@@ -8,15 +8,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("(self.kind == 'Rollout') == (self.apiVersion == 'argoproj.io/v1alpha1')")
-        .message("Deployment, DaemonSet and StatefulSet are of apps/v1, Rollout is of argoproj.io/v1alpha1")
+    validation = Rule::new("self.apiVersion == (self.kind == 'Rollout' ? 'argoproj.io/v1alpha1' : self.kind in ['Job', 'CronJob'] ? 'batch/v1' : 'apps/v1')")
+        .message("Deployment, DaemonSet and StatefulSet are of apps/v1, Job and CronJob of batch/v1, Rollout of argoproj.io/v1alpha1")
         .field_path(".kind")
 )]
 pub struct CrossVersionObjectReference {
     /// API version of the workload.
     pub api_version: TargetApiVersion,
 
-    /// Kind of the workload. Rollout belongs to argoproj.io/v1alpha1, the others to apps/v1.
+    /// Kind of the workload. Rollout belongs to argoproj.io/v1alpha1, Job and CronJob to batch/v1, the
+    /// others to apps/v1.
     pub kind: TargetKind,
 
     /// Name of the workload.
@@ -30,6 +31,9 @@ pub enum TargetApiVersion {
     /// Kubernetes' own workloads.
     #[serde(rename = "apps/v1")]
     AppsV1,
+    /// Kubernetes' own workloads that come to an end.
+    #[serde(rename = "batch/v1")]
+    BatchV1,
     /// Argo Rollouts.
     #[serde(rename = "argoproj.io/v1alpha1")]
     ArgoprojV1Alpha1,
@@ -41,6 +45,7 @@ impl TargetApiVersion {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AppsV1 => "apps/v1",
+            Self::BatchV1 => "batch/v1",
             Self::ArgoprojV1Alpha1 => "argoproj.io/v1alpha1",
         }
     }
@@ -50,6 +55,7 @@ impl TargetApiVersion {
     pub fn group(self) -> &'static str {
         match self {
             Self::AppsV1 => "apps",
+            Self::BatchV1 => "batch",
             Self::ArgoprojV1Alpha1 => "argoproj.io",
         }
     }
@@ -58,7 +64,7 @@ impl TargetApiVersion {
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
-            Self::AppsV1 => "v1",
+            Self::AppsV1 | Self::BatchV1 => "v1",
             Self::ArgoprojV1Alpha1 => "v1alpha1",
         }
     }
@@ -85,6 +91,10 @@ pub enum TargetKind {
     DaemonSet,
     /// `apps/v1` StatefulSet.
     StatefulSet,
+    /// `batch/v1` Job.
+    Job,
+    /// `batch/v1` CronJob.
+    CronJob,
     /// `argoproj.io/v1alpha1` Rollout.
     Rollout,
 }
@@ -95,6 +105,7 @@ impl TargetKind {
     pub fn api_version(self) -> TargetApiVersion {
         match self {
             Self::Deployment | Self::DaemonSet | Self::StatefulSet => TargetApiVersion::AppsV1,
+            Self::Job | Self::CronJob => TargetApiVersion::BatchV1,
             Self::Rollout => TargetApiVersion::ArgoprojV1Alpha1,
         }
     }
@@ -106,6 +117,8 @@ impl TargetKind {
             Self::Deployment => "deployments",
             Self::DaemonSet => "daemonsets",
             Self::StatefulSet => "statefulsets",
+            Self::Job => "jobs",
+            Self::CronJob => "cronjobs",
             Self::Rollout => "rollouts",
         }
     }

@@ -6,7 +6,7 @@ mod container;
 mod patch;
 mod sharing;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use serde::Serialize;
@@ -31,13 +31,18 @@ pub struct Model {
     pub template: Value,
     /// The names of its volume claim templates, which a StatefulSet has.
     pub claims: Vec<String>,
+    /// The access modes of the claims that its pods mount, as far as they could be read.
+    pub access_modes: BTreeMap<String, Vec<String>>,
 }
 
 impl Model {
-    /// The model that is in the `spec` of a workload; `None` if there is no pod template in it.
+    /// The model that is in the `spec` of a workload; `None` if there is no pod template in it. That
+    /// of a CronJob is in the template of its Jobs.
     #[must_use]
     pub fn of_workload(title: String, spec: &Value) -> Option<Self> {
-        let template = spec.get("template").filter(|value| value.is_object())?;
+        let template = spec.get("template");
+        let template = template.or_else(|| spec.pointer("/jobTemplate/spec/template"));
+        let template = template.filter(|value| value.is_object())?;
         let claims = spec["volumeClaimTemplates"]
             .as_array()
             .into_iter()
@@ -48,7 +53,19 @@ impl Model {
             claims: claims
                 .filter_map(|claim| claim["metadata"]["name"].as_str().map(str::to_owned))
                 .collect(),
+            access_modes: BTreeMap::new(),
         })
+    }
+
+    /// The names of the claims that its pods mount, each once.
+    #[must_use]
+    pub fn mounted_claims(&self) -> BTreeSet<&str> {
+        let volumes = self.template["spec"]["volumes"].as_array();
+        volumes
+            .into_iter()
+            .flatten()
+            .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
+            .collect()
     }
 }
 
@@ -131,7 +148,8 @@ pub fn render(pod: &AccessPod, model: Option<&Model>) -> Result<Rendered, Mutate
     let spec = &mut template["spec"];
     let mut notes = sharing::drop_unshareable(spec, claims);
     ceilings::enforce(spec, &pod.ceilings).map_err(MutateError::TooLarge)?;
-    notes.extend(sharing::warn(spec));
+    let access_modes = model.map(|model| &model.access_modes);
+    notes.extend(sharing::warn(spec, access_modes));
     finish(template, chosen, notes)
 }
 

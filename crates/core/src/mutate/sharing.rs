@@ -1,7 +1,7 @@
 //! What a pod cannot have because the workload's own pods have it: ports of the node, and the
 //! volumes that a StatefulSet makes for each of its pods. What is dropped or may hurt is said.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -87,27 +87,49 @@ fn host_ports(spec: &mut Value) -> Vec<String> {
     notes
 }
 
-/// What may hurt, but is left as it is.
-pub(super) fn warn(spec: &Value) -> Vec<String> {
+/// What may hurt, but is left as it is: claims that the workload's pods mount as well, by the access
+/// modes that are known of them.
+pub(super) fn warn(
+    spec: &Value,
+    access_modes: Option<&BTreeMap<String, Vec<String>>>,
+) -> Vec<String> {
     let volumes = spec["volumes"].as_array().into_iter().flatten();
     volumes
         .filter_map(|volume| {
             let claim = &volume["persistentVolumeClaim"];
             let name = claim["claimName"].as_str()?;
+            let modes = access_modes.and_then(|known| known.get(name));
+            let reads = claim["readOnly"] == true;
+            let so = match modes {
+                Some(modes) => consequence(modes),
+                None => Some("if the claim is ReadWriteOnce, the pod starts only on the same node"),
+            };
+            if reads && so.is_none() {
+                return None;
+            }
             let volume = volume["name"].as_str().unwrap_or_default();
-            Some(if claim["readOnly"] == true {
-                format!(
-                    "volume {volume} reads the claim {name} that the workload uses; if the claim \
-                     is ReadWriteOnce, the pod starts only on the same node"
-                )
-            } else {
-                format!(
-                    "volume {volume} writes to the claim {name} that the workload uses; if the \
-                     claim is ReadWriteOnce, the pod starts only on the same node"
-                )
-            })
+            let does = if reads { "reads" } else { "writes to" };
+            let so = so.map_or_else(String::new, |so| format!("; {so}"));
+            Some(format!(
+                "volume {volume} {does} the claim {name} that the workload uses{so}"
+            ))
         })
         .collect()
+}
+
+/// What the access modes of a claim mean for a second pod; `None` if nothing.
+fn consequence(modes: &[String]) -> Option<&'static str> {
+    let has = |mode: &str| modes.iter().any(|known| known == mode);
+    if has("ReadWriteMany") || has("ReadOnlyMany") {
+        None
+    } else if has("ReadWriteOncePod") {
+        Some(
+            "the claim is ReadWriteOncePod, so the pod does not start while one of the workload \
+             has it",
+        )
+    } else {
+        Some("the claim is ReadWriteOnce, so the pod starts only on the same node")
+    }
 }
 
 fn is_mounted(spec: &Value, volume: &str) -> bool {

@@ -12,6 +12,7 @@ fn model(template: Value) -> Model {
         title: "Deployment web".into(),
         template,
         claims: Vec::new(),
+        access_modes: BTreeMap::new(),
     }
 }
 
@@ -53,6 +54,73 @@ fn labels_of_the_workload_are_stripped_even_if_nothing_is_to_be_mutated() {
     assert_eq!(pod.spec["restartPolicy"], "Never");
     assert_eq!(pod.spec["terminationGracePeriodSeconds"], 1);
     assert_eq!(pod.annotations[DEFAULT_CONTAINER], "app");
+}
+
+#[test]
+fn the_pod_template_of_a_cron_job_is_in_that_of_its_jobs() {
+    let spec = json!({"schedule": "@daily", "jobTemplate": {"spec": {"template": plain()}}});
+    let model = Model::of_workload("CronJob web".into(), &spec).unwrap();
+    assert_eq!(model.template, plain());
+    for spec in [
+        json!({}),
+        json!({"jobTemplate": {}}),
+        json!({"template": 1}),
+    ] {
+        assert!(Model::of_workload("CronJob web".into(), &spec).is_none());
+    }
+}
+
+#[test]
+fn what_a_job_restarts_on_failure_is_not_started_again() {
+    let mut template = plain();
+    template["spec"]["restartPolicy"] = json!("OnFailure");
+    assert_eq!(rendered(template, json!({})).spec["restartPolicy"], "Never");
+}
+
+#[test]
+fn what_is_said_of_a_claim_follows_from_its_access_modes() {
+    let notes = |modes: Option<&[&str]>, reads: bool| -> String {
+        let mut template = plain();
+        let claim = json!({"claimName": "data", "readOnly": reads});
+        template["spec"]["volumes"] = json!([{"name": "disk", "persistentVolumeClaim": claim}]);
+        let mut model = model(template);
+        assert_eq!(
+            model.mounted_claims().into_iter().collect::<Vec<_>>(),
+            ["data"]
+        );
+        if let Some(modes) = modes {
+            let modes = modes.iter().map(|&mode| mode.to_owned()).collect();
+            model.access_modes.insert("data".into(), modes);
+        }
+        render(&access_pod(json!({})), Some(&model))
+            .unwrap()
+            .notes
+            .join("; ")
+    };
+    for (modes, reads, said) in [
+        (
+            None,
+            false,
+            "writes to the claim data that the workload uses; if the claim is",
+        ),
+        (Some(&["ReadWriteOnce"][..]), false, "only on the same node"),
+        (Some(&["ReadWriteOnce"]), true, "reads the claim data"),
+        (
+            Some(&["ReadWriteOncePod"]),
+            false,
+            "does not start while one of the workload has it",
+        ),
+        (
+            Some(&["ReadWriteMany"]),
+            false,
+            "writes to the claim data that the workload uses",
+        ),
+    ] {
+        let notes = notes(modes, reads);
+        assert!(notes.contains(said), "{modes:?}: {notes}");
+        assert_eq!(notes.contains("if the claim"), modes.is_none(), "{notes}");
+    }
+    assert_eq!(notes(Some(&["ReadWriteMany"]), true), "");
 }
 
 #[test]

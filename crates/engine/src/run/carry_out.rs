@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use super::children::{Children, owner_uid};
 use super::difference::contains;
-use super::write::{Created, Deleted, Line, Writer};
+use super::lines::Line;
+use super::write::{Created, Deleted, Writer};
 use crate::clock::Clock;
 use crate::sink::Sink;
 use crate::store::{Store, SubscriberId};

@@ -6,6 +6,7 @@ mod backoff;
 mod carry_out;
 mod children;
 mod difference;
+mod lines;
 mod packed;
 mod pass;
 mod queue;
@@ -14,7 +15,8 @@ mod write;
 
 pub(crate) use applied::Applied;
 pub(crate) use children::{ChildStore, Children};
+pub(crate) use lines::Lines;
 pub(crate) use packed::Packed;
 pub(crate) use queue::Lane;
 pub(crate) use runner::{Runner, Shared};
-pub(crate) use write::{Lines, Writer};
+pub(crate) use write::Writer;

@@ -13,8 +13,9 @@ use oz_core::labels;
 
 use super::carry_out::{CarriedOut, Hands};
 use super::difference::merge_patch;
+use super::lines::Line;
 use super::runner::Runner;
-use super::write::{Line, title};
+use super::write::title;
 use crate::observe::{Observe, within};
 
 /// How long an observation may take as a whole.

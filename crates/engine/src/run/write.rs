@@ -2,7 +2,6 @@
 //! process may write.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use kube::api::{
     Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
@@ -12,49 +11,11 @@ use kube::{Client, Resource};
 use oz_core::controller::{Child, Failure, Key, Live, Reference};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::lines::Lines;
 use crate::lease::Tenure;
 use crate::metrics::Metrics;
 use crate::observe::within;
-
-/// How many writes may be under way at once, for all controllers together. Each takes a
-/// connection, and more at once do not make the API server faster. Two lines: what takes something
-/// away first thing does not queue behind what comes after it, nor behind what gives something.
-#[derive(Clone, Debug)]
-pub(crate) struct Lines {
-    express: Arc<Semaphore>,
-    ordinary: Arc<Semaphore>,
-}
-
-/// Which line a write takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// For a deletion that a plan begins with.
-    Express,
-    /// For everything else.
-    Ordinary,
-}
-
-impl Lines {
-    /// Lines that each let so many writes through at once.
-    pub(crate) fn new(writes: usize) -> Self {
-        Self {
-            express: Arc::new(Semaphore::new(writes)),
-            ordinary: Arc::new(Semaphore::new(writes)),
-        }
-    }
-
-    /// Waits for a place, which is given up when the answer is dropped.
-    pub(crate) async fn place(&self, line: Line) -> Option<SemaphorePermit<'_>> {
-        let line = match line {
-            Line::Express => &self.express,
-            Line::Ordinary => &self.ordinary,
-        };
-        // Nobody closes it.
-        line.acquire().await.ok()
-    }
-}
 
 /// Writes on behalf of one controller.
 pub(crate) struct Writer {

@@ -41,6 +41,10 @@ const OPERATOR_MAY: Rights = &[
     ("create rolebindings.rbac.authorization.k8s.io", "shop"),
     ("create pods/exec", "shop"),
     ("delete pods", "shop"),
+    ("create networkpolicies.networking.k8s.io", "shop"),
+    ("get persistentvolumeclaims", "shop"),
+    ("list jobs.batch", "shop"),
+    ("get cronjobs.batch", "shop"),
     ("patch execaccessrequests/status.crds.wizardofoz.co", "shop"),
     ("create execaccessrequests.crds.wizardofoz.co", NAMESPACE),
     ("get secrets oz-signing-key", NAMESPACE),
@@ -55,6 +59,8 @@ const OPERATOR_MAY_NOT: Rights = &[
     ("list secrets", NAMESPACE),
     ("get secrets", "shop"),
     ("update pods", "shop"),
+    ("create jobs.batch", "shop"),
+    ("list persistentvolumeclaims", "shop"),
 ];
 const WEBHOOK_MAY: Rights = &[
     ("create subjectaccessreviews.authorization.k8s.io", ""),

@@ -14,11 +14,12 @@ use super::objects::Objects;
 use super::request::Request;
 use super::seal::Keys;
 use super::status::{End, Fact};
+use crate::access_command;
 use crate::api::{
     AccessConfig, CrossVersionObjectReference, Phase, PodAccessRequest, PodAccessTemplate,
 };
 use crate::build;
-use crate::controller::{Live, Plan, Step};
+use crate::controller::{Failure, Live, Plan, Step};
 use crate::encode;
 use crate::mutate::Model;
 use crate::validate::{self, AccessPod, ValidatedRequest, ValidatedTemplate, Violation};
@@ -120,16 +121,29 @@ impl Kind for PodAccess {
         let content = live.iter().find(|live| watch::is(live, &pod));
         if let Some(own) = &mut grant.own_pod {
             own.created = content.map(|live| build::changeable(&live.object.data["spec"]));
+            // It was rendered without the pod before, so that it is known to work.
+            let command = own.command.take();
+            let said =
+                command.and_then(|source| access_command::render(&source, &pod.metadata).ok());
+            if let Some(said) = said {
+                grant.access_message = said;
+            }
         }
         Some(grant)
     }
 
-    fn lost(&self, request: &Request<'_>, live: &[Live]) -> Option<String> {
+    /// Whoever may create pods can make one of our name and with our marks, but not our seal.
+    fn blocked(&self, request: &Request<'_>, live: &[Live]) -> Option<Failure> {
         let objects = Objects::of(request, live);
-        objects.without_decision(request).or_else(|| {
-            let name = objects.pod?.metadata.name.unwrap_or_default();
-            Some(format!("the sealed decision on Pod {name} was changed"))
-        })
+        if request.phase() != Phase::Pending || objects.role.is_some() || objects.binding.is_some()
+        {
+            return None;
+        }
+        let name = objects.pod?.metadata.name.unwrap_or_default();
+        Some(Failure::conflict(format!(
+            "Pod {name} exists already and carries no decision of oz for this request; it is left \
+             alone. Delete it, or ask again under another name"
+        )))
     }
 
     fn early_end(

@@ -1,6 +1,7 @@
 //! The decision about a pod of one's own: what it looks like, and what is created before the Role.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::PodAccess;
 use crate::access::grant::{self, Grant, OwnPod};
@@ -19,10 +20,16 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     let rendered = mutate::render(&case.terms.target, case.workload).map_err(impossible)?;
     has_container(&rendered, case.asked.container.as_deref())?;
     let metadata = metadata(&case, &rendered);
-    let message = case.terms.command.render(&metadata).map_err(|error| {
-        let message = format!("failed to render spec.accessConfig.accessCommand: {error}");
-        State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
-    })?;
+    let command = &case.terms.command;
+    let render = |metadata: &ObjectMeta| {
+        command.render(metadata).map_err(|error| {
+            let message = format!("failed to render spec.accessConfig.accessCommand: {error}");
+            State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
+        })
+    };
+    let message = render(&metadata)?;
+    let waits = render(&as_created(&metadata))? != message;
+    let command = waits.then(|| command.source().to_owned());
     let pod = PodRef {
         name: metadata.name.unwrap_or_default(),
         // Known once it exists.
@@ -34,6 +41,7 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     grant.own_pod = Some(OwnPod {
         digest: encode::digest(&(&rendered.labels, &rendered.annotations, &rendered.spec)),
         created: None,
+        command,
         network,
         notes: rendered.notes.clone(),
     });
@@ -78,6 +86,17 @@ fn has_container(rendered: &Rendered, wanted: Option<&str>) -> Result<(), State>
             ))
         }
         _ => Ok(()),
+    }
+}
+
+/// The same pod with what the API server gives it, made up.
+fn as_created(metadata: &ObjectMeta) -> ObjectMeta {
+    ObjectMeta {
+        uid: Some("uid".to_owned()),
+        resource_version: Some("1".to_owned()),
+        generation: Some(1),
+        creation_timestamp: Some(Time(Timestamp::UNIX_EPOCH)),
+        ..metadata.clone()
     }
 }
 

@@ -156,6 +156,12 @@ fn a_target_is_a_pair_that_exists() {
             json!({ "kind": "DaemonSet", "apiVersion": "argoproj.io/v1alpha1" }),
             &["spec.controllerTargetRef.apiVersion: must be apps/v1 for a DaemonSet"],
         ),
+        (json!({ "kind": "Job", "apiVersion": "batch/v1" }), &[]),
+        (json!({ "kind": "CronJob", "apiVersion": "batch/v1" }), &[]),
+        (
+            json!({ "kind": "CronJob" }),
+            &["spec.controllerTargetRef.apiVersion: must be batch/v1 for a CronJob"],
+        ),
         (
             json!({ "name": "" }),
             &[

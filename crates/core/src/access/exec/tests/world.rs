@@ -73,7 +73,7 @@ pub(super) fn workload(pods: &[&str]) -> Workload {
         kind: "StatefulSet".into(),
         name: "db".into(),
         uid: "db-uid".into(),
-        replica_sets: Vec::new(),
+        between: Vec::new(),
         pods: pods.iter().map(|name| pod(name)).collect(),
     }
 }

@@ -3,13 +3,15 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::core::DynamicObject;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::world::*;
 use crate::api::{Phase, PodAccessRequestSpec};
 use crate::conditions;
-use crate::controller::{Controller, Failure, Step};
+use crate::controller::{Controller, Failure, Live, Step};
 use crate::labels;
 
 #[test]
@@ -234,11 +236,101 @@ fn a_decision_on_the_pod_that_was_changed_is_not_taken() {
         let grant = annotations.get_mut(labels::GRANT).unwrap();
         *grant = grant.replace("alice", "mallory");
     });
-    let plan = world.plan(at(1));
-    assert!(!applies(&plan));
+    assert!(world.plan(at(1)).stages.is_empty());
+    let status = world.settle(at(2));
+    assert_eq!(status.phase, Phase::Pending);
+    assert_eq!(world.kinds(), ["Pod"], "nobody is let in");
+}
+
+/// Whoever may create pods can give one the name and the marks of a grant, once they see the request.
+#[test]
+fn a_pod_that_only_bears_our_name_and_marks_is_waited_for_and_suffers_nothing() {
+    let mut world = World::new();
+    world.pass(at(1));
+    let forged = Live {
+        object: DynamicObject {
+            metadata: ObjectMeta {
+                uid: Some("theirs".into()),
+                annotations: None,
+                ..world.pod().metadata.clone()
+            },
+            ..world.pod().clone()
+        },
+        ..world.live[0].clone()
+    };
+    world.live = vec![forged.clone()];
+    world.settle(at(2));
+    let (held, reason, message) = world.condition(conditions::ACCESS_RESOURCES_CREATED);
+    assert_eq!((held.as_str(), reason.as_str()), ("False", "NameConflict"));
+    assert!(message.contains("it is left alone"), "{message}");
+
+    // Gone in time, it is forgotten.
+    let mut freed = world.clone();
+    freed.live.clear();
+    assert_eq!(freed.settle(at(3)).phase, Phase::Active);
+
+    let mut revoked = world.clone();
+    revoked.request.metadata.deletion_timestamp = Some(Time(at(3)));
+    revoked.settle(at(3));
+    assert_eq!(revoked.live, [forged.clone()]);
+    assert!(
+        revoked
+            .controller
+            .orphaned(at(4), &revoked.live)
+            .stages
+            .is_empty()
+    );
+
+    let status = world.settle(at(100_000));
+    assert_eq!(status.phase, Phase::Expired, "also over it is left alone");
+    assert_eq!(world.live, [forged]);
+}
+
+#[test]
+fn a_pod_that_takes_the_place_of_ours_ends_the_grant_and_is_left_alone() {
+    let mut world = World::ready();
+    world.edit("Pod", |pod| {
+        pod.metadata.uid = Some("theirs".into());
+        pod.metadata.annotations = None;
+    });
+    assert_eq!(world.settle(at(3)).phase, Phase::Revoked);
+    assert_eq!(world.kinds(), ["Pod"]);
+    assert!(world.pod().metadata.deletion_timestamp.is_none());
+}
+
+#[test]
+fn a_template_that_is_being_deleted_grants_nothing_more() {
+    let mut world = World::new();
+    let leaving = |world: &mut World| {
+        let template = world.template.as_mut().unwrap();
+        template.metadata.deletion_timestamp = Some(Time(at(0)));
+    };
+    leaving(&mut world);
     world.settle(at(1));
-    world.remove("Pod");
-    assert_eq!(world.settle(at(2)).phase, Phase::Revoked);
+    let (held, _, message) = world.condition(conditions::TARGET_TEMPLATE_EXISTS);
+    assert_eq!(held, "False");
+    assert!(message.contains("is being deleted"), "{message}");
+    assert!(world.live.is_empty());
+
+    let mut granted = World::ready();
+    leaving(&mut granted);
+    assert_eq!(
+        granted.settle(at(3)).phase,
+        Phase::Active,
+        "what was granted stays"
+    );
+}
+
+#[test]
+fn what_only_the_api_server_knows_of_the_pod_is_in_the_message_as_well() {
+    let command = "{{ .Metadata.Name }} {{ .Metadata.UID }}";
+    let config = json!({"allowedGroups": ["devs"], "accessCommand": command});
+    let mut world = World::by(template(json!({"accessConfig": config})));
+    let status = world.settle(at(1));
+    assert_eq!(
+        status.access_message,
+        Some(format!("{NAME} {}", status.pod_uid.unwrap()))
+    );
 }
 
 proptest! {

@@ -1,6 +1,8 @@
 //! The cluster in memory, with what pods need of it: a pod starts when a test says so, and ends some
 //! time after it was deleted.
 
+use std::collections::BTreeMap;
+
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::DynamicObject;
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use crate::access::testing::{self, InMemory};
-pub(super) use crate::access::testing::{NANOSECOND, applies, at, keys};
+pub(super) use crate::access::testing::{NANOSECOND, at, keys};
 use crate::api::{PodAccessRequestSpec, PodAccessTemplateSpec, RequestStatus};
 
 pub(super) type World = testing::World<PodAccess>;
@@ -64,6 +66,7 @@ pub(super) fn model() -> Model {
             }]},
         }),
         claims: Vec::new(),
+        access_modes: BTreeMap::new(),
     }
 }
 

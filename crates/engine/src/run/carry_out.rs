@@ -52,7 +52,8 @@ enum Effect {
     None,
     Live(Box<DynamicObject>),
     Gone,
-    Found,
+    /// The plan does not fit what there is: it found what it did not know of, or came too late.
+    Stale,
     DeletedSelf,
 }
 
@@ -77,8 +78,9 @@ where
             },
             ..CarriedOut::default()
         };
+        let too_late = || wake.is_some_and(|wake| self.clock.now() >= wake);
         for (number, stage) in plan.stages.iter().enumerate() {
-            if wake.is_some_and(|wake| self.clock.now() >= wake) {
+            if too_late() {
                 carried.stale = true;
                 break;
             }
@@ -89,6 +91,10 @@ where
                     _ => Line::Ordinary,
                 };
                 let _place = self.writer.lines.place(line).await;
+                // It may have waited in its line.
+                if too_late() {
+                    return Ok(Effect::Stale);
+                }
                 self.step(step, live).await
             });
             let effects = join_all(effects).await;
@@ -186,7 +192,7 @@ where
             Created::Exists(object) => {
                 self.check_ours(&key, &object)?;
                 store.wrote(object);
-                Ok(Effect::Found)
+                Ok(Effect::Stale)
             }
         }
     }
@@ -251,7 +257,7 @@ impl CarriedOut {
             (Ok(Effect::Gone), Step::Delete(target)) => {
                 live.retain(|known| known.object.metadata.uid.as_ref() != Some(&target.uid));
             }
-            (Ok(Effect::Found), _) => self.stale = true,
+            (Ok(Effect::Stale), _) => self.stale = true,
             (Ok(Effect::DeletedSelf), _) => self.deleted_self = true,
             (Ok(_), _) => {}
             (Err(failure), _) => {

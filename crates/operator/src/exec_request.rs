@@ -5,10 +5,12 @@ use std::sync::Arc;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::exec::{ExecAccess, Observed};
+use oz_core::access::kind;
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate};
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
+use crate::leaving::is_leaving;
 use crate::stamps::same_stamp;
 use crate::workload::Workloads;
 
@@ -47,6 +49,7 @@ impl Observe<ExecAccess> for ExecRequests {
             .wants(cx.now(), request, &observed, live)
             .is_none()
         {
+            observed.leaving = self.leaving(cx, request, &observed, live).await;
             return observed;
         }
         observed.same_stamp = same_stamp(&self.requests, request);
@@ -55,5 +58,18 @@ impl Observe<ExecAccess> for ExecRequests {
             observed.workload = Some(self.workloads.read(cx, &namespace, &target).await);
         }
         observed
+    }
+}
+
+impl ExecRequests {
+    async fn leaving(
+        &self,
+        cx: &Cx,
+        request: &ExecAccessRequest,
+        observed: &Observed,
+        live: &[Live],
+    ) -> bool {
+        kind::drifted(&self.controller, cx.now(), request, observed, live)
+            && is_leaving(cx, request).await
     }
 }

@@ -5,6 +5,7 @@ mod bindings;
 mod canary;
 mod exec_request;
 mod exec_template;
+mod leaving;
 mod pod_request;
 mod pod_template;
 mod run;

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
+use oz_core::access::kind;
 use oz_core::access::pod::{Observed, PodAccess};
 use oz_core::access::pod_state::GRACE_SECONDS;
 use oz_core::access::request::Request;
@@ -13,6 +14,7 @@ use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate};
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
+use crate::leaving::is_leaving;
 use crate::stamps::same_stamp;
 use crate::workload::Workloads;
 
@@ -55,6 +57,20 @@ impl Observe<PodAccess> for PodRequests {
         if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
             observed.workload = Some(self.workloads.model(cx, &namespace, &target).await);
         }
+        observed.leaving = self.leaving(cx, request, &observed, live).await;
         observed
+    }
+}
+
+impl PodRequests {
+    async fn leaving(
+        &self,
+        cx: &Cx,
+        request: &PodAccessRequest,
+        observed: &Observed,
+        live: &[Live],
+    ) -> bool {
+        kind::drifted(&self.controller, cx.now(), request, observed, live)
+            && is_leaving(cx, request).await
     }
 }

@@ -40,6 +40,8 @@ pub(crate) fn workload(word: &str) -> Option<TargetKind> {
     Some(match word {
         "deploy" | "deployment" | "deployments" => TargetKind::Deployment,
         "sts" | "statefulset" | "statefulsets" => TargetKind::StatefulSet,
+        "job" | "jobs" => TargetKind::Job,
+        "cj" | "cronjob" | "cronjobs" => TargetKind::CronJob,
         "ds" | "daemonset" | "daemonsets" => TargetKind::DaemonSet,
         "ro" | "rollout" | "rollouts" => TargetKind::Rollout,
         _ => return None,

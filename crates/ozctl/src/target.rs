@@ -150,14 +150,18 @@ fn looks_like(workload: &CrossVersionObjectReference, pod: &str) -> bool {
     };
     let word =
         |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let two = |text: &str| {
+        text.split_once('-')
+            .is_some_and(|(between, pod)| word(between) && word(pod))
+    };
     match workload.kind {
         TargetKind::StatefulSet => {
             !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
         }
         TargetKind::DaemonSet => word(rest),
-        TargetKind::Deployment | TargetKind::Rollout => rest
-            .split_once('-')
-            .is_some_and(|(set, pod)| word(set) && word(pod)),
+        // Of an indexed one, with the index in between.
+        TargetKind::Job => word(rest) || two(rest),
+        TargetKind::Deployment | TargetKind::Rollout | TargetKind::CronJob => two(rest),
     }
 }
 
@@ -224,6 +228,10 @@ mod tests {
             (TargetKind::Deployment, "web-7d4b9c5f6-x2x8p", true),
             (TargetKind::Deployment, "web-api-7d4b9c5f6-x2x8p", false),
             (TargetKind::Deployment, "web-0", false),
+            (TargetKind::Job, "web-x7k2p", true),
+            (TargetKind::Job, "web-0-x7k2p", true),
+            (TargetKind::CronJob, "web-29384460-x7k2p", true),
+            (TargetKind::CronJob, "web-x7k2p", false),
             (TargetKind::StatefulSet, "web-0", true),
             (TargetKind::StatefulSet, "web-x", false),
             (TargetKind::DaemonSet, "web-x2x8p", true),

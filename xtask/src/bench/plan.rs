@@ -111,6 +111,7 @@ fn observed() -> Result<Observed> {
     Ok(Observed {
         template: Some(Arc::new(template)),
         same_stamp: None,
+        leaving: false,
         workload: Some(Ok(Workload {
             kind: "StatefulSet".into(),
             name: "db".into(),

@@ -37,6 +37,7 @@ pub(super) fn assess<K: Kind>(
         }
     });
     let state = match state {
+        State::Ending(End::Drift(_), _) if observed.leaving => State::Leaving,
         // Waiting ends as well, whatever was waited for.
         State::Waiting(_) | State::Wants(_) if now >= waits_until => {
             State::Ending(End::Expired, None)

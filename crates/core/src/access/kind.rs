@@ -139,6 +139,8 @@ pub struct Observed<T, W> {
     pub template: Option<Arc<T>>,
     /// Name of another request that carries the very same stamp.
     pub same_stamp: Option<String>,
+    /// Whether the API server says that the request is being deleted or gone; asked if [`drifted`].
+    pub leaving: bool,
     /// What was read of the target workload, if [`State::Wants`] asked for it.
     pub workload: Option<Result<W, Failure>>,
 }
@@ -148,6 +150,7 @@ impl<T, W> Default for Observed<T, W> {
         Self {
             template: None,
             same_stamp: None,
+            leaving: false,
             workload: None,
         }
     }
@@ -218,6 +221,8 @@ pub enum State {
     Ending(End, Option<Box<Grant>>),
     /// It was granted; nothing that was decided is decided again.
     Granted(Box<Grant>),
+    /// It is being deleted, which the watch has not shown yet.
+    Leaving,
     /// It may be granted now.
     Grantable(Box<Offer>),
     /// It is refused for good, in this phase.
@@ -253,6 +258,22 @@ pub fn wants<K: Kind>(
         State::Wants(target) => Some(target),
         _ => None,
     }
+}
+
+/// Whether the plan would end a grant because somebody meddled with it. What the garbage collector
+/// removes after a request was deleted looks the same, if its watch is ahead of the request's: ask
+/// the API server before somebody is suspected.
+#[must_use]
+pub fn drifted<K: Kind>(
+    kind: &K,
+    now: Timestamp,
+    request: &K::Request,
+    observed: &ObservedOf<K>,
+    live: &[Live],
+) -> bool {
+    let state = super::assess::assess(kind, now, request, observed, live).state;
+    matches!(state, State::Ending(End::Drift(_), _))
+        && End::begun(K::view(request).status).is_none()
 }
 
 impl<K: Kind> Controller for K {

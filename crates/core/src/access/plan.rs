@@ -64,6 +64,11 @@ pub(super) fn plan<K: Kind>(
                 .unwrap_or(Timestamp::MAX);
             Plan::default().then([Step::Record(record)]).wake_at(kept)
         }
+        // Soon the watch shows it, and it is ended as what was deleted is.
+        State::Leaving => Plan::default().because(Failure::transient(
+            "NotSeenYet",
+            "the request is being deleted, but the watch has not shown it yet",
+        )),
         State::Waiting(failure) => Plan::default().because(failure).wake_at(waits_until),
         State::Wants(target) => Plan::default()
             .because(Failure::transient(

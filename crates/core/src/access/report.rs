@@ -35,7 +35,7 @@ pub(super) fn status<K: Kind>(
         lifecycle::finish(now, &request, facts, end, grant, &live, failure)
     };
     match state {
-        State::Over => request.status.cloned().unwrap_or_default(),
+        State::Over | State::Leaving => request.status.cloned().unwrap_or_default(),
         State::Granted(grant) => match told {
             Some(end) => finish(facts, &end, Some(&grant), None),
             None => granted(kind, now, &request, &grant, live, failure),

@@ -122,6 +122,7 @@ impl<K: InMemory> World<K> {
         ObservedOf::<K> {
             template: self.template.clone().map(Arc::new),
             same_stamp: self.same_stamp.clone(),
+            leaving: false,
             workload: Some(self.workload.clone()),
         }
     }

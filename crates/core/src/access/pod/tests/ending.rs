@@ -4,9 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::world::*;
+use crate::access::kind::drifted;
 use crate::api::{OnTemplateChange, Phase};
 use crate::conditions;
-use crate::controller::{Controller, Plan, Step};
+use crate::controller::{Controller, Outcome, Plan, Step};
 
 fn deleted(plan: &Plan) -> Vec<&str> {
     let kind = |step: &'_ Step| match step {
@@ -146,6 +147,42 @@ fn meddling_revokes_and_the_reason_stays_until_the_pod_has_ended() {
         assert!(message.contains(what), "{what}: {message}");
         assert!(world.actions().contains(&"DriftDetected".to_owned()));
     }
+}
+
+/// The garbage collector may be seen at work before the deletion that it follows from.
+#[test]
+fn what_goes_because_the_request_was_deleted_is_not_taken_for_meddling() {
+    for kind in ["Pod", "RoleBinding"] {
+        let mut world = World::ready();
+        world.remove(kind);
+        let mut observed = world.observed();
+        let (controller, request, live) = (&world.controller, &world.request, &world.live);
+        assert!(
+            drifted(controller, at(10), request, &observed, live),
+            "{kind}"
+        );
+        observed.leaving = true;
+        let plan = controller.plan(at(10), request, &observed, live);
+        assert!(plan.stages.is_empty(), "{kind}: {:?}", plan.stages);
+        let outcome = Outcome {
+            live: live.clone(),
+            failure: plan.obstacle,
+        };
+        let status = controller.status(at(10), request, &observed, &outcome);
+        assert_eq!(status, world.status(), "{kind}");
+        // Over is over, whatever is said of the request.
+        let plan = controller.plan(at(300), request, &observed, live);
+        assert!(!deleted(&plan).is_empty(), "{kind}");
+    }
+    let ready = World::ready();
+    let (observed, live) = (ready.observed(), &ready.live);
+    assert!(!drifted(
+        &ready.controller,
+        at(10),
+        &ready.request,
+        &observed,
+        live
+    ));
 }
 
 #[test]

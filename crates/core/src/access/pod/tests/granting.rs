@@ -272,7 +272,7 @@ fn a_pod_that_only_bears_our_name_and_marks_is_waited_for_and_suffers_nothing() 
     let mut revoked = world.clone();
     revoked.request.metadata.deletion_timestamp = Some(Time(at(3)));
     revoked.settle(at(3));
-    assert_eq!(revoked.live, [forged.clone()]);
+    assert_eq!(revoked.live.as_slice(), std::slice::from_ref(&forged));
     assert!(
         revoked
             .controller

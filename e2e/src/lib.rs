@@ -3,6 +3,7 @@
 //! Tests, demo and benches stand on this.
 
 mod access;
+mod audit;
 mod records;
 mod scene;
 mod system;
@@ -11,6 +12,7 @@ pub use access::{
     AccessRequest, Asked, ExecRequests, PodRequests, Requests, active, conditions_line,
     exec_request, exec_template, pod_request, pod_template,
 };
+pub use audit::Auditor;
 pub use records::{records_in, records_of};
 pub use scene::{Scene, TEMPLATE, WORKLOAD};
 pub use system::{

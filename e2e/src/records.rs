@@ -12,6 +12,7 @@ pub fn records_in(process: &Process) -> Result<Vec<Record>> {
     process
         .lines()?
         .iter()
+        .filter(|line| !line.starts_with("{\"checkpoint\":"))
         .map(|line| serde_json::from_str(line).with_context(|| format!("not a record: {line}")))
         .collect()
 }

@@ -33,8 +33,8 @@ pub use hook::{
 };
 pub use kube::core::{GroupVersionKind, GroupVersionResource};
 pub use manager::{
-    ConfigError, Error, LeaderError, Manager, ManagerBuilder, Registration, RegistrationMode,
-    UpkeepError,
+    ConfigError, Error, LeaderError, Manager, ManagerBuilder, Observer, Registration,
+    RegistrationMode, Upkeep, UpkeepError,
 };
 pub use readiness::Gate;
 pub use registration::{FINGERPRINT_LABEL, apply::Error as RegistrationError};

@@ -4,6 +4,7 @@
 use clap::{ArgAction, Parser};
 use jiff::SignedDuration;
 use oz_core::duration::GoDuration;
+use oz_process::audit::AuditArgs;
 use oz_process::{Address, Common, TransientArgs};
 
 /// Grants access to pods for a limited time, and takes it away again.
@@ -31,6 +32,17 @@ pub(crate) struct Args {
     /// How long a request is kept as a record after it ended, such as 1h or 30m.
     #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = not_negative)]
     pub(crate) keep_finished: SignedDuration,
+
+    #[command(flatten)]
+    pub(crate) audit: AuditArgs,
+
+    /// How long AuditEvents are kept in the cluster, such as 720h; each goes at the exact instant.
+    #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = not_negative)]
+    pub(crate) audit_retention: SignedDuration,
+
+    /// How old the key that signs the audit trail gets before the next one replaces it.
+    #[arg(long, default_value = "2160h", value_name = "DURATION", value_parser = not_negative)]
+    pub(crate) audit_key_life: SignedDuration,
 
     /// How long a pod made for a request may take to get ready, such as 5m.
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = not_negative)]

@@ -2,6 +2,7 @@
 //! must come back with a stamp that opens. Without it every request would be denied, and the
 //! reason should be known before the first user finds out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -13,6 +14,9 @@ use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
 use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
+use oz_core::audit::{Action, Decision, Record};
+use oz_engine::Clock;
+use oz_process::audit::Trail;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +29,8 @@ const NAME: &str = "oz-canary";
 /// What the canary needs.
 pub(crate) struct Canary {
     pub(crate) client: Client,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) trail: Trail,
     pub(crate) keys: Keys,
     pub(crate) namespace: String,
     pub(crate) replica: String,
@@ -112,6 +118,18 @@ impl Canary {
             failures,
             "the stamp hook is not in the path: every request will be denied"
         );
+        // Once for each time that it goes missing.
+        if failures == 2 {
+            let now = self.clock.now();
+            self.trail.note(Record::about(
+                now,
+                Action::CanaryFailed,
+                Decision::Note,
+                &now.to_string(),
+                "StampNotInPath",
+                format!("new access requests are not stamped, so each will be denied: {why}"),
+            ));
+        }
         let event = Event {
             type_: EventType::Warning,
             reason: "StampNotInPath".to_owned(),

@@ -8,6 +8,7 @@ mod exec_template;
 mod leaving;
 mod pod_request;
 mod pod_template;
+mod retention;
 mod run;
 mod stamps;
 mod workload;

@@ -3,15 +3,20 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use kube::Client;
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::transient::{Kind, Policy, Transient};
-use oz_engine::{Engine, Leadership};
-use oz_process::{RecordLog, shutdown_on_signal, signing_keys};
+use oz_engine::{Engine, Leadership, ServerClock};
+use oz_process::audit::{Trail, rotate_keys};
+use oz_process::{shutdown_on_signal, signing_keys};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
 use crate::bindings::Bindings;
@@ -20,6 +25,7 @@ use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
 use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
+use crate::retention::Retention;
 use crate::workload::Workloads;
 
 /// Runs until a signal, or until what it needs is lost.
@@ -29,11 +35,22 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let (client, clock) = oz_engine::client(common.config().await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
 
-    let mut engine = Engine::new(client.clone(), clock);
+    let trail = Trail::start(
+        &client,
+        clock.clone(),
+        &common.namespace,
+        "oz-operator",
+        &common.replica,
+        &args.audit,
+    )
+    .await?;
+
+    let mut engine = Engine::new(client.clone(), clock.clone());
     engine
         .namespaces(args.access_namespaces.clone())
         .concurrency(usize::from(args.workers))
-        .sink(RecordLog::start("oz-operator", &common.replica)?);
+        .sink(trail.clone());
+    trail.register(engine.registry());
     if args.leader_elect {
         engine.leadership(Leadership::lease(&common.namespace, &common.replica));
     }
@@ -72,6 +89,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         pods(&mut engine, &args, &keys, &workloads);
     }
     bindings(&mut engine, &args, &keys);
+    let _upkeep = trail_upkeep(&mut engine, &args, &client, &clock, &trail, &shutdown);
 
     let in_path = Gauge::default();
     engine.registry().register(
@@ -81,6 +99,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     );
     let canary = Canary {
         client,
+        clock: Arc::new(clock),
+        trail: trail.clone(),
         keys,
         namespace: common.namespace.clone(),
         replica: common.replica.clone(),
@@ -89,7 +109,45 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let singing = tokio::spawn(canary.run(shutdown.child_token()));
     let ended = engine.run(shutdown).await;
     singing.abort();
+    trail.close().await;
     Ok(ended?)
+}
+
+/// Starts what looks after the audit trail: old events go, old keys are replaced. It ends when the
+/// answer is dropped.
+fn trail_upkeep(
+    engine: &mut Engine,
+    args: &Args,
+    client: &Client,
+    clock: &ServerClock,
+    trail: &Trail,
+    shutdown: &CancellationToken,
+) -> JoinSet<()> {
+    let reaped = Counter::default();
+    engine.registry().register(
+        "oz_audit_reaped",
+        "AuditEvents that were deleted because they were old enough",
+        reaped.clone(),
+    );
+    let namespace = args.common.namespace.clone();
+    let retention = Retention {
+        client: client.clone(),
+        clock: Arc::new(clock.clone()),
+        keep: args.audit_retention,
+        namespace: namespace.clone(),
+        leader: args.leader_elect.then(|| args.common.replica.clone()),
+        reaped,
+    };
+    let mut upkeep = JoinSet::new();
+    upkeep.spawn(retention.run(shutdown.child_token()));
+    upkeep.spawn(rotate_keys(
+        trail.clone(),
+        client.clone(),
+        namespace,
+        args.audit_key_life,
+        shutdown.child_token(),
+    ));
+    upkeep
 }
 
 /// Adds what pods of one's own need.

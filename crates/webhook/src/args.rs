@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{ArgAction, Parser};
 use oz_admission::{Endpoint, RegistrationMode};
 use oz_core::duration::GoDuration;
+use oz_process::audit::AuditArgs;
 use oz_process::{Address, Common, TransientArgs};
 
 /// Stamps access requests with who asks, and refuses what oz would never grant.
@@ -43,6 +44,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     operator_user: Option<String>,
 
+    /// The webhook's own user name. By default that of the service account oz-webhook in oz's
+    /// namespace.
+    #[arg(long, value_name = "NAME")]
+    webhook_user: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) audit: AuditArgs,
+
+    /// In enforcing namespaces, refuse a session that cannot be put on record before it opens.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) audit_required: bool,
+
     /// Only serve: somebody else keeps the webhook configurations.
     #[arg(long)]
     no_register: bool,
@@ -75,6 +88,13 @@ impl Args {
                 "system:serviceaccount:{}:oz-operator",
                 self.common.namespace
             )
+        })
+    }
+
+    /// The webhook's own user name.
+    pub(crate) fn webhook(&self) -> String {
+        self.webhook_user.clone().unwrap_or_else(|| {
+            format!("system:serviceaccount:{}:oz-webhook", self.common.namespace)
         })
     }
 

@@ -8,7 +8,8 @@ use kube::Resource;
 use oz_admission::{Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
 use oz_core::access::seal::Keys;
 use oz_core::api::{
-    ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate, VERSION,
+    AuditEvent, ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate,
+    VERSION,
 };
 use oz_core::transient::Policy;
 use oz_engine::Sink;
@@ -17,6 +18,7 @@ use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::stamp::Stamper;
 use crate::templates::Templates;
 use crate::transient;
+use crate::validate_audit_event::AuditEventGuard;
 use crate::validate_request::RequestValidator;
 use crate::validate_template::TemplateValidator;
 
@@ -37,6 +39,8 @@ pub(crate) struct Grounds {
     pub(crate) policy: Arc<Policy>,
     /// Whether the published kinds of transient bindings are served.
     pub(crate) serve_example_com: bool,
+    /// The webhook's own user name.
+    pub(crate) webhook: Arc<str>,
 }
 
 /// All hooks.
@@ -48,9 +52,34 @@ pub(crate) fn hooks(grounds: &Grounds) -> Vec<Hook> {
         request::<PodAccessRequest>(grounds, &grounds.pod_templates),
         template::<ExecAccessTemplate>(grounds),
         template::<PodAccessTemplate>(grounds),
+        audit_events(grounds),
     ];
     hooks.extend(transient::hooks(grounds));
     hooks
+}
+
+/// oz's own processes are not asked about: the trail does not depend on us being up.
+fn audit_events(grounds: &Grounds) -> Hook {
+    let guard = AuditEventGuard {
+        operator: grounds.operator.clone(),
+        webhook: grounds.webhook.clone(),
+    };
+    let kind = kind::<AuditEvent>();
+    Hook::validating(&format!("guard-{kind}"), guard)
+        .on([Operation::Create, Operation::Update, Operation::Delete])
+        .namespaces(NamespaceScope::All)
+        .side_effects(SideEffects::None)
+        .when(
+            "not-by-oz-itself",
+            &format!(
+                "!(request.operation == 'CREATE' && request.userInfo.username in [{operator}, {}]) \
+                 && !(request.operation == 'DELETE' && request.userInfo.username == {operator})",
+                quoted(&grounds.webhook),
+                operator = quoted(&grounds.operator),
+            ),
+        )
+        .path(&path("validate", &kind))
+        .webhook_name(&format!("v{kind}.kb.io"))
 }
 
 /// Nobody is left out: a request that is not stamped is never granted.
@@ -85,6 +114,7 @@ fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
     let handler = TemplateValidator::<T> {
         namespace: grounds.namespace.clone(),
         operator: grounds.operator.clone(),
+        records: grounds.records.clone(),
         kind: PhantomData,
     };
     validating::<T>(

@@ -12,6 +12,7 @@ mod templates;
 #[cfg(test)]
 mod tests;
 mod transient;
+mod validate_audit_event;
 mod validate_request;
 mod validate_template;
 

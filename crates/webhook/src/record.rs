@@ -5,6 +5,8 @@ use oz_admission::{Rejection, Review};
 use oz_core::access::request::Request;
 use oz_core::audit::{Action, Decision, Record};
 
+use oz_engine::Sink;
+
 use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::stamp::requester;
 
@@ -47,6 +49,56 @@ pub(crate) fn refused<R: AccessRequest>(
     let (reason, message) = (&rejection.reason, &rejection.message);
     let record = request.record(now, Action::RequestDenied, Decision::Deny, reason, message);
     with_review(record, review)
+}
+
+/// The record of a template that was made, or whose spec was changed.
+pub(crate) fn template_changed<T: AccessTemplate>(
+    now: Timestamp,
+    review: &Review<T>,
+    template: &T,
+) -> Record {
+    let user = &review.user.username;
+    let digest = template.spec_digest();
+    let (reason, verb) = match &review.old {
+        Some(_) => ("Changed", "changed"),
+        None => ("Created", "created"),
+    };
+    let namespace = review.namespace.clone().unwrap_or_default();
+    let subject = format!("{} {}", review.uid, digest);
+    let message = format!(
+        "{user} {verb} {} {}",
+        review.kind.kind,
+        review.display_name()
+    );
+    let mut record = Record::about(
+        now,
+        Action::TemplateChanged,
+        Decision::Allow,
+        &subject,
+        reason,
+        message,
+    );
+    record.user = Some(requester(&review.user));
+    record.request.kind.clone_from(&review.kind.kind);
+    record.request.namespace = namespace;
+    review.display_name().clone_into(&mut record.template);
+    record.template.clone_into(&mut record.request.name);
+    record.template_digest = Some(digest);
+    if let Some(old) = &review.old {
+        record = record.detail("before", old.spec_digest());
+    }
+    record
+}
+
+/// Puts something on record before it is let through.
+pub(crate) async fn write(records: &dyn Sink, record: &Record) -> Result<(), Rejection> {
+    records.record(record).await.map_err(|failure| {
+        Rejection::new(
+            503,
+            "RecordFailed",
+            format!("it cannot be put on record ({failure}); try again"),
+        )
+    })
 }
 
 /// Who and where, as the API server says it rather than as the object does.

@@ -3,10 +3,12 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
-use oz_admission::Manager;
+use anyhow::{Context, anyhow, bail};
+use oz_admission::{Manager, Observer, Upkeep};
+use oz_core::audit::{Action, Decision, Record};
 use oz_engine::Clock;
-use oz_process::{RecordLog, shutdown_on_signal, signing_keys};
+use oz_process::audit::Trail;
+use oz_process::{shutdown_on_signal, signing_keys};
 
 use crate::args::Args;
 use crate::hooks::{Grounds, hooks};
@@ -27,15 +29,25 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let keys = signing_keys(&client, &common.namespace).await?;
     let (exec_templates, exec_listed, exec_watch) = Templates::watch(&client);
     let (pod_templates, pod_listed, pod_watch) = Templates::watch(&client);
+    let trail = Trail::start(
+        &client,
+        clock.clone(),
+        &common.namespace,
+        "oz-webhook",
+        &common.replica,
+        &args.audit,
+    )
+    .await?;
     let grounds = Grounds {
         keys,
         exec_templates,
         pod_templates,
-        records: Arc::new(RecordLog::start("oz-webhook", &common.replica)?),
+        records: Arc::new(trail.clone()),
         namespace: common.namespace.as_str().into(),
         operator: args.operator().into(),
         policy: args.transient.policy(&common.namespace),
         serve_example_com: args.transient.serve_example_com,
+        webhook: args.webhook().into(),
     };
 
     let mut manager = Manager::builder(client, FINGERPRINT)
@@ -47,7 +59,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .drain(args.drain)
         .gate(exec_listed)
         .gate(pod_listed)
-        .clock(Arc::new(move || clock.now()));
+        .clock(Arc::new({
+            let clock = clock.clone();
+            move || clock.now()
+        }))
+        .metrics(|registry| trail.register(registry))
+        .observer(observer(trail.clone(), clock));
     for hook in hooks(&grounds) {
         manager = manager.hook(hook);
     }
@@ -60,11 +77,45 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let manager = manager.build()?;
     let shown = probes.map(tracing::field::display);
     tracing::info!(port, probes = shown, operator = %grounds.operator, "serving the hooks");
-    tokio::select! {
-        ended = manager.run(shutdown.cancelled_owned()) => Ok(ended?),
-        ended = exec_watch => bail!("failed to go on: the watch of exec templates ended: {ended:?}"),
-        ended = pod_watch => bail!("failed to go on: the watch of pod templates ended: {ended:?}"),
-    }
+    let ended = tokio::select! {
+        ended = manager.run(shutdown.cancelled_owned()) => ended.map_err(Into::into),
+        ended = exec_watch => Err(anyhow!("failed to go on: the watch of exec templates ended: {ended:?}")),
+        ended = pod_watch => Err(anyhow!("failed to go on: the watch of pod templates ended: {ended:?}")),
+    };
+    trail.close().await;
+    ended
+}
+
+/// Puts on record what the upkeep of the registration has met with.
+fn observer(trail: Trail, clock: impl Clock) -> Observer {
+    Arc::new(move |upkeep| {
+        let now = clock.now();
+        let (action, reason, what) = match upkeep {
+            Upkeep::Repaired { kind, what } => (
+                Action::WebhookRepaired,
+                "RegistrationRepaired",
+                format!(
+                    "{kind} {FINGERPRINT}: {what} had been changed or deleted, and was put right"
+                ),
+            ),
+            Upkeep::AuthorityReplaced { until } => (
+                Action::CertificateRotated,
+                "AuthorityReplaced",
+                format!(
+                    "the webhook's certificates are signed by another authority, until {until}"
+                ),
+            ),
+        };
+        let subject = format!("{what} {now}");
+        trail.note(Record::about(
+            now,
+            action,
+            Decision::Note,
+            &subject,
+            reason,
+            what,
+        ));
+    })
 }
 
 fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -5,9 +5,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_engine::Sink;
 
 use crate::kinds::AccessTemplate;
 use crate::permission;
+use crate::record;
 use crate::refusal::{invalid, own_namespace, status_is_the_operators};
 
 /// Checks templates of one kind.
@@ -15,6 +17,7 @@ pub(crate) struct TemplateValidator<T> {
     /// oz's own namespace, into which it lets nobody.
     pub(crate) namespace: Arc<str>,
     pub(crate) operator: Arc<str>,
+    pub(crate) records: Arc<dyn Sink>,
     pub(crate) kind: PhantomData<fn() -> T>,
 }
 
@@ -46,6 +49,10 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         let missing =
             permission::missing(&cx.client, &review.user, namespace, template.hands_out()).await?;
         if missing.is_empty() {
+            if !cx.dry_run {
+                let record = record::template_changed(cx.now, review, template);
+                record::write(&*self.records, &record).await?;
+            }
             return Ok(Notes::none());
         }
         let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();

@@ -171,7 +171,7 @@ async fn killed_at_any_moment_of_an_end_the_next_one_ends_it() -> Result<()> {
 async fn requests_that_cannot_be_satisfied_delay_nobodys_end_and_idling_writes_nothing()
 -> Result<()> {
     let (_turn, cluster) = alone().await?;
-    let _system = System::start(cluster).await?;
+    let system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "busy").await?;
     let alice = scene.requests("alice").await?;
     for number in 0..30 {
@@ -194,6 +194,14 @@ async fn requests_that_cannot_be_satisfied_delay_nobodys_end_and_idling_writes_n
     .await?;
     let lag = Timestamp::now().duration_since(until);
     assert!(lag < jiff::SignedDuration::from_secs(5), "{lag:#}");
+
+    // What has just happened is signed a few seconds later, once.
+    eventually("the audit trail to be signed", SOON, async || {
+        let metrics = system.operator.metrics().await?;
+        let none = |name: &str| metrics.contains(&format!("oz_audit_{name} 0\n"));
+        Ok((none("waiting") && none("unsigned")).then_some(()))
+    })
+    .await?;
 
     // Ten seconds in which nothing happens, watched: nothing is written for it.
     let mark = cluster.audit().mark()?;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kube::runtime::events::{Recorder, Reporter};
 use prometheus_client::registry::Registry;
 
-use super::{Declared, Gates, Listen, Manager, RegistrationMode};
+use super::{Declared, Gates, Listen, Manager, Observer, RegistrationMode};
 use crate::{
     certificate::{CertSource, resolver::Current},
     endpoint::Endpoint,
@@ -98,6 +98,7 @@ pub struct ManagerBuilder {
     limits: Limits,
     drain: Duration,
     clock: Clock,
+    observer: Option<Observer>,
     registry: Registry,
 }
 
@@ -129,6 +130,7 @@ impl ManagerBuilder {
             limits: Limits::default(),
             drain: Duration::from_secs(5),
             clock: Arc::new(Timestamp::now),
+            observer: None,
             registry: Registry::default(),
         }
     }
@@ -232,6 +234,12 @@ impl ManagerBuilder {
         self
     }
 
+    /// Is told of upkeep as it happens, such as for a record.
+    pub fn observer(mut self, observer: Observer) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// Another source of time than the system's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -299,6 +307,7 @@ impl ManagerBuilder {
             readiness,
             gates,
             current: Current::default(),
+            observer: self.observer,
             tasks: self.tasks,
             listen: self.listen,
             listen_plain: self.listen_plain,

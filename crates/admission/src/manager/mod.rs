@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 pub use builder::{ConfigError, ManagerBuilder};
 pub use leader::Error as LeaderError;
 pub use register::Registration;
+pub use report::{Observer, Upkeep};
 pub use run::Error;
 pub use upkeep::UpkeepError;
 
@@ -92,6 +93,7 @@ pub struct Manager {
     pub(crate) current: Current,
     pub(crate) watchers: Vec<(Watcher, Gate)>,
     pub(crate) tasks: Vec<NamedTask>,
+    pub(crate) observer: Option<Observer>,
     pub(crate) listen: Option<Listen>,
     pub(crate) listen_plain: Option<Listen>,
 }

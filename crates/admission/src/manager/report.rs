@@ -13,7 +13,29 @@ pub(super) struct Report {
     fingerprint: Arc<str>,
     recorder: Recorder,
     metrics: Metrics,
+    observer: Option<Observer>,
+    authority: Option<String>,
 }
+
+/// What upkeep has met with, for who wants to keep a record of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upkeep {
+    /// A configuration was not as declared, and now is.
+    Repaired {
+        /// Its kind.
+        kind: &'static str,
+        /// What had been changed.
+        what: String,
+    },
+    /// Another certificate authority signs now.
+    AuthorityReplaced {
+        /// How long it lasts.
+        until: Timestamp,
+    },
+}
+
+/// Told of upkeep as it happens; must return at once.
+pub type Observer = Arc<dyn Fn(Upkeep) + Send + Sync>;
 
 impl Report {
     pub(super) fn new(manager: &Manager) -> Self {
@@ -21,6 +43,8 @@ impl Report {
             fingerprint: manager.declared.fingerprint.clone(),
             recorder: manager.recorder.clone(),
             metrics: manager.metrics.clone(),
+            observer: manager.observer.clone(),
+            authority: None,
         }
     }
 
@@ -30,6 +54,23 @@ impl Report {
             .expires_in(name, until.duration_since(now).as_secs_f64());
     }
 
+    /// Which authority signs now.
+    pub(super) fn authority(&mut self, certificate: &str, until: Timestamp) {
+        if self.authority.as_deref() == Some(certificate) {
+            return;
+        }
+        let replaced = self.authority.replace(certificate.to_owned()).is_some();
+        if replaced {
+            self.tell(|| Upkeep::AuthorityReplaced { until });
+        }
+    }
+
+    fn tell(&self, upkeep: impl FnOnce() -> Upkeep) {
+        if let Some(observer) = &self.observer {
+            observer(upkeep());
+        }
+    }
+
     /// A configuration was not as declared, and now is. By then it is mended: failing to tell
     /// of it is no failure.
     pub(super) async fn repaired(&self, change: &Change) {
@@ -37,6 +78,10 @@ impl Report {
         let what = change.path.as_deref().unwrap_or("the whole object");
         let name = self.fingerprint.as_ref();
         tracing::warn!(kind = change.kind, name, what, "put the registration right");
+        self.tell(|| Upkeep::Repaired {
+            kind: change.kind,
+            what: what.to_owned(),
+        });
         let event = Event {
             type_: EventType::Warning,
             reason: "RegistrationRepaired".to_owned(),

@@ -197,6 +197,8 @@ impl Upkeep {
         };
         let (stored, wake) = store.settle(&circumstances).await?;
         self.report.expiry("ca", stored.active.until, now);
+        let certificate = &stored.active.certificate;
+        self.report.authority(certificate, stored.active.until);
         Ok((stored, wake))
     }
 

@@ -159,24 +159,6 @@ impl Record {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The same, with who wrote it: the component, such as `oz-operator`, and its replica.
-    #[must_use]
-    pub fn line_by(&self, component: &str, replica: &str) -> String {
-        #[derive(Serialize)]
-        struct Line<'a> {
-            component: &'a str,
-            replica: &'a str,
-            #[serde(flatten)]
-            record: &'a Record,
-        }
-        serde_json::to_string(&Line {
-            component,
-            replica,
-            record: self,
-        })
-        .unwrap_or_default()
-    }
-
     /// With texts of bounded length and times in microseconds: a record that nobody can make so
     /// large that it cannot be stored, and whose name in the cluster tells its time exactly.
     #[must_use]

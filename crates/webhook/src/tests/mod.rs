@@ -2,6 +2,7 @@
 //! JSON. What stands behind them is a pretended API server and a record log that can be read.
 
 mod binding;
+mod audit_event;
 mod record;
 mod registration;
 mod request_create;
@@ -29,6 +30,7 @@ use crate::templates::Templates;
 use server::Server;
 
 const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
+const WEBHOOK: &str = "system:serviceaccount:oz-system:oz-webhook";
 const UID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
 fn now() -> Timestamp {
@@ -96,6 +98,7 @@ impl Webhook {
             operator: OPERATOR.into(),
             policy: policy(),
             serve_example_com: true,
+            webhook: WEBHOOK.into(),
         };
         let mut builder = Manager::builder(client, crate::run::FINGERPRINT)
             .namespace("oz-system")
@@ -200,6 +203,7 @@ impl Attempt {
             "PodAccessTemplate",
             "TransientRoleBinding",
             "TransientClusterRoleBinding",
+            "AuditEvent",
         ];
         Self {
             user: user.to_owned(),

@@ -1,0 +1,104 @@
+//! Flags about the audit trail.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{ArgAction, Args, ValueEnum};
+use oz_core::duration::GoDuration;
+
+use super::log::{Out, Target};
+
+/// Flags about the audit trail, the same for every oz binary.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Audit")]
+pub struct AuditArgs {
+    /// Where to write each record as a line of JSON: stdout, none, or a file to append to.
+    #[arg(long = "audit-log", default_value = "stdout", value_name = "WHERE")]
+    pub(super) audit_log: LogTarget,
+
+    /// Whether a record in a file counts as written only once it is on the disk.
+    #[arg(
+        long = "audit-fsync",
+        value_enum,
+        default_value_t = Fsync::Always,
+        value_name = "WHEN"
+    )]
+    pub(super) audit_fsync: Fsync,
+
+    /// Write each record as an AuditEvent into the cluster.
+    #[arg(long = "audit-objects", action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
+    pub(super) audit_objects: bool,
+
+    /// Send each record as a CloudEvent to this URL.
+    #[arg(long = "audit-http", value_name = "URL")]
+    pub(super) audit_http: Option<http::Uri>,
+
+    /// File with the bearer token for --audit-http; read again when it changes.
+    #[arg(
+        long = "audit-http-token-file",
+        value_name = "FILE",
+        requires = "audit_http"
+    )]
+    pub(super) audit_http_token_file: Option<PathBuf>,
+
+    /// File with the certificates that the server of --audit-http is believed by.
+    #[arg(long = "audit-http-ca", value_name = "FILE", requires = "audit_http")]
+    pub(super) audit_http_ca: Option<PathBuf>,
+
+    /// Let nobody in while the server of --audit-http does not take records.
+    #[arg(long = "audit-http-required", requires = "audit_http")]
+    pub(super) audit_http_required: bool,
+
+    /// How many records wait in memory for the server of --audit-http; when it is away for longer,
+    /// the oldest are dropped (they stay in the log and in the cluster).
+    #[arg(
+        long = "audit-http-spool",
+        default_value_t = 10_000,
+        value_name = "COUNT"
+    )]
+    pub(super) audit_http_spool: usize,
+
+    /// How long after a record a signed checkpoint covers it.
+    #[arg(long = "audit-checkpoint", default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    pub(super) audit_checkpoint: Duration,
+}
+
+/// What `--audit-log` says.
+#[derive(Clone, Debug)]
+pub(super) struct LogTarget(Target);
+
+impl std::str::FromStr for LogTarget {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl LogTarget {
+    pub(super) fn open(&self) -> anyhow::Result<Option<Out>> {
+        match &self.0 {
+            Target::Stdout => Ok(Some(Out::Stdout(std::io::stdout()))),
+            Target::File(path) => Out::file(path)
+                .map(Some)
+                .with_context(|| format!("failed to open {} (--audit-log)", path.display())),
+            Target::None => Ok(None),
+        }
+    }
+}
+
+/// When a record in a file is forced to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fsync {
+    /// Before it counts as written; several at once where they come at once.
+    Always,
+    /// When the system sees fit: a crash of the machine may lose the last ones.
+    Never,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    let nanos = u64::try_from(duration.as_nanos()).map_err(|_| "must not be negative")?;
+    Ok(Duration::from_nanos(nanos))
+}

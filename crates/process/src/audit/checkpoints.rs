@@ -1,0 +1,155 @@
+//! Signing how far the chain has come, in the log and in a ConfigMap: some seconds after there is
+//! something new to sign, and never without.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use oz_core::audit::{AuditKey, Checkpoint, Head, Trust};
+use oz_core::labels;
+
+use super::{CHECKPOINTS, Trail};
+
+/// So many new records are signed at once, whatever the time.
+const MANY: u64 = 1_000;
+/// How many chains the first record of a chain names.
+const NAMED: usize = 32;
+
+/// The newest heads that the cluster knows, as far as their signatures hold.
+pub(super) async fn known(
+    client: &Client,
+    namespace: &str,
+    key: &AuditKey,
+) -> anyhow::Result<Vec<Head>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let read = |name: &'static str| {
+        let maps = maps.clone();
+        async move {
+            let map = maps.get_opt(name).await;
+            map.with_context(|| format!("failed to read ConfigMap {namespace}/{name}"))
+                .map(|map| map.and_then(|map| map.data).unwrap_or_default())
+        }
+    };
+    let published: Vec<_> = read(super::PUBLIC_KEYS)
+        .await?
+        .values()
+        .filter_map(|text| serde_json::from_str(text).ok())
+        .collect();
+    let mut trust = Trust::pinned([key.public().as_str()])?;
+    trust.extend(&published);
+    let mut heads: Vec<Head> = read(CHECKPOINTS)
+        .await?
+        .values()
+        .filter_map(|text| serde_json::from_str::<Checkpoint>(text).ok())
+        .filter(|checkpoint| checkpoint.check(&trust).is_ok())
+        .map(|checkpoint| checkpoint.head)
+        .collect();
+    heads.sort_by_key(|head| std::cmp::Reverse(head.time));
+    heads.truncate(NAMED);
+    Ok(heads)
+}
+
+/// Signs what is new, and writes the summaries of what was counted, until the process ends.
+pub(super) async fn keep(trail: Trail, client: Client, namespace: String, every: Duration) {
+    let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    loop {
+        trail.shared.changed.notified().await;
+        // What follows within the interval is signed along.
+        let deadline = tokio::time::Instant::now() + every;
+        loop {
+            let (unsigned, closing, summary) = {
+                let ledger = trail.ledger();
+                (
+                    ledger.unsigned(),
+                    ledger.is_closing(),
+                    ledger.next_summary(),
+                )
+            };
+            let due = tokio::time::Instant::now() >= deadline;
+            if closing || unsigned >= MANY || (due && (unsigned > 0 || summary.is_none())) {
+                break;
+            }
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let until_summary = summary.map(|at| {
+                let left = at.duration_since(trail.shared.clock.now());
+                Duration::try_from(left).unwrap_or_default()
+            });
+            let sleep = match until_summary {
+                Some(summary) if due => summary,
+                Some(summary) => summary.min(left),
+                None => left,
+            };
+            tokio::select! {
+                () = tokio::time::sleep(sleep) => {}
+                () = trail.shared.changed.notified() => {}
+            }
+            summarise(&trail);
+        }
+        sign(&trail, &maps).await;
+        if trail.ledger().next_summary().is_some() {
+            // Come back for it.
+            trail.shared.changed.notify_one();
+        }
+    }
+}
+
+fn summarise(trail: &Trail) {
+    let now = trail.shared.clock.now();
+    let due = trail.ledger().summaries(now);
+    for record in due {
+        if let Err(failure) = trail.append(record) {
+            tracing::error!(%failure, "a summary of refusals is lost");
+        }
+    }
+}
+
+async fn sign(trail: &Trail, maps: &Api<ConfigMap>) {
+    let Some(checkpoint) = trail.ledger().checkpoint() else {
+        return;
+    };
+    trail.shared.lines.push(None, checkpoint.line().into());
+    match publish(maps, &checkpoint).await {
+        Ok(()) => {
+            trail.ledger().published(checkpoint.head.seq);
+            trail.shared.meters.signed();
+        }
+        Err(error) => {
+            trail.shared.meters.failed("checkpoints");
+            tracing::warn!(%error, "failed to publish a checkpoint of the audit trail; trying again");
+            let again = trail.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                again.shared.changed.notify_one();
+            });
+        }
+    }
+}
+
+async fn publish(maps: &Api<ConfigMap>, checkpoint: &Checkpoint) -> anyhow::Result<()> {
+    let slot = checkpoint.slot();
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(CHECKPOINTS.to_owned()),
+            labels: Some(BTreeMap::from([(
+                labels::MANAGED_BY.to_owned(),
+                labels::OZ.to_owned(),
+            )])),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(
+            slot.clone(),
+            serde_json::to_string(checkpoint)?,
+        )])),
+        ..ConfigMap::default()
+    };
+    // A manager of its own for each replica: an apply takes away what its manager leaves out.
+    let manager = format!("oz-audit/{slot}");
+    let manager = &manager[..manager.floor_char_boundary(128)];
+    let apply = PatchParams::apply(manager).force();
+    maps.patch(CHECKPOINTS, &apply, &Patch::Apply(&map)).await?;
+    Ok(())
+}

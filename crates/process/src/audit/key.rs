@@ -1,0 +1,145 @@
+//! The key that signs the trail: its secret part in a Secret that whichever process starts first
+//! creates, its public part in a ConfigMap that auditors read.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use oz_core::audit::{AuditKey, Published};
+use oz_core::labels;
+
+use super::PUBLIC_KEYS;
+
+/// Name of the Secret.
+pub(super) const SECRET: &str = "oz-audit-key";
+/// The entry with the key.
+const KEY: &str = "key";
+/// Annotation: when the key was made.
+pub(super) const MADE: &str = "oz.wizardofoz.co/key-made-at";
+
+/// Reads the key, or makes the first one; says whether it did.
+pub(super) async fn signing_key(
+    client: &Client,
+    namespace: &str,
+) -> anyhow::Result<(AuditKey, bool)> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let mut made = false;
+    // Another process may create it between our look and our try, and then is right.
+    for _ in 0..5 {
+        let found = secrets
+            .get_opt(SECRET)
+            .await
+            .with_context(|| format!("failed to read Secret {namespace}/{SECRET}"))?;
+        if let Some(secret) = found {
+            let key = key_in(&secret).with_context(|| {
+                format!(
+                    "failed to use Secret {namespace}/{SECRET}; delete it to have a new key made \
+                     (auditors must then pin that one as well)"
+                )
+            })?;
+            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            publish(&maps, &key, None).await?;
+            return Ok((key, made));
+        }
+        let fresh = secret(namespace, &random()?, jiff::Timestamp::now());
+        match secrets.create(&PostParams::default(), &fresh).await {
+            Ok(_) => {
+                tracing::info!(secret = %format!("{namespace}/{SECRET}"), "made the audit key");
+                made = true;
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("failed to create Secret {namespace}/{SECRET}"));
+            }
+        }
+    }
+    bail!("failed to settle on an audit key: Secret {namespace}/{SECRET} comes and goes")
+}
+
+/// Publishes a key unless it is published; `before` vouches for it.
+pub(super) async fn publish(
+    maps: &Api<ConfigMap>,
+    key: &AuditKey,
+    before: Option<&AuditKey>,
+) -> anyhow::Result<()> {
+    let context = || format!("failed to publish the audit key in ConfigMap {PUBLIC_KEYS}");
+    let there = maps.get_opt(PUBLIC_KEYS).await.with_context(context)?;
+    let entry = there
+        .and_then(|map| map.data)
+        .and_then(|mut data| data.remove(key.id()))
+        .and_then(|text| serde_json::from_str::<Published>(&text).ok());
+    if entry.is_some_and(|entry| entry.public_key == key.public()) && before.is_none() {
+        return Ok(());
+    }
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(PUBLIC_KEYS.to_owned()),
+            labels: Some(BTreeMap::from([(
+                labels::MANAGED_BY.to_owned(),
+                labels::OZ.to_owned(),
+            )])),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(
+            key.id().to_owned(),
+            serde_json::to_string(&key.published(before))?,
+        )])),
+        ..ConfigMap::default()
+    };
+    // A manager of its own for each key: an apply takes away what its manager leaves out, and old
+    // keys must stay.
+    let apply = PatchParams::apply(&format!("oz-audit-key/{}", key.id())).force();
+    maps.patch(PUBLIC_KEYS, &apply, &Patch::Apply(&map))
+        .await
+        .with_context(context)?;
+    Ok(())
+}
+
+pub(super) fn key_in(secret: &Secret) -> anyhow::Result<AuditKey> {
+    let data = secret.data.as_ref().context("it has no data")?;
+    let key = data
+        .get(KEY)
+        .with_context(|| format!("it has no entry {KEY}"))?;
+    let bytes = <&[u8; AuditKey::BYTES]>::try_from(key.0.as_slice())
+        .with_context(|| format!("its entry {KEY} is not {} bytes long", AuditKey::BYTES))?;
+    Ok(AuditKey::new(bytes))
+}
+
+/// The Secret with a key that is made now.
+pub(super) fn secret(namespace: &str, key: &[u8; AuditKey::BYTES], now: jiff::Timestamp) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(SECRET.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(BTreeMap::from([(
+                labels::MANAGED_BY.to_owned(),
+                labels::OZ.to_owned(),
+            )])),
+            annotations: Some(BTreeMap::from([(MADE.to_owned(), now.to_string())])),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(key.to_vec()))])),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+pub(super) fn random() -> anyhow::Result<[u8; AuditKey::BYTES]> {
+    let mut bytes = [0; AuditKey::BYTES];
+    rustls::crypto::aws_lc_rs::default_provider()
+        .secure_random
+        .fill(&mut bytes)
+        .map_err(|_| anyhow::anyhow!("failed to get random bytes"))?;
+    Ok(bytes)
+}
+
+/// What keeps two chains that begin within one second apart.
+pub(super) fn nonce() -> anyhow::Result<u32> {
+    let [a, b, c, d, ..] = random()?;
+    Ok(u32::from_be_bytes([a, b, c, d]))
+}

@@ -1,0 +1,119 @@
+use oz_core::audit::verify::{Evidence, Terms, verify};
+use oz_core::audit::{Action, Decision, Trust};
+
+use super::*;
+
+const BOTH: Place = Place::LOG.and(Place::OBJECTS);
+
+fn ledger(required: Place) -> Ledger {
+    let origin = Origin {
+        component: "oz-operator".to_owned(),
+        replica: "oz-0".to_owned(),
+        nonce: 7,
+        known: Vec::new(),
+        key: AuditKey::new(&[1; 32]),
+    };
+    Ledger::new(origin, required)
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::constant(1_790_000_000 + seconds, 0)
+}
+
+fn granted(number: i64) -> Record {
+    Record::about(
+        at(number),
+        Action::AccessGranted,
+        Decision::Allow,
+        &number.to_string(),
+        "Success",
+        "granted",
+    )
+}
+
+fn told(receiver: &mut oneshot::Receiver<()>) -> bool {
+    receiver.try_recv().is_ok()
+}
+
+#[test]
+fn a_record_is_durable_when_it_is_everywhere_and_not_before() {
+    let mut ledger = ledger(BOTH);
+    let (Submitted::Under { mut log, mut all }, written) = ledger.submit(granted(1), at(1)) else {
+        panic!("not taken")
+    };
+    assert_eq!(written.len(), 2);
+    ledger.arrived(2, Place::LOG);
+    assert!(told(&mut log) && !told(&mut all));
+    ledger.arrived(2, Place::OBJECTS);
+    assert!(told(&mut all));
+    // The first record of the chain has not arrived: nothing can be vouched for.
+    assert!(ledger.checkpoint().is_none());
+    ledger.arrived(1, Place::OBJECTS);
+    ledger.arrived(1, Place::LOG);
+    assert_eq!(ledger.checkpoint().unwrap().head.seq, 2);
+    ledger.published(2);
+    assert!(ledger.checkpoint().is_none() && ledger.unsigned() == 0);
+}
+
+#[test]
+fn the_same_fact_is_not_written_twice() {
+    let mut ledger = ledger(Place::LOG);
+    let (_, written) = ledger.submit(granted(1), at(1));
+    assert_eq!(written.len(), 2);
+    let (again, written) = ledger.submit(granted(1), at(1));
+    let Submitted::Under { mut log, .. } = again else {
+        panic!("not known")
+    };
+    assert!(written.is_empty());
+    for seq in [1, 2] {
+        ledger.arrived(seq, Place::LOG);
+    }
+    assert!(told(&mut log));
+    let (later, written) = ledger.submit(granted(1), at(2));
+    assert!(matches!(later, Submitted::Done) && written.is_empty());
+}
+
+#[test]
+fn what_cannot_be_written_fills_up_and_is_refused_without_a_gap() {
+    let mut ledger = ledger(BOTH);
+    let mut lines = Vec::new();
+    for number in 0..6_000 {
+        let (_, written) = ledger.submit(granted(number), at(0));
+        lines.extend(written.iter().map(|written| written.line.to_string()));
+    }
+    assert_eq!(lines.len(), BACKLOG);
+    assert!(matches!(
+        ledger.submit(granted(9_000), at(0)).0,
+        Submitted::Full
+    ));
+    for seq in 1..=ledger.waiting() as u64 {
+        ledger.arrived(seq, BOTH);
+    }
+    let (_, written) = ledger.submit(granted(9_001), at(0));
+    lines.extend(written.iter().map(|written| written.line.to_string()));
+    let mut evidence = Evidence::default();
+    evidence.log("log", &lines.join("\n"));
+    let public = AuditKey::new(&[1; 32]).public();
+    let terms = Terms {
+        trust: Trust::pinned([public.as_str()]).unwrap(),
+        ..Terms::default()
+    };
+    let report = verify(evidence, &terms);
+    assert!(report.is_whole(), "{:?}", report.problems);
+}
+
+#[test]
+fn records_that_are_far_apart_are_signed_themselves() {
+    let mut ledger = ledger(Place::LOG);
+    let signed = |written: &[Written]| -> Vec<bool> {
+        written
+            .iter()
+            .map(|written| written.entry.link.signature.is_some())
+            .collect()
+    };
+    assert_eq!(signed(&ledger.submit(granted(0), at(0)).1), [true, false]);
+    assert_eq!(signed(&ledger.submit(granted(1), at(1)).1), [true]);
+    let mut soon = granted(2);
+    soon.time = at(1);
+    assert_eq!(signed(&ledger.submit(soon, at(1)).1), [false]);
+}

@@ -1,0 +1,81 @@
+//! A new key from time to time. The old one vouches for it first, so that who pinned the old one
+//! goes on without doing anything; what the old one has signed stays signed.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use oz_core::audit::AuditKey;
+use tokio_util::sync::CancellationToken;
+
+use super::Trail;
+use super::key::{MADE, SECRET, key_in, publish, random, secret};
+
+/// How often to look whether it is time.
+const LOOK: Duration = Duration::from_secs(3_600);
+
+/// Replaces the key whenever it is older than `life`, until `shutdown`.
+pub async fn rotate_keys(
+    trail: Trail,
+    client: Client,
+    namespace: String,
+    life: SignedDuration,
+    shutdown: CancellationToken,
+) {
+    loop {
+        match rotate_if_due(&trail, &client, &namespace, life).await {
+            Ok(()) => {}
+            Err(error) => tracing::warn!("failed to replace the audit key: {error:#}"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+async fn rotate_if_due(
+    trail: &Trail,
+    client: &Client,
+    namespace: &str,
+    life: SignedDuration,
+) -> anyhow::Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let found = secrets.get(SECRET).await?;
+    let now = trail.shared.clock.now();
+    let made: Option<Timestamp> = found
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(MADE)?.parse().ok());
+    let created = found
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map(|time| time.0);
+    let Some(made) = made.or(created) else {
+        return Ok(());
+    };
+    if now.duration_since(made) < life {
+        return Ok(());
+    }
+    let before = key_in(&found)?;
+    let bytes = random()?;
+    let key = AuditKey::new(&bytes);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    publish(&maps, &key, Some(&before)).await?;
+    let mut next = secret(namespace, &bytes, now);
+    // Another replica may have been faster, and then is right.
+    next.metadata.resource_version = found.metadata.resource_version;
+    match secrets.replace(SECRET, &PostParams::default(), &next).await {
+        Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(()),
+        other => other.context("failed to update the Secret")?,
+    };
+    trail.ledger().swap_key(key.clone());
+    tracing::info!(key = key.id(), "made a new audit key");
+    trail.key_made(&key.published(Some(&before)));
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! The hook that keeps the audit trail oz's own: its processes write AuditEvents, the operator
+//! deletes those that are old enough, and nobody else does either, whatever rights they have. Who
+//! they are is what the API server says, never what an object says of itself.
+
+use std::sync::Arc;
+
+use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_core::api::AuditEvent;
+
+/// Keeps others away from AuditEvents.
+pub(crate) struct AuditEventGuard {
+    /// The operator's user name.
+    pub(crate) operator: Arc<str>,
+    /// The webhook's own user name.
+    pub(crate) webhook: Arc<str>,
+}
+
+impl Validate for AuditEventGuard {
+    type Object = AuditEvent;
+
+    async fn validate(&self, _: &Cx, review: &Review<AuditEvent>) -> Result<Notes, Rejection> {
+        let user = review.user.username.as_str();
+        let allowed = match review.operation {
+            Operation::Create => [&*self.operator, &*self.webhook].contains(&user),
+            // The reaper's.
+            Operation::Delete => user == &*self.operator,
+            _ => false,
+        };
+        if allowed {
+            return Ok(Notes::none());
+        }
+        Err(Rejection::forbidden(
+            "AuditTrailIsOzs",
+            format!(
+                "AuditEvents are written and deleted by oz alone ({}, {}); they go by themselves \
+                 when they are old enough (--audit-retention of the operator)",
+                self.operator, self.webhook
+            ),
+        ))
+    }
+}

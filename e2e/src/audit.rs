@@ -1,0 +1,124 @@
+//! The audit trail, read back as an auditor would: events, checkpoints, logs, public keys.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+use oz_core::api::AuditEvent;
+use oz_core::audit::verify::{Evidence, Report, Terms, verify};
+use oz_core::audit::{Published, Trust};
+use oz_testkit::Process;
+use serde_json::Value;
+
+use crate::NAMESPACE;
+
+/// Reads the trail of a cluster.
+#[derive(Clone)]
+#[allow(missing_debug_implementations, reason = "a client has none")]
+pub struct Auditor {
+    client: Client,
+    pinned: Vec<String>,
+    /// Logs to judge along with the objects.
+    pub logs: Vec<PathBuf>,
+}
+
+impl Auditor {
+    /// One who pins the keys that are published now.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn pinning(client: &Client) -> Result<Self> {
+        let keys = published(client).await?;
+        Ok(Self {
+            client: client.clone(),
+            pinned: keys.into_iter().map(|key| key.public_key).collect(),
+            logs: Vec::new(),
+        })
+    }
+
+    /// Has the log of this process judged as well.
+    pub fn log(&mut self, process: &Process) {
+        self.logs.push(process.stdout().to_owned());
+    }
+
+    /// Events as raw API objects.
+    #[must_use]
+    pub fn events(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &ApiResource::erase::<AuditEvent>(&()))
+    }
+
+    /// Everything that there is to judge.
+    ///
+    /// # Errors
+    /// When something cannot be read.
+    pub async fn evidence(&self) -> Result<Evidence> {
+        let mut evidence = Evidence::default();
+        evidence.objects();
+        for event in self.events().list(&ListParams::default()).await? {
+            evidence.object(&serde_json::to_value(&event)?);
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let map = maps.get_opt("oz-audit-checkpoints").await?;
+        for (slot, text) in map.and_then(|map| map.data).unwrap_or_default() {
+            evidence.checkpoint(&format!("ConfigMap oz-audit-checkpoints, {slot}"), &text);
+        }
+        for path in &self.logs {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("failed to read {}", path.display()))?;
+            evidence.log(&path.display().to_string(), &text);
+        }
+        Ok(evidence)
+    }
+
+    /// What verifying says.
+    ///
+    /// # Errors
+    /// When something cannot be read.
+    pub async fn report(&self) -> Result<Report> {
+        self.report_since(None).await
+    }
+
+    /// What verifying says, if events from before an instant may be gone.
+    ///
+    /// # Errors
+    /// When something cannot be read.
+    pub async fn report_since(&self, kept: Option<Timestamp>) -> Result<Report> {
+        let mut trust = Trust::pinned(self.pinned.iter().map(String::as_str))?;
+        trust.extend(&published(&self.client).await?);
+        let terms = Terms {
+            trust,
+            objects_kept_since: kept,
+            ..Terms::default()
+        };
+        Ok(verify(self.evidence().await?, &terms))
+    }
+
+    /// The specs of the events about a request, oldest first.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub async fn of(&self, namespace: &str, request: &str) -> Result<Vec<Value>> {
+        let events = self.events().list(&ListParams::default()).await?;
+        Ok(events
+            .into_iter()
+            .map(|event| event.data["spec"].clone())
+            .filter(|spec| {
+                spec["request"]["namespace"] == namespace && spec["request"]["name"] == request
+            })
+            .collect())
+    }
+}
+
+async fn published(client: &Client) -> Result<Vec<Published>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let map = maps.get("oz-audit-keys").await?;
+    map.data
+        .unwrap_or_default()
+        .values()
+        .map(|text| serde_json::from_str(text).context("not a published key"))
+        .collect()
+}

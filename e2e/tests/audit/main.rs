@@ -1,0 +1,21 @@
+//! The audit trail: on record before it takes effect, whole whatever happens to the processes, and
+//! not whole as soon as somebody lays hands on it. One cluster for all tests, one test at a time.
+
+mod crash;
+mod guard;
+mod sinks;
+mod support;
+mod tampering;
+mod whole;
+
+use anyhow::Result;
+use oz_testkit::Cluster;
+use tokio::sync::{Mutex, MutexGuard};
+
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// The cluster, for as long as the guard is held.
+async fn alone() -> Result<(MutexGuard<'static, ()>, &'static Cluster)> {
+    let turn = TURN.lock().await;
+    Ok((turn, Cluster::shared().await?))
+}

@@ -1,0 +1,336 @@
+//! The places that records go to, one of them out of order.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use oz_core::api::Phase;
+use oz_core::audit::verify::{Evidence, Terms, verify};
+use oz_core::audit::{Trust, time_in_name};
+use oz_e2e::{
+    Auditor, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request, install,
+};
+use oz_testkit::eventually;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::alone;
+use crate::support::{SOON, clean, settled};
+
+async fn bound(scene: &Scene, prefix: &str) -> Result<bool> {
+    let bindings = scene
+        .api::<RoleBinding>()
+        .list(&ListParams::default())
+        .await?;
+    let names = bindings
+        .iter()
+        .filter_map(|binding| binding.metadata.name.as_deref());
+    Ok(names.into_iter().any(|name| name.starts_with(prefix)))
+}
+
+#[tokio::test]
+async fn without_its_record_nobody_gets_in_and_no_end_waits_for_one() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "unrecorded").await?;
+    let alice = scene.requests("alice").await?;
+    let brief = alice
+        .granted(&exec_request("brief", TEMPLATE, "15s"))
+        .await?;
+    let auditor = Auditor::pinning(&scene.admin).await?;
+
+    // The operator may not write events any more.
+    let roles: Api<ClusterRole> = Api::all(scene.admin.clone());
+    let mut role = roles.get("oz-operator").await?;
+    for rule in role.rules.iter_mut().flatten() {
+        if let Some(resources) = &mut rule.resources {
+            resources.retain(|resource| resource != "auditevents");
+        }
+    }
+    role.rules
+        .iter_mut()
+        .flatten()
+        .for_each(|rule| drop(rule.resources.take_if(|resources| resources.is_empty())));
+    let rules: Vec<_> = role.rules.into_iter().flatten().collect();
+    let rules: Vec<_> = rules
+        .into_iter()
+        .filter(|rule| rule.resources.is_some())
+        .collect();
+    let patch = Patch::Merge(json!({ "rules": rules }));
+    roles
+        .patch("oz-operator", &PatchParams::default(), &patch)
+        .await?;
+
+    alice.create(&exec_request("later", TEMPLATE, "1h")).await?;
+    let until = brief.status().expires_at.context("no end")?;
+    eventually("the binding to go", SOON, async || {
+        Ok((!bound(&scene, "brief-").await?).then_some(()))
+    })
+    .await?;
+    let lag = Timestamp::now().duration_since(until);
+    assert!(lag < SignedDuration::from_secs(5), "{lag:#}");
+    assert!(!bound(&scene, "later-").await?, "bound without a record");
+
+    install(cluster).await?;
+    alice.ready("later").await?;
+    alice.phase("brief", Phase::Expired).await?;
+    assert!(bound(&scene, "later-").await?);
+    settled(&auditor).await?;
+    Ok(())
+}
+
+/// A collector that answers 503 until it is told to take events.
+struct Collector {
+    url: String,
+    events: Arc<Mutex<Vec<Value>>>,
+    open: Arc<Mutex<bool>>,
+}
+
+impl Collector {
+    async fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}/events?from=oz", listener.local_addr()?);
+        let (events, open): (Arc<Mutex<Vec<Value>>>, Arc<Mutex<bool>>) = Default::default();
+        let (into, gate) = (events.clone(), open.clone());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (into, gate) = (into.clone(), gate.clone());
+                tokio::spawn(async move {
+                    let mut bytes = Vec::new();
+                    while let Ok(read) = stream.read_buf(&mut bytes).await {
+                        if read == 0 {
+                            return;
+                        }
+                        while let Some((head, body, rest)) = request(&bytes) {
+                            let open = *gate.lock().unwrap();
+                            let right = head.starts_with("POST /events?from=oz HTTP/1.1")
+                                && head.contains("application/cloudevents+json");
+                            let answer = if open && right {
+                                into.lock().unwrap().push(body);
+                                "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
+                            } else {
+                                "HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n"
+                            };
+                            bytes = rest;
+                            if stream.write_all(answer.as_bytes()).await.is_err() {
+                                return;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Ok(Self { url, events, open })
+    }
+
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+    }
+
+    fn events(&self) -> Vec<Value> {
+        self.events.lock().unwrap().clone()
+    }
+}
+
+/// The first whole request, if there is one: its head, its body, and what follows.
+fn request(bytes: &[u8]) -> Option<(String, Value, Vec<u8>)> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.trim().parse::<usize>().ok())?
+    })?;
+    let body = bytes.get(end..end + length)?;
+    let body = serde_json::from_slice(body).ok()?;
+    Some((head, body, bytes[end + length..].to_vec()))
+}
+
+#[tokio::test]
+async fn a_collector_that_is_away_holds_up_nobody_and_gets_everything_later() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let collector = Collector::start().await?;
+    let options = Options::default().flag(&format!("--audit-http={}", collector.url));
+    let _system = System::start_with(cluster, &options).await?;
+    let scene = Scene::set(cluster, "collector").await?;
+    let alice = scene.requests("alice").await?;
+    for number in 0..3 {
+        let request = exec_request(&format!("debug-{number}"), TEMPLATE, "1h");
+        alice.granted(&request).await?;
+    }
+    assert!(collector.events().is_empty());
+    collector.open();
+    let events = eventually("the collector to have them", SOON, async || {
+        let events = collector.events();
+        Ok((events.len() >= 4).then_some(events))
+    })
+    .await?;
+    let auditor = Auditor::pinning(&scene.admin).await?;
+    settled(&auditor).await?;
+    let mut lines = Vec::new();
+    for event in &events {
+        assert_eq!(event["specversion"], "1.0");
+        assert_eq!(event["datacontenttype"], "application/json");
+        assert_eq!(event["id"], event["data"]["digest"]);
+        let kind = event["data"]["action"].as_str().context("no action")?;
+        assert_eq!(event["type"], format!("co.wizardofoz.audit.{kind}"));
+        lines.push(event["data"].to_string());
+    }
+    // What the collector has is a log that verifies by itself.
+    let mut evidence = Evidence::default();
+    evidence.log("collector", &lines.join("\n"));
+    let public = events[0]["data"]["details"]["publicKey"].as_str();
+    let terms = Terms {
+        trust: Trust::pinned(public)?,
+        ..Terms::default()
+    };
+    let report = verify(evidence, &terms);
+    assert!(report.is_whole(), "{:?}", report.problems);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_collector_that_is_required_and_away_keeps_everybody_out_and_nobody_in() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let collector = Collector::start().await?;
+    let options = Options::default()
+        .flag(&format!("--audit-http={}", collector.url))
+        .flag("--audit-http-required");
+    let system = System::start_with(cluster, &options).await?;
+    let scene = Scene::set(cluster, "required").await?;
+    let alice = scene.requests("alice").await?;
+    alice.create(&exec_request("debug", TEMPLATE, "1h")).await?;
+    eventually("the grant to be put off", SOON, async || {
+        let metrics = system.operator.metrics().await?;
+        let refused = metrics.lines().any(|line| {
+            line.strip_prefix("oz_audit_refused_total ")
+                .is_some_and(|count| count != "0")
+        });
+        Ok(refused.then_some(()))
+    })
+    .await?;
+    assert!(!bound(&scene, "debug-").await?);
+    collector.open();
+    alice.ready("debug").await?;
+    assert!(bound(&scene, "debug-").await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn refusals_without_end_cost_a_handful_of_writes() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "flood").await?;
+    let mallory = scene.requests("mallory").await?;
+    let mark = cluster.audit().mark()?;
+    for number in 0..300 {
+        let request = exec_request(&format!("let-me-in-{number}"), TEMPLATE, "1h");
+        assert!(mallory.create(&request).await.is_err());
+    }
+    // The summary comes after a minute, or when the process ends.
+    system
+        .webhook
+        .process
+        .terminate(Duration::from_secs(30))
+        .await?;
+    let webhook = format!("system:serviceaccount:{NAMESPACE}:oz-webhook");
+    let writes = cluster.audit().since(mark)?.by_user(&webhook).writes();
+    assert!(writes.len() < 20, "{:?}", writes.counts());
+
+    let auditor = Auditor::pinning(&scene.admin).await?;
+    let events = auditor.events().list(&ListParams::default()).await?;
+    let denied: Vec<_> = events
+        .iter()
+        .map(|event| &event.data["spec"])
+        .filter(|spec| spec["action"] == "RequestDenied" && spec["user"]["user"] == "mallory")
+        .collect();
+    let counted: u64 = denied
+        .iter()
+        .map(|spec| spec["repeated"]["count"].as_u64().unwrap_or(1))
+        .sum();
+    assert_eq!(counted, 300, "{denied:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn events_go_when_they_are_old_enough_and_the_rest_still_verifies() -> Result<()> {
+    const KEEP: SignedDuration = SignedDuration::from_secs(12);
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let mark = cluster.audit().mark()?;
+    let options = Options::default().flag("--audit-retention=12s");
+    let mut system = System::start_with(cluster, &options).await?;
+    let scene = Scene::set(cluster, "retention").await?;
+    let alice = scene.requests("alice").await?;
+    let auditor = Auditor::pinning(&scene.admin).await?;
+    for number in 0..5 {
+        let request = exec_request(&format!("debug-{number}"), TEMPLATE, "1h");
+        alice.granted(&request).await?;
+    }
+    // Whoever reaps is replaced in between, and nothing is forgotten.
+    system.operator.process.kill9();
+    system.operator = Operator::start(cluster, &options).await?;
+    alice.granted(&exec_request("last", TEMPLATE, "1h")).await?;
+    eventually("the first events to go", SOON, async || {
+        Ok(auditor
+            .of(scene.name(), "debug-4")
+            .await?
+            .is_empty()
+            .then_some(()))
+    })
+    .await?;
+    let report = auditor.report_since(Some(Timestamp::now() - KEEP)).await?;
+    assert!(report.is_whole(), "{:#?}", report.problems);
+    assert!(!auditor.report().await?.is_whole(), "something is gone");
+    let operator = format!("system:serviceaccount:{NAMESPACE}:oz-operator");
+    let deletions = cluster
+        .audit()
+        .since(mark)?
+        .by_user(&operator)
+        .with_verb("delete")
+        .on("crds.wizardofoz.co", "auditevents");
+    assert!(deletions.len() >= 10, "{}", deletions.len());
+    for deletion in deletions.iter() {
+        let time = time_in_name(&deletion.name).context("not one of ours")?;
+        let age = deletion.stage_timestamp.duration_since(time);
+        assert!(age >= KEEP, "{}: {age:#}", deletion.name);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_log_in_a_file_is_whole_across_restarts() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("operator.jsonl");
+    let options = Options::default().flag(&format!("--audit-log={}", file.display()));
+    let mut system = System::start_with(cluster, &options).await?;
+    let scene = Scene::set(cluster, "file").await?;
+    let alice = scene.requests("alice").await?;
+    for number in 0..3 {
+        let request = exec_request(&format!("debug-{number}"), TEMPLATE, "1h");
+        alice.granted(&request).await?;
+        system.operator.process.kill9();
+        system.operator = Operator::start(cluster, &options).await?;
+    }
+    alice.granted(&exec_request("last", TEMPLATE, "1h")).await?;
+    let mut auditor = Auditor::pinning(&scene.admin).await?;
+    auditor.logs.push(file.clone());
+    let report = auditor.report().await?;
+    assert!(report.is_whole(), "{:#?}", report.problems);
+    assert!(system.operator.process.lines()?.is_empty());
+    // Each grant once, whatever was killed when.
+    let text = std::fs::read_to_string(&file)?;
+    assert_eq!(text.matches(r#""action":"AccessGranted""#).count(), 4);
+    Ok(())
+}

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use oz_core::audit::name_of;
 use oz_e2e::{Auditor, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request};
 use oz_testkit::eventually;
 use serde_json::json;
@@ -43,10 +44,15 @@ async fn a_grant_is_in_the_cluster_before_its_binding_and_the_trail_is_whole() -
 
     let operator = format!("system:serviceaccount:{NAMESPACE}:oz-operator");
     let writes = cluster.audit().since(mark)?.by_user(&operator).writes();
-    let place = |resource: &str| writes.iter().rposition(|entry| entry.resource == resource);
-    let (event, binding) = (place("auditevents"), place("rolebindings"));
-    let (event, binding) = (event.context("no event")?, binding.context("no binding")?);
-    let (event, binding) = (&writes[event], &writes[binding]);
+    let name = name_of(&serde_json::from_value(granted.clone())?);
+    let find = |resource: &str, name: &str| {
+        let mut writes = writes.iter();
+        writes
+            .find(|entry| entry.resource == resource && entry.name == name)
+            .with_context(|| format!("{name} was not written"))
+    };
+    let event = find("auditevents", &name)?;
+    let binding = find("rolebindings", &asked.object_name())?;
     assert!(
         event.stage_timestamp < binding.stage_timestamp,
         "{event:?} {binding:?}"

@@ -1,7 +1,9 @@
-//! `cargo xtask bench grants` and `… pods`: what a grant costs and how fast it is, next to its budget. Everything
+//! `cargo xtask bench grants` and `… pods`: what a grant costs and how fast it is, next to its budget;
+//! `audit`: what its record costs. Everything
 //! is measured from outside, on release builds: by watches, by the API server's audit log and by what
 //! the kernel says about the processes.
 
+mod audit;
 mod grants;
 mod plan;
 mod pods;
@@ -28,6 +30,8 @@ pub(crate) enum Bench {
     Grants(Options),
     /// Pods of one's own: latency, API calls, what one stuck pod does to others, the instant of the end.
     Pods(Options),
+    /// The audit trail: what a record costs, and what it adds to a grant.
+    Audit(Options),
 }
 
 /// How much is measured, and how it is told.
@@ -126,7 +130,7 @@ async fn in_release() -> Result<ExitCode> {
 }
 
 async fn measure(bench: &Bench) -> Result<()> {
-    let (Bench::Grants(options) | Bench::Pods(options)) = bench;
+    let (Bench::Grants(options) | Bench::Pods(options) | Bench::Audit(options)) = bench;
     let size = options.size();
     let screen = Screen::new();
     programs::build(&programs::OZ).await?;
@@ -139,6 +143,7 @@ async fn measure(bench: &Bench) -> Result<()> {
             single::measure(size, &mut report).await?;
         }
         Bench::Pods(_) => pods::measure(size, &mut report).await?,
+        Bench::Audit(_) => audit::measure(size, &mut report).await?,
     }
     screen.line(&if options.json {
         report.json(&load)?

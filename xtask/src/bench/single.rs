@@ -71,6 +71,9 @@ async fn start(cluster: &Cluster) -> Result<(Operator, Duration)> {
     }
 }
 
+/// As long as a checkpoint of the audit trail may come after what it covers, and a little more.
+const REST: Duration = Duration::from_secs(8);
+
 /// What the operator does while nobody wants anything.
 async fn idle(cluster: &Cluster, pid: u32, size: Size, report: &mut Report) -> Result<()> {
     let calls = |mark| -> Result<_> { Ok(cluster.audit().since(mark)?.by_user(&operator())) };
@@ -80,7 +83,7 @@ async fn idle(cluster: &Cluster, pid: u32, size: Size, report: &mut Report) -> R
     // The last events of the grants are written when nobody waits for them any more.
     eventually("the operator to come to rest", PATIENCE, async || {
         let mark = cluster.audit().mark()?;
-        tokio::time::sleep(SETTLING).await;
+        tokio::time::sleep(REST).await;
         Ok(disturbed(mark)?.is_empty().then_some(()))
     })
     .await?;

@@ -43,6 +43,7 @@ verbs! {
     port_forward::PortForward,
     create::Create,
     get::Get,
+    audit::Audit,
     completion::Completion,
     options::Options,
     version::Version,

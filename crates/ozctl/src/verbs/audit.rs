@@ -1,0 +1,60 @@
+//! `ozctl audit`: who was where, by whose leave, and whether anything of that was changed or taken
+//! away since. What is right and what is not is said by `oz_core::audit::verify`; here it is read
+//! and shown.
+
+mod keys;
+mod list;
+mod read;
+mod show;
+mod tail;
+mod verify;
+
+use clap::{Args, Subcommand};
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+
+/// Read the audit trail, and verify that none of it is missing or changed
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl audit list --who alice --since 24h
+  ozctl audit list --pod web-0 -o csv
+  ozctl audit show 20260102t150405000000z-0123456789ab
+  ozctl audit keys > oz.pub     once, kept outside the cluster
+  ozctl audit verify --key oz.pub
+  ozctl audit verify --key oz.pub --offline --log operator.jsonl")]
+pub(crate) struct Audit {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    List(list::List),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Show(show::Show),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Tail(tail::Tail),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Verify(verify::Verify),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Export(list::Export),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Keys(keys::Keys),
+}
+
+impl Audit {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        match self.verb {
+            Verb::List(verb) => verb.run(context).await,
+            Verb::Show(verb) => verb.run(context).await,
+            Verb::Tail(verb) => verb.run(context).await,
+            Verb::Verify(verb) => verb.run(context).await,
+            Verb::Export(verb) => verb.run(context).await,
+            Verb::Keys(verb) => verb.run(context).await,
+        }
+    }
+}

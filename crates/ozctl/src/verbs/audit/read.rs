@@ -1,0 +1,210 @@
+//! Reading the trail: events from the cluster, page by page, or lines from logs; and which of them
+//! are wanted.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject};
+use oz_core::api::AuditEvent;
+use oz_core::audit::{Action, Decision, Entry, Query};
+use oz_core::duration::GoDuration;
+
+use crate::cluster::Cluster;
+use crate::context::Context;
+use crate::failure::{Failure, Result};
+use crate::output::Table;
+
+/// Events in one answer of the API server.
+const PAGE: u32 = 500;
+
+/// Which records.
+#[derive(Args)]
+pub(super) struct Filter {
+    /// Of this user
+    #[arg(long, value_name = "USER")]
+    who: Option<String>,
+    /// About this request, by name or UID
+    #[arg(long, value_name = "REQUEST")]
+    grant: Option<String>,
+    /// About this pod, by name or UID
+    #[arg(long, value_name = "POD")]
+    pod: Option<String>,
+    /// With this decision: Allow, Deny, End, Note
+    #[arg(long, value_name = "DECISION")]
+    decision: Option<Decision>,
+    /// Of this kind, such as AccessGranted
+    #[arg(long, value_name = "ACTION")]
+    action: Option<Action>,
+    /// Not older than this: 24h, or an instant such as 2026-01-02T15:04:05Z
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    since: Option<Timestamp>,
+    /// Older than this
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    until: Option<Timestamp>,
+    /// Read this log instead of the cluster's events; may be repeated
+    #[arg(long, value_name = "FILE")]
+    log: Vec<PathBuf>,
+}
+
+impl Filter {
+    pub(super) fn query(&self, context: &Context) -> Query {
+        Query {
+            user: self.who.clone(),
+            grant: self.grant.clone(),
+            pod: self.pod.clone(),
+            namespace: context.connection.namespace.clone(),
+            decision: self.decision,
+            action: self.action,
+            since: self.since,
+            until: self.until,
+        }
+    }
+
+    /// What is wanted, oldest first.
+    pub(super) async fn entries(&self, context: &Context) -> Result<Vec<Entry>> {
+        let query = self.query(context);
+        let mut entries = Vec::new();
+        if self.log.is_empty() {
+            let cluster = context.cluster().await?;
+            let selector = query.selector();
+            pages(&cluster, &selector, |object| {
+                if let Ok(entry) = serde_json::from_value(object.data["spec"].clone()) {
+                    entries.push(entry);
+                }
+            })
+            .await?;
+        }
+        for path in &self.log {
+            let text = log(path)?;
+            // Checkpoints are no entries; `verify` reads those.
+            entries.extend(
+                text.lines()
+                    .filter_map(|line| serde_json::from_str::<Entry>(line).ok()),
+            );
+        }
+        entries.retain(|entry| query.matches(entry));
+        entries.sort_by(|one, two| one.record.time.cmp(&two.record.time));
+        Ok(entries)
+    }
+}
+
+/// A file, whole.
+pub(super) fn log(path: &PathBuf) -> Result<String> {
+    std::fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .map_err(|error| Failure::new(format!("failed to read {}: {error}", path.display())))
+}
+
+pub(super) fn events(cluster: &Cluster) -> Api<DynamicObject> {
+    Api::all_with(
+        cluster.client.clone(),
+        &ApiResource::erase::<AuditEvent>(&()),
+    )
+}
+
+/// Hands every event to `each`, a page at a time.
+pub(super) async fn pages(
+    cluster: &Cluster,
+    selector: &str,
+    mut each: impl FnMut(DynamicObject),
+) -> Result<()> {
+    let events = events(cluster);
+    let mut page = ListParams::default().limit(PAGE).labels(selector);
+    loop {
+        let list = cluster.answer(events.list(&page)).await.map_err(rights)?;
+        list.items.into_iter().for_each(&mut each);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// What a ConfigMap of oz says, if it exists.
+pub(super) async fn map(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+) -> Result<Vec<(String, String)>> {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
+    let map = cluster.answer(maps.get_opt(name)).await.map_err(rights)?;
+    let data = map.and_then(|map| map.data).unwrap_or_default();
+    Ok(data.into_iter().collect())
+}
+
+fn rights(failure: Failure) -> Failure {
+    if failure.is_forbidden() {
+        return failure.next(
+            "have an administrator bind you to ClusterRole oz-audit-reader, and to the Role of \
+             that name in oz's namespace",
+        );
+    }
+    failure
+}
+
+pub(super) fn when(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let ago: GoDuration = text
+        .parse()
+        .map_err(|_| "write a duration such as 24h, or an instant such as 2026-01-02T15:04:05Z")?;
+    Timestamp::now()
+        .checked_sub(SignedDuration::from(ago))
+        .map_err(|error| error.to_string())
+}
+
+/// Columns for people.
+pub(super) fn table(entries: &[Entry], wide: bool) -> Table {
+    let mut head = vec![
+        "TIME", "USER", "ACTION", "DECISION", "REASON", "NAMESPACE", "REQUEST", "POD",
+    ];
+    if wide {
+        head.extend(["WRITER", "SEQ", "MESSAGE"]);
+    }
+    let mut table = Table::new(&head);
+    for entry in entries {
+        table.row(cells(entry, wide));
+    }
+    table
+}
+
+pub(super) fn cells(entry: &Entry, wide: bool) -> Vec<String> {
+    let record = &entry.record;
+    let or_dash = |text: &str| plain(if text.is_empty() { "-" } else { text });
+    let user = record.user.as_ref().map_or("-", |user| &user.user);
+    let pod = record.pod.as_ref().map_or("-", |pod| &pod.name);
+    let action = match &record.repeated {
+        Some(repeated) => format!("{} x{}", record.action, repeated.count),
+        None => record.action.to_string(),
+    };
+    let mut cells = vec![
+        record.time.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string(),
+        or_dash(user),
+        action,
+        record.decision.to_string(),
+        or_dash(&record.reason),
+        or_dash(&record.request.namespace),
+        or_dash(&record.request.name),
+        or_dash(pod),
+    ];
+    if wide {
+        cells.extend([
+            format!("{}/{}", entry.link.writer.component, entry.link.writer.replica),
+            entry.link.seq.to_string(),
+            or_dash(&record.message),
+        ]);
+    }
+    cells
+}
+
+/// Without what could move the cursor: users choose some of these words.
+pub(super) fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}

@@ -1,0 +1,164 @@
+//! `ozctl audit verify`: whether the trail is whole.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use oz_core::audit::verify::{Evidence, Report, Terms, verify};
+use oz_core::audit::{Published, Trust};
+use oz_core::duration::GoDuration;
+use serde_json::json;
+
+use super::read::{log, map, pages, plain, when};
+use crate::context::{Context, Style};
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::output::{self, TextFormat};
+
+/// ConfigMap with the public keys.
+pub(super) const KEYS: &str = "oz-audit-keys";
+/// ConfigMap with the checkpoints.
+const CHECKPOINTS: &str = "oz-audit-checkpoints";
+
+/// Where oz runs.
+#[derive(Args)]
+pub(super) struct Oz {
+    /// Namespace that oz runs in
+    #[arg(long = "oz-namespace", default_value = "oz-system", value_name = "NAME")]
+    pub(super) namespace: String,
+}
+
+/// Verify that no record is missing, changed, doubled or out of place
+///
+/// Exits with 1 and names the first bad record if one is. A trail is proven complete up to the last
+/// checkpoint of each writer, given public keys that were pinned outside the cluster.
+#[derive(Args)]
+pub(super) struct Verify {
+    /// File with the pinned public keys, one a line; may be repeated [default: what the cluster
+    /// publishes, which proves nothing against its administrators]
+    #[arg(long, value_name = "FILE")]
+    key: Vec<PathBuf>,
+    /// Judge this log too; may be repeated
+    #[arg(long, value_name = "FILE")]
+    log: Vec<PathBuf>,
+    /// Judge only logs, without a cluster
+    #[arg(long, requires = "log", requires = "key")]
+    offline: bool,
+    /// How long events are kept in the cluster: the operator's --audit-retention
+    #[arg(long, default_value = "720h", value_name = "DURATION")]
+    retention: GoDuration,
+    /// What is older than this may be missing from the logs: 24h, or an instant
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    logs_since: Option<Timestamp>,
+    /// Count records that no signature covers yet as bad
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    oz: Oz,
+    /// How to show the report
+    #[arg(short, long, default_value = "text", value_name = "FORMAT")]
+    output: TextFormat,
+}
+
+impl Verify {
+    pub(super) async fn run(self, context: &Context) -> Result<Exit> {
+        let mut evidence = Evidence::default();
+        for path in &self.log {
+            evidence.log(&path.display().to_string(), &log(path)?);
+        }
+        let mut pinned = Vec::new();
+        for path in &self.key {
+            let keys = log(path)?;
+            pinned.extend(keys.lines().map(|line| line.trim().to_owned()));
+        }
+        pinned.retain(|key| !key.is_empty() && !key.starts_with('#'));
+        let mut published = Vec::new();
+        if !self.offline {
+            let cluster = context.cluster().await?;
+            // What is signed first, then the events: those that come meanwhile are only more.
+            for (slot, text) in map(&cluster, &self.oz.namespace, CHECKPOINTS).await? {
+                evidence.checkpoint(&format!("ConfigMap {CHECKPOINTS}, {slot}"), &text);
+            }
+            for (_, text) in map(&cluster, &self.oz.namespace, KEYS).await? {
+                published.extend(serde_json::from_str::<Published>(&text));
+            }
+            evidence.objects();
+            pages(&cluster, "", |object| {
+                if let Ok(value) = serde_json::to_value(&object) {
+                    evidence.object(&value);
+                }
+            })
+            .await?;
+        }
+        let given = !pinned.is_empty();
+        if !given {
+            pinned.extend(published.iter().map(|key| key.public_key.clone()));
+        }
+        let mut trust = Trust::pinned(pinned.iter().map(String::as_str))
+            .map_err(|error| Failure::new(error.to_string()))?;
+        trust.extend(&published);
+        let kept = SignedDuration::from(self.retention);
+        let terms = Terms {
+            trust,
+            objects_kept_since: Timestamp::now().checked_sub(kept).ok(),
+            logs_kept_since: self.logs_since,
+        };
+        let report = verify(evidence, &terms);
+        let whole = report.is_whole() && !(self.strict && report.unsigned() > 0);
+        self.show(context, &report, whole, given)?;
+        Ok(if whole { Exit::SUCCESS } else { Exit::FAILURE })
+    }
+
+    fn show(&self, context: &Context, report: &Report, whole: bool, given: bool) -> Result<()> {
+        let value = || -> Result<_> {
+            let mut value = output::to_value(report)?;
+            value["whole"] = json!(whole);
+            value["keysPinned"] = json!(given);
+            Ok(value)
+        };
+        match self.output {
+            TextFormat::Json => return context.print(&output::json(&value()?)?),
+            TextFormat::Yaml => return context.print(&output::yaml(&value()?)?),
+            TextFormat::Text => {}
+        }
+        let mut table = output::Table::new(&["WRITER", "RECORDS", "FROM", "TO", "PROVEN", "UNSIGNED"]);
+        for chain in &report.chains {
+            table.row(vec![
+                plain(&chain.writer.to_string()),
+                chain.records.to_string(),
+                chain.first.to_string(),
+                chain.last.to_string(),
+                chain.complete_through.to_string(),
+                chain.unsigned.to_string(),
+            ]);
+        }
+        context.print(&table.to_string())?;
+        for note in &report.notes {
+            context.say(&format!("Note: {}", plain(note)));
+        }
+        if !given {
+            context.say(
+                "Note: the public keys come from the cluster itself; pin them outside with \
+                 `ozctl audit keys` and verify with --key",
+            );
+        }
+        if whole {
+            let text = context.paint_output(Style::Green, "Whole");
+            return context.print(&format!(
+                "{text}: {} records of {} writers, none missing or changed.\n",
+                report.records(),
+                report.chains.len()
+            ));
+        }
+        let text = context.paint_output(Style::Red, "NOT WHOLE");
+        let first = report.problems.first().map_or_else(
+            || format!("{} records are signed by nobody", report.unsigned()),
+            |problem| plain(&problem.to_string()),
+        );
+        context.print(&format!("{text}. First: {first}\n"))?;
+        for problem in report.problems.iter().skip(1) {
+            context.print(&format!("  also {}\n", plain(&problem.to_string())))?;
+        }
+        Ok(())
+    }
+}

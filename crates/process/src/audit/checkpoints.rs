@@ -114,7 +114,7 @@ async fn sign(trail: &Trail, maps: &Api<ConfigMap>) {
     trail.shared.lines.push(None, checkpoint.line().into());
     match publish(maps, &checkpoint).await {
         Ok(()) => {
-            trail.ledger().published(checkpoint.head.seq);
+            trail.published(checkpoint.head.seq);
             trail.shared.meters.signed();
         }
         Err(error) => {

@@ -243,13 +243,21 @@ impl Trail {
 
     /// Said by a writer: this record is where it was to be.
     fn arrived(&self, seq: u64, place: Place) {
+        self.change(|ledger| ledger.arrived(seq, place));
+        self.shared.changed.notify_one();
+    }
+
+    /// A checkpoint as far as this was published.
+    fn published(&self, seq: u64) {
+        self.change(|ledger| ledger.published(seq));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Ledger)) {
         let mut ledger = self.ledger();
-        ledger.arrived(seq, place);
+        change(&mut ledger);
         self.shared
             .meters
             .sizes(ledger.waiting(), ledger.unsigned());
-        drop(ledger);
-        self.shared.changed.notify_one();
     }
 }
 

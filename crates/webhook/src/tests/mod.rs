@@ -1,8 +1,8 @@
 //! The hooks as the API server calls them, without sockets: reviews go in as JSON and come out as
 //! JSON. What stands behind them is a pretended API server and a record log that can be read.
 
-mod binding;
 mod audit_event;
+mod binding;
 mod record;
 mod registration;
 mod request_create;

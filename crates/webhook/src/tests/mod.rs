@@ -249,7 +249,7 @@ impl Attempt {
 
     /// Group and version of what it is about.
     fn group(&self) -> (String, String) {
-        let object = self.object.as_ref().unwrap();
+        let object = self.object.as_ref().or(self.old.as_ref()).unwrap();
         let (group, version) = object["apiVersion"]
             .as_str()
             .unwrap()

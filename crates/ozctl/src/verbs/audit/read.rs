@@ -87,7 +87,7 @@ impl Filter {
             );
         }
         entries.retain(|entry| query.matches(entry));
-        entries.sort_by(|one, two| one.record.time.cmp(&two.record.time));
+        entries.sort_by_key(|entry| entry.record.time);
         Ok(entries)
     }
 }

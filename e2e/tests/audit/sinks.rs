@@ -1,5 +1,10 @@
 //! The places that records go to, one of them out of order.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests stop where they fail, too"
+)]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -107,6 +107,10 @@ fn rechained(mut entry: Entry, prev: &str) -> Entry {
 }
 
 #[tokio::test]
+#[allow(
+    clippy::too_many_lines,
+    reason = "twelve deeds, one after the other, on one trail"
+)]
 async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;

@@ -72,6 +72,11 @@ impl Verify {
             pinned.extend(keys.lines().map(|line| line.trim().to_owned()));
         }
         pinned.retain(|key| !key.is_empty() && !key.starts_with('#'));
+        if pinned.is_empty() && !self.key.is_empty() {
+            // Falling back to what the cluster says would prove nothing, unasked.
+            return Err(Failure::new("the file of --key has no public key in it")
+                .next("`ozctl audit keys` prints what the cluster publishes; keep it outside"));
+        }
         let mut published = Vec::new();
         if !self.offline {
             let cluster = context.cluster().await?;

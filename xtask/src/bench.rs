@@ -1,9 +1,10 @@
-//! `cargo xtask bench grants` and `… pods`: what a grant costs and how fast it is, next to its budget;
-//! `audit`: what its record costs. Everything
+//! `cargo xtask bench grants`, `… pods` and `… bindings`: what a grant, or a transient binding, costs
+//! and how fast it is, next to its budget; `audit`: what its record costs. Everything
 //! is measured from outside, on release builds: by watches, by the API server's audit log and by what
 //! the kernel says about the processes.
 
 mod audit;
+mod bindings;
 mod grants;
 mod plan;
 mod pods;
@@ -32,6 +33,8 @@ pub(crate) enum Bench {
     Pods(Options),
     /// The audit trail: what a record costs, and what it adds to a grant.
     Audit(Options),
+    /// Transient bindings: how late they begin and end, API writes, what waiting costs.
+    Bindings(Options),
 }
 
 /// How much is measured, and how it is told.
@@ -46,6 +49,9 @@ pub(crate) struct Options {
     /// JSON in place of the table.
     #[arg(long)]
     json: bool,
+    /// The build at hand, not a release build: for a look, since everything is slower.
+    #[arg(long)]
+    unoptimised: bool,
 }
 
 /// How many of everything.
@@ -99,17 +105,21 @@ impl Options {
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
+    let (Bench::Grants(options)
+    | Bench::Pods(options)
+    | Bench::Audit(options)
+    | Bench::Bindings(options)) = bench;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        if cfg!(debug_assertions) {
+        if cfg!(debug_assertions) && !options.unoptimised {
             return in_release().await;
         }
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
-            outcome = measure(bench) => outcome.map(|()| ExitCode::SUCCESS),
+            outcome = measure(bench, options) => outcome.map(|()| ExitCode::SUCCESS),
             _ = interrupt.recv() => Ok(ExitCode::from(130)),
             _ = terminate.recv() => Ok(ExitCode::from(143)),
         }
@@ -129,8 +139,7 @@ async fn in_release() -> Result<ExitCode> {
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
-async fn measure(bench: &Bench) -> Result<()> {
-    let (Bench::Grants(options) | Bench::Pods(options) | Bench::Audit(options)) = bench;
+async fn measure(bench: &Bench, options: &Options) -> Result<()> {
     let size = options.size();
     let screen = Screen::new();
     programs::build(&programs::OZ).await?;
@@ -144,6 +153,13 @@ async fn measure(bench: &Bench) -> Result<()> {
         }
         Bench::Pods(_) => pods::measure(size, &mut report).await?,
         Bench::Audit(_) => audit::measure(size, &mut report).await?,
+        Bench::Bindings(_) => {
+            let size = match options.quick {
+                true => bindings::Size::quick(),
+                false => bindings::Size::full(options.runs),
+            };
+            bindings::measure(size, &mut report).await?;
+        }
     }
     screen.line(&if options.json {
         report.json(&load)?

@@ -80,7 +80,11 @@ fn is_plugin(program: Option<&OsString>) -> bool {
         .is_some_and(|name| name == "kubectl-oz" || name == "kubectl_oz")
 }
 
-fn run(cli: Cli) -> Exit {
+fn run(mut cli: Cli) -> Exit {
+    if let Verb::Bind(bind) = &mut cli.verb {
+        // As kubectl has it for `create rolebinding`: there, --user is who is bound.
+        bind.user = cli.connection.user.take();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

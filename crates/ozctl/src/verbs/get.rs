@@ -56,8 +56,8 @@ impl Get {
         let cluster = context.cluster().await?;
         let mut objects = Vec::new();
         for one in &wanted {
-            let resource = resource(&cluster, one.kind).await?;
-            objects.extend(self.read(&cluster, &resource, one.name).await?);
+            let (resource, scope) = resource(&cluster, one.kind).await?;
+            objects.extend(self.read(&cluster, &resource, scope, one.name).await?);
         }
         let single = matches!(&wanted[..], [one] if one.name.is_some());
         if objects.is_empty() && matches!(self.output, Format::Table | Format::Wide) {
@@ -78,15 +78,17 @@ impl Get {
         &self,
         cluster: &Cluster,
         resource: &ApiResource,
+        scope: Scope,
         name: Option<&str>,
     ) -> Result<Vec<Value>> {
-        let api: Api<DynamicObject> = if self.all_namespaces {
+        let everywhere = self.all_namespaces || scope == Scope::Cluster;
+        let api: Api<DynamicObject> = if everywhere {
             Api::all_with(cluster.client.clone(), resource)
         } else {
             Api::namespaced_with(cluster.client.clone(), &cluster.namespace, resource)
         };
         let found = if let Some(name) = name {
-            if self.all_namespaces {
+            if self.all_namespaces && scope == Scope::Namespaced {
                 return Err(Failure::new(
                     "a name is of one namespace; it does not go with --all-namespaces",
                 ));
@@ -147,10 +149,17 @@ fn wanted(words: &[String]) -> Result<Vec<Wanted<'_>>> {
     Ok(named.collect())
 }
 
+/// Where the objects of a kind live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Namespaced,
+    Cluster,
+}
+
 /// The kinds that are known here need no question; others of oz's group are looked up.
-async fn resource(cluster: &Cluster, word: &str) -> Result<ApiResource> {
+async fn resource(cluster: &Cluster, word: &str) -> Result<(ApiResource, Scope)> {
     if let Some(resource) = names::resource(word) {
-        return Ok(resource);
+        return Ok((resource, Scope::Namespaced));
     }
     let version = format!("{GROUP}/{VERSION}");
     let list = cluster
@@ -168,13 +177,18 @@ async fn resource(cluster: &Cluster, word: &str) -> Result<ApiResource> {
             || found.kind.to_lowercase() == wanted
             || found.short_names.iter().flatten().any(|name| name == wanted);
         if is_it {
-            return Ok(ApiResource {
+            let scope = match found.namespaced {
+                true => Scope::Namespaced,
+                false => Scope::Cluster,
+            };
+            let resource = ApiResource {
                 group: GROUP.to_owned(),
                 version: VERSION.to_owned(),
                 api_version: version,
                 kind: found.kind,
                 plural: found.name,
-            });
+            };
+            return Ok((resource, scope));
         }
         kinds.insert(found.name, ());
     }
@@ -188,6 +202,8 @@ async fn resource(cluster: &Cluster, word: &str) -> Result<ApiResource> {
 fn table(objects: &[Value], wide: bool) -> Table {
     let now = Timestamp::now();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    // Transient bindings have a role for a template, and a binding for a pod.
+    let either = |one: &Value, other: &Value| text(if one.is_null() { other } else { one });
     let mut head = vec!["NAMESPACE", "NAME", "AGE"];
     if wide {
         head.extend(["KIND", "READY", "PHASE", "TEMPLATE", "POD", "EXPIRES"]);
@@ -204,10 +220,10 @@ fn table(objects: &[Value], wide: bool) -> Table {
             let status = &object["status"];
             row.extend([
                 text(&object["kind"]),
-                status["ready"].as_bool().unwrap_or(false).to_string(),
+                is_ready(status).to_string(),
                 text(&status["phase"]),
-                text(&object["spec"]["templateName"]),
-                text(&status["podName"]),
+                either(&object["spec"]["templateName"], &object["spec"]["roleRef"]["name"]),
+                either(&status["podName"], &status["bindingName"]),
                 text(&status["expiresAt"]),
             ]);
         }
@@ -216,9 +232,28 @@ fn table(objects: &[Value], wide: bool) -> Table {
     table
 }
 
+/// By its own word for it, or by its condition.
+fn is_ready(status: &Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    status["ready"].as_bool().unwrap_or_else(|| {
+        conditions.any(|known| known["type"] == "Ready" && known["status"] == "True")
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn what_has_no_word_for_ready_says_it_by_a_condition() {
+        let condition = |status| json!({"conditions": [{"type": "Ready", "status": status}]});
+        assert!(is_ready(&json!({"ready": true})));
+        assert!(is_ready(&condition("True")));
+        assert!(!is_ready(&condition("False")));
+        assert!(!is_ready(&json!({})));
+    }
 
     #[test]
     fn words_are_kinds_and_names_as_kubectl_reads_them() {

@@ -41,6 +41,7 @@ verbs! {
     logs::Logs,
     cp::Cp,
     port_forward::PortForward,
+    bind::Bind,
     create::Create,
     get::Get,
     audit::Audit,

@@ -1,0 +1,265 @@
+//! `ozctl bind`: a role for somebody until an instant, and not longer.
+
+use std::time::Duration;
+
+use clap::Args;
+use kube::api::PostParams;
+use kube::{Api, Resource, ResourceExt};
+use oz_core::api::{BindingStatus, Phase, TransientClusterRoleBinding, TransientRoleBinding};
+use oz_core::transient::Kind;
+use serde_json::{Map, Value, json};
+
+use crate::cluster::Cluster;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::request;
+use crate::verbs::patience;
+use crate::waiting::Waiting;
+
+/// How often to look whether it is bound.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Bind a role to somebody for a limited time
+///
+/// oz makes the RoleBinding when the window opens and deletes it when it is over. You need the verb
+/// `bind` on the role, and the role must be on oz's list.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl bind view --user alice --for 1h --reason INC-7
+  ozctl bind role/deployer --group on-call --until 2026-01-31T17:00:00Z
+  ozctl bind view --cluster-wide --serviceaccount ci:runner --for 30m
+
+As in `kubectl create rolebinding`, --user is who is bound here; the user of
+your kubeconfig is chosen by --context.")]
+pub(crate) struct Bind {
+    /// The role: NAME or clusterrole/NAME, or role/NAME for a Role of the namespace
+    role: String,
+    /// Who is bound; `--user` of the command line, which would be the kubeconfig's elsewhere
+    #[arg(skip)]
+    pub(crate) user: Option<String>,
+    /// Groups that are bound, by commas
+    #[arg(long = "group", value_name = "NAMES", value_delimiter = ',')]
+    groups: Vec<String>,
+    /// Service accounts that are bound, by commas
+    #[arg(
+        long = "serviceaccount",
+        value_name = "NAMESPACE:NAME",
+        value_delimiter = ','
+    )]
+    service_accounts: Vec<String>,
+    /// How long it lasts, such as 30m or 1h30m
+    #[arg(long = "for", value_name = "DURATION", conflicts_with = "until", required_unless_present = "until")]
+    duration: Option<String>,
+    /// When it ends, such as 2026-01-31T17:00:00Z
+    #[arg(long, value_name = "INSTANT")]
+    until: Option<String>,
+    /// When it begins [default: at once]
+    #[arg(long, value_name = "INSTANT")]
+    from: Option<String>,
+    /// In the whole cluster, in place of the namespace
+    #[arg(long)]
+    cluster_wide: bool,
+    /// Why it is needed; kept in the audit record
+    #[arg(long)]
+    reason: Option<String>,
+    /// What its name begins with [default: $USER]
+    #[arg(short = 'N', long, value_name = "PREFIX")]
+    request_name: Option<String>,
+    /// How long to wait for it
+    #[arg(short, long, default_value = "1m", value_name = "DURATION")]
+    wait: String,
+}
+
+impl Bind {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let within = patience(&self.wait)
+            .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
+        let object = self.object()?;
+        let cluster = context.cluster().await?;
+        let text = if self.cluster_wide {
+            let api = Api::<TransientClusterRoleBinding>::all(cluster.client.clone());
+            bound(context, &cluster, &api, object, within).await?
+        } else {
+            bound(context, &cluster, &cluster.api::<TransientRoleBinding>(), object, within).await?
+        };
+        context.print(&text)?;
+        Ok(Exit::SUCCESS)
+    }
+
+    /// What is asked for.
+    fn object(&self) -> Result<Value> {
+        let prefix = match &self.request_name {
+            Some(prefix) => prefix.clone(),
+            None => request::default_prefix(),
+        };
+        request::check_prefix(&prefix)?;
+        let (kind, name) = match self.role.split_once('/') {
+            None => ("ClusterRole", self.role.as_str()),
+            Some(("clusterrole", name)) => ("ClusterRole", name),
+            Some(("role", name)) => ("Role", name),
+            Some(_) => {
+                return Err(Failure::new(format!("{} is no role", self.role))
+                    .next("write NAME, clusterrole/NAME or role/NAME"));
+            }
+        };
+        let mut spec = Map::new();
+        spec.insert("roleRef".to_owned(), json!({"kind": kind, "name": name}));
+        spec.insert("subjects".to_owned(), self.subjects()?.into());
+        for (field, value) in [
+            ("validFrom", &self.from),
+            ("validUntil", &self.until),
+            ("duration", &self.duration),
+            ("reason", &self.reason),
+        ] {
+            if let Some(value) = value {
+                spec.insert(field.to_owned(), value.as_str().into());
+            }
+        }
+        Ok(json!({"metadata": {"generateName": format!("{prefix}-")}, "spec": spec}))
+    }
+
+    fn subjects(&self) -> Result<Vec<Value>> {
+        let named = |kind: &str, name: &String| json!({"kind": kind, "name": name});
+        let mut subjects: Vec<Value> = self.user.iter().map(|name| named("User", name)).collect();
+        subjects.extend(self.groups.iter().map(|name| named("Group", name)));
+        for account in &self.service_accounts {
+            let (namespace, name) = account.split_once(':').ok_or_else(|| {
+                Failure::new(format!("{account} is no NAMESPACE:NAME of a service account"))
+            })?;
+            subjects.push(json!({
+                "kind": "ServiceAccount", "name": name, "namespace": namespace,
+            }));
+        }
+        if subjects.is_empty() {
+            return Err(Failure::new("nobody is to be bound")
+                .next("say who with --user, --group or --serviceaccount"));
+        }
+        Ok(subjects)
+    }
+}
+
+/// Creates the object and waits until it is bound; what to say then.
+async fn bound<K: Kind>(
+    context: &Context,
+    cluster: &Cluster,
+    api: &Api<K>,
+    object: Value,
+    within: Duration,
+) -> Result<String> {
+    let object: K = serde_json::from_value(object)
+        .map_err(|error| Failure::new(format!("failed to put the request together: {error}")))?;
+    let created = cluster.answer(api.create(&PostParams::default(), &object)).await?;
+    let name = created.name_any();
+    let role = created.terms().map(|terms| terms.role).unwrap_or_default();
+    let role = format!("{} {}", role.kind, role.name);
+    let what = format!("{}/{name}", <K as Resource>::plural(&()));
+    let waiting = async {
+        let waiting = Waiting::new(context, &format!("waiting until {role} is bound"));
+        loop {
+            let status = cluster.answer(api.get(&name)).await?.status().cloned();
+            let status = status.unwrap_or_default();
+            if settled(&status) {
+                return Ok::<BindingStatus, Failure>(status);
+            }
+            waiting.draw();
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let status = match tokio::time::timeout(within, waiting).await {
+        Ok(status) => status?,
+        Err(_) => {
+            return Err(Failure::new(format!("{role} was not bound within {within:?}"))
+                .next(format!("`kubectl describe {what}` says what it waits for")));
+        }
+    };
+    told(&role, &what, &status)
+}
+
+/// Bound, refused, or waiting for nothing but its window.
+fn settled(status: &BindingStatus) -> bool {
+    status.phase != Phase::Pending || status.next_transition_time.is_some()
+}
+
+fn told(role: &str, what: &str, status: &BindingStatus) -> Result<String> {
+    let end = format!("`kubectl delete {what}` ends it");
+    match (status.phase, status.expires_at, status.next_transition_time) {
+        (Phase::Active, Some(until), _) => Ok(format!("{role} is bound until {until}; {end}\n")),
+        (Phase::Pending, _, Some(from)) => Ok(format!("{role} will be bound at {from}; {end}\n")),
+        (phase, ..) => {
+            let ready = status.conditions.iter().find(|known| known.type_ == "Ready");
+            let why = ready.map(|ready| ready.message.clone()).unwrap_or_default();
+            Err(Failure::new(format!("{role} is not bound ({phase}): {why}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        bind: Bind,
+    }
+
+    fn object(words: &[&str], user: Option<&str>) -> Result<Value, String> {
+        let words = ["bind", "--request-name=alice"].iter().chain(words);
+        let mut line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        line.bind.user = user.map(ToOwned::to_owned);
+        line.bind.object().map_err(|failure| failure.message().to_owned())
+    }
+
+    #[test]
+    fn a_line_is_what_it_would_be_as_a_manifest() {
+        let asked = object(
+            &["view", "--for", "1h", "--reason", "INC-7"],
+            Some("alice"),
+        );
+        assert_eq!(
+            asked.unwrap(),
+            json!({
+                "metadata": {"generateName": "alice-"},
+                "spec": {
+                    "roleRef": {"kind": "ClusterRole", "name": "view"},
+                    "subjects": [{"kind": "User", "name": "alice"}],
+                    "duration": "1h", "reason": "INC-7",
+                },
+            })
+        );
+        let asked = object(
+            &[
+                "role/deployer", "--group", "a,b", "--serviceaccount", "ci:runner",
+                "--from", "2026-01-31T09:00:00Z", "--until", "2026-01-31T17:00:00Z",
+            ],
+            None,
+        )
+        .unwrap();
+        assert_eq!(asked["spec"]["roleRef"], json!({"kind": "Role", "name": "deployer"}));
+        assert_eq!(
+            asked["spec"]["subjects"],
+            json!([
+                {"kind": "Group", "name": "a"}, {"kind": "Group", "name": "b"},
+                {"kind": "ServiceAccount", "name": "runner", "namespace": "ci"},
+            ])
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        for (words, user, said) in [
+            (&["view", "--for", "1h"][..], None, "nobody is to be bound"),
+            (&["view"], Some("alice"), "--for"),
+            (&["view", "--for", "1h", "--until", "x"], Some("alice"), "cannot be used with"),
+            (&["pod/view", "--for", "1h"], Some("alice"), "is no role"),
+            (&["view", "--for", "1h", "--serviceaccount", "x"], None, "NAMESPACE:NAME"),
+        ] {
+            let told = object(words, user).unwrap_err();
+            assert!(told.contains(said), "{words:?}: {told}");
+        }
+    }
+}

@@ -4,6 +4,7 @@
 mod conflict;
 mod ending;
 mod examples;
+mod ozctl;
 mod published;
 mod refusal;
 mod support;

@@ -35,6 +35,19 @@ pub(crate) struct Publisher {
 /// and a burst of grants would fill it with what never repeats.
 const MEMORY: usize = 128;
 
+/// The longest note that the API server takes, in bytes.
+const NOTE_BYTES: usize = 1_024;
+
+/// The note, cut where it is longer than the API server takes; the condition has all of it.
+fn shortened(mut note: String) -> String {
+    const CUT: char = '…';
+    if note.len() > NOTE_BYTES {
+        note.truncate(note.floor_char_boundary(NOTE_BYTES - CUT.len_utf8()));
+        note.push(CUT);
+    }
+    note
+}
+
 /// Both ends.
 pub(crate) fn events(
     client: Client,
@@ -84,7 +97,7 @@ impl Publisher {
                     EventType::Normal
                 },
                 reason: transition.reason.to_owned(),
-                note: Some(transition.note),
+                note: Some(shortened(transition.note)),
                 action: transition.action.to_owned(),
                 secondary: None,
             };
@@ -99,5 +112,18 @@ impl Publisher {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_cut_between_characters_and_only_if_it_is_too_long() {
+        let fits = "ä".repeat(NOTE_BYTES / 2);
+        assert_eq!(shortened(fits.clone()), fits);
+        let cut = shortened(format!("x{fits}"));
+        assert!(cut.len() <= NOTE_BYTES && cut.ends_with("ä…"), "{cut}");
     }
 }

@@ -245,6 +245,10 @@ impl System {
     /// As [`System::start`].
     pub async fn start_with(cluster: &Cluster, operator: &Options) -> Result<Self> {
         install(cluster).await?;
+        // Built before anybody waits for either: the minutes of a compiler are not theirs.
+        for binary in ["oz-operator", "oz-webhook"] {
+            cargo_binary(binary)?;
+        }
         let plain = Options::default();
         let (webhook, operator) = tokio::try_join!(
             Webhook::start(cluster, &plain),

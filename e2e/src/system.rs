@@ -23,6 +23,9 @@ pub struct Options {
     pub flags: Vec<String>,
     /// How far the process's clock is off, such as `+1h`.
     pub clock: Option<String>,
+    /// Whether the operator runs scripts in containers. Where a container is not one, but a process
+    /// of this machine, it should not.
+    pub cut_sessions: bool,
     /// Further environment variables.
     pub environment: Vec<(String, String)>,
 }
@@ -33,6 +36,7 @@ impl Default for Options {
             replica: "oz-0".to_owned(),
             flags: Vec::new(),
             clock: None,
+            cut_sessions: false,
             environment: Vec::new(),
         }
     }
@@ -59,6 +63,13 @@ impl Options {
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With sessions that are ended with their grant.
+    #[must_use]
+    pub fn cutting(mut self) -> Self {
+        self.cut_sessions = true;
         self
     }
 
@@ -166,6 +177,7 @@ impl Operator {
         let address = free_address()?;
         let mut command = command(cluster, "oz-operator", options)?;
         command.arg("--metrics-bind-address=0");
+        command.arg(format!("--cut-sessions={}", options.cut_sessions));
         command.arg(format!("--health-probe-bind-address={address}"));
         command.args(&options.flags);
         Ok(Self {

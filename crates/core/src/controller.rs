@@ -140,6 +140,8 @@ pub enum Step {
     /// Create the child, or bring the fields that it names to these values. A foreign object of
     /// the same name is a [`FailureClass::Conflict`], never taken over.
     Apply(Child),
+    /// End what runs of these sessions.
+    EndSessions(Box<Sessions>),
     /// Delete this very object (its UID is a precondition). Already gone is success.
     Delete(Reference),
     /// Set the object's owner references, keeping those it has. For objects that were created
@@ -150,6 +152,32 @@ pub enum Step {
     Release(String),
     /// Delete the reconciled object itself.
     DeleteSelf,
+}
+
+/// Sessions in a pod that must not go on: every process of one grant.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sessions {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// UID of the pod: in another one of its name nothing is to be ended.
+    pub pod_uid: String,
+    /// What the processes are known by.
+    pub mark: String,
+    /// What is put on record if any were ended; the count is added.
+    pub record: Record,
+}
+
+/// What came of ending sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionsEnded {
+    /// How many processes were ended.
+    pub ended: u32,
+    /// How many could not be.
+    pub left: u32,
+    /// Containers in which nothing can be run, so that nothing could be ended.
+    pub out_of_reach: Vec<String>,
 }
 
 /// An object that should exist. Made from a typed object by a builder; see [`Child::new`].
@@ -288,6 +316,8 @@ pub struct Outcome {
     pub live: Vec<Live>,
     /// What stopped the plan: the first step that failed, or else the plan's own obstacle.
     pub failure: Option<Failure>,
+    /// What came of ending sessions, if the plan asked for that.
+    pub sessions: Option<SessionsEnded>,
 }
 
 /// Why something did not happen. The class decides about retries; class and reason are static, so
@@ -308,6 +338,8 @@ impl Failure {
     pub const COMMAND_INVALID: &'static str = "AccessCommandInvalid";
     /// The reason of a foreign object in the place of one of ours.
     pub const NAME_CONFLICT: &'static str = "NameConflict";
+    /// The reason of sessions that could not be ended yet.
+    pub const SESSIONS_NOT_ENDED: &'static str = "SessionsNotEnded";
 
     /// A failure that may be over at the next try.
     pub fn transient(reason: &'static str, message: impl Into<String>) -> Self {

@@ -34,6 +34,8 @@ pub const AUDIT_DECISION: &str = "oz.wizardofoz.co/decision";
 pub const AUDIT_KIND: &str = "oz.wizardofoz.co/kind";
 /// Label on an AuditEvent: which process wrote it.
 pub const AUDIT_WRITER: &str = "oz.wizardofoz.co/writer";
+/// Label on a namespace: with the value `true`, only those get into its pods who have a grant.
+pub const ENFORCE: &str = "oz.wizardofoz.co/enforce";
 
 /// Marks a child's metadata as made for one object.
 pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner_uid: &str) {

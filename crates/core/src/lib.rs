@@ -9,6 +9,7 @@ pub mod api;
 pub mod audit;
 pub mod build;
 pub mod conditions;
+pub mod connect;
 pub mod controller;
 pub mod duration;
 pub mod encode;

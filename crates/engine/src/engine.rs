@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Watches, cluster_scoped};
 use crate::readiness::Readiness;
 use crate::run::{Applied, ChildStore, Children, Lane, Lines, Packed, Runner, Shared, Writer};
+use crate::sessions::{EndSessions, LeaveSessions};
 use crate::sink::{LogSink, Sink};
 use crate::store::{Change, Store};
 
@@ -91,6 +92,7 @@ pub struct Engine {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) sessions: Arc<dyn EndSessions>,
     pub(crate) leadership: Leadership,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) concurrency: usize,
@@ -109,6 +111,7 @@ pub(crate) struct Parts {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) sessions: Arc<dyn EndSessions>,
     pub(crate) concurrency: usize,
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
@@ -128,6 +131,7 @@ impl Engine {
             client,
             clock: Arc::new(clock),
             sink: Arc::new(LogSink),
+            sessions: Arc::new(LeaveSessions),
             leadership: Leadership::Off,
             addresses: Vec::new(),
             concurrency: 32,
@@ -148,6 +152,12 @@ impl Engine {
     /// Where records go; by default to the log.
     pub fn sink(&mut self, sink: impl Sink) -> &mut Self {
         self.sink = Arc::new(sink);
+        self
+    }
+
+    /// What ends sessions; by default nothing does.
+    pub fn sessions(&mut self, sessions: impl EndSessions) -> &mut Self {
+        self.sessions = Arc::new(sessions);
         self
     }
 
@@ -307,6 +317,7 @@ where
             manager: format!("oz/{}", controller.name()),
         },
         sink: Arc::clone(&parts.sink),
+        sessions: Arc::clone(&parts.sessions),
         events: parts.events.clone(),
         metrics: parts.metrics.clone(),
         shared,

@@ -63,7 +63,7 @@ impl Engine {
                 (tenure, Some(elector))
             }
         };
-        let instance = elector.as_ref().map(|elector| elector.identity.clone());
+        let instance = elector.as_ref().map(|one| one.identity.clone());
         let (events, publisher) = events(self.client.clone(), instance, self.metrics.clone());
         let mut publisher = tokio::spawn(publisher.run());
 
@@ -73,6 +73,7 @@ impl Engine {
             client: self.client,
             clock: self.clock,
             sink: self.sink,
+            sessions: self.sessions,
             concurrency: self.concurrency,
             metrics: self.metrics,
             events,
@@ -80,8 +81,8 @@ impl Engine {
             lines: Lines::new(self.concurrency),
             shutdown: stop.clone(),
         };
-        let starts = self.controllers.into_iter();
-        let mut controllers: JoinSet<()> = starts.map(|start| start(&parts)).collect();
+        let starts = self.controllers.into_iter().map(|start| start(&parts));
+        let mut controllers: JoinSet<()> = starts.collect();
         // The publisher ends when the controllers have dropped their ends.
         drop(parts);
 
@@ -100,10 +101,8 @@ impl Engine {
         {
             elector.release().await;
         }
-        if tokio::time::timeout(LAST_EVENTS, &mut publisher)
-            .await
-            .is_err()
-        {
+        let told = tokio::time::timeout(LAST_EVENTS, &mut publisher).await;
+        if told.is_err() {
             publisher.abort();
         }
         result

@@ -66,6 +66,11 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) access_namespaces: Vec<String>,
 
+    /// Run scripts in the containers that people are let into: to end sessions with their grant,
+    /// and to find out beforehand where sessions can be made to end by themselves.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) cut_sessions: bool,
+
     /// How many requests are worked on at once.
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,

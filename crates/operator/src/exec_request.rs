@@ -5,12 +5,14 @@ use std::sync::Arc;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::exec::{ExecAccess, Observed};
-use oz_core::access::kind;
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate};
+use oz_core::access::kind::{self, PodSeen};
+use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase};
+use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
 use crate::leaving::is_leaving;
+use crate::sessions::Probes;
 use crate::stamps::same_stamp;
 use crate::workload::Workloads;
 
@@ -19,6 +21,25 @@ pub(crate) struct ExecRequests {
     pub(crate) requests: Store<ExecAccessRequest>,
     pub(crate) templates: Store<ExecAccessTemplate>,
     pub(crate) workloads: Arc<Workloads>,
+    /// Which pod has a name now.
+    pub(crate) pods: Store<PodIdentity>,
+    pub(crate) probes: Probes,
+}
+
+impl ExecRequests {
+    /// What has the name of the pod that the request was granted.
+    fn seen(&self, request: &ExecAccessRequest) -> PodSeen {
+        let status = request.status.as_ref();
+        let active = status.filter(|status| status.phase == Phase::Active);
+        let Some(name) = active.and_then(|status| status.pod_name.as_deref()) else {
+            return PodSeen::Unknown;
+        };
+        match self.pods.get(request.metadata.namespace.as_deref(), name) {
+            Some(pod) => PodSeen::There(pod.uid().to_owned()),
+            None if self.pods.is_ready() => PodSeen::Gone,
+            None => PodSeen::Unknown,
+        }
+    }
 }
 
 impl Observe<ExecAccess> for ExecRequests {
@@ -26,6 +47,16 @@ impl Observe<ExecAccess> for ExecRequests {
         Watches::new(&self.requests)
             .child::<Role>()
             .child::<RoleBinding>()
+            .related(&self.pods, |pod, requests| {
+                let (namespace, name) = (pod.namespace(), pod.name_any());
+                requests.select(|request| {
+                    request.metadata.namespace == namespace
+                        && request.status.as_ref().is_some_and(|status| {
+                            status.phase == Phase::Active
+                                && status.pod_name.as_deref() == Some(name.as_str())
+                        })
+                })
+            })
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();
                 requests.select(|request| {
@@ -42,6 +73,7 @@ impl Observe<ExecAccess> for ExecRequests {
             .get(namespace.as_deref(), &request.spec.template_name);
         let mut observed = Observed {
             template,
+            pod: self.seen(request),
             ..Observed::default()
         };
         if self
@@ -55,7 +87,14 @@ impl Observe<ExecAccess> for ExecRequests {
         observed.same_stamp = same_stamp(&self.requests, request);
         if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
             let namespace = namespace.unwrap_or_default();
-            observed.workload = Some(self.workloads.read(cx, &namespace, &target).await);
+            let mut workload = self.workloads.read(cx, &namespace, &target).await;
+            if let Ok(workload) = &mut workload {
+                let uid = request.uid().unwrap_or_default();
+                if let Ok(pod) = workload.choose(&uid, request.spec.target_pod.as_deref()) {
+                    workload.probes = self.probes.of(cx.client(), &namespace, pod).await;
+                }
+            }
+            observed.workload = Some(workload);
         }
         observed
     }

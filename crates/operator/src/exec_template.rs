@@ -1,5 +1,6 @@
 //! ExecAccessTemplates at the edge: whether their targets exist.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
@@ -8,11 +9,16 @@ use oz_core::api::ExecAccessTemplate;
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
+use crate::sessions::Probes;
 use crate::workload::Workloads;
+
+/// The most images that a status lists.
+const MOST: usize = 64;
 
 pub(crate) struct ExecTemplates {
     pub(crate) templates: Store<ExecAccessTemplate>,
     pub(crate) workloads: Arc<Workloads>,
+    pub(crate) probes: Probes,
 }
 
 impl Observe<ExecTemplate> for ExecTemplates {
@@ -22,8 +28,22 @@ impl Observe<ExecTemplate> for ExecTemplates {
 
     async fn observe(&self, cx: &Cx, template: &ExecAccessTemplate, _: &[Live]) -> Observed {
         let namespace = template.namespace().unwrap_or_default();
-        self.workloads
-            .exists(cx, &namespace, &template.spec.controller_target_ref)
-            .await
+        let target = &template.spec.controller_target_ref;
+        if !self.probes.enabled {
+            self.workloads.exists(cx, &namespace, target).await?;
+            return Ok(Vec::new());
+        }
+        let status = template.status.as_ref();
+        self.probes
+            .learn(status.map_or(&[], |status| status.session_probes.as_slice()));
+        let workload = self.workloads.read(cx, &namespace, target).await?;
+        // One of each kind of pod: those of an older replica set may run other images.
+        let mut found = BTreeMap::new();
+        for pod in &workload.pods {
+            for probe in self.probes.of(cx.client(), &namespace, pod).await {
+                found.insert((probe.container.clone(), probe.image_id.clone()), probe);
+            }
+        }
+        Ok(found.into_values().take(MOST).collect())
     }
 }

@@ -10,6 +10,7 @@ mod pod_request;
 mod pod_template;
 mod retention;
 mod run;
+mod sessions;
 mod stamps;
 mod workload;
 

@@ -26,9 +26,14 @@ use crate::exec_template::ExecTemplates;
 use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::retention::Retention;
+use crate::sessions::{Probes, Scripts};
 use crate::workload::Workloads;
 
 /// Runs until a signal, or until what it needs is lost.
+#[allow(
+    clippy::too_many_lines,
+    reason = "the parts of a process, one after the other"
+)]
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
@@ -60,6 +65,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         }
     }
 
+    if args.cut_sessions {
+        engine.sessions(Scripts {
+            client: client.clone(),
+        });
+    }
+    let probes = Probes::new(args.cut_sessions);
+    let pods_by_name = engine.store();
     let workloads = Arc::new(Workloads::default());
     let templates = engine.store();
     let requests = engine.store();
@@ -69,6 +81,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         ExecTemplates {
             templates: templates.clone(),
             workloads: Arc::clone(&workloads),
+            probes: probes.clone(),
         },
     );
     let exec = ExecAccess {
@@ -82,6 +95,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             requests,
             templates,
             workloads: Arc::clone(&workloads),
+            pods: pods_by_name,
+            probes,
         },
     );
 

@@ -258,6 +258,7 @@ async fn list(
         uid: identity.uid,
         between,
         pods,
+        probes: Vec::new(),
     })
 }
 

@@ -56,6 +56,16 @@ pub(crate) struct Args {
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) audit_required: bool,
 
+    /// Groups that get into the pods of enforcing namespaces without a grant, also when no replica
+    /// of this webhook runs. Give it several times, or names with commas between them.
+    #[arg(
+        long = "break-glass-group",
+        value_name = "GROUP",
+        value_delimiter = ',',
+        default_value = "system:masters"
+    )]
+    pub(crate) break_glass_groups: Vec<String>,
+
     /// Only serve: somebody else keeps the webhook configurations.
     #[arg(long)]
     no_register: bool,

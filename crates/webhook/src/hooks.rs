@@ -1,19 +1,25 @@
 //! The webhooks as they are registered: which requests each sees, under which published name and
 //! path, and whom it leaves alone.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::Resource;
-use oz_admission::{Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
+use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
 use oz_core::access::seal::Keys;
 use oz_core::api::{
     AuditEvent, ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate,
     VERSION,
 };
+use oz_core::labels;
 use oz_core::transient::Policy;
 use oz_engine::Sink;
 
+use crate::connect::{Connect, Connections, Mode};
+use crate::guard_namespace::NamespaceGuard;
 use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::stamp::Stamper;
 use crate::templates::Templates;
@@ -41,6 +47,9 @@ pub(crate) struct Grounds {
     pub(crate) serve_example_com: bool,
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
+    pub(crate) connections: Connections,
+    /// Who gets in everywhere, whatever becomes of us.
+    pub(crate) break_glass: Vec<String>,
 }
 
 /// All hooks.
@@ -53,6 +62,10 @@ pub(crate) fn hooks(grounds: &Grounds) -> Vec<Hook> {
         template::<ExecAccessTemplate>(grounds),
         template::<PodAccessTemplate>(grounds),
         audit_events(grounds),
+        connect(grounds, Mode::Observing),
+        connect(grounds, Mode::Enforcing),
+        connect(grounds, Mode::BreakGlass),
+        guard_namespace(grounds),
     ];
     hooks.extend(transient::hooks(grounds));
     hooks
@@ -115,6 +128,7 @@ fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
         namespace: grounds.namespace.clone(),
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
+        policies: grounds.connections.policies.clone(),
         kind: PhantomData,
     };
     validating::<T>(
@@ -145,6 +159,115 @@ pub(crate) fn validating<K: Resource<DynamicType = ()>>(grounds: &Grounds, hook:
     )
     .path(&path("validate", &kind))
     .webhook_name(&format!("v{kind}.kb.io"))
+}
+
+/// Three registrations of one hook. Where nothing is enforced, it is told of connections and must not
+/// be in anybody's way. Where it is, nobody gets in without us, but for those who mend clusters: of
+/// them it is told. Nodes, the system's own controllers and our operator are never asked about.
+fn connect(grounds: &Grounds, mode: Mode) -> Hook {
+    let handler = Connect {
+        mode,
+        connections: grounds.connections.clone(),
+    };
+    let (name, path, failure, enforced) = match mode {
+        // Where the original's watcher was.
+        Mode::Observing => ("vpod", "/watch-v1-pod", FailurePolicy::Ignore, false),
+        Mode::Enforcing => ("connect", "/connect-enforced", FailurePolicy::Fail, true),
+        Mode::BreakGlass => (
+            "connect-break-glass",
+            "/connect-break-glass",
+            FailurePolicy::Ignore,
+            true,
+        ),
+    };
+    let streams = ResourceRule::new("", "v1", "pods")
+        .subresource("exec")
+        .subresource("attach")
+        .subresource("portforward")
+        .on([Operation::Connect]);
+    let containers = ResourceRule::new("", "v1", "pods")
+        .subresource("ephemeralcontainers")
+        .on([Operation::Update]);
+    let hook = Hook::mutating_on(&format!("observe-{name}"), streams, handler)
+        .also(containers)
+        .namespaces(NamespaceScope::Matching(enforcing(enforced)))
+        .side_effects(SideEffects::NoneOnDryRun)
+        .failure(failure)
+        .timeout(Duration::from_secs(3))
+        .path(path)
+        .webhook_name(&format!("{name}.kb.io"))
+        .when(
+            "not-the-system",
+            &format!(
+                "!(request.userInfo.username == {} || {})",
+                quoted(&grounds.operator),
+                in_groups(&SYSTEM.map(ToOwned::to_owned)),
+            ),
+        );
+    let glass = in_groups(&grounds.break_glass);
+    match mode {
+        Mode::Observing => hook,
+        Mode::Enforcing => hook.when("not-break-glass", &format!("!({glass})")),
+        Mode::BreakGlass => hook.when("break-glass", &glass),
+    }
+}
+
+/// Groups that get into pods to run the cluster.
+const SYSTEM: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
+
+/// The namespaces with the label, or those without.
+fn enforcing(yes: bool) -> LabelSelector {
+    if yes {
+        return LabelSelector {
+            match_labels: Some(BTreeMap::from([(
+                labels::ENFORCE.to_owned(),
+                "true".to_owned(),
+            )])),
+            match_expressions: None,
+        };
+    }
+    LabelSelector {
+        match_labels: None,
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: labels::ENFORCE.to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(vec!["true".to_owned()]),
+        }]),
+    }
+}
+
+fn in_groups(groups: &[String]) -> String {
+    let groups: Vec<String> = groups.iter().map(|group| quoted(group)).collect();
+    format!(
+        "has(request.userInfo.groups) && request.userInfo.groups.exists(group, group in [{}])",
+        groups.join(", ")
+    )
+}
+
+/// Only the removal of the label that makes a namespace enforcing is asked about: everything else
+/// about namespaces goes on without us.
+fn guard_namespace(grounds: &Grounds) -> Hook {
+    let label = quoted(labels::ENFORCE);
+    let has = |object: &str| {
+        format!(
+            "has({object}.metadata.labels) && {label} in {object}.metadata.labels && \
+             {object}.metadata.labels[{label}] == 'true'"
+        )
+    };
+    Hook::validating("guard-namespace", NamespaceGuard)
+        .on([Operation::Update])
+        .namespaces(NamespaceScope::All)
+        .side_effects(SideEffects::None)
+        .path("/guard-namespace")
+        .webhook_name("guard-namespace.kb.io")
+        .when(
+            "the-enforcing-label-is-removed",
+            &format!("({}) && !({})", has("oldObject"), has("object")),
+        )
+        .when(
+            "not-break-glass",
+            &format!("!({})", in_groups(&grounds.break_glass)),
+        )
 }
 
 fn kind<K: Resource<DynamicType = ()>>() -> String {

@@ -1,6 +1,8 @@
 //! The oz webhook: says who asks, and keeps out what could only be denied later.
 
 mod args;
+mod connect;
+mod guard_namespace;
 mod hooks;
 mod kinds;
 mod permission;

@@ -34,6 +34,30 @@ impl fmt::Display for Right {
     }
 }
 
+/// Whether the user may do everything with everything, as an administrator of the cluster may.
+///
+/// # Errors
+/// When it could not be found out; what depends on it must then be refused.
+pub(crate) async fn is_administrator(client: &Client, user: &UserInfo) -> Result<bool, Rejection> {
+    let everything = Right {
+        verb: "*",
+        resource: "*",
+        subresource: Some("*"),
+    };
+    let mut asked = review(user, "", &everything);
+    asked.spec.resource_attributes =
+        asked
+            .spec
+            .resource_attributes
+            .map(|attributes| ResourceAttributes {
+                namespace: None,
+                group: Some("*".to_owned()),
+                subresource: None,
+                ..attributes
+            });
+    allowed(client, user, asked).await
+}
+
 /// Those of the rights that the user does not have in the namespace.
 ///
 /// # Errors

@@ -4,13 +4,16 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use oz_admission::{Manager, Observer, Upkeep};
+use kube::runtime::watcher;
+use oz_admission::{Gate, Manager, Observer, Upkeep};
 use oz_core::audit::{Action, Decision, Record};
-use oz_engine::Clock;
+use oz_core::connect::pod::PodIdentity;
+use oz_engine::{Clock, Sink, Store};
 use oz_process::audit::Trail;
 use oz_process::{shutdown_on_signal, signing_keys};
 
 use crate::args::Args;
+use crate::connect::{self, Connections};
 use crate::hooks::{Grounds, hooks};
 use crate::templates::Templates;
 
@@ -18,6 +21,10 @@ use crate::templates::Templates;
 pub(crate) const FINGERPRINT: &str = "oz";
 
 /// Runs until a signal, or until what it needs is lost.
+#[allow(
+    clippy::too_many_lines,
+    reason = "the parts of a process, one after the other"
+)]
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
@@ -38,11 +45,19 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         &args.audit,
     )
     .await?;
+    let (grants, grants_listed, grants_watch) = connect::watch(&client, &keys);
+    let (pods, pods_feed) =
+        oz_engine::guarded_store::<PodIdentity>(&client, &(), None, watcher::Config::default());
+    let pods_listed = Gate::new("pod list");
+    let pods_watch = feed(pods.clone(), pods_listed.clone(), pods_feed);
+    let records: Arc<dyn Sink> = Arc::new(trail.clone());
     let grounds = Grounds {
         keys,
         exec_templates,
         pod_templates,
-        records: Arc::new(trail.clone()),
+        connections: Connections::new(grants, pods, Arc::clone(&records)),
+        break_glass: args.break_glass_groups.clone(),
+        records,
         namespace: common.namespace.as_str().into(),
         operator: args.operator().into(),
         policy: args.transient.policy(&common.namespace),
@@ -59,12 +74,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .drain(args.drain)
         .gate(exec_listed)
         .gate(pod_listed)
+        .gate(pods_listed)
         .clock(Arc::new({
             let clock = clock.clone();
             move || clock.now()
         }))
         .metrics(|registry| trail.register(registry))
         .observer(observer(trail.clone(), clock));
+    for gate in grants_listed {
+        manager = manager.gate(gate);
+    }
     for hook in hooks(&grounds) {
         manager = manager.hook(hook);
     }
@@ -77,10 +96,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let manager = manager.build()?;
     let shown = probes.map(tracing::field::display);
     tracing::info!(port, probes = shown, operator = %grounds.operator, "serving the hooks");
+    let grants_watch = tokio::spawn(grants_watch);
+    let pods_watch = tokio::spawn(pods_watch);
     let ended = tokio::select! {
         ended = manager.run(shutdown.cancelled_owned()) => ended.map_err(Into::into),
         ended = exec_watch => Err(anyhow!("failed to go on: the watch of exec templates ended: {ended:?}")),
         ended = pod_watch => Err(anyhow!("failed to go on: the watch of pod templates ended: {ended:?}")),
+        ended = grants_watch => Err(anyhow!("failed to go on: the watch of grants ended: {ended:?}")),
+        ended = pods_watch => Err(anyhow!("failed to go on: the watch of pods ended: {ended:?}")),
     };
     trail.close().await;
     ended
@@ -116,6 +139,15 @@ fn observer(trail: Trail, clock: impl Clock) -> Observer {
             what,
         ));
     })
+}
+
+/// Feeds a store, and opens its gate when it is complete.
+async fn feed<K>(store: Store<K>, listed: Gate, feed: impl Future<Output = ()>) {
+    let tell = async {
+        store.ready().await;
+        listed.open();
+    };
+    futures::join!(feed, tell);
 }
 
 fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -5,8 +5,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_core::validate::Violation;
 use oz_engine::Sink;
 
+use crate::connect::Policies;
 use crate::kinds::AccessTemplate;
 use crate::permission;
 use crate::record;
@@ -18,6 +20,7 @@ pub(crate) struct TemplateValidator<T> {
     pub(crate) namespace: Arc<str>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
+    pub(crate) policies: Arc<Policies>,
     pub(crate) kind: PhantomData<fn() -> T>,
 }
 
@@ -45,6 +48,16 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         let violations = template.violations();
         if !violations.is_empty() {
             return Err(invalid(T::KIND, &violations));
+        }
+        if let Some(policy) = &template.config().command_policy
+            && let Err(why) = self.policies.check(policy).await
+        {
+            let violation = Violation {
+                field: "spec.accessConfig.commandPolicy".to_owned(),
+                message: format!("cannot be evaluated: {why}"),
+                value: None,
+            };
+            return Err(invalid(T::KIND, &[violation]));
         }
         let missing =
             permission::missing(&cx.client, &review.user, namespace, template.hands_out()).await?;

@@ -23,7 +23,7 @@ pub(crate) fn exec(cluster: &Cluster, user: &str, namespace: &str, arguments: &[
 }
 
 /// The same command line on a terminal of its own, by script(1).
-fn on_a_terminal(command: &Command) -> Result<Child> {
+pub(crate) fn on_a_terminal(command: &Command) -> Result<Child> {
     let mut words = vec![command.get_program()];
     words.extend(command.get_args());
     let quoted: Vec<String> = words
@@ -44,7 +44,7 @@ fn on_a_terminal(command: &Command) -> Result<Child> {
 }
 
 /// Runs a command to its end with `input` on its standard input.
-fn with_input(mut command: Command, input: &[u8]) -> Result<Output> {
+pub(crate) fn with_input(mut command: Command, input: &[u8]) -> Result<Output> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -5,6 +5,7 @@
 mod access;
 mod exec;
 mod pod;
+mod sessions;
 
 use anyhow::Result;
 use oz_testkit::{Cluster, ClusterOptions, Node};

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use oz_core::access::exec::{ExecAccess, Observed};
+use oz_core::access::kind::PodSeen;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::access::target::Workload;
@@ -109,6 +110,7 @@ fn observed() -> Result<Observed> {
         Ok(serde_json::from_value(pod)?)
     };
     Ok(Observed {
+        pod: PodSeen::Unknown,
         template: Some(Arc::new(template)),
         same_stamp: None,
         leaving: false,
@@ -118,6 +120,7 @@ fn observed() -> Result<Observed> {
             uid: "db".into(),
             between: Vec::new(),
             pods: (0..PODS).map(pod).collect::<Result<_>>()?,
+            probes: Vec::new(),
         })),
     })
 }

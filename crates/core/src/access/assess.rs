@@ -98,6 +98,8 @@ fn after_grant<K: Kind>(
         End::Deleted
     } else if let Some(end) = kind.early_end(now, request, &grant, live) {
         end
+    } else if let Some(end) = kind.replaced(&grant, &observed.pod) {
+        end
     } else if grant.revoke_on_template_change
         && observed
             .template

@@ -3,6 +3,8 @@
 //! instead of making another, and no write is spent on intent alone. Everything later is computed
 //! from it, so what happens to the template afterwards changes nothing.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::seal::{self, Keys, SealError};
 use super::stamp::Requester;
 use super::window::Window;
-use crate::api::{Network, Operation};
+use crate::api::{AccessConfig, Follow, Network, Operation, Sessions, Timeout};
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::labels;
 
@@ -46,9 +48,63 @@ pub struct Grant {
     /// Why the requester asked, in their words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What happens when the pod is replaced.
+    #[serde(default)]
+    pub follow: Follow,
+    /// What sessions may do, and how they end.
+    #[serde(default, skip_serializing_if = "SessionTerms::is_default")]
+    pub sessions: SessionTerms,
     /// About the pod, if it was made for this grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_pod: Option<OwnPod>,
+}
+
+/// What sessions of a grant may do, and how they end; as it was when it was decided.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SessionTerms {
+    /// The containers that may be entered; empty means all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<String>,
+    /// The containers that the pod had.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub of_pod: Vec<String>,
+    /// What a command must satisfy, in CEL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_policy: Option<String>,
+    /// Whether a session that does not end by itself is refused.
+    #[serde(skip_serializing_if = "is_false")]
+    pub required: bool,
+    /// Whether records keep the arguments of commands.
+    #[serde(skip_serializing_if = "is_false")]
+    pub record_arguments: bool,
+    /// By container, how a command in it can be made to end by itself.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub timeouts: BTreeMap<String, Timeout>,
+}
+
+impl SessionTerms {
+    /// What a template says about sessions.
+    #[must_use]
+    pub fn of(rules: &AccessConfig) -> Self {
+        Self {
+            containers: rules.containers.clone(),
+            command_policy: rules.command_policy.clone(),
+            required: rules.sessions == Sessions::Required,
+            record_arguments: rules.record_arguments,
+            ..Self::default()
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+// Serde's `skip_serializing_if` hands out a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A pod that was made for a grant.
@@ -77,6 +133,40 @@ impl Grant {
     #[must_use]
     pub fn object_name(&self) -> String {
         object_name(&self.request.name, &self.request.uid)
+    }
+
+    /// The container that a connection goes to: the one it names, or the only one there is.
+    #[must_use]
+    pub fn container<'a>(&'a self, named: Option<&'a str>) -> Option<&'a str> {
+        let only = match self.sessions.of_pod.as_slice() {
+            [only] => Some(only.as_str()),
+            _ => None,
+        };
+        named.filter(|name| !name.is_empty()).or(only)
+    }
+
+    /// Whether a connection may go to the container that it names, or to the one it does not name.
+    #[must_use]
+    pub fn may_enter(&self, named: Option<&str>) -> bool {
+        let asked = self.pod.container.as_ref();
+        let listed = &self.sessions.containers;
+        if asked.is_none() && listed.is_empty() {
+            return true;
+        }
+        self.container(named).is_some_and(|name| {
+            asked.is_none_or(|asked| asked == name)
+                && (listed.is_empty() || listed.iter().any(|one| one == name))
+        })
+    }
+
+    /// The containers that may be entered, for messages.
+    #[must_use]
+    pub fn enterable(&self) -> String {
+        match &self.pod.container {
+            Some(container) => format!("container {container}"),
+            None if self.sessions.containers.is_empty() => "every container".to_owned(),
+            None => format!("containers {}", self.sessions.containers.join(", ")),
+        }
     }
 
     /// The annotation's value.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::decide;
-use super::grant::Grant;
+use super::grant::{Grant, SessionTerms};
 use super::lifecycle;
 use super::objects::Objects;
 use super::request::Request;
@@ -20,7 +20,7 @@ use super::stamp::Requester;
 use super::status::{End, Fact, transitions};
 use super::window::Window;
 use crate::api::{
-    AccessConfig, CrossVersionObjectReference, OnTemplateChange, Phase, RequestStatus,
+    AccessConfig, CrossVersionObjectReference, Follow, OnTemplateChange, Phase, RequestStatus,
 };
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
@@ -110,6 +110,20 @@ pub trait Kind: Send + Sync + Sized + 'static {
         drift.map(End::Drift)
     }
 
+    /// Why a grant ends whose pod is not the one any more that it was for.
+    fn replaced(&self, grant: &Grant, seen: &PodSeen) -> Option<End> {
+        let name = &grant.pod.name;
+        match seen {
+            _ if grant.own_pod.is_some() || grant.follow == Follow::Successor => None,
+            PodSeen::There(uid) if *uid != grant.pod.uid => {
+                let what = format!("pod {name} was replaced by another of its name");
+                Some(End::PodReplaced(what))
+            }
+            PodSeen::Gone => Some(End::PodReplaced(format!("pod {name} is gone"))),
+            PodSeen::There(_) | PodSeen::Unknown => None,
+        }
+    }
+
     /// What is to be done about a grant that stands, and when to look at it again.
     fn upkeep(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Plan {
         let _ = (request, live);
@@ -143,6 +157,20 @@ pub struct Observed<T, W> {
     pub leaving: bool,
     /// What was read of the target workload, if [`State::Wants`] asked for it.
     pub workload: Option<Result<W, Failure>>,
+    /// What has the name of the pod that was granted.
+    pub pod: PodSeen,
+}
+
+/// What has the name of the pod that was granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PodSeen {
+    /// Nobody looked.
+    #[default]
+    Unknown,
+    /// A pod with this UID.
+    There(String),
+    /// Nothing.
+    Gone,
 }
 
 impl<T, W> Default for Observed<T, W> {
@@ -152,6 +180,7 @@ impl<T, W> Default for Observed<T, W> {
             same_stamp: None,
             leaving: false,
             workload: None,
+            pod: PodSeen::default(),
         }
     }
 }
@@ -197,6 +226,8 @@ impl<K: Kind> Case<'_, K> {
             revoke_on_template_change: rules.on_template_change == OnTemplateChange::Revoke,
             access_message,
             reason: self.asked.reason,
+            sessions: SessionTerms::of(rules),
+            follow: rules.follow,
             own_pod: None,
         }
     }

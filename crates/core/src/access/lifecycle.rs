@@ -11,11 +11,12 @@ use super::grant::Grant;
 use super::objects;
 use super::request::Request;
 use super::seal::Keys;
+use super::sessions;
 use super::status::{self, End, Fact};
 use crate::api::{GROUP, RequestStatus, VERSION};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::{self, reason};
-use crate::controller::{Failure, Live, Plan, Step};
+use crate::controller::{Failure, Live, Plan, SessionsEnded, Step};
 use crate::labels;
 
 /// The record of a grant.
@@ -64,7 +65,13 @@ pub fn ending(
     let plan = Plan::default()
         .then(armed)
         .then(powerful)
-        .then(records.into_iter().map(Step::Record))
+        // Beside each other: what cannot be put on record runs on no longer for that.
+        .then(
+            records
+                .into_iter()
+                .map(Step::Record)
+                .chain(grant.and_then(|grant| sessions::end(now, end, grant))),
+        )
         .wake_at(if waiting {
             // An event tells when the pod has ended.
             now.checked_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX)
@@ -112,9 +119,11 @@ fn records(now: Timestamp, request: &Request<'_>, end: &End, grant: Option<&Gran
 fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
     let action = match end {
         End::Expired => Action::AccessExpired,
-        End::Deleted | End::TemplateChanged | End::Drift(_) | End::NotReady(_) => {
-            Action::AccessRevoked
-        }
+        End::Deleted
+        | End::TemplateChanged
+        | End::Drift(_)
+        | End::NotReady(_)
+        | End::PodReplaced(_) => Action::AccessRevoked,
     };
     grant.record(now, action, Decision::End, end.reason(), end.message())
 }
@@ -154,11 +163,12 @@ pub fn orphaned(now: Timestamp, keys: &Keys, live: &[Live]) -> Plan {
     // A Role that a finalizer keeps has had its record when its deletion began.
     let news = live.iter().any(|live| !objects::is_leaving(live));
     let record = news.then(|| Step::Record(ended(now, &end, &grant)));
+    let sessions = news.then(|| sessions::end(now, &end, &grant)).flatten();
     let (powerful, others) = by_power(&live);
     Plan::default()
         .then(disarmed(&live))
         .then(powerful)
-        .then(record)
+        .then(record.into_iter().chain(sessions))
         .then(others)
 }
 
@@ -221,6 +231,15 @@ pub fn adoption(request: &ObjectMeta, kind: &str, template: &ObjectMeta) -> Opti
     })
 }
 
+/// What came of a plan, as far as an end depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Came<'a> {
+    /// What stands against the request being over.
+    pub failure: Option<&'a Failure>,
+    /// What came of ending its sessions.
+    pub sessions: Option<&'a SessionsEnded>,
+}
+
 /// The status of a request that is ending: over only when nothing of it gives access any more and
 /// that is on record, which `failure` stands against.
 #[must_use]
@@ -231,12 +250,21 @@ pub fn finish(
     end: &End,
     grant: Option<&Grant>,
     live: &[Live],
-    failure: Option<&Failure>,
+    came: Came<'_>,
 ) -> RequestStatus {
+    let Came {
+        failure,
+        sessions: ended,
+    } = came;
     let ours = objects::ours(request, live);
-    let over = !ours.iter().any(objects::still_gives_access) && failure.is_none();
+    let lasting = failure.filter(|failure| failure.reason == Failure::SESSIONS_NOT_ENDED);
+    let over =
+        lasting.is_none() && !ours.iter().any(objects::still_gives_access) && failure.is_none();
     let invalid = Fact::fails(conditions::ACCESS_STILL_VALID, end.reason(), end.message());
-    let facts = facts.into_iter().chain([invalid]);
+    let facts = facts
+        .into_iter()
+        .chain([invalid])
+        .chain(ended.map(sessions::ended));
     let mut status = status::with_facts(now, request.metadata, request.status, facts);
     if let Some(grant) = grant {
         status::describe(&mut status, grant);
@@ -246,8 +274,8 @@ pub fn finish(
         if status::is_ending(Some(&status)) {
             status = status::with_facts(now, request.metadata, Some(&status), [status::ended()]);
         }
-    } else if failure.is_none() {
-        let ending = [status::ending()];
+    } else if failure.is_none() || lasting.is_some() {
+        let ending = [lasting.map_or_else(status::ending, status::sessions_last)];
         status = status::with_facts(now, request.metadata, Some(&status), ending);
     }
     status.ready = false;

@@ -16,6 +16,7 @@ pub mod pod_state;
 mod report;
 pub mod request;
 pub mod seal;
+mod sessions;
 pub mod stamp;
 pub mod status;
 pub mod target;

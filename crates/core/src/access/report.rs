@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::assess::assess;
 use super::grant::Grant;
 use super::kind::{Assessment, Kind, ObservedOf, State};
-use super::lifecycle;
+use super::lifecycle::{self, Came};
 use super::objects::{self, Objects};
 use super::request::Request;
 use super::status::{self, End, Fact};
@@ -27,12 +27,14 @@ pub(super) fn status<K: Kind>(
         state, mut facts, ..
     } = assess(kind, now, object, observed, live);
     let failure = outcome.failure.as_ref();
+    let sessions = outcome.sessions.as_ref();
     // The plan saw it, and has removed what showed it.
     let told = failure.and_then(End::told);
     let known = |facts| status::with_facts(now, request.metadata, request.status, facts);
     let finish = |facts, end: &End, grant: Option<&Grant>, failure| {
         let live = objects::proven(kind.keys(), &request, grant, live);
-        lifecycle::finish(now, &request, facts, end, grant, &live, failure)
+        let came = Came { failure, sessions };
+        lifecycle::finish(now, &request, facts, end, grant, &live, came)
     };
     match state {
         State::Over | State::Leaving => request.status.cloned().unwrap_or_default(),

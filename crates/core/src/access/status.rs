@@ -57,6 +57,8 @@ pub enum End {
     Drift(String),
     /// Its pod did not get ready in time.
     NotReady(String),
+    /// Its pod is gone, or another one has its name.
+    PodReplaced(String),
 }
 
 impl End {
@@ -65,6 +67,7 @@ impl End {
     const DELETED: &'static str = "Deleted";
     const TEMPLATE_CHANGED: &'static str = "TemplateChanged";
     const NOT_READY: &'static str = "PodNotReady";
+    const POD_REPLACED: &'static str = "PodReplaced";
     /// Begins the message of an end by drift.
     const REVOKED: &'static str = "Access revoked: ";
 
@@ -81,6 +84,7 @@ impl End {
             Self::TEMPLATE_CHANGED => Some(Self::TemplateChanged),
             Self::DRIFT => Some(Self::Drift(what)),
             Self::NOT_READY => Some(Self::NotReady(what)),
+            Self::POD_REPLACED => Some(Self::PodReplaced(what)),
             _ => None,
         }
     }
@@ -92,7 +96,7 @@ impl End {
         match self {
             Self::Expired | Self::Deleted => None,
             Self::TemplateChanged => Some(Failure::invalid(self.reason(), self.message())),
-            Self::Drift(what) | Self::NotReady(what) => {
+            Self::Drift(what) | Self::NotReady(what) | Self::PodReplaced(what) => {
                 Some(Failure::invalid(self.reason(), what.clone()))
             }
         }
@@ -106,6 +110,7 @@ impl End {
             Self::TEMPLATE_CHANGED => Some(Self::TemplateChanged),
             Self::DRIFT => Some(Self::Drift(what())),
             Self::NOT_READY => Some(Self::NotReady(what())),
+            Self::POD_REPLACED => Some(Self::PodReplaced(what())),
             _ => None,
         }
     }
@@ -115,7 +120,9 @@ impl End {
     pub fn phase(&self) -> Phase {
         match self {
             Self::Expired => Phase::Expired,
-            Self::Deleted | Self::TemplateChanged | Self::Drift(_) => Phase::Revoked,
+            Self::Deleted | Self::TemplateChanged | Self::Drift(_) | Self::PodReplaced(_) => {
+                Phase::Revoked
+            }
             Self::NotReady(_) => Phase::Failed,
         }
     }
@@ -129,6 +136,7 @@ impl End {
             Self::TemplateChanged => Self::TEMPLATE_CHANGED,
             Self::Drift(_) => Self::DRIFT,
             Self::NotReady(_) => Self::NOT_READY,
+            Self::PodReplaced(_) => Self::POD_REPLACED,
         }
     }
 
@@ -142,7 +150,7 @@ impl End {
                 "Access revoked: its template was changed, and says that this ends its grants"
                     .to_owned()
             }
-            Self::Drift(what) => format!("{}{what}", Self::REVOKED),
+            Self::Drift(what) | Self::PodReplaced(what) => format!("{}{what}", Self::REVOKED),
             Self::NotReady(why) => why.clone(),
         }
     }
@@ -295,6 +303,16 @@ pub fn ending() -> Fact {
         conditions::ACCESS_RESOURCES_READY,
         ENDING,
         "Access has ended; waiting for the containers of the pod to stop",
+    )
+}
+
+/// The fact that a grant is on record as ended, but that its sessions could not be ended yet.
+#[must_use]
+pub fn sessions_last(failure: &Failure) -> Fact {
+    Fact::fails(
+        conditions::ACCESS_RESOURCES_READY,
+        ENDING,
+        format!("Access has ended; its sessions may go on: {failure}"),
     )
 }
 

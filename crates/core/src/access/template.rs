@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::status::Fact;
-use crate::api::{ExecAccessTemplate, PodAccessTemplate, TemplateStatus};
+use crate::api::{ExecAccessTemplate, PodAccessTemplate, SessionProbe, TemplateStatus};
 use crate::conditions::{self, message, reason};
 use crate::controller::{Controller, Failure, FailureClass, Live, Outcome, Plan, Transition};
 use crate::mutate::{self, Model};
@@ -25,8 +25,9 @@ pub struct PodTemplate {
     pub interval: SignedDuration,
 }
 
-/// What a template's plan needs: whether its target exists. A failure says why not.
-pub type Observed = Result<(), Failure>;
+/// What a template's plan needs: what the containers of its target are able to. A failure says why
+/// the target was not found.
+pub type Observed = Result<Vec<SessionProbe>, Failure>;
 
 /// What the plan of a template for pods needs: its target, if it has one. A failure says why it was
 /// not found.
@@ -74,7 +75,14 @@ impl Controller for ExecTemplate {
             durations(&violations),
             config(violations, None),
         ];
-        with_facts(now, &object.metadata, object.status.as_ref(), facts)
+        let mut status = with_facts(now, &object.metadata, object.status.as_ref(), facts);
+        if let Ok(probes) = observed {
+            // A workload without pods for a while keeps what was found of them.
+            if !probes.is_empty() {
+                status.session_probes.clone_from(probes);
+            }
+        }
+        status
     }
 
     fn transitions(

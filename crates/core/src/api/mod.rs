@@ -43,7 +43,7 @@ pub use request_status::{Phase, RequestStatus};
 pub use schema::crds;
 pub(crate) use schema::timestamp;
 pub use target_ref::{CrossVersionObjectReference, TargetApiVersion, TargetKind};
-pub use template_status::TemplateStatus;
+pub use template_status::{SessionProbe, TemplateStatus, Timeout};
 pub use transient_cluster_role_binding::{
     TransientClusterRoleBinding, TransientClusterRoleBindingSpec,
 };

@@ -3,10 +3,8 @@
 use super::{Found, name};
 use crate::access_command::AccessCommand;
 use crate::api::{AccessConfig, Bind};
+use crate::connect::policy::bounded;
 use crate::duration::GoDuration;
-
-/// The longest `commandPolicy`, in bytes. What it says is for the webhook to compile.
-const MAX_COMMAND_POLICY: usize = 1024;
 
 pub(super) const DEFAULT_ABOVE_MAX: &str = "must not be greater than maxDuration";
 
@@ -40,8 +38,8 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
                 field,
                 "must not be empty: leave it out to allow every command",
             );
-        } else if policy.len() > MAX_COMMAND_POLICY {
-            found.add(field, format!("must be at most {MAX_COMMAND_POLICY} bytes"));
+        } else if let Err(excess) = bounded(policy) {
+            found.add(field, excess.to_string());
         }
     }
     let ((default, max), command) = durations.zip(command)?;

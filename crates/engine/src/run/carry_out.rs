@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::DynamicObject;
-use oz_core::controller::{Child, Failure, Key, Live, Outcome, Plan, Reference, Step};
+use oz_core::controller::{
+    Child, Failure, Key, Live, Outcome, Plan, Reference, Sessions, SessionsEnded, Step,
+};
 use oz_core::labels;
 use serde_json::Value;
 
@@ -17,6 +19,7 @@ use super::difference::contains;
 use super::lines::Line;
 use super::write::{Created, Deleted, Writer};
 use crate::clock::Clock;
+use crate::sessions::EndSessions;
 use crate::sink::Sink;
 use crate::store::{Store, SubscriberId};
 
@@ -24,6 +27,7 @@ use crate::store::{Store, SubscriberId};
 pub(crate) struct Hands<'a, K: Resource> {
     pub(crate) writer: &'a Writer,
     pub(crate) sink: &'a dyn Sink,
+    pub(crate) sessions: &'a dyn EndSessions,
     pub(crate) children: &'a Children,
     pub(crate) objects: &'a Store<K>,
     pub(crate) subscriber: SubscriberId,
@@ -54,6 +58,7 @@ enum Effect {
     Gone,
     /// The plan does not fit what there is: it found what it did not know of, or came too late.
     Stale,
+    SessionsEnded(SessionsEnded),
     DeletedSelf,
 }
 
@@ -74,7 +79,7 @@ where
         let mut carried = CarriedOut {
             outcome: Outcome {
                 live,
-                failure: None,
+                ..Outcome::default()
             },
             ..CarriedOut::default()
         };
@@ -86,11 +91,14 @@ where
             }
             let live = &carried.outcome.live;
             let effects = stage.iter().map(async |step| {
-                let line = match step {
-                    Step::Delete(_) if number == 0 => Line::Express,
-                    _ => Line::Ordinary,
+                let _place = match step {
+                    // A node that does not answer must not hold up the writes of others.
+                    Step::EndSessions(_) => None,
+                    Step::Delete(_) if number == 0 => {
+                        Some(self.writer.lines.place(Line::Express).await)
+                    }
+                    _ => Some(self.writer.lines.place(Line::Ordinary).await),
                 };
-                let _place = self.writer.lines.place(line).await;
                 // It may have waited in its line.
                 if too_late() {
                     return Ok(Effect::Stale);
@@ -118,6 +126,7 @@ where
                 self.sink.record(record).await.map(|()| Effect::None)
             }
             Step::Apply(child) => self.apply(child, live).await,
+            Step::EndSessions(sessions) => self.end_sessions(sessions).await,
             Step::Delete(target) => self.delete(target).await,
             Step::Own(owner) => {
                 let object = self.object()?;
@@ -154,6 +163,25 @@ where
                 Ok(Effect::DeletedSelf)
             }
         }
+    }
+
+    async fn end_sessions(&self, sessions: &Sessions) -> Result<Effect, Failure> {
+        self.writer.permitted()?;
+        let Some(ended) = self.sessions.end(sessions).await? else {
+            return Ok(Effect::None);
+        };
+        if ended.ended > 0 || ended.left > 0 {
+            let mut record = sessions.record.clone();
+            let counts = [("ended", ended.ended), ("left", ended.left)];
+            let counts = counts.map(|(what, count)| (what.to_owned(), count.to_string()));
+            record.details.extend(counts);
+            // Ended they are; a second try would find nothing to count.
+            if let Err(failure) = self.sink.record(&record).await {
+                let line = record.line();
+                tracing::error!(%failure, record = line, "the end of sessions is not on record");
+            }
+        }
+        Ok(Effect::SessionsEnded(ended))
     }
 
     fn object(&self) -> Result<&K, Failure> {
@@ -257,6 +285,7 @@ impl CarriedOut {
             (Ok(Effect::Gone), Step::Delete(target)) => {
                 live.retain(|known| known.object.metadata.uid.as_ref() != Some(&target.uid));
             }
+            (Ok(Effect::SessionsEnded(ended)), _) => self.outcome.sessions = Some(ended),
             (Ok(Effect::Stale), _) => self.stale = true,
             (Ok(Effect::DeletedSelf), _) => self.deleted_self = true,
             (Ok(_), _) => {}

@@ -226,6 +226,7 @@ where
         Hands {
             writer: &self.writer,
             sink: self.sink.as_ref(),
+            sessions: self.sessions.as_ref(),
             children: &self.children,
             objects: &self.objects,
             subscriber: self.subscriber,

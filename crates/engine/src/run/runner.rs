@@ -19,6 +19,7 @@ use super::write::Writer;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Ready};
+use crate::sessions::EndSessions;
 use crate::sink::Sink;
 use crate::store::{Store, SubscriberId};
 
@@ -41,6 +42,7 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) awaited: Vec<Box<dyn Ready>>,
     pub(crate) writer: Writer,
     pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) sessions: Arc<dyn EndSessions>,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) shared: Arc<Shared>,

@@ -3,6 +3,7 @@
 
 mod audit_event;
 mod binding;
+mod connect;
 mod record;
 mod registration;
 mod request_create;
@@ -16,15 +17,18 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use kube::runtime::watcher;
 use oz_admission::{Endpoint, Manager, RegistrationMode};
 use oz_core::access::seal::Keys;
 use oz_core::audit::Record;
+use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Failure;
 use oz_core::transient::{BindableRoles, Policy};
-use oz_engine::Sink;
+use oz_engine::{Sink, Store, guarded_store};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::connect::{Connections, Grants};
 use crate::hooks::{Grounds, hooks};
 use crate::templates::Templates;
 use server::Server;
@@ -57,6 +61,8 @@ struct Webhook {
     manager: Manager,
     records: Arc<Records>,
     server: Arc<Server>,
+    grants: Grants,
+    pods: Store<PodIdentity>,
 }
 
 /// What was put on record.
@@ -89,7 +95,15 @@ impl Webhook {
         let client = server.client();
         let (exec_templates, ..) = Templates::watch(&client);
         let (pod_templates, ..) = Templates::watch(&client);
+        let (exec, feed) = guarded_store(&client, &(), None, watcher::Config::default());
+        tokio::spawn(feed);
+        let (pod, _) = guarded_store(&client, &(), None, watcher::Config::default());
+        let (pods, feed) = guarded_store(&client, &(), None, watcher::Config::default());
+        tokio::spawn(feed);
+        let grants = Grants::new(keys(), exec, pod);
         let grounds = Grounds {
+            connections: Connections::new(grants.clone(), pods.clone(), records.clone()),
+            break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),
             exec_templates,
             pod_templates,
@@ -112,6 +126,8 @@ impl Webhook {
             manager: builder.build().unwrap(),
             records,
             server,
+            grants,
+            pods,
         }
     }
 

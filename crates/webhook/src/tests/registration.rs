@@ -16,6 +16,12 @@ async fn nobody_escapes_the_stamp_and_deletion_is_never_gated() {
     let webhook = Webhook::new(Server::default());
     for configuration in webhook.manager.configurations() {
         for hook in configuration["webhooks"].as_array().unwrap() {
+            let name = hook["name"].as_str().unwrap();
+            let others = ["vpod", "connect", "guard-namespace"];
+            if others.iter().any(|one| name.starts_with(one)) {
+                // Connections and the namespaces' label have rules of their own.
+                continue;
+            }
             assert_eq!(hook["failurePolicy"], "Fail");
             assert_eq!(
                 hook["namespaceSelector"],

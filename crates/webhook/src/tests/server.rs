@@ -63,6 +63,10 @@ impl Server {
                 let body = request.into_body().collect_bytes().await.unwrap();
                 self.judge(serde_json::from_slice(&body).unwrap())
             }
+            "/apis/crds.wizardofoz.co/v1alpha1/execaccessrequests" => list("ExecAccessRequest"),
+            "/apis/crds.wizardofoz.co/v1alpha1/podaccessrequests" => list("PodAccessRequest"),
+            "/api/v1/pods" => list("Pod"),
+            path if path.ends_with("/events") => json!({}),
             path => match path.strip_prefix("/apis/rbac.authorization.k8s.io/v1/clusterroles/") {
                 Some(name) => return self.role(name),
                 None => panic!("nobody should ask for {path}"),

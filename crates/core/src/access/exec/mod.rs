@@ -7,14 +7,18 @@ mod tests;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
+use super::grant::Grant;
 use super::kind::{self, Case, Kind, Offer, State};
 use super::request::Request;
 use super::seal::Keys;
+use super::sessions;
+use super::status::Fact;
 use super::target::Workload;
 use crate::api::{
     AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate,
 };
 use crate::audit::PodRef;
+use crate::conditions::{self, message};
 use crate::controller::{Failure, Live};
 use crate::encode;
 use crate::validate::{self, Target, ValidatedRequest, ValidatedTemplate, Violation};
@@ -86,26 +90,52 @@ impl Kind for ExecAccess {
         validate::exec_access_template(template)
     }
 
+    fn facts(&self, _: &Request<'_>, grant: &Grant, _: &[Live]) -> Vec<Fact> {
+        let ready = Fact::holds(conditions::ACCESS_RESOURCES_READY, message::READY);
+        std::iter::once(ready).chain(sessions::cut(grant)).collect()
+    }
+
     fn offer(&self, case: Case<'_, Self>) -> Result<Offer, State> {
         let Some(workload) = case.workload else {
             return Err(State::Wants(
                 case.template.spec.controller_target_ref.clone(),
             ));
         };
-        let pod = workload
+        let chosen = workload
             .choose(case.request.uid(), case.asked.target_pod.as_deref())
             .map_err(State::Waiting)?;
-        let message = case.terms.command.render(&pod.metadata).map_err(|error| {
-            let message = format!("failed to render spec.accessConfig.accessCommand: {error}");
-            State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
-        })?;
+        let message = case
+            .terms
+            .command
+            .render(&chosen.metadata)
+            .map_err(|error| {
+                let message = format!("failed to render spec.accessConfig.accessCommand: {error}");
+                State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
+            })?;
         let pod = PodRef {
-            name: pod.name_any(),
-            uid: pod.uid().unwrap_or_default(),
+            name: chosen.name_any(),
+            uid: chosen.uid().unwrap_or_default(),
             container: case.asked.container.clone(),
         };
+        let running = chosen
+            .status
+            .iter()
+            .flat_map(|status| &status.container_statuses);
+        let timeouts = running.flatten().filter_map(|status| {
+            let mut probes = workload.probes.iter();
+            let probe = probes.find(|probe| {
+                probe.container == status.name && probe.image_id == status.image_id
+            })?;
+            Some((status.name.clone(), probe.timeout?))
+        });
+        let timeouts = timeouts.collect();
+        let containers = chosen.spec.iter().flat_map(|spec| &spec.containers);
+        let of_pod = containers.map(|container| container.name.clone()).collect();
+        let mut grant = case.grant(pod, message);
+        grant.sessions.of_pod = of_pod;
+        grant.sessions.timeouts = timeouts;
         Ok(Offer {
-            grant: case.grant(pod, message),
+            grant,
             first: Vec::new(),
         })
     }

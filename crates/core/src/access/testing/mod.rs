@@ -10,7 +10,7 @@ use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 
-use super::kind::{Kind, ObservedOf};
+use super::kind::{Kind, ObservedOf, PodSeen};
 use super::seal::Keys;
 use super::stamp::{Requester, Stamp};
 use crate::api::RequestStatus;
@@ -63,6 +63,11 @@ pub(crate) struct World<K: InMemory> {
     /// How many more writes succeed before the process dies.
     pub(crate) writes_left: usize,
     pub(crate) deleted: bool,
+    /// What has the pod's name.
+    pub(crate) pod: PodSeen,
+    /// The sessions that were ended.
+    pub(crate) ended: Vec<String>,
+    pub(crate) sessions_fail: Option<Failure>,
     next_uid: usize,
 }
 
@@ -91,6 +96,9 @@ impl<K: InMemory> World<K> {
             writes: 0,
             writes_left: usize::MAX,
             deleted: false,
+            pod: PodSeen::default(),
+            ended: Vec::new(),
+            sessions_fail: None,
             next_uid: 0,
         };
         world.stamp("alice", &["devs"]);
@@ -124,6 +132,7 @@ impl<K: InMemory> World<K> {
             same_stamp: self.same_stamp.clone(),
             leaving: false,
             workload: Some(self.workload.clone()),
+            pod: self.pod.clone(),
         }
     }
 
@@ -139,6 +148,7 @@ impl<K: InMemory> World<K> {
         let outcome = Outcome {
             live: self.live.clone(),
             failure,
+            sessions: None,
         };
         let status = self
             .controller
@@ -202,6 +212,10 @@ impl<K: InMemory> World<K> {
                     K::vanish(live)
                 }));
                 None
+            }
+            Step::EndSessions(sessions) => {
+                self.ended.push(sessions.mark.clone());
+                self.sessions_fail.clone()
             }
             Step::Own(owner) => {
                 self.request

@@ -221,6 +221,7 @@ impl<K: InMemory> World<K> {
         let outcome = Outcome {
             live: self.live.clone(),
             failure,
+            sessions: None,
         };
         let status = self
             .controller

@@ -7,6 +7,8 @@ use serde_json::json;
 
 use super::world::*;
 use crate::access::exec::ExecAccess;
+use crate::access::kind::PodSeen;
+use crate::access::testing::UID;
 use crate::api::{ExecAccessRequestSpec, Phase};
 use crate::conditions;
 use crate::controller::{Controller, Failure, Step};
@@ -107,10 +109,14 @@ fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
             .map(|step| match step {
                 Step::Delete(gone) => gone.resource.kind.clone(),
                 Step::Record(record) => record.action.to_string(),
+                Step::EndSessions(sessions) => format!("sessions in {}", sessions.pod),
                 other => panic!("unexpected {other:?}"),
             })
             .collect();
-        assert_eq!(kinds, ["RoleBinding", action, "Role"]);
+        let sessions = format!("sessions in {}", world.status().pod_name.unwrap());
+        // Those that carry their own end are long over.
+        let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+        assert_eq!(kinds, ["RoleBinding", action, &sessions, "Role"]);
         world.carry_out(&plan);
         assert!(
             world
@@ -440,4 +446,56 @@ fn objects_that_only_bear_our_labels_change_and_suffer_nothing() {
         let plan = world.controller.orphaned(at(300), &forged);
         assert!(plan.stages.is_empty(), "{namespace}/{name}: {plan:?}");
     }
+}
+
+#[test]
+fn sessions_are_ended_beside_the_record_and_are_waited_for() {
+    let mut world = granted();
+    world.sessions_fail = Some(Failure::transient(
+        Failure::SESSIONS_NOT_ENDED,
+        "the node does not answer",
+    ));
+    world.pass(at(300));
+    assert_eq!(world.kinds(), ["Role"]);
+    assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
+    let waiting = world.status();
+    assert_eq!((waiting.phase, waiting.ready), (Phase::Active, false));
+    assert!(
+        conditions::find(&waiting.conditions, conditions::ACCESS_RESOURCES_READY)
+            .unwrap()
+            .message
+            .contains("its sessions may go on")
+    );
+    // Not on record again for each try.
+    world.pass(at(301));
+    assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
+    assert_eq!(world.ended, [UID, UID]);
+    // A node that never answers is not waited for without end.
+    let mut lost = world.clone();
+    assert_eq!(lost.settle(at(360)).phase, Phase::Expired);
+    world.sessions_fail = None;
+    assert_eq!(world.settle(at(302)).phase, Phase::Expired);
+    assert_eq!(world.live, []);
+}
+
+#[test]
+fn a_grant_ends_with_its_pod_and_not_before() {
+    for (seen, phase) in [
+        (PodSeen::Unknown, Phase::Active),
+        (PodSeen::Gone, Phase::Revoked),
+        (PodSeen::There("another".into()), Phase::Revoked),
+    ] {
+        let mut world = granted();
+        let uid = world.status().pod_uid.unwrap();
+        world.pod = PodSeen::There(uid);
+        assert_eq!(world.settle(at(10)).phase, Phase::Active);
+        world.pod = seen.clone();
+        assert_eq!(world.settle(at(20)).phase, phase, "{seen:?}");
+    }
+    // Where the template says so, the grant outlives it; for another pod it is no good.
+    let mut world = World::new();
+    world.template.as_mut().unwrap().spec.access_config.follow = crate::api::Follow::Successor;
+    world.settle(at(1));
+    world.pod = PodSeen::Gone;
+    assert_eq!(world.settle(at(20)).phase, Phase::Active);
 }

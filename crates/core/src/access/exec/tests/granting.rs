@@ -315,6 +315,7 @@ fn a_name_that_somebody_else_holds_is_said_and_not_taken() {
     let outcome = Outcome {
         live,
         failure: Some(Failure::conflict("Role shop/debug-0a1b2c3d is not ours")),
+        sessions: None,
     };
     let status = world
         .controller

@@ -75,6 +75,7 @@ pub(super) fn workload(pods: &[&str]) -> Workload {
         uid: "db-uid".into(),
         between: Vec::new(),
         pods: pods.iter().map(|name| pod(name)).collect(),
+        probes: Vec::new(),
     }
 }
 

@@ -167,6 +167,7 @@ fn what_goes_because_the_request_was_deleted_is_not_taken_for_meddling() {
         let outcome = Outcome {
             live: live.clone(),
             failure: plan.obstacle,
+            sessions: None,
         };
         let status = controller.status(at(10), request, &observed, &outcome);
         assert_eq!(status, world.status(), "{kind}");

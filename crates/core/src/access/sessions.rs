@@ -1,0 +1,96 @@
+//! The sessions of a grant, as its request sees them: whether they will end with it, and the step
+//! that ends them.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::grant::Grant;
+use super::status::{End, Fact};
+use crate::api::Operation;
+use crate::audit::{Action, Decision};
+use crate::conditions::SESSIONS_CUT;
+use crate::controller::{Sessions, SessionsEnded, Step};
+
+/// How long after the agreed end it is tried to end sessions. Those that carry their own end are
+/// over by then; a node that does not answer for so long is not waited for.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Whether the sessions of a grant carry their own end.
+pub(super) fn cut(grant: &Grant) -> Option<Fact> {
+    let terms = &grant.sessions;
+    if terms.of_pod.is_empty() {
+        // Granted before anybody looked.
+        return None;
+    }
+    let without: Vec<&str> = terms
+        .of_pod
+        .iter()
+        .map(String::as_str)
+        .filter(|name| grant.may_enter(Some(name)) && !terms.timeouts.contains_key(*name))
+        .collect();
+    let streams = [Operation::Attach, Operation::PortForward];
+    if !without.is_empty() && grant.operations.contains(&Operation::Exec) {
+        return Some(Fact::fails(
+            SESSIONS_CUT,
+            "NotProbed",
+            format!(
+                "Sessions in {} carry no end of their own: no shell with timeout was found there. \
+                 They end with the grant only while oz runs, if at all",
+                without.join(", ")
+            ),
+        ));
+    }
+    if let Some(stream) = streams.iter().find(|one| grant.operations.contains(one)) {
+        return Some(Fact::fails(
+            SESSIONS_CUT,
+            "CannotBeCut",
+            format!("A session by {stream} on a shared pod is not ended with the grant"),
+        ));
+    }
+    Some(Fact::holds(SESSIONS_CUT, "Sessions end with the grant"))
+}
+
+/// What is left to say of sessions when they were ended.
+pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
+    let SessionsEnded {
+        ended,
+        left,
+        out_of_reach,
+    } = sessions;
+    if *left > 0 {
+        let message = format!("{ended} processes were ended, {left} could not be");
+        return Fact::fails(SESSIONS_CUT, "ProcessesLeft", message);
+    }
+    if !out_of_reach.is_empty() {
+        let message = format!(
+            "{ended} processes were ended; in {} nothing can be run to end any",
+            out_of_reach.join(", ")
+        );
+        return Fact::fails(SESSIONS_CUT, "OutOfReach", message);
+    }
+    Fact::holds(SESSIONS_CUT, format!("{ended} processes were ended"))
+}
+
+/// The step that ends what runs of the grant; none if nothing can, or nothing is waited for any
+/// more.
+pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
+    let until = grant.window.until;
+    let given_up = until.checked_add(PATIENCE).unwrap_or(Timestamp::MAX);
+    let possible = grant.own_pod.is_none() && grant.operations.contains(&Operation::Exec);
+    if !possible || now >= given_up {
+        return None;
+    }
+    let record = grant.record(
+        now,
+        Action::SessionCut,
+        Decision::End,
+        end.reason(),
+        format!("Processes of {} were ended", grant.requester.user),
+    );
+    Some(Step::EndSessions(Box::new(Sessions {
+        namespace: grant.request.namespace.clone(),
+        pod: grant.pod.name.clone(),
+        pod_uid: grant.pod.uid.clone(),
+        mark: grant.request.uid.clone(),
+        record,
+    })))
+}

@@ -1,0 +1,151 @@
+//! How a session comes to end by itself: the command is wrapped so that its process carries the
+//! grant's id and its own deadline. Only in containers that were probed and found able: wrapping
+//! breaks every exec into an image that has no shell or no `timeout`.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Attempt, Refusal, Way};
+use crate::access::grant::Grant;
+use crate::api::{SessionProbe, Timeout};
+
+/// The environment variable by which the processes of a grant are known.
+pub const MARK: &str = "OZ_GRANT";
+
+/// How long before the end a session is told of it by a hang-up.
+const NOTICE: SignedDuration = SignedDuration::from_secs(1);
+
+/// Finds out what a container is able to. Writes one word for each ability.
+pub const PROBE: &str = r#"echo shell
+t() { "$@" </dev/null >/dev/null 2>&1; }
+if t timeout --foreground -k 1 -s HUP 2 /bin/sh -c :; then echo foreground killafter
+elif t timeout -k 1 -s HUP 2 /bin/sh -c :; then echo plain killafter
+elif t timeout -s KILL 2 /bin/sh -c :; then echo plain
+fi
+if t timeout -s KILL 1.5 /bin/sh -c :; then echo fractions; fi
+exit 0
+"#;
+
+/// What the answer of [`PROBE`] says about a container.
+#[must_use]
+pub fn probed(container: &str, image_id: &str, answer: &str) -> SessionProbe {
+    let has = |word: &str| answer.split_whitespace().any(|one| one == word);
+    let timeout = (has("plain") || has("foreground")).then(|| Timeout {
+        foreground: has("foreground"),
+        kill_after: has("killafter"),
+        fractions: has("fractions"),
+    });
+    SessionProbe {
+        container: container.to_owned(),
+        image_id: image_id.to_owned(),
+        shell: has("shell"),
+        timeout,
+    }
+}
+
+/// How a session will end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// By itself: this is the command to run in place of the one asked for.
+    ByItself(Vec<String>),
+    /// With its pod, which is there for this grant only.
+    WithPod,
+    /// Not by itself, for this reason.
+    Not(String),
+}
+
+/// How a session by `grant` will end.
+///
+/// # Errors
+/// A refusal where the template requires that sessions end, and this one would not.
+pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>> {
+    if grant.own_pod.is_some() {
+        return Ok(Cut::WithPod);
+    }
+    let not = match attempt.way {
+        Way::Exec => {
+            let name = grant.container(attempt.container);
+            let timeout = name.and_then(|name| grant.sessions.timeouts.get(name));
+            match timeout {
+                Some(timeout) => {
+                    let command = wrapped(
+                        timeout,
+                        &grant.request.uid,
+                        attempt.now,
+                        grant.window.until,
+                        attempt.tty,
+                        attempt.argv,
+                    );
+                    return Ok(Cut::ByItself(command));
+                }
+                None => format!(
+                    "container {} was not found to have a shell and timeout",
+                    name.unwrap_or("(not named)")
+                ),
+            }
+        }
+        way => format!("{} on a shared pod cannot be cut", way.title()),
+    };
+    if grant.sessions.required {
+        return Err(Box::new(Refusal::new(
+            "SessionNotCut",
+            format!(
+                "template {} requires that sessions end with their grant, and this one would not: \
+                 {not}; use another container or template, or a pod of your own: ozctl create pod \
+                 TEMPLATE -n {}",
+                grant.template, attempt.namespace
+            ),
+        )));
+    }
+    Ok(Cut::Not(not))
+}
+
+/// The command that runs `argv`, marked, and ends it: a hang-up a second before `until`, the end at
+/// it. The arguments travel as arguments, so that nothing in them means anything to the shell.
+#[must_use]
+pub fn wrapped(
+    timeout: &Timeout,
+    grant: &str,
+    now: Timestamp,
+    until: Timestamp,
+    tty: bool,
+    argv: &[String],
+) -> Vec<String> {
+    let left = until.duration_since(now).max(SignedDuration::ZERO);
+    let mut words = String::from("timeout");
+    // Without this GNU's runs the command in the background, where it may not read a terminal;
+    // with it, it ends the command alone and not what that started.
+    if timeout.foreground && tty {
+        words.push_str(" --foreground");
+    }
+    if timeout.kill_after && left > NOTICE + NOTICE {
+        words.push_str(" -k 1 -s HUP ");
+        words.push_str(&seconds(left - NOTICE, timeout.fractions));
+    } else {
+        words.push_str(" -s KILL ");
+        words.push_str(&seconds(left, timeout.fractions));
+    }
+    // The id is the UID of a request: hexadecimal digits and dashes. Anything else would be code.
+    let id: String = grant
+        .chars()
+        .filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-')
+        .collect();
+    let script = format!("{MARK}={id}; export {MARK}; exec {words} \"$@\"");
+    let mut command = vec![
+        "/bin/sh".to_owned(),
+        "-c".to_owned(),
+        script,
+        "oz".to_owned(),
+    ];
+    command.extend(argv.iter().cloned());
+    command
+}
+
+/// For `timeout`, for which zero is no limit at all. Rounded down: rather early than late.
+fn seconds(left: SignedDuration, fractions: bool) -> String {
+    if fractions {
+        let millis = left.as_millis().max(1);
+        format!("{}.{:03}", millis / 1000, millis % 1000)
+    } else {
+        left.as_secs().max(1).to_string()
+    }
+}

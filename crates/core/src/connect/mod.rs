@@ -1,0 +1,408 @@
+//! At the moment of connecting: may this user open this connection to this pod, and how will it end.
+//! Pure: what is known of grants and pods is handed in, so that every row is a table test.
+//!
+//! [`matching`] finds the grants that allow a connection, or says why none does; [`policy`] bounds
+//! what a template's author may write about commands; [`cut`] makes the command carry its own end;
+//! [`script`] ends what runs already.
+
+pub mod cut;
+pub mod pod;
+pub mod policy;
+pub mod script;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::Subject;
+
+use crate::access::grant::Grant;
+use crate::access::stamp::Requester;
+use crate::api::{Operation, Phase};
+
+/// How somebody gets into a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// `pods/exec`.
+    Exec,
+    /// `pods/attach`.
+    Attach,
+    /// `pods/portforward`.
+    PortForward,
+    /// A new container in the running pod, `pods/ephemeralcontainers`. No grant covers that.
+    EphemeralContainer,
+}
+
+impl Way {
+    /// The way that a subresource of pods is.
+    #[must_use]
+    pub fn of(subresource: &str) -> Option<Self> {
+        match subresource {
+            "exec" => Some(Self::Exec),
+            "attach" => Some(Self::Attach),
+            "portforward" => Some(Self::PortForward),
+            "ephemeralcontainers" => Some(Self::EphemeralContainer),
+            _ => None,
+        }
+    }
+
+    /// What people call it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::Attach => "attach",
+            Self::PortForward => "port-forward",
+            Self::EphemeralContainer => "ephemeral container",
+        }
+    }
+
+    fn operation(self) -> Option<Operation> {
+        match self {
+            Self::Exec => Some(Operation::Exec),
+            Self::Attach => Some(Operation::Attach),
+            Self::PortForward => Some(Operation::PortForward),
+            Self::EphemeralContainer => None,
+        }
+    }
+}
+
+/// A connection that somebody wants to open, as the API server tells of it.
+#[derive(Clone, Debug)]
+pub struct Attempt<'a> {
+    /// Now.
+    pub now: Timestamp,
+    /// Who. Under impersonation the effective user: the other is not visible here.
+    pub user: &'a Requester,
+    /// Namespace of the pod.
+    pub namespace: &'a str,
+    /// Name of the pod.
+    pub pod: &'a str,
+    /// How.
+    pub way: Way,
+    /// The container that is named, if one is.
+    pub container: Option<&'a str>,
+    /// The command, for exec.
+    pub argv: &'a [String],
+    /// Whether on a terminal.
+    pub tty: bool,
+    /// Whether with standard input.
+    pub stdin: bool,
+}
+
+/// A grant, and how far its request is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// What was decided, sealed.
+    pub grant: Arc<Grant>,
+    /// Whether it was ended, by what its request says.
+    pub ended: bool,
+}
+
+/// A grant of this user's on this pod that is over and gone, for the message only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Past {
+    /// Name of the request.
+    pub request: String,
+    /// Name of the template.
+    pub template: String,
+    /// How it ended.
+    pub phase: Phase,
+}
+
+/// What is known at the moment of connecting.
+#[derive(Clone, Debug, Default)]
+pub struct Known<'a> {
+    /// UID of the pod that has the name now; `None` if there is none as far as is known.
+    pub pod_uid: Option<&'a str>,
+    /// The grants in the namespace that bind this user.
+    pub standings: &'a [Standing],
+    /// The newest that is over.
+    pub past: Option<Past>,
+}
+
+/// Why a connection is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// Reason in CamelCase, from a bounded vocabulary.
+    pub reason: &'static str,
+    /// Why, and what to do next.
+    pub message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// How near a grant came to allowing the connection: the nearest gives the reason.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Near {
+    OtherPod,
+    OtherUid,
+    Over,
+    Operation,
+    Container,
+}
+
+/// The grants that allow this connection, the one that lasts longest first. This is the line that
+/// decides who gets in where connections are enforced.
+///
+/// # Errors
+/// Why none does, by the grant that came nearest, and what would help.
+pub fn matching<'a>(
+    attempt: &Attempt<'_>,
+    known: &Known<'a>,
+) -> Result<Vec<&'a Grant>, Box<Refusal>> {
+    if attempt.way == Way::EphemeralContainer {
+        return Err(Box::new(Refusal::new(
+            "EphemeralContainersNotGranted",
+            format!(
+                "no grant of oz covers containers that are added to a running pod, and namespace \
+                 {} lets nobody in without one; use kubectl exec with a grant, or ask for a pod \
+                 of your own: ozctl create pod TEMPLATE -n {}",
+                attempt.namespace, attempt.namespace
+            ),
+        )));
+    }
+    let mut allowed = Vec::new();
+    let mut nearest: Option<(Near, &Grant, bool)> = None;
+    for standing in known.standings {
+        let grant: &Grant = &standing.grant;
+        if grant.request.namespace != attempt.namespace || !binds(&grant.subjects, attempt.user) {
+            continue;
+        }
+        match obstacle(attempt, known.pod_uid, standing) {
+            None => allowed.push(grant),
+            Some(near) => {
+                if nearest.is_none_or(|(known, ..)| near > known) {
+                    nearest = Some((near, grant, standing.ended));
+                }
+            }
+        }
+    }
+    allowed.sort_by_key(|grant| std::cmp::Reverse(grant.window.until));
+    if allowed.is_empty() {
+        return Err(Box::new(refusal(attempt, known, nearest)));
+    }
+    Ok(allowed)
+}
+
+/// Whether one of the subjects is this user.
+#[must_use]
+pub fn binds(subjects: &[Subject], user: &Requester) -> bool {
+    subjects.iter().any(|subject| match subject.kind.as_str() {
+        "User" => subject.name == user.user,
+        "Group" => user.groups.contains(&subject.name),
+        "ServiceAccount" => user.service_account().is_some_and(|(namespace, name)| {
+            subject.namespace.as_deref() == Some(namespace) && subject.name == name
+        }),
+        _ => false,
+    })
+}
+
+fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -> Option<Near> {
+    let grant = &standing.grant;
+    if grant.pod.name != attempt.pod {
+        return Some(Near::OtherPod);
+    }
+    if pod_uid != Some(grant.pod.uid.as_str()) {
+        return Some(Near::OtherUid);
+    }
+    if standing.ended || grant.window.is_over(attempt.now) {
+        return Some(Near::Over);
+    }
+    let operation = attempt.way.operation();
+    if !operation.is_some_and(|operation| grant.operations.contains(&operation)) {
+        return Some(Near::Operation);
+    }
+    // Ports belong to the pod, not to one of its containers.
+    let confined = attempt.way != Way::PortForward && !grant.may_enter(attempt.container);
+    confined.then_some(Near::Container)
+}
+
+fn refusal(
+    attempt: &Attempt<'_>,
+    known: &Known<'_>,
+    nearest: Option<(Near, &Grant, bool)>,
+) -> Refusal {
+    let (user, pod, namespace) = (&attempt.user.user, attempt.pod, attempt.namespace);
+    let again =
+        |template: &str, kind: &str| format!("ozctl create {kind} {template} -n {namespace}");
+    let Some((near, grant, ended)) = nearest else {
+        return without_grant(attempt, known);
+    };
+    let kind = match grant.own_pod {
+        Some(_) => "pod",
+        None => "exec",
+    };
+    let (request, until) = (&grant.request.name, grant.window.until);
+    let again = again(&grant.template, kind);
+    match near {
+        Near::OtherPod if known.past.is_some() => without_grant(attempt, known),
+        Near::OtherPod => Refusal::new(
+            "OtherPod",
+            format!(
+                "{user} has access to pod {} by request {request}, not to pod {pod}; use that pod, \
+                 or ask for this one: {again} --target-pod {pod}",
+                grant.pod.name
+            ),
+        ),
+        Near::OtherUid => match known.pod_uid {
+            Some(_) => Refusal::new(
+                "PodReplaced",
+                format!(
+                    "pod {pod} was replaced since request {request} was granted, and the one that \
+                     has its name now is another pod; ask again: {again}"
+                ),
+            ),
+            None => Refusal::new(
+                "PodUnknown",
+                format!(
+                    "there is no pod {pod} in namespace {namespace}, or oz has not heard of it \
+                     yet; if it exists, try again in a second"
+                ),
+            ),
+        },
+        Near::Over if ended && !grant.window.is_over(attempt.now) => Refusal::new(
+            "Revoked",
+            format!("the access of request {request} was revoked; ask again: {again}"),
+        ),
+        Near::Over => Refusal::new(
+            "Expired",
+            format!("the access of request {request} ended at {until}; ask again: {again}"),
+        ),
+        Near::Operation => Refusal::new(
+            "OperationNotGranted",
+            format!(
+                "request {request} grants {}, not {}; its template {} decides that \
+                 (spec.accessConfig.operations). ozctl get eat,pat -n {namespace} lists others",
+                titles(&grant.operations),
+                attempt.way.title(),
+                grant.template
+            ),
+        ),
+        Near::Container => match attempt.container.filter(|name| !name.is_empty()) {
+            Some(container) => Refusal::new(
+                "ContainerNotGranted",
+                format!(
+                    "request {request} grants access to {}, not to container {container}; name \
+                     one with -c, or ask for this one: {again} --container {container}",
+                    grant.enterable()
+                ),
+            ),
+            None => Refusal::new(
+                "ContainerNotNamed",
+                format!(
+                    "request {request} grants access to {}; name the container with -c",
+                    grant.enterable()
+                ),
+            ),
+        },
+    }
+}
+
+fn without_grant(attempt: &Attempt<'_>, known: &Known<'_>) -> Refusal {
+    let (user, pod, namespace) = (&attempt.user.user, attempt.pod, attempt.namespace);
+    if let Some(past) = &known.past {
+        let (reason, what) = match past.phase {
+            Phase::Expired => ("Expired", "has ended"),
+            _ => ("Revoked", "was revoked"),
+        };
+        return Refusal::new(
+            reason,
+            format!(
+                "the access of request {} {what}; ask again: ozctl create exec {} -n {namespace} \
+                 --target-pod {pod}",
+                past.request, past.template
+            ),
+        );
+    }
+    if attempt.user.service_account().is_some() {
+        return Refusal::new(
+            "NoGrant",
+            format!(
+                "{user} has no grant for pod {pod}, and namespace {namespace} lets nobody in \
+                 without one; service accounts get one only by a template that sets \
+                 allowServiceAccounts (ozctl get eat,pat -n {namespace} lists what there is)"
+            ),
+        );
+    }
+    Refusal::new(
+        "NoGrant",
+        format!(
+            "{user} has no grant for pod {pod}, and namespace {namespace} lets nobody in without \
+             one; ask for it: ozctl create exec TEMPLATE -n {namespace} --target-pod {pod} (ozctl \
+             get eat,pat -n {namespace} lists what there is)"
+        ),
+    )
+}
+
+fn titles(operations: &[Operation]) -> String {
+    let titles: Vec<String> = operations
+        .iter()
+        .map(|operation| operation.to_string().to_lowercase())
+        .collect();
+    titles.join(", ")
+}
+
+/// What a command policy says of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Policed {
+    /// The command is allowed.
+    Allowed,
+    /// It is not.
+    Refused,
+    /// The policy could not be evaluated: this is why. That is a refusal too.
+    Failed(String),
+}
+
+/// What follows from what a template's command policy says.
+///
+/// # Errors
+/// A refusal that names the template.
+pub fn policed(grant: &Grant, answer: Policed) -> Result<(), Box<Refusal>> {
+    let template = &grant.template;
+    match answer {
+        Policed::Allowed => Ok(()),
+        Policed::Refused => Err(Box::new(Refusal::new(
+            "CommandNotAllowed",
+            format!(
+                "template {template} does not allow this command (spec.accessConfig.commandPolicy); \
+                 use one that it allows: ozctl get eat {template} -n {} -o yaml",
+                grant.request.namespace
+            ),
+        ))),
+        Policed::Failed(why) => Err(Box::new(Refusal::new(
+            "CommandPolicyFailed",
+            format!(
+                "the commandPolicy of template {template} cannot be evaluated for this command: \
+                 {why}; ask the template's owners to mend it"
+            ),
+        ))),
+    }
+}
+
+/// Refuses arguments that are not what the user typed: the API server puts U+FFFD in the place of
+/// bytes that are not UTF-8, and nobody can tell what they were.
+///
+/// # Errors
+/// A refusal that says which argument.
+pub fn unmangled(argv: &[String]) -> Result<(), Box<Refusal>> {
+    match argv.iter().position(|one| one.contains('\u{FFFD}')) {
+        None => Ok(()),
+        Some(index) => Err(Box::new(Refusal::new(
+            "ArgumentsMangled",
+            format!(
+                "argument {index} of the command holds bytes that are not UTF-8, which the API \
+                 server replaces; pass them through standard input or a file instead"
+            ),
+        ))),
+    }
+}

@@ -1,0 +1,543 @@
+//! Every row of who may connect to what.
+
+use jiff::SignedDuration;
+use k8s_openapi::api::rbac::v1::Subject;
+
+use super::cut::{Cut, probed, session, wrapped};
+use super::script::{Ended, answer};
+use super::*;
+use crate::access::grant::{OwnPod, SessionTerms};
+use crate::access::window::Window;
+use crate::api::{Follow, Timeout};
+use crate::audit::{PodRef, RequestRef};
+use crate::duration::GoDuration;
+
+const START: &str = "2026-01-01T12:00:00Z";
+
+fn at(seconds: i64) -> Timestamp {
+    START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
+}
+
+fn user(name: &str, groups: &[&str]) -> Requester {
+    Requester {
+        user: name.into(),
+        uid: String::new(),
+        groups: groups.iter().map(|&group| group.to_owned()).collect(),
+    }
+}
+
+fn subject(kind: &str, name: &str) -> Subject {
+    Subject {
+        kind: kind.into(),
+        name: name.into(),
+        namespace: (kind == "ServiceAccount").then(|| "ci".to_owned()),
+        api_group: None,
+    }
+}
+
+/// Alice may exec into db-0 for five minutes.
+fn grant() -> Grant {
+    let five = GoDuration::from_secs(300);
+    Grant {
+        request: RequestRef {
+            kind: "ExecAccessRequest".into(),
+            namespace: "shop".into(),
+            name: "debug".into(),
+            uid: "0a1b2c3d-0000-4000-8000-000000000001".into(),
+        },
+        requester: user("alice", &["devs"]),
+        subjects: vec![subject("User", "alice")],
+        pod: PodRef {
+            name: "db-0".into(),
+            uid: "pod-uid".into(),
+            container: None,
+        },
+        operations: vec![Operation::Exec],
+        window: Window::new(at(0), Some(five), five, five),
+        granted_at: at(0),
+        template: "shell".into(),
+        template_digest: String::new(),
+        revoke_on_template_change: false,
+        access_message: String::new(),
+        reason: None,
+        follow: Follow::End,
+        sessions: SessionTerms {
+            of_pod: vec!["app".into(), "sidecar".into()],
+            ..SessionTerms::default()
+        },
+        own_pod: None,
+    }
+}
+
+/// One row: what differs from alice's exec into her pod.
+struct Row {
+    who: Requester,
+    namespace: &'static str,
+    pod: &'static str,
+    pod_uid: Option<&'static str>,
+    way: Way,
+    container: Option<&'static str>,
+    now: Timestamp,
+    ended: bool,
+    past: Option<Phase>,
+    grants: Vec<Grant>,
+}
+
+impl Row {
+    fn plain() -> Self {
+        Self {
+            who: user("alice", &["devs"]),
+            namespace: "shop",
+            pod: "db-0",
+            pod_uid: Some("pod-uid"),
+            way: Way::Exec,
+            container: None,
+            now: at(10),
+            ended: false,
+            past: None,
+            grants: vec![grant()],
+        }
+    }
+
+    fn reason(&self) -> Option<&'static str> {
+        let ended = self.ended;
+        let standings: Vec<Standing> = self
+            .grants
+            .iter()
+            .cloned()
+            .map(|grant| Standing {
+                grant: Arc::new(grant),
+                ended,
+            })
+            .collect();
+        let known = Known {
+            pod_uid: self.pod_uid,
+            standings: &standings,
+            past: self.past.map(|phase| Past {
+                request: "old".into(),
+                template: "shell".into(),
+                phase,
+            }),
+        };
+        let attempt = Attempt {
+            now: self.now,
+            user: &self.who,
+            namespace: self.namespace,
+            pod: self.pod,
+            way: self.way,
+            container: self.container,
+            argv: &[],
+            tty: false,
+            stdin: false,
+        };
+        let refusal = matching(&attempt, &known).err()?;
+        // What to do next is part of every refusal.
+        let helps = ["ozctl ", " -c", "try again"];
+        let helped = helps.iter().any(|help| refusal.message.contains(help));
+        assert!(helped, "{}", refusal.message);
+        Some(refusal.reason)
+    }
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn every_row_of_who_may_connect() {
+    type Change = fn(&mut Row);
+    let rows: [(&str, Change, Option<&str>); 38] = [
+        ("active", |_| (), None),
+        (
+            "the last nanosecond",
+            |row| row.now = at(300) - SignedDuration::from_nanos(1),
+            None,
+        ),
+        ("expired", |row| row.now = at(300), Some("Expired")),
+        ("long expired", |row| row.now = at(90_000), Some("Expired")),
+        ("revoked", |row| row.ended = true, Some("Revoked")),
+        (
+            "revoked, then expired",
+            |row| (row.ended, row.now) = (true, at(301)),
+            Some("Expired"),
+        ),
+        ("other pod", |row| row.pod = "db-1", Some("OtherPod")),
+        (
+            "same name, other UID",
+            |row| row.pod_uid = Some("another"),
+            Some("PodReplaced"),
+        ),
+        ("no such pod", |row| row.pod_uid = None, Some("PodUnknown")),
+        (
+            "other namespace",
+            |row| row.namespace = "bank",
+            Some("NoGrant"),
+        ),
+        (
+            "other user",
+            |row| row.who = user("bob", &["devs"]),
+            Some("NoGrant"),
+        ),
+        (
+            "a user named like a group",
+            |row| row.who = user("devs", &[]),
+            Some("NoGrant"),
+        ),
+        (
+            "a user named alike",
+            |row| row.who = user("Alice", &[]),
+            Some("NoGrant"),
+        ),
+        ("nobody", |row| row.who = user("", &[]), Some("NoGrant")),
+        (
+            "a group named like the user",
+            |row| row.who = user("bob", &["alice"]),
+            Some("NoGrant"),
+        ),
+        (
+            "service account",
+            |row| row.who = user("system:serviceaccount:ci:alice", &[]),
+            Some("NoGrant"),
+        ),
+        (
+            "service account with a grant",
+            |row| {
+                row.who = user("system:serviceaccount:ci:bot", &[]);
+                row.grants[0].subjects = vec![subject("ServiceAccount", "bot")];
+            },
+            None,
+        ),
+        (
+            "the service account of that name elsewhere",
+            |row| {
+                row.who = user("system:serviceaccount:shop:bot", &[]);
+                row.grants[0].subjects = vec![subject("ServiceAccount", "bot")];
+            },
+            Some("NoGrant"),
+        ),
+        (
+            "bound by group",
+            |row| {
+                row.who = user("bob", &["devs"]);
+                row.grants[0].subjects = vec![subject("Group", "devs")];
+            },
+            None,
+        ),
+        ("no grant", |row| row.grants.clear(), Some("NoGrant")),
+        (
+            "a grant that is over and gone",
+            |row| {
+                row.grants.clear();
+                row.past = Some(Phase::Expired);
+            },
+            Some("Expired"),
+        ),
+        (
+            "a grant that was revoked and is gone",
+            |row| {
+                row.grants.clear();
+                row.past = Some(Phase::Revoked);
+            },
+            Some("Revoked"),
+        ),
+        (
+            "attach without it",
+            |row| row.way = Way::Attach,
+            Some("OperationNotGranted"),
+        ),
+        (
+            "port-forward without it",
+            |row| row.way = Way::PortForward,
+            Some("OperationNotGranted"),
+        ),
+        (
+            "attach with it",
+            |row| {
+                row.way = Way::Attach;
+                row.grants[0].operations = vec![Operation::Attach];
+            },
+            None,
+        ),
+        (
+            "port-forward with it",
+            |row| {
+                row.way = Way::PortForward;
+                row.grants[0].operations = vec![Operation::PortForward];
+            },
+            None,
+        ),
+        (
+            "exec where only logs are granted",
+            |row| row.grants[0].operations = vec![Operation::Log],
+            Some("OperationNotGranted"),
+        ),
+        (
+            "an ephemeral container, whatever is granted",
+            |row| row.way = Way::EphemeralContainer,
+            Some("EphemeralContainersNotGranted"),
+        ),
+        (
+            "a container, where all are granted",
+            |row| row.container = Some("sidecar"),
+            None,
+        ),
+        (
+            "a listed container",
+            |row| {
+                row.grants[0].sessions.containers = vec!["app".into()];
+                row.container = Some("app");
+            },
+            None,
+        ),
+        (
+            "a container that is not listed",
+            |row| {
+                row.grants[0].sessions.containers = vec!["app".into()];
+                row.container = Some("sidecar");
+            },
+            Some("ContainerNotGranted"),
+        ),
+        (
+            "no container named among several",
+            |row| row.grants[0].sessions.containers = vec!["app".into()],
+            Some("ContainerNotNamed"),
+        ),
+        (
+            "no container named where there is one",
+            |row| {
+                row.grants[0].sessions.containers = vec!["app".into()];
+                row.grants[0].sessions.of_pod = vec!["app".into()];
+            },
+            None,
+        ),
+        (
+            "another container than the request asked for",
+            |row| {
+                row.grants[0].pod.container = Some("app".into());
+                row.container = Some("sidecar");
+            },
+            Some("ContainerNotGranted"),
+        ),
+        (
+            "an empty container name is none",
+            |row| {
+                row.grants[0].pod.container = Some("app".into());
+                row.container = Some("");
+            },
+            Some("ContainerNotNamed"),
+        ),
+        (
+            "ports are not a container's",
+            |row| {
+                row.way = Way::PortForward;
+                row.grants[0].operations = vec![Operation::PortForward];
+                row.grants[0].sessions.containers = vec!["app".into()];
+            },
+            None,
+        ),
+        (
+            "one grant over, another not",
+            |row| {
+                let mut longer = grant();
+                let ten = GoDuration::from_secs(600);
+                longer.window = Window::new(at(0), Some(ten), ten, ten);
+                row.grants.push(longer);
+                row.now = at(400);
+            },
+            None,
+        ),
+        (
+            "the nearest grant gives the reason",
+            |row| {
+                let mut other = grant();
+                other.pod.name = "db-1".into();
+                row.grants.insert(0, other);
+                row.now = at(400);
+            },
+            Some("Expired"),
+        ),
+    ];
+    for (name, change, reason) in rows {
+        let mut row = Row::plain();
+        change(&mut row);
+        assert_eq!(row.reason(), reason, "{name}");
+    }
+}
+
+#[test]
+fn a_policy_that_cannot_be_evaluated_refuses_as_one_that_says_no() {
+    let reason = |answer| {
+        policed(&grant(), answer)
+            .err()
+            .map(|refusal| refusal.reason)
+    };
+    assert_eq!(reason(Policed::Allowed), None);
+    assert_eq!(reason(Policed::Refused), Some("CommandNotAllowed"));
+    assert_eq!(
+        reason(Policed::Failed("too large".into())),
+        Some("CommandPolicyFailed")
+    );
+}
+
+#[test]
+fn arguments_that_the_api_server_mangled_are_refused() {
+    assert!(unmangled(&["echo".into(), "ü 漢 \n".into(), String::new()]).is_ok());
+    let refusal = unmangled(&["echo".into(), "a\u{FFFD}".into()]).unwrap_err();
+    assert_eq!(refusal.reason, "ArgumentsMangled");
+    assert!(
+        refusal.message.contains("argument 1"),
+        "{}",
+        refusal.message
+    );
+}
+
+fn attempt<'a>(
+    user: &'a Requester,
+    way: Way,
+    container: Option<&'a str>,
+    argv: &'a [String],
+) -> Attempt<'a> {
+    Attempt {
+        now: at(10),
+        user,
+        namespace: "shop",
+        pod: "db-0",
+        way,
+        container,
+        argv,
+        tty: false,
+        stdin: false,
+    }
+}
+
+#[test]
+fn only_a_probed_container_is_wrapped_and_only_best_effort_lets_others_in() {
+    let alice = user("alice", &[]);
+    let mut grant = grant();
+    grant
+        .sessions
+        .timeouts
+        .insert("app".into(), Timeout::default());
+    let argv = ["ls".to_owned()];
+    let how =
+        |grant: &Grant, way, container| session(&attempt(&alice, way, container, &argv), grant);
+    assert!(matches!(
+        how(&grant, Way::Exec, Some("app")),
+        Ok(Cut::ByItself(_))
+    ));
+    for (way, container) in [
+        (Way::Exec, Some("sidecar")),
+        (Way::Exec, None),
+        (Way::Attach, Some("app")),
+        (Way::PortForward, None),
+    ] {
+        grant.sessions.required = false;
+        assert!(
+            matches!(how(&grant, way, container), Ok(Cut::Not(_))),
+            "{way:?} {container:?}"
+        );
+        grant.sessions.required = true;
+        let refusal = how(&grant, way, container).unwrap_err();
+        assert_eq!(refusal.reason, "SessionNotCut", "{way:?} {container:?}");
+    }
+    // A pod of one's own ends as a whole.
+    grant.own_pod = Some(OwnPod::default());
+    assert_eq!(how(&grant, Way::Attach, None), Ok(Cut::WithPod));
+}
+
+#[test]
+fn the_wrapped_command_has_the_mark_the_end_and_every_argument_as_it_was() {
+    let argv: Vec<String> = ["-sh", "", "a b", "'\"$x`", "line\nfeed", "--"]
+        .map(str::to_owned)
+        .to_vec();
+    let all = Timeout {
+        foreground: true,
+        kill_after: true,
+        fractions: true,
+    };
+    let script = |timeout: &Timeout, left: i64, tty| {
+        let until = at(0) + SignedDuration::from_millis(left);
+        let command = wrapped(timeout, "id-1", at(0), until, tty, &argv);
+        assert_eq!(command[..2], ["/bin/sh", "-c"]);
+        assert_eq!(command[3], "oz");
+        assert_eq!(command[4..], argv);
+        let script = command[2]
+            .strip_prefix("OZ_GRANT=id-1; export OZ_GRANT; exec ")
+            .unwrap();
+        script.strip_suffix(" \"$@\"").unwrap().to_owned()
+    };
+    let plain = Timeout {
+        foreground: false,
+        ..all
+    };
+    let whole = Timeout {
+        fractions: false,
+        ..plain
+    };
+    for (timeout, left, tty, expected) in [
+        (all, 5500, true, "timeout --foreground -k 1 -s HUP 4.500"),
+        (all, 5500, false, "timeout -k 1 -s HUP 4.500"),
+        (plain, 5500, true, "timeout -k 1 -s HUP 4.500"),
+        (whole, 5900, false, "timeout -k 1 -s HUP 4"),
+        (
+            Timeout {
+                kill_after: false,
+                ..whole
+            },
+            5900,
+            false,
+            "timeout -s KILL 5",
+        ),
+        // Too late for a notice.
+        (plain, 1500, false, "timeout -s KILL 1.500"),
+        // Zero would mean for ever.
+        (plain, 0, false, "timeout -s KILL 0.001"),
+        (plain, -5000, false, "timeout -s KILL 0.001"),
+        (whole, 200, false, "timeout -s KILL 1"),
+    ] {
+        assert_eq!(script(&timeout, left, tty), expected);
+    }
+}
+
+#[test]
+fn nothing_in_an_id_means_anything_to_the_shell() {
+    let command = wrapped(
+        &Timeout::default(),
+        "a;rm -rf $(x)'",
+        at(0),
+        at(9),
+        false,
+        &[],
+    );
+    assert!(
+        command[2].starts_with("OZ_GRANT=arm-rfx; "),
+        "{}",
+        command[2]
+    );
+}
+
+#[test]
+fn a_probe_is_believed_for_what_it_says() {
+    let probe = |text: &str| probed("app", "sha256:1", text);
+    let busybox = probe("shell\nplain killafter\nfractions\n")
+        .timeout
+        .unwrap();
+    assert!(!busybox.foreground && busybox.kill_after && busybox.fractions);
+    let gnu = probe("shell\nforeground killafter\nfractions\n")
+        .timeout
+        .unwrap();
+    assert!(gnu.foreground);
+    assert_eq!(
+        (probe("shell\n").shell, probe("shell\n").timeout),
+        (true, None)
+    );
+    assert!(!probe("").shell);
+}
+
+#[test]
+fn the_scripts_answer_is_its_last_word() {
+    assert_eq!(
+        answer("noise\nended 3 left 1\n"),
+        Some(Ended { ended: 3, left: 1 })
+    );
+    for text in ["", "ended", "ended x left 0", "sh: not found"] {
+        assert_eq!(answer(text), None, "{text}");
+    }
+}

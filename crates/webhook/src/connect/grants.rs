@@ -1,0 +1,279 @@
+//! The grants that stand, by whom they bind: from the Roles that carry them, sealed. Each is opened
+//! once, when it comes in, so that a decision looks up and compares only.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{Role, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, PartialObjectMeta};
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, Resource};
+use oz_admission::Gate;
+use oz_core::access::grant::Grant;
+use oz_core::access::request::Request;
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp::Requester;
+use oz_core::access::status::End;
+use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
+use oz_core::connect::{Attempt, Past, Standing};
+use oz_core::labels;
+use oz_engine::{Guarded, Store, guarded_store, guarded_watch};
+
+/// How long nothing may come of a list that is under way.
+const STALLED: Duration = Duration::from_secs(30);
+/// The pause after a watch that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The grants, and the requests that say whether they were ended.
+#[derive(Clone)]
+pub(crate) struct Grants {
+    keys: Keys,
+    index: Arc<RwLock<Index>>,
+    exec: Store<ExecAccessRequest>,
+    pod: Store<PodAccessRequest>,
+}
+
+#[derive(Default)]
+struct Index {
+    by_role: HashMap<String, Arc<Grant>>,
+    /// UIDs of Roles by namespace and whom they bind.
+    by_subject: HashMap<(String, String), BTreeSet<String>>,
+    /// The Roles that a list which is under way has shown.
+    listing: Option<BTreeSet<String>>,
+}
+
+impl Index {
+    fn put(&mut self, role: &str, grant: Arc<Grant>) {
+        self.remove(role);
+        for subject in &grant.subjects {
+            let key = (grant.request.namespace.clone(), bound(subject));
+            self.by_subject
+                .entry(key)
+                .or_default()
+                .insert(role.to_owned());
+        }
+        self.by_role.insert(role.to_owned(), grant);
+    }
+
+    fn remove(&mut self, role: &str) {
+        let Some(grant) = self.by_role.remove(role) else {
+            return;
+        };
+        for subject in &grant.subjects {
+            let key = (grant.request.namespace.clone(), bound(subject));
+            if let Some(roles) = self.by_subject.get_mut(&key) {
+                roles.remove(role);
+                if roles.is_empty() {
+                    self.by_subject.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+/// Whom a subject means, as one text.
+fn bound(subject: &Subject) -> String {
+    match (subject.kind.as_str(), &subject.namespace) {
+        ("ServiceAccount", Some(namespace)) => {
+            format!("User:system:serviceaccount:{namespace}:{}", subject.name)
+        }
+        (kind, _) => format!("{kind}:{}", subject.name),
+    }
+}
+
+impl Grants {
+    pub(crate) fn new(
+        keys: Keys,
+        exec: Store<ExecAccessRequest>,
+        pod: Store<PodAccessRequest>,
+    ) -> Self {
+        Self {
+            keys,
+            index: Arc::default(),
+            exec,
+            pod,
+        }
+    }
+
+    /// The grants in the namespace that bind this user.
+    pub(super) fn of(&self, namespace: &str, user: &Requester) -> Vec<Standing> {
+        let groups = user.groups.iter().map(|group| format!("Group:{group}"));
+        let whom = std::iter::once(format!("User:{}", user.user)).chain(groups);
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let roles: BTreeSet<&String> = whom
+            .filter_map(|whom| index.by_subject.get(&(namespace.to_owned(), whom)))
+            .flatten()
+            .collect();
+        let grants: Vec<Arc<Grant>> = roles
+            .into_iter()
+            .filter_map(|role| index.by_role.get(role).cloned())
+            .collect();
+        drop(index);
+        let standing = |grant: Arc<Grant>| Standing {
+            ended: self.is_ended(&grant),
+            grant,
+        };
+        grants.into_iter().map(standing).collect()
+    }
+
+    /// Whether the request of the grant was deleted, or says that it is over.
+    fn is_ended(&self, grant: &Grant) -> bool {
+        let uid = &grant.request.uid;
+        let over = |request: &Request<'_>| {
+            request.phase().is_terminal()
+                || request.metadata.deletion_timestamp.is_some()
+                || End::begun(request.status).is_some()
+        };
+        if grant.own_pod.is_some() {
+            self.pod
+                .by_uid(uid)
+                .is_none_or(|one| over(&Request::from(&*one)))
+        } else {
+            self.exec
+                .by_uid(uid)
+                .is_none_or(|one| over(&Request::from(&*one)))
+        }
+    }
+
+    /// The newest of this user's requests for this pod that is over.
+    pub(super) fn past(&self, attempt: &Attempt<'_>) -> Option<Past> {
+        let ended = |request: &ExecAccessRequest| {
+            let status = request.status.as_ref();
+            status.is_some_and(|status| {
+                matches!(status.phase, Phase::Expired | Phase::Revoked)
+                    && status.requester.as_ref() == Some(&attempt.user.user)
+                    && status.pod_name.as_deref() == Some(attempt.pod)
+            }) && request.metadata.namespace.as_deref() == Some(attempt.namespace)
+        };
+        let until = |request: &Arc<ExecAccessRequest>| -> Option<Timestamp> {
+            request.status.as_ref()?.expires_at
+        };
+        let found = self.exec.select(ended).into_iter().max_by_key(until)?;
+        Some(Past {
+            request: found.metadata.name.clone().unwrap_or_default(),
+            template: found.spec.template_name.clone(),
+            phase: found.status.as_ref().map(|status| status.phase)?,
+        })
+    }
+
+    /// Takes in what the watch of Roles shows.
+    fn take(&self, event: Event<Guarded<PartialObjectMeta<Role>>>) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Init => index.listing = Some(BTreeSet::new()),
+            Event::InitApply(role) | Event::Apply(role) => {
+                let metadata = role.meta();
+                let uid = metadata.uid.clone().unwrap_or_default();
+                match self.opened(metadata) {
+                    Some(grant) => index.put(&uid, Arc::new(grant)),
+                    None => index.remove(&uid),
+                }
+                if let Some(listing) = &mut index.listing {
+                    listing.insert(uid);
+                }
+            }
+            Event::InitDone => {
+                let listing = index.listing.take().unwrap_or_default();
+                let gone = index.by_role.keys().filter(|role| !listing.contains(*role));
+                for role in gone.cloned().collect::<Vec<_>>() {
+                    index.remove(&role);
+                }
+            }
+            Event::Delete(role) => {
+                index.remove(role.meta().uid.as_deref().unwrap_or_default());
+            }
+        }
+    }
+
+    /// The decision that a Role carries, if we sealed it for the place where it is.
+    fn opened(&self, role: &ObjectMeta) -> Option<Grant> {
+        let owner = role.labels.as_ref()?.get(labels::OWNER_UID)?;
+        let grant = Grant::open(&self.keys, role, owner)?;
+        let here = role.namespace.as_deref() == Some(&grant.request.namespace)
+            && role.name.as_deref() == Some(&grant.object_name());
+        here.then_some(grant)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn insert(&self, grant: Grant) {
+        self.insert_as(&grant.request.uid.clone(), grant);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn insert_as(&self, role: &str, grant: Grant) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        index.put(role, Arc::new(grant));
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn known(&self) {
+        self.exec.ready().await;
+    }
+}
+
+/// What is watched for connections: the grants, the gates that open when everything is known, and
+/// the watches, which last as long as the process.
+pub(crate) fn watch(client: &Client, keys: &Keys) -> (Grants, Vec<Gate>, BoxFuture<'static, ()>) {
+    let config = watcher::Config::default;
+    let (exec, exec_feed) = guarded_store::<ExecAccessRequest>(client, &(), None, config());
+    let (pod, pod_feed) = guarded_store::<PodAccessRequest>(client, &(), None, config());
+    let grants = Grants::new(keys.clone(), exec.clone(), pod.clone());
+    let gates = [
+        "grant list",
+        "ExecAccessRequest list",
+        "PodAccessRequest list",
+    ];
+    let gates = gates.map(Gate::new);
+    let [listed, exec_listed, pod_listed] = gates.clone();
+    let roles = roles(client.clone(), grants.clone(), listed);
+    let told = async move {
+        exec.ready().await;
+        exec_listed.open();
+        pod.ready().await;
+        pod_listed.open();
+    };
+    let all = async move {
+        futures::join!(exec_feed, pod_feed, roles, told);
+    };
+    (grants, gates.to_vec(), all.boxed())
+}
+
+async fn roles(client: Client, grants: Grants, listed: Gate) {
+    let resource = ApiResource::erase::<Role>(&());
+    let ours = format!("{}={}", labels::MANAGED_BY, labels::OZ);
+    let config = watcher::Config::default().labels(&ours);
+    loop {
+        let watch =
+            guarded_watch::<PartialObjectMeta<Role>>(&client, &resource, None, config.clone());
+        let mut watch = std::pin::pin!(watch);
+        let mut listing = true;
+        loop {
+            // A watch may be silent for as long as it likes, a list may not.
+            let event = if listing {
+                tokio::time::timeout(STALLED, watch.next()).await
+            } else {
+                Ok(watch.next().await)
+            };
+            let Ok(Some(event)) = event else { break };
+            match event {
+                Ok(event) => {
+                    listing = matches!(event, Event::Init | Event::InitApply(_));
+                    let done = matches!(event, Event::InitDone);
+                    grants.take(event);
+                    if done {
+                        listed.open();
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the watch of grants failed and is tried again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The hook at the moment of connecting: exec, attach, port-forward, and containers that are added
+//! to running pods. Where a namespace enforces, it refuses whoever has no grant for this very pod;
+//! elsewhere it tells who connected where. Either way, the session of a grant is made to end with it.
+
+mod answer;
+mod grants;
+mod policies;
+mod recent;
+mod tell;
+
+use std::sync::Arc;
+
+use oz_admission::connect::PodStreamOptions;
+use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
+use oz_core::access::grant::Grant;
+use oz_core::connect::cut::{self, Cut};
+use oz_core::connect::pod::PodIdentity;
+use oz_core::connect::{self, Attempt, Known, Refusal, Way};
+use oz_engine::{Sink, Store};
+use serde_json::Value;
+
+pub(crate) use grants::{Grants, watch};
+pub(crate) use policies::Policies;
+use recent::Recent;
+
+use crate::stamp::requester;
+
+/// What the hook decides by.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    pub(crate) grants: Grants,
+    pub(crate) pods: Store<PodIdentity>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) records: Arc<dyn Sink>,
+    recent: Arc<Recent>,
+}
+
+impl Connections {
+    pub(crate) fn new(grants: Grants, pods: Store<PodIdentity>, records: Arc<dyn Sink>) -> Self {
+        Self {
+            grants,
+            pods,
+            policies: Arc::default(),
+            records,
+            recent: Arc::default(),
+        }
+    }
+}
+
+/// What becomes of a connection that no grant allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It is put on record.
+    Observing,
+    /// It is refused.
+    Enforcing,
+    /// It is put on record as a way around grants, which is there for emergencies.
+    BreakGlass,
+}
+
+impl Mode {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Observing => "observing",
+            Self::Enforcing => "enforcing",
+            Self::BreakGlass => "break-glass",
+        }
+    }
+}
+
+/// The hook.
+pub(crate) struct Connect {
+    pub(crate) mode: Mode,
+    pub(crate) connections: Connections,
+}
+
+/// A connection that may be opened.
+struct Allowed {
+    /// By which grant; none where nobody needs one.
+    grant: Option<Arc<Grant>>,
+    cut: Cut,
+}
+
+impl Mutate for Connect {
+    /// The options of a connection, or a pod for containers that are added to it.
+    type Object = Value;
+
+    async fn mutate(
+        &self,
+        cx: &Cx,
+        review: &Review<Value>,
+        object: &mut Value,
+    ) -> Result<Notes, Rejection> {
+        let Some(way) = review.subresource.as_deref().and_then(Way::of) else {
+            return Err(answer::not_a_connection(review));
+        };
+        let options = match way {
+            Way::EphemeralContainer => PodStreamOptions::default(),
+            _ => serde_json::from_value(object.clone()).map_err(answer::odd_options)?,
+        };
+        let user = requester(&review.user);
+        let attempt = Attempt {
+            now: cx.now,
+            user: &user,
+            namespace: review.namespace.as_deref().unwrap_or_default(),
+            pod: review.name.as_deref().unwrap_or_default(),
+            way,
+            container: options.container.as_deref().filter(|name| !name.is_empty()),
+            argv: &options.command,
+            tty: options.tty,
+            stdin: options.stdin,
+        };
+        let decided = self.decide(&attempt).await;
+        let told = tell::Told {
+            connect: self,
+            cx,
+            review,
+            attempt: &attempt,
+        };
+        match decided {
+            Ok(allowed) => {
+                told.opened(&allowed).await?;
+                if let Cut::ByItself(command) = allowed.cut {
+                    object["command"] = command.into();
+                }
+                Ok(Notes::none())
+            }
+            Err(refusal) => {
+                told.refused(&refusal).await;
+                Err(answer::refused(*refusal))
+            }
+        }
+    }
+}
+
+impl Connect {
+    async fn decide(&self, attempt: &Attempt<'_>) -> Result<Allowed, Box<Refusal>> {
+        let standings = self.connections.grants.of(attempt.namespace, attempt.user);
+        let pod = self
+            .connections
+            .pods
+            .get(Some(attempt.namespace), attempt.pod);
+        let mut known = Known {
+            pod_uid: pod.as_deref().map(PodIdentity::uid),
+            standings: &standings,
+            past: None,
+        };
+        let matching = match connect::matching(attempt, &known) {
+            Ok(matching) => matching,
+            Err(_) if self.mode != Mode::Enforcing => return Ok(Allowed::without_grant()),
+            Err(_) => {
+                // What is over and gone makes a better reason than none.
+                known.past = self.connections.grants.past(attempt);
+                connect::matching(attempt, &known)?
+            }
+        };
+        let mut refusal = None;
+        for grant in matching {
+            match self.by(attempt, grant).await {
+                Ok(cut) => {
+                    let mut all = standings.iter().map(|standing| &standing.grant);
+                    let grant = all
+                        .find(|one| std::ptr::eq(Arc::as_ptr(one), grant))
+                        .cloned();
+                    return Ok(Allowed { grant, cut });
+                }
+                Err(why) => refusal = refusal.or(Some(why)),
+            }
+        }
+        match refusal {
+            Some(refusal) if self.mode == Mode::Enforcing => Err(refusal),
+            _ => Ok(Allowed::without_grant()),
+        }
+    }
+
+    /// How a session by this grant ends, if the grant's terms allow it.
+    async fn by(&self, attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>> {
+        if self.mode == Mode::Enforcing {
+            connect::unmangled(attempt.argv)?;
+            if let (Way::Exec, Some(policy)) = (attempt.way, &grant.sessions.command_policy) {
+                let container = grant.container(attempt.container);
+                let answer = self.connections.policies.ask(policy, attempt, container);
+                connect::policed(grant, answer.await)?;
+            }
+        }
+        cut::session(attempt, grant)
+    }
+}
+
+impl Allowed {
+    fn without_grant() -> Self {
+        Self {
+            grant: None,
+            cut: Cut::Not("no grant stands for it".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Who connected where: a record for auditors, an event on the pod for whoever runs it. Arguments
+//! may hold secrets, so a digest stands for them unless the template says otherwise.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType};
+use oz_admission::{Cx, Rejection, Review};
+use oz_core::access::grant::Grant;
+use oz_core::audit::{self, Action, Decision, PodRef, Record, RequestRef};
+use oz_core::connect::cut::Cut;
+use oz_core::connect::pod::PodIdentity;
+use oz_core::connect::{Attempt, Refusal};
+use oz_core::encode;
+use serde_json::Value;
+
+use super::{Allowed, Connect, Mode, answer};
+
+/// One connection, to tell of.
+pub(super) struct Told<'a> {
+    pub(super) connect: &'a Connect,
+    pub(super) cx: &'a Cx,
+    pub(super) review: &'a Review<Value>,
+    pub(super) attempt: &'a Attempt<'a>,
+}
+
+impl Told<'_> {
+    /// Tells of a connection that may be opened. Where connections are enforced, one that is not on
+    /// record is not opened.
+    pub(super) async fn opened(&self, allowed: &Allowed) -> Result<(), Rejection> {
+        if self.cx.dry_run {
+            return Ok(());
+        }
+        let grant = allowed.grant.as_deref();
+        let (reason, why) = match (grant, self.connect.mode) {
+            (Some(grant), _) => ("Granted", format!(" by request {}", grant.request.name)),
+            (None, Mode::BreakGlass) => ("BreakGlass", " as break-glass".to_owned()),
+            (None, _) => ("Observed", String::new()),
+        };
+        let message = format!("{}{why}", self.sentence("may connect to"));
+        let action = Action::SessionOpened;
+        let mut record = self.record(action, Decision::Allow, reason, message, grant);
+        let cut = match &allowed.cut {
+            Cut::ByItself(_) => "by itself",
+            Cut::WithPod => "with its pod",
+            Cut::Not(why) => why,
+        };
+        record.details.insert("ends".to_owned(), cut.to_owned());
+        match self.connect.connections.records.record(&record).await {
+            Ok(()) => {}
+            Err(failure) if self.connect.mode == Mode::Enforcing => {
+                return Err(answer::not_on_record(&failure.to_string()));
+            }
+            Err(failure) => {
+                let line = record.line();
+                tracing::error!(%failure, record = line, "a session is not on record");
+            }
+        }
+        self.publish("SessionOpened", EventType::Normal, record.message);
+        Ok(())
+    }
+
+    /// Tells of a connection that is refused; of the second try of one kubectl, nothing.
+    pub(super) async fn refused(&self, refusal: &Refusal) {
+        if self.cx.dry_run || self.is_again(refusal) {
+            return;
+        }
+        let (action, decision) = (Action::SessionRefused, Decision::Deny);
+        let message = refusal.message.clone();
+        let record = self.record(action, decision, refusal.reason, message, None);
+        // It is refused either way.
+        if let Err(failure) = self.connect.connections.records.record(&record).await {
+            let line = record.line();
+            tracing::error!(%failure, record = line, "a refusal is not on record");
+        }
+        let note = format!(
+            "{}: {}",
+            self.sentence("may not connect to"),
+            refusal.reason
+        );
+        self.publish("SessionRefused", EventType::Warning, note);
+    }
+
+    fn is_again(&self, refusal: &Refusal) -> bool {
+        let attempt = self.attempt;
+        let key = [
+            attempt.user.user.as_str(),
+            attempt.namespace,
+            attempt.pod,
+            attempt.way.title(),
+            attempt.container.unwrap_or_default(),
+            refusal.reason,
+            &encode::digest(&attempt.argv),
+        ]
+        .join("\0");
+        self.connect.connections.recent.is_known(key, attempt.now)
+    }
+
+    fn record(
+        &self,
+        action: Action,
+        decision: Decision,
+        reason: &str,
+        message: String,
+        grant: Option<&Grant>,
+    ) -> Record {
+        let attempt = self.attempt;
+        // Each call is a fact of its own.
+        let id = Record::id(action, &self.review.uid);
+        let mut record = match grant {
+            Some(grant) => grant.record(attempt.now, action, decision, reason, message),
+            None => Record {
+                time: attempt.now,
+                action,
+                decision,
+                reason: reason.to_owned(),
+                message,
+                request: RequestRef {
+                    namespace: attempt.namespace.to_owned(),
+                    ..RequestRef::default()
+                },
+                ..Record::default()
+            },
+        };
+        record.id = id;
+        record.user = Some(attempt.user.clone());
+        record.pod = Some(PodRef {
+            name: attempt.pod.to_owned(),
+            uid: self.pod_uid(),
+            container: attempt.container.map(ToOwned::to_owned),
+        });
+        let keeps = grant.is_some_and(|grant| grant.sessions.record_arguments);
+        let details = &mut record.details;
+        let mut detail = |key: &str, value: String| details.insert(key.to_owned(), value);
+        detail("way", attempt.way.title().to_owned());
+        detail("mode", self.connect.mode.title().to_owned());
+        if !attempt.argv.is_empty() {
+            detail("command", audit::arguments(attempt.argv, keeps).join(" "));
+            detail("commandDigest", encode::digest(&attempt.argv));
+            detail("tty", attempt.tty.to_string());
+        }
+        record
+    }
+
+    /// Who does what: `alice may connect to pod web-0 (exec, container app): sh (2 arguments)`.
+    fn sentence(&self, does: &str) -> String {
+        let attempt = self.attempt;
+        let container = attempt.container.map(|name| format!(", container {name}"));
+        let command = match attempt.argv {
+            [] => String::new(),
+            argv => format!(": {}", audit::arguments(argv, false).join(" ")),
+        };
+        format!(
+            "{} {does} pod {} ({}{}){command}",
+            attempt.user.user,
+            attempt.pod,
+            attempt.way.title(),
+            container.unwrap_or_default()
+        )
+    }
+
+    fn pod_uid(&self) -> String {
+        let (namespace, name) = (Some(self.attempt.namespace), self.attempt.pod);
+        let pod = self.connect.connections.pods.get(namespace, name);
+        pod.as_deref()
+            .map(PodIdentity::uid)
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    fn publish(&self, reason: &str, type_: EventType, note: String) {
+        let uid = Some(self.pod_uid()).filter(|uid| !uid.is_empty());
+        // Without a pod there is nothing that an event could be about.
+        if uid.is_none() {
+            return;
+        }
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(self.attempt.namespace.to_owned()),
+            name: Some(self.attempt.pod.to_owned()),
+            uid,
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "Connect".to_owned(),
+            secondary: None,
+        };
+        self.cx.publish(event, regarding);
+    }
+}

@@ -1,0 +1,361 @@
+//! The connect hook as the API server calls it, in each of its three registrations.
+
+use oz_core::access::grant::{Grant, SessionTerms};
+use oz_core::access::stamp::Requester;
+use oz_core::access::window::Window;
+use oz_core::api::{Follow, Operation, Timeout};
+use oz_core::audit::{Action, PodRef, RequestRef};
+use oz_core::duration::GoDuration;
+use serde_json::{Value, json};
+
+use super::server::Server;
+use super::{Answer, Records, UID, Webhook, now, request, with};
+
+const OBSERVING: &str = "/watch-v1-pod";
+const ENFORCING: &str = "/connect-enforced";
+const BREAK_GLASS: &str = "/connect-break-glass";
+
+/// Alice may exec into pod web for an hour.
+fn grant() -> Grant {
+    let hour = GoDuration::from_secs(3600);
+    let subject = json!({
+        "kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io",
+    });
+    Grant {
+        request: RequestRef {
+            kind: "ExecAccessRequest".into(),
+            namespace: "shop".into(),
+            name: "mine".into(),
+            uid: UID.into(),
+        },
+        requester: Requester {
+            user: "alice".into(),
+            ..Requester::default()
+        },
+        subjects: vec![serde_json::from_value(subject).unwrap()],
+        pod: PodRef {
+            name: "web".into(),
+            uid: "uid-of-web".into(),
+            container: None,
+        },
+        operations: vec![Operation::Exec],
+        window: Window::new(now(), Some(hour), hour, hour),
+        granted_at: now(),
+        template: "shell".into(),
+        template_digest: String::new(),
+        revoke_on_template_change: false,
+        access_message: String::new(),
+        reason: None,
+        follow: Follow::End,
+        sessions: SessionTerms {
+            of_pod: vec!["app".into()],
+            ..SessionTerms::default()
+        },
+        own_pod: None,
+    }
+}
+
+/// A webhook that knows the pod, alice's request, and these grants.
+async fn webhook(grants: impl IntoIterator<Item = Grant>) -> Webhook {
+    webhook_with(grants, Records::default()).await
+}
+
+async fn webhook_with(grants: impl IntoIterator<Item = Grant>, records: Records) -> Webhook {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "web", "namespace": "shop", "uid": "uid-of-web" },
+    });
+    let asked = with(request("ExecAccessRequest", "shell"), "/metadata/uid", UID);
+    let webhook = Webhook::recording(Server::with([pod, asked]), records);
+    webhook.pods.ready().await;
+    for grant in grants {
+        webhook.grants.insert(grant);
+    }
+    webhook.grants.known().await;
+    webhook
+}
+
+#[derive(Clone)]
+struct Connection {
+    user: &'static str,
+    groups: &'static [&'static str],
+    subresource: &'static str,
+    options: Value,
+}
+
+fn exec(command: &[&str]) -> Connection {
+    Connection {
+        user: "alice",
+        groups: &["devs", "system:authenticated"],
+        subresource: "exec",
+        options: json!({
+            "kind": "PodExecOptions", "apiVersion": "v1", "stdout": true, "stderr": true,
+            "container": "app", "command": command,
+        }),
+    }
+}
+
+impl Connection {
+    async fn to(&self, webhook: &Webhook, path: &str) -> Answer {
+        let body = json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "review",
+                "kind": { "group": "", "version": "v1", "kind": self.options["kind"].as_str().unwrap_or("Pod") },
+                "resource": { "group": "", "version": "v1", "resource": "pods" },
+                "subResource": self.subresource,
+                "name": "web",
+                "namespace": "shop",
+                "operation": if self.subresource == "ephemeralcontainers" { "UPDATE" } else { "CONNECT" },
+                "userInfo": { "username": self.user, "groups": self.groups },
+                "object": self.options,
+            },
+        });
+        let body = serde_json::to_vec(&body).unwrap();
+        let reply = webhook.manager.review(path, &body).await;
+        let review: Value = serde_json::from_slice(&reply.body).unwrap();
+        serde_json::from_value(review["response"].clone()).unwrap()
+    }
+
+    fn by(mut self, user: &'static str) -> Self {
+        self.user = user;
+        self
+    }
+}
+
+/// The command that the API server goes on with.
+fn command(connection: &Connection, answer: &Answer) -> Vec<String> {
+    let mut options = connection.options.clone();
+    if let Some(patch) = &answer.patch {
+        let patch: json_patch::Patch = serde_json::from_slice(&patch.0).unwrap();
+        json_patch::patch(&mut options, &patch).unwrap();
+    }
+    serde_json::from_value(options["command"].clone()).unwrap()
+}
+
+fn able() -> Timeout {
+    Timeout {
+        foreground: false,
+        kill_after: true,
+        fractions: true,
+    }
+}
+
+#[tokio::test]
+async fn who_has_a_grant_gets_in_and_who_has_none_is_told_how_to_get_one() {
+    let webhook = webhook([grant()]).await;
+    let answer = exec(&["sh"]).to(&webhook, ENFORCING).await;
+    assert!(answer.allowed, "{answer:?}");
+    let answer = exec(&["sh"]).by("bob").to(&webhook, ENFORCING).await;
+    assert_eq!(answer.refusal(), Some("NoGrant"));
+    assert_eq!(answer.status.code, 403);
+    let message = &answer.status.message;
+    assert!(message.contains("ozctl create exec"), "{message}");
+    let actions: Vec<Action> = webhook.recorded().iter().map(|one| one.action).collect();
+    assert_eq!(actions, [Action::SessionOpened, Action::SessionRefused]);
+}
+
+#[tokio::test]
+async fn a_grant_whose_request_is_gone_lets_nobody_in() {
+    let webhook = webhook([]).await;
+    let mut orphan = grant();
+    orphan.request.uid = "another".into();
+    webhook.grants.insert(orphan);
+    let answer = exec(&["sh"]).to(&webhook, ENFORCING).await;
+    assert_eq!(answer.refusal(), Some("Revoked"));
+}
+
+#[tokio::test]
+async fn a_command_is_wrapped_where_the_container_was_found_able() {
+    let mut able_grant = grant();
+    able_grant.sessions.timeouts.insert("app".into(), able());
+    let webhook = webhook([able_grant]).await;
+    for path in [ENFORCING, OBSERVING] {
+        let connection = exec(&["echo", "a b", ""]);
+        let command = command(&connection, &connection.to(&webhook, path).await);
+        assert_eq!(command[..2], ["/bin/sh", "-c"]);
+        assert_eq!(
+            command[2],
+            format!("OZ_GRANT={UID}; export OZ_GRANT; exec timeout -k 1 -s HUP 3599.000 \"$@\"")
+        );
+        assert_eq!(command[3..], ["oz", "echo", "a b", ""]);
+    }
+}
+
+#[tokio::test]
+async fn observing_refuses_nobody_and_rewrites_nothing_that_no_grant_stands_for() {
+    let mut required = grant();
+    required.sessions.required = true;
+    required.sessions.command_policy = Some("false".into());
+    let webhook = webhook([required]).await;
+    for user in ["alice", "bob"] {
+        let connection = exec(&["cat", "\u{FFFD}"]).by(user);
+        let answer = connection.to(&webhook, OBSERVING).await;
+        assert!(answer.allowed, "{answer:?}");
+        assert_eq!(command(&connection, &answer), ["cat", "\u{FFFD}"]);
+    }
+    let answer = exec(&["sh"]).by("root").to(&webhook, BREAK_GLASS).await;
+    assert!(answer.allowed);
+    let last = webhook.recorded().pop().unwrap();
+    assert_eq!(
+        (last.reason.as_str(), last.details["mode"].as_str()),
+        ("BreakGlass", "break-glass")
+    );
+}
+
+#[tokio::test]
+async fn the_terms_of_the_grant_are_enforced() {
+    type Change = fn(&mut Grant);
+    let rows: [(Change, &[&str], Option<&str>); 9] = [
+        (
+            |grant| grant.sessions.command_policy = Some("argv[0] == 'ls'".into()),
+            &["ls"],
+            None,
+        ),
+        (
+            |grant| grant.sessions.command_policy = Some("argv[0] == 'ls'".into()),
+            &["rm"],
+            Some("CommandNotAllowed"),
+        ),
+        (
+            |grant| grant.sessions.command_policy = Some("argv[5] == 'ls'".into()),
+            &["ls"],
+            Some("CommandPolicyFailed"),
+        ),
+        (
+            |grant| grant.sessions.command_policy = Some("x".repeat(2000)),
+            &["ls"],
+            Some("CommandPolicyFailed"),
+        ),
+        (
+            |grant| grant.sessions.command_policy = Some("(".repeat(900)),
+            &["ls"],
+            Some("CommandPolicyFailed"),
+        ),
+        (|_| (), &["cat", "\u{FFFD}"], Some("ArgumentsMangled")),
+        (
+            |grant| grant.sessions.required = true,
+            &["sh"],
+            Some("SessionNotCut"),
+        ),
+        (
+            |grant| grant.pod.uid = "older".into(),
+            &["sh"],
+            Some("PodReplaced"),
+        ),
+        (
+            |grant| grant.operations = vec![Operation::Log],
+            &["sh"],
+            Some("OperationNotGranted"),
+        ),
+    ];
+    for (change, command, reason) in rows {
+        let mut changed = grant();
+        change(&mut changed);
+        let webhook = webhook([changed]).await;
+        let answer = exec(command).to(&webhook, ENFORCING).await;
+        assert_eq!(
+            answer.refusal(),
+            reason,
+            "{command:?}: {}",
+            answer.status.message
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_second_grant_may_allow_what_the_first_does_not() {
+    let mut narrow = grant();
+    narrow.sessions.command_policy = Some("false".into());
+    let hours = GoDuration::from_secs(7200);
+    narrow.window = Window::new(now(), Some(hours), hours, hours);
+    let webhook = webhook([narrow]).await;
+    assert_eq!(
+        exec(&["sh"]).to(&webhook, ENFORCING).await.refusal(),
+        Some("CommandNotAllowed")
+    );
+    webhook.grants.insert_as("other-role", grant());
+    assert!(exec(&["sh"]).to(&webhook, ENFORCING).await.allowed);
+}
+
+#[tokio::test]
+async fn ephemeral_containers_are_no_way_around() {
+    let webhook = webhook([grant()]).await;
+    let connection = Connection {
+        subresource: "ephemeralcontainers",
+        options: json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" } }),
+        ..exec(&[])
+    };
+    let answer = connection.to(&webhook, ENFORCING).await;
+    assert_eq!(answer.refusal(), Some("EphemeralContainersNotGranted"));
+    assert!(connection.to(&webhook, OBSERVING).await.allowed);
+}
+
+#[tokio::test]
+async fn the_second_try_of_one_kubectl_is_no_second_record() {
+    let webhook = webhook([]).await;
+    for _ in 0..2 {
+        let answer = exec(&["sh"]).to(&webhook, ENFORCING).await;
+        assert_eq!(answer.refusal(), Some("NoGrant"));
+    }
+    assert_eq!(webhook.recorded().len(), 1);
+    exec(&["ls"]).to(&webhook, ENFORCING).await;
+    exec(&["ls"]).by("bob").to(&webhook, ENFORCING).await;
+    assert_eq!(webhook.recorded().len(), 3);
+}
+
+#[tokio::test]
+async fn arguments_are_not_on_record_unless_the_template_says_so() {
+    for keeps in [false, true] {
+        let mut granted = grant();
+        granted.sessions.record_arguments = keeps;
+        let webhook = webhook([granted]).await;
+        exec(&["mysql", "--where=hidden"])
+            .to(&webhook, ENFORCING)
+            .await;
+        let record = webhook.recorded().remove(0);
+        assert_eq!(record.line().contains("hidden"), keeps, "{}", record.line());
+        assert!(record.details["command"].starts_with("mysql"));
+        assert!(record.details["commandDigest"].starts_with("sha256:"));
+        assert_eq!(record.pod.unwrap().uid, "uid-of-web");
+        assert_eq!(record.request.uid, UID);
+    }
+}
+
+#[tokio::test]
+async fn where_it_is_enforced_nobody_gets_in_unrecorded() {
+    let broken = || Records {
+        broken: true,
+        ..Records::default()
+    };
+    let webhook = webhook_with([grant()], broken()).await;
+    assert_eq!(
+        exec(&["sh"]).to(&webhook, ENFORCING).await.refusal(),
+        Some("RecordFailed")
+    );
+    assert!(exec(&["sh"]).to(&webhook, OBSERVING).await.allowed);
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_and_crashes_nothing() {
+    let webhook = webhook([grant()]).await;
+    for (subresource, options) in [
+        ("exec", json!({ "kind": "PodExecOptions", "command": "sh" })),
+        (
+            "exec",
+            json!({ "kind": "PodExecOptions", "command": [1, 2] }),
+        ),
+        ("status", json!({})),
+        ("", json!({})),
+    ] {
+        let connection = Connection {
+            subresource,
+            options,
+            ..exec(&[])
+        };
+        let answer = connection.to(&webhook, ENFORCING).await;
+        assert!(!answer.allowed, "{subresource}");
+    }
+    assert!(exec(&["sh"]).to(&webhook, ENFORCING).await.allowed);
+}

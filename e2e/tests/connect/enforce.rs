@@ -1,0 +1,257 @@
+//! Enforcing and observing, and what remains of them when oz is gone.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use oz_core::api::TargetKind;
+use oz_core::audit::Action;
+use oz_core::labels;
+use oz_e2e::{Scene, System, TEMPLATE, exec_request, exec_template, records_in};
+use oz_testkit::{eventually, fixtures};
+use serde_json::json;
+
+use crate::{alone, enforce, exec, pod, refusal, standing};
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "enforcing").await?;
+    standing(&scene, "bob", "pods/exec", &["get", "create"]).await?;
+    let open = exec(&scene, "bob", &[&pod(&scene)?, "--", "echo", "in"]).output()?;
+    assert_eq!(refusal(&open), None, "observing refuses nobody");
+
+    enforce(&scene).await?;
+    let refused = eventually("bob to be refused", SOON, async || {
+        Ok(refusal(
+            &exec(&scene, "bob", &[&pod(&scene)?, "--", "true"]).output()?,
+        ))
+    })
+    .await?;
+    assert!(refused.contains("bob has no grant for pod"), "{refused}");
+    assert!(refused.contains("ozctl create exec"), "{refused}");
+
+    let alice = scene.requests("alice").await?;
+    let granted = alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
+    let echo = exec(&scene, "alice", &[&granted.pod(), "--", "echo", "a b", ""]).output()?;
+    assert_eq!(refusal(&echo), None);
+    assert_eq!(String::from_utf8(echo.stdout)?, "a b \n");
+    let other = scene
+        .pods
+        .iter()
+        .filter_map(|pod| pod.metadata.name.clone());
+    let other = other
+        .into_iter()
+        .find(|name| *name != granted.pod())
+        .context("one pod")?;
+    standing(&scene, "alice", "pods/exec", &["get", "create"]).await?;
+    let elsewhere = refusal(&exec(&scene, "alice", &[&other, "--", "true"]).output()?);
+    assert!(elsewhere.is_some_and(|why| why.contains("not to pod")));
+
+    alice.api().delete("mine", &DeleteParams::default()).await?;
+    let revoked = eventually("alice to be refused", SOON, async || {
+        Ok(refusal(
+            &exec(&scene, "alice", &[&granted.pod(), "--", "true"]).output()?,
+        ))
+    })
+    .await?;
+    assert!(revoked.contains("oz: "), "{revoked}");
+
+    let records = records_in(&system.webhook.process)?;
+    let of = |user: &str, action: Action| {
+        let records = records.iter();
+        let theirs = records.filter(|record| {
+            record.action == action && record.user.as_ref().is_some_and(|who| who.user == user)
+        });
+        theirs.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(of("alice", Action::SessionOpened).len(), 1);
+    assert_eq!(of("alice", Action::SessionOpened)[0].request.name, "mine");
+    assert_eq!(of("bob", Action::SessionOpened)[0].reason, "Observed");
+    let events: Api<Event> = scene.api();
+    eventually("the events on the pod", SOON, async || {
+        let events = events.list(&ListParams::default()).await?.items;
+        let has = |reason: &str| {
+            events.iter().any(|event| {
+                event.reason.as_deref() == Some(reason)
+                    && event.involved_object.kind.as_deref() == Some("Pod")
+            })
+        };
+        Ok((has("SessionOpened") && has("SessionRefused")).then_some(()))
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_denied_kubectl_exec_is_one_record() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "once").await?;
+    standing(&scene, "bob", "pods/exec", &["get", "create"]).await?;
+    enforce(&scene).await?;
+    eventually("bob to be refused", SOON, async || {
+        Ok(refusal(
+            &exec(&scene, "bob", &[&pod(&scene)?, "--", "true"]).output()?,
+        ))
+    })
+    .await?;
+    let counted = || -> Result<usize> {
+        let records = records_in(&system.webhook.process)?;
+        let refused = records.iter().filter(|record| {
+            record.action == Action::SessionRefused && record.request.namespace == scene.name()
+        });
+        Ok(refused.count())
+    };
+    let before = counted()?;
+    let again = exec(&scene, "bob", &[&pod(&scene)?, "--", "ls"]).output()?;
+    assert!(refusal(&again).is_some());
+    assert_eq!(counted()?, before + 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn with_every_replica_dead_break_glass_gets_in_and_grantees_of_enforcing_namespaces_do_not()
+-> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let enforcing = Scene::set(cluster, "closed").await?;
+    let observing = Scene::set(cluster, "open").await?;
+    enforce(&enforcing).await?;
+    let mut granted = Vec::new();
+    for scene in [&enforcing, &observing] {
+        let alice = scene.requests("alice").await?;
+        granted.push(
+            alice
+                .granted(&exec_request("mine", TEMPLATE, "10m"))
+                .await?,
+        );
+    }
+    let reach = |scene: &Scene, user: &str, pod: &str| {
+        Ok::<_, anyhow::Error>(refusal(&exec(scene, user, &[pod, "--", "true"]).output()?))
+    };
+    assert_eq!(reach(&enforcing, "alice", &granted[0].pod())?, None);
+
+    system.webhook.process.kill9();
+    system.operator.process.kill9();
+    for scene in [&enforcing, &observing] {
+        assert_eq!(
+            reach(scene, "admin", &pod(scene)?)?,
+            None,
+            "{}",
+            scene.name()
+        );
+    }
+    let refused = reach(&enforcing, "alice", &granted[0].pod())?;
+    assert!(refused.is_some_and(|why| why.contains("connect.kb.io")));
+    // Where nothing is enforced, nobody is in anybody's way.
+    assert_eq!(reach(&observing, "alice", &granted[1].pod())?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_that_comes_back_under_its_name_is_another_pod() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::empty(cluster, "again").await?;
+    fixtures::stateful_set(&scene.admin, scene.name(), "db", 1).await?;
+    scene
+        .template(&exec_template("db", TargetKind::StatefulSet, "db"))
+        .await?;
+    enforce(&scene).await?;
+    let alice = scene.requests("alice").await?;
+    alice.granted(&exec_request("mine", "db", "10m")).await?;
+    let enter = || {
+        Ok::<_, anyhow::Error>(refusal(
+            &exec(&scene, "alice", &["db-0", "--", "true"]).output()?,
+        ))
+    };
+    assert_eq!(enter()?, None);
+
+    // Nobody takes the grant away: the hook alone must tell the two apart.
+    system.operator.process.kill9();
+    let pods: Api<Pod> = scene.api();
+    let before = pods.get("db-0").await?.metadata.uid;
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete("db-0", &now).await?;
+    fixtures::ready_pods(&scene.admin, scene.name(), "app=db", 1).await?;
+    assert_ne!(pods.get("db-0").await?.metadata.uid, before);
+    let refused = eventually("alice to be refused", SOON, async || enter()).await?;
+    assert!(refused.contains("was replaced"), "{refused}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_label_that_makes_a_namespace_enforcing_is_guarded() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "guarded").await?;
+    enforce(&scene).await?;
+    let bind = |name: &str, user: &str, role: &str| {
+        serde_json::from_value::<ClusterRoleBinding>(json!({
+            "metadata": { "name": format!("{}-{name}", scene.name()) },
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role,
+            },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
+        }))
+    };
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": format!("{}-labels", scene.name()) },
+        "rules": [{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch", "update"] }],
+    });
+    let parameters = PostParams::default();
+    Api::all(scene.admin.clone())
+        .create(
+            &parameters,
+            &serde_json::from_value::<k8s_openapi::api::rbac::v1::ClusterRole>(role)?,
+        )
+        .await?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(scene.admin.clone());
+    let labels_role = format!("{}-labels", scene.name());
+    bindings
+        .create(&parameters, &bind("bob", "bob", &labels_role)?)
+        .await?;
+    bindings
+        .create(&parameters, &bind("alice", "alice", "cluster-admin")?)
+        .await?;
+
+    let off = json!({ "metadata": { "labels": { labels::ENFORCE: null } } });
+    let other = json!({ "metadata": { "labels": { labels::ENFORCE: "True" } } });
+    let harmless = json!({ "metadata": { "labels": { "team": "shop" } } });
+    let change = async |user: &str, change: &serde_json::Value| -> Result<Option<String>> {
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> =
+            Api::all(cluster.client(user).await?);
+        let patch = Patch::Merge(change);
+        Ok(
+            match namespaces
+                .patch(scene.name(), &PatchParams::default(), &patch)
+                .await
+            {
+                Ok(_) => None,
+                Err(kube::Error::Api(status)) => Some(status.message.clone()),
+                Err(error) => return Err(error.into()),
+            },
+        )
+    };
+    for forbidden in [&off, &other] {
+        let refused = change("bob", forbidden).await?;
+        assert!(refused.is_some_and(|why| why.contains("may not take the label")));
+    }
+    assert_eq!(change("bob", &harmless).await?, None);
+    // An administrator, by RBAC or by break-glass, may.
+    assert_eq!(change("alice", &off).await?, None);
+    enforce(&scene).await?;
+    assert_eq!(change("admin", &off).await?, None);
+    bindings
+        .delete(&format!("{}-alice", scene.name()), &DeleteParams::default())
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! Sessions on a real node: what a user notices of oz while they last, and that they end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::{SignedDuration, Timestamp};
+use kube::api::DeleteParams;
+use oz_core::api::Phase;
+use oz_core::audit::Action;
+use oz_core::conditions;
+use oz_e2e::{Asked, Options, Scene, System, TEMPLATE, exec_request, records_in};
+use oz_testkit::eventually;
+
+use crate::alone;
+use crate::exec::{exec, on_a_terminal, with_input};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// What hides from a script that ends sessions, as a user may start it. All keep the session's
+/// streams but for the one with a file of its own.
+const HIDDEN: &str = "nohup sleep 7001 >/tmp/out 2>&1 & setsid sleep 7002 & \
+     env -i setsid sleep 7003 & env -u OZ_GRANT sleep 7004 & (sleep 7005 &) & sleep 7006 &";
+
+/// A process of the pod whose command line has this in it.
+fn running(scene: &Scene, pod: &str, what: &str) -> Result<bool> {
+    let listed = exec(
+        scene.cluster,
+        "admin",
+        scene.name(),
+        &[pod, "--", "ps", "-o", "args"],
+    )
+    .output()?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    Ok(listed
+        .lines()
+        .any(|line| line.contains(what) && !line.contains("grep")))
+}
+
+fn session(scene: &Scene, arguments: &[&str]) -> Command {
+    exec(scene.cluster, "alice", scene.name(), arguments)
+}
+
+/// Starts a session and waits until it says that it is there.
+fn open(mut command: Command) -> Result<Child> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    said(&mut child)?;
+    Ok(child)
+}
+
+fn said(child: &mut Child) -> Result<()> {
+    let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
+    let mut line = String::new();
+    while !line.contains("here") {
+        line.clear();
+        anyhow::ensure!(output.read_line(&mut line)? > 0, "the session ended");
+    }
+    child.stdout = Some(output.into_inner());
+    Ok(())
+}
+
+/// A grant whose sessions are made to end by themselves.
+async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<Asked> {
+    let alice = scene.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request(name, TEMPLATE, duration))
+        .await?;
+    let status = asked.status();
+    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).context("not said")?;
+    anyhow::ensure!(cut.status == "True", "{}", cut.message);
+    Ok(asked)
+}
+
+async fn gone(child: &mut Child) -> Result<Timestamp> {
+    eventually("the session to end", SOON, async || {
+        Ok(child.try_wait()?.map(|_| Timestamp::now()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn any_command_works_as_it_does_without_oz() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let _system = System::start_with(cluster, &Options::default().cutting()).await?;
+    let scene = Scene::set(cluster, "any").await?;
+    let asked = granted(&scene, "mine", "10m").await?;
+    let pod = asked.pod();
+    let big = "x".repeat(100_000);
+    for argv in [
+        &["echo", "plain"][..],
+        &["echo", "a b", "'", "\"", "$HOME", "`id`", "\\n", "*"],
+        &["printf", "%s|", "", "two\nlines", "", "-n", "--", "ü 漢"],
+        &["echo", "-n", "-e", "x"],
+        &["sh", "-c", "echo $0 $# \"$@\"; exit 7", "name", "a b", ""],
+        &["sh", "-c", "kill -TERM $$"],
+        &["echo", &big],
+        &["env"],
+    ] {
+        let arguments = [&[pod.as_str(), "--"], argv].concat();
+        let ours = session(&scene, &arguments).output()?;
+        let plain = exec(cluster, "admin", scene.name(), &arguments).output()?;
+        assert_eq!(ours.status.code(), plain.status.code(), "{argv:?}");
+        let (ours, plain) = (
+            String::from_utf8(ours.stdout)?,
+            String::from_utf8(plain.stdout)?,
+        );
+        if argv == ["env"] {
+            assert!(ours.contains("OZ_GRANT=") && !plain.contains("OZ_GRANT="));
+        } else {
+            assert_eq!(ours, plain, "{argv:?}");
+        }
+    }
+    let missing = session(&scene, &[&pod, "--", "no-such-program"]).output()?;
+    assert_eq!(missing.status.code(), Some(127));
+
+    let input: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    let echoed = with_input(session(&scene, &["-i", &pod, "--", "cat"]), &input)?;
+    assert!(echoed.status.success() && echoed.stdout == input);
+
+    let directory = tempfile::tempdir()?;
+    let (there, back) = (
+        directory.path().join("there"),
+        directory.path().join("back"),
+    );
+    std::fs::write(&there, &input)?;
+    for (from, to) in [
+        (there.display().to_string(), format!("{pod}:/tmp/copied")),
+        (format!("{pod}:/tmp/copied"), back.display().to_string()),
+    ] {
+        let mut copy = cluster.kubectl("alice");
+        copy.args(["cp", "-n", scene.name(), &from, &to]);
+        let copied = copy.output()?;
+        assert!(
+            copied.status.success(),
+            "{}",
+            String::from_utf8_lossy(&copied.stderr)
+        );
+    }
+    assert!(std::fs::read(back)? == input);
+
+    let words = "echo here; read line; echo got $line; tty; stty size; exit 4";
+    let mut terminal = on_a_terminal(&session(&scene, &["-ti", &pod, "--", "sh", "-c", words]))?;
+    said(&mut terminal)?;
+    terminal
+        .stdin
+        .as_mut()
+        .context("no standard input")?
+        .write_all(b"hello\r")?;
+    let mut rest = String::new();
+    terminal
+        .stdout
+        .take()
+        .context("no standard output")?
+        .read_to_string(&mut rest)?;
+    assert!(
+        rest.contains("got hello") && rest.contains("/dev/pts/"),
+        "{rest}"
+    );
+    assert_eq!(terminal.wait()?.code(), Some(4));
+    Ok(())
+}
+
+#[tokio::test]
+async fn sessions_end_with_their_grant_whatever_their_user_does() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let system = System::start_with(cluster, &Options::default().cutting()).await?;
+    let scene = Scene::set(cluster, "cut").await?;
+    let asked = granted(&scene, "mine", "25s").await?;
+    let (pod, until) = (asked.pod(), asked.status().expires_at.context("no end")?);
+    let stubborn = "trap '' HUP TERM INT; echo here; while :; do sleep 1; done";
+    let leaving = format!("{HIDDEN} echo here; exit 0");
+    let waiting = format!("{HIDDEN} echo here; sleep 7007");
+    let mut sessions = Vec::new();
+    for words in ["echo here; sleep 7000", stubborn, &leaving, &waiting] {
+        let plain = session(&scene, &["-i", &pod, "--", "sh", "-c", words]);
+        sessions.push(open(plain)?);
+        let mut terminal =
+            on_a_terminal(&session(&scene, &["-ti", &pod, "--", "sh", "-c", words]))?;
+        said(&mut terminal)?;
+        sessions.push(terminal);
+    }
+    let alice = scene.requests("alice").await?;
+    alice.phase("mine", Phase::Expired).await?;
+    for session in &mut sessions {
+        let ended = gone(session).await?;
+        assert!(
+            ended >= until - SignedDuration::from_secs(2),
+            "{ended} is before {until}"
+        );
+    }
+    assert!(!running(&scene, &pod, "sleep 700")?);
+    let cut = records_in(&system.operator.process)?;
+    let cut = cut
+        .iter()
+        .find(|one| one.action == Action::SessionCut)
+        .context("not on record")?;
+    assert!(cut.details["ended"].parse::<u32>()? > 0 && cut.details["left"] == "0");
+    Ok(())
+}
+
+#[tokio::test]
+async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let _system = System::start_with(cluster, &Options::default().cutting()).await?;
+    let scene = Scene::set(cluster, "revoke").await?;
+    let asked = granted(&scene, "mine", "10m").await?;
+    let pod = asked.pod();
+    let theirs = exec(
+        cluster,
+        "admin",
+        scene.name(),
+        &["-i", &pod, "--", "sh", "-c", "echo here; sleep 8001"],
+    );
+    let mut theirs = open(theirs)?;
+    let words = format!("{HIDDEN} echo here; sleep 7007");
+    let mut sessions = vec![open(session(
+        &scene,
+        &["-i", &pod, "--", "sh", "-c", &words],
+    ))?];
+    let mut terminal = on_a_terminal(&session(&scene, &["-ti", &pod, "--", "sh", "-c", &words]))?;
+    said(&mut terminal)?;
+    sessions.push(terminal);
+    // The limit: what drops its streams as well is not told from the application.
+    let lost = "env -i setsid sleep 9001 </dev/null >/dev/null 2>&1 & echo here; sleep 7008";
+    sessions.push(open(session(
+        &scene,
+        &["-i", &pod, "--", "sh", "-c", lost],
+    ))?);
+    assert!(running(&scene, &pod, "sleep 7003")?);
+
+    let alice = scene.requests("alice").await?;
+    alice.api().delete("mine", &DeleteParams::default()).await?;
+    for session in &mut sessions {
+        gone(session).await?;
+    }
+    eventually("the processes to be gone", SOON, async || {
+        Ok((!running(&scene, &pod, "sleep 700")?).then_some(()))
+    })
+    .await?;
+    assert!(
+        theirs.try_wait()?.is_none(),
+        "somebody else's session was ended"
+    );
+    assert!(running(&scene, &pod, "sleep 8001")?);
+    theirs.kill()?;
+    theirs.wait()?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_operator_sessions_end_by_themselves() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let mut system = System::start_with(cluster, &Options::default().cutting()).await?;
+    let scene = Scene::set(cluster, "alone").await?;
+    let asked = granted(&scene, "mine", "20s").await?;
+    let (pod, until) = (asked.pod(), asked.status().expires_at.context("no end")?);
+    let stubborn = "trap '' HUP TERM INT; echo here; while :; do sleep 1; done";
+    let mut sessions = Vec::new();
+    for words in ["echo here; exec sleep 7000", stubborn] {
+        sessions.push(open(session(
+            &scene,
+            &["-i", &pod, "--", "sh", "-c", words],
+        ))?);
+        let mut terminal =
+            on_a_terminal(&session(&scene, &["-ti", &pod, "--", "sh", "-c", words]))?;
+        said(&mut terminal)?;
+        sessions.push(terminal);
+    }
+    system.operator.process.kill9();
+    for session in &mut sessions {
+        let ended = gone(session).await?;
+        assert!(
+            ended >= until - SignedDuration::from_secs(2),
+            "{ended} is before {until}"
+        );
+    }
+    Ok(())
+}

@@ -7,6 +7,7 @@ mod audit;
 mod records;
 mod scene;
 mod system;
+mod terminal;
 
 pub use access::{
     AccessRequest, Asked, ExecRequests, PodRequests, Requests, active, conditions_line,
@@ -18,3 +19,4 @@ pub use scene::{Scene, TEMPLATE, WORKLOAD};
 pub use system::{
     NAMESPACE, Operator, Options, System, Webhook, install, repository, run, unregister,
 };
+pub use terminal::{Piece, Terminal};

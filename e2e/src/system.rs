@@ -256,6 +256,10 @@ impl System {
     /// # Errors
     /// As [`System::start`].
     pub async fn start_with(cluster: &Cluster, operator: &Options) -> Result<Self> {
+        // Compiled before anybody's readiness is waited for: it takes minutes, once.
+        for name in ["oz-operator", "oz-webhook"] {
+            cargo_binary(name)?;
+        }
         install(cluster).await?;
         // Built before anybody waits for either: the minutes of a compiler are not theirs.
         for binary in ["oz-operator", "oz-webhook"] {

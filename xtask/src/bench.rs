@@ -5,6 +5,7 @@
 
 mod audit;
 mod bindings;
+mod exec;
 mod grants;
 mod plan;
 mod pods;
@@ -35,6 +36,8 @@ pub(crate) enum Bench {
     Audit(Options),
     /// Transient bindings: how late they begin and end, API writes, what waiting costs.
     Bindings(Options),
+    /// `ozctl exec` on a real node, from nothing to done (root).
+    Exec(Options),
 }
 
 /// How much is measured, and how it is told.
@@ -108,7 +111,8 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     let (Bench::Grants(options)
     | Bench::Pods(options)
     | Bench::Audit(options)
-    | Bench::Bindings(options)) = bench;
+    | Bench::Bindings(options)
+    | Bench::Exec(options)) = bench;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -159,6 +163,10 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
                 false => bindings::Size::full(options.runs),
             };
             bindings::measure(size, &mut report).await?;
+        }
+        Bench::Exec(_) => {
+            programs::build(&["ozctl"]).await?;
+            exec::measure(size.runs, size.one_by_one, &mut report).await?;
         }
     }
     screen.line(&if options.json {

@@ -14,6 +14,8 @@ use oz_core::audit::verify::Fault;
 use oz_core::audit::{Action, Decision};
 use strum::{EnumMessage as _, IntoEnumIterator as _};
 
+use crate::command_line;
+
 /// Where the custom resource definitions go: into the chart, which installs them. Everything in
 /// there is generated.
 const CRDS: &str = "charts/oz/crds";
@@ -53,6 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn files() -> Result<BTreeMap<PathBuf, String>> {
     let mut files = definitions()?;
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
+    files.extend(command_line::files()?);
     Ok(files)
 }
 
@@ -108,14 +111,16 @@ fn stale(root: &Path, files: &BTreeMap<PathBuf, String>) -> Result<BTreeSet<Path
             stale.insert(path.clone());
         }
     }
-    let directory = match fs::read_dir(root.join(CRDS)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(stale),
-        directory => directory.with_context(|| format!("failed to list {CRDS}"))?,
-    };
-    for entry in directory {
-        let path = Path::new(CRDS).join(entry?.file_name());
-        if !files.contains_key(&path) {
-            stale.insert(path);
+    for directory in [CRDS, command_line::MAN] {
+        let entries = match fs::read_dir(root.join(directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries.with_context(|| format!("failed to list {directory}"))?,
+        };
+        for entry in entries {
+            let path = Path::new(directory).join(entry?.file_name());
+            if !files.contains_key(&path) {
+                stale.insert(path);
+            }
         }
     }
     Ok(stale)

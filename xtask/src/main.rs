@@ -2,9 +2,12 @@
 
 mod bench;
 mod cluster;
+mod command_line;
 mod demo;
 mod generate;
+mod krew;
 mod programs;
+mod record;
 mod screen;
 mod seen;
 mod test;
@@ -20,12 +23,17 @@ enum Task {
     /// A Kubernetes cluster to develop against, which outlives the command.
     #[command(subcommand)]
     Cluster(cluster::Action),
-    /// Write the files that are made from sources: the custom resource definitions.
+    /// Write the files that are made from sources: the custom resource definitions, the reference and man
+    /// pages of ozctl, the vocabulary of the audit record.
     Generate(generate::Options),
     /// The main job, told on the screen with what really happens.
     Demo(demo::Options),
     /// Every test that needs no root, and their sum.
     Test(test::Options),
+    /// The recording of ozctl, in docs/ozctl.cast and in the README (root).
+    Record,
+    /// The manifest by which krew installs `kubectl oz`.
+    Krew(krew::Options),
     /// Figures next to their budgets.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -37,6 +45,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Generate(options) => generate::run(&options),
         Task::Demo(options) => demo::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Record => record::run(),
+        Task::Krew(options) => krew::run(&options),
         Task::Bench(bench) => bench::run(&bench),
     }
 }

@@ -1,8 +1,6 @@
 //! `ozctl`, also installed as `kubectl-oz`: asks for access, uses it and gives it back. One module
 //! for each verb in [`verbs`]; what they share is beside it.
 
-#![allow(dead_code, reason = "the verbs that use the rest come next")]
-
 mod access;
 mod choose;
 mod cli;
@@ -12,6 +10,7 @@ mod connection;
 mod context;
 mod exit;
 mod failure;
+mod lint;
 mod names;
 mod output;
 mod request;

@@ -4,6 +4,7 @@
 
 mod access;
 mod exec;
+mod ozctl;
 mod pod;
 mod sessions;
 

@@ -4,6 +4,7 @@
 
 mod create;
 mod exec;
+mod look;
 
 use anyhow::Result;
 use assert_cmd::Command;

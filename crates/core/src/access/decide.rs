@@ -33,57 +33,134 @@ pub struct Ask<'a> {
     pub container: Option<&'a str>,
 }
 
+/// One rule of a template, and what it says of one ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// What it is about.
+    pub name: &'static str,
+    /// Why it holds, or why it refuses.
+    pub verdict: Result<String, Denial>,
+}
+
 /// Whether `requester` may have what `template` (its name) hands out. This is the line that
-/// decides who gets in.
+/// decides who gets in: every one of [`rules`] must hold.
 ///
 /// # Errors
-/// A [`Denial`] that says which rule refuses and what to do next.
+/// A [`Denial`] that says which rule refuses first and what to do next.
 pub fn may(
     requester: &Requester,
     template: &str,
-    rules: &AccessConfig,
+    config: &AccessConfig,
     ask: Ask<'_>,
 ) -> Result<(), Denial> {
+    rules(requester, template, config, ask).try_for_each(|rule| rule.verdict.map(drop))
+}
+
+/// The rules in the order in which they apply, each with what it says whatever the others do.
+pub fn rules<'a>(
+    requester: &'a Requester,
+    template: &'a str,
+    config: &'a AccessConfig,
+    ask: Ask<'a>,
+) -> impl Iterator<Item = Rule> + 'a {
+    const RULES: [(&str, Check); 4] = [
+        ("service accounts", service_account),
+        ("membership", membership),
+        ("reason", reason),
+        ("container", container),
+    ];
+    RULES.into_iter().map(move |(name, check)| Rule {
+        name,
+        verdict: check(requester, template, config, ask),
+    })
+}
+
+type Check = fn(&Requester, &str, &AccessConfig, Ask<'_>) -> Result<String, Denial>;
+
+fn service_account(
+    requester: &Requester,
+    template: &str,
+    config: &AccessConfig,
+    _: Ask<'_>,
+) -> Result<String, Denial> {
     let user = &requester.user;
-    if requester.service_account().is_some() && !rules.allow_service_accounts {
-        return Err(Denial::new(
-            "ServiceAccountsNotAllowed",
-            format!(
-                "{user} is a service account, and template {template} does not allow any; \
-                 ask as a person, or have its owners set spec.accessConfig.allowServiceAccounts"
-            ),
-        ));
+    if requester.service_account().is_none() {
+        return Ok(format!("{user} is no service account"));
     }
-    let listed = rules.allowed_users.contains(user) || is_member(requester, rules);
-    if !listed {
-        return Err(Denial::new(
-            "NotAllowed",
-            format!(
-                "{user} is in none of the groups that template {template} allows ({}); \
-                 ask for membership, or use another template",
-                list(&rules.allowed_groups)
-            ),
-        ));
+    if config.allow_service_accounts {
+        return Ok(format!("template {template} allows service accounts"));
     }
-    if rules.require_reason && ask.reason.is_none_or(|reason| reason.trim().is_empty()) {
-        return Err(Denial::new(
-            "ReasonRequired",
-            format!("template {template} requires a reason; set spec.reason"),
-        ));
+    Err(Denial::new(
+        "ServiceAccountsNotAllowed",
+        format!(
+            "{user} is a service account, and template {template} does not allow any; \
+             ask as a person, or have its owners set spec.accessConfig.allowServiceAccounts"
+        ),
+    ))
+}
+
+fn membership(
+    requester: &Requester,
+    template: &str,
+    config: &AccessConfig,
+    _: Ask<'_>,
+) -> Result<String, Denial> {
+    let user = &requester.user;
+    if config.allowed_users.contains(user) {
+        return Ok(format!("{user} is among allowedUsers"));
     }
-    if let Some(container) = ask.container
-        && !rules.containers.is_empty()
-        && !rules.containers.iter().any(|allowed| allowed == container)
-    {
-        return Err(Denial::new(
+    let mut groups = requester.groups.iter();
+    if let Some(group) = groups.find(|group| config.allowed_groups.contains(group)) {
+        return Ok(format!("{user} is in group {group}"));
+    }
+    Err(Denial::new(
+        "NotAllowed",
+        format!(
+            "{user} is in none of the groups that template {template} allows ({}); \
+             ask for membership, or use another template",
+            list(&config.allowed_groups)
+        ),
+    ))
+}
+
+fn reason(
+    _: &Requester,
+    template: &str,
+    config: &AccessConfig,
+    ask: Ask<'_>,
+) -> Result<String, Denial> {
+    if !config.require_reason {
+        return Ok("none is required".to_owned());
+    }
+    if ask.reason.is_some_and(|reason| !reason.trim().is_empty()) {
+        return Ok("one is given".to_owned());
+    }
+    Err(Denial::new(
+        "ReasonRequired",
+        format!("template {template} requires a reason; set spec.reason"),
+    ))
+}
+
+fn container(
+    _: &Requester,
+    template: &str,
+    config: &AccessConfig,
+    ask: Ask<'_>,
+) -> Result<String, Denial> {
+    match ask.container {
+        _ if config.containers.is_empty() => Ok("all are allowed".to_owned()),
+        None => Ok("none is named".to_owned()),
+        Some(container) if config.containers.iter().any(|allowed| allowed == container) => {
+            Ok(format!("{container} is allowed"))
+        }
+        Some(container) => Err(Denial::new(
             "ContainerNotAllowed",
             format!(
                 "template {template} does not allow container {container}; name one of: {}",
-                list(&rules.containers)
+                list(&config.containers)
             ),
-        ));
+        )),
     }
-    Ok(())
 }
 
 /// Who is bound by a grant: the requester alone, unless the template says `bind: Groups`; then the

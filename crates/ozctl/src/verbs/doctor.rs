@@ -1,0 +1,148 @@
+//! `ozctl doctor`: whether oz works here, for you: what was looked at, what is wrong, and what
+//! mends it. What you may not look at is said to be unknown, and is no finding.
+
+mod checks;
+mod installed;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::context::{Context, Style};
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::output::{self, TextFormat};
+
+/// Look for what is wrong with oz here, and say what mends it
+#[derive(Args)]
+#[command(after_help = "\
+Looks at: the API server and its clock, oz's kinds, your rights in the
+namespace, the webhook in the path of requests (by a dry-run), its registration
+and certificates, the operator's lease and rights, the versions that run, and
+the templates of the namespace. Writes nothing.
+
+Exit codes: 0 if nothing is wrong, 1 if something is.")]
+pub(crate) struct Doctor {
+    /// The namespace that oz runs in
+    #[arg(long, default_value = "oz-system", value_name = "NAMESPACE")]
+    oz_namespace: String,
+    /// How to show it
+    #[arg(short, long, default_value = "text", value_name = "FORMAT")]
+    output: TextFormat,
+}
+
+/// What was looked at, and what was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) check: &'static str,
+    pub(super) verdict: Verdict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Good(String),
+    /// What is wrong, and what mends it.
+    Wrong(String, String),
+    /// Why it could not be looked at.
+    Unknown(String),
+}
+
+impl Finding {
+    pub(super) fn good(check: &'static str, text: impl Into<String>) -> Self {
+        let verdict = Verdict::Good(text.into());
+        Self { check, verdict }
+    }
+
+    pub(super) fn wrong(
+        check: &'static str,
+        text: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        let verdict = Verdict::Wrong(text.into(), fix.into());
+        Self { check, verdict }
+    }
+
+    pub(super) fn unknown(check: &'static str, text: impl Into<String>) -> Self {
+        let verdict = Verdict::Unknown(text.into());
+        Self { check, verdict }
+    }
+
+    fn is_wrong(&self) -> bool {
+        matches!(self.verdict, Verdict::Wrong(..))
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        match &self.verdict {
+            Verdict::Good(text) => json!({"check": self.check, "verdict": "good", "message": text}),
+            Verdict::Wrong(text, fix) => {
+                json!({"check": self.check, "verdict": "wrong", "message": text, "fix": fix})
+            }
+            Verdict::Unknown(text) => {
+                json!({"check": self.check, "verdict": "unknown", "message": text})
+            }
+        }
+    }
+}
+
+impl Doctor {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let findings = examine(&cluster, &self.oz_namespace).await;
+        let text = match self.output {
+            TextFormat::Text => text(context, &findings),
+            format => {
+                let list: Vec<Value> = findings.iter().map(Finding::to_json).collect();
+                let value = json!({"findings": list});
+                match format {
+                    TextFormat::Yaml => output::yaml(&value)?,
+                    _ => output::json(&value)?,
+                }
+            }
+        };
+        context.print(&text)?;
+        Ok(if findings.iter().any(Finding::is_wrong) {
+            Exit::FAILURE
+        } else {
+            Exit::SUCCESS
+        })
+    }
+}
+
+/// All checks, in the order in which one stands on another.
+pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
+    let mut findings = checks::api_server(cluster).await;
+    if findings.iter().any(Finding::is_wrong) {
+        // Without an API server nothing else can be known.
+        return findings;
+    }
+    let kinds = checks::kinds(cluster).await;
+    let there = !kinds.is_wrong();
+    findings.push(kinds);
+    if there {
+        findings.extend(checks::rights(cluster).await);
+        findings.push(checks::stamp(cluster).await);
+        findings.push(checks::templates(cluster).await);
+    }
+    findings.extend(installed::webhooks(cluster).await);
+    findings.push(installed::operator(cluster, oz).await);
+    findings.push(installed::operator_rights(cluster, oz).await);
+    findings.push(installed::versions(cluster, oz).await);
+    findings
+}
+
+fn text(context: &Context, findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { check, verdict } in findings {
+        let (mark, style, message, fix) = match verdict {
+            Verdict::Good(message) => ("good   ", Style::Green, message, None),
+            Verdict::Wrong(message, fix) => ("WRONG  ", Style::Red, message, Some(fix)),
+            Verdict::Unknown(message) => ("unknown", Style::Yellow, message, None),
+        };
+        let mark = context.paint_output(style, mark);
+        text.push_str(&format!("{mark} {check}: {message}\n"));
+        if let Some(fix) = fix {
+            text.push_str(&format!("        mend it: {fix}\n"));
+        }
+    }
+    text
+}

@@ -1,0 +1,263 @@
+//! What anybody can look at: the API server, oz's kinds, one's own rights, the webhook by a
+//! dry-run, the templates.
+
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::{ListParams, PostParams};
+use kube::client::Body;
+use kube::{Api, ResourceExt};
+use oz_core::api::{
+    ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessTemplate, TemplateStatus, VERSION,
+};
+use oz_core::labels;
+
+use super::Finding;
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::request::{Ask, RequestKind};
+
+/// What a clock may be off: sessions end by the API server's, and what is shown by ours.
+const TOLERATED: SignedDuration = SignedDuration::from_secs(5);
+
+pub(super) async fn api_server(cluster: &Cluster) -> Vec<Finding> {
+    const CHECK: &str = "API server";
+    let version = match cluster.answer(cluster.client.apiserver_version()).await {
+        Ok(version) => version.git_version,
+        Err(failure) => {
+            let fix = failure.next_step().unwrap_or("look at your kubeconfig");
+            return vec![Finding::wrong(CHECK, failure.message(), fix)];
+        }
+    };
+    let answers = Finding::good(CHECK, format!("Kubernetes {version} at {}", cluster.url));
+    vec![answers, clock(cluster).await]
+}
+
+async fn clock(cluster: &Cluster) -> Finding {
+    const CHECK: &str = "clock";
+    let Ok(request) = http::Request::get("/version").body(Body::empty()) else {
+        return Finding::unknown(CHECK, "no request could be made");
+    };
+    let before = Timestamp::now();
+    let answer = match cluster.answer(cluster.client.send(request)).await {
+        Ok(answer) => answer,
+        Err(failure) => return Finding::unknown(CHECK, failure.message()),
+    };
+    let after = Timestamp::now();
+    let date = answer.headers().get(http::header::DATE);
+    let date = date.and_then(|date| {
+        let parser = jiff::fmt::rfc2822::DateTimeParser::new();
+        parser.parse_timestamp(date.to_str().ok()?).ok()
+    });
+    let Some(date) = date else {
+        return Finding::unknown(CHECK, "the API server does not tell its time");
+    };
+    judge_clock(before, after, date)
+}
+
+/// The server's date is in whole seconds, and was written between the two instants.
+fn judge_clock(before: Timestamp, after: Timestamp, date: Timestamp) -> Finding {
+    const CHECK: &str = "clock";
+    let second = SignedDuration::from_secs(1);
+    let ahead = before.duration_since(date) - second;
+    let behind = date.duration_since(after);
+    if ahead > TOLERATED || behind > TOLERATED {
+        let (off, side) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+        return Finding::wrong(
+            CHECK,
+            format!("yours is {}s {side} the API server's", off.as_secs()),
+            "set it by NTP; until then the remaining time of kept access is shown wrong",
+        );
+    }
+    Finding::good(CHECK, "yours agrees with the API server's")
+}
+
+pub(super) async fn kinds(cluster: &Cluster) -> Finding {
+    const CHECK: &str = "oz's kinds";
+    let version = format!("{GROUP}/{VERSION}");
+    let fix = "have an administrator install them: kubectl apply --server-side -f charts/oz/crds";
+    let listed = cluster.client.list_api_group_resources(&version);
+    let there: Vec<String> = match cluster.answer(listed).await {
+        Ok(list) => list.resources.into_iter().map(|one| one.kind).collect(),
+        Err(failure) if failure.is_not_found() => {
+            return Finding::wrong(CHECK, format!("{version} is not there"), fix);
+        }
+        Err(failure) => return Finding::unknown(CHECK, failure.message()),
+    };
+    let wanted = [
+        "ExecAccessTemplate",
+        "ExecAccessRequest",
+        "PodAccessTemplate",
+        "PodAccessRequest",
+    ];
+    let missing: Vec<&str> = wanted
+        .into_iter()
+        .filter(|kind| !there.iter().any(|one| one == kind))
+        .collect();
+    if missing.is_empty() {
+        return Finding::good(CHECK, format!("{version} is there"));
+    }
+    Finding::wrong(CHECK, format!("{} are not there", missing.join(", ")), fix)
+}
+
+/// What people need, and which of oz's roles gives it.
+const RIGHTS: [(&str, &str, &str); 7] = [
+    ("list", "execaccesstemplates", "oz-view-access"),
+    ("list", "podaccesstemplates", "oz-view-access"),
+    ("create", "execaccessrequests", "oz-request-access"),
+    ("watch", "execaccessrequests", "oz-request-access"),
+    ("delete", "execaccessrequests", "oz-request-access"),
+    ("create", "podaccessrequests", "oz-request-access"),
+    ("delete", "podaccessrequests", "oz-request-access"),
+];
+
+pub(super) async fn rights(cluster: &Cluster) -> Vec<Finding> {
+    const CHECK: &str = "your rights";
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client.clone());
+    let answers = join_all(RIGHTS.map(|(verb, resource, role)| {
+        let reviews = &reviews;
+        async move {
+            let question = SelfSubjectAccessReview {
+                spec: SelfSubjectAccessReviewSpec {
+                    resource_attributes: Some(ResourceAttributes {
+                        group: Some(GROUP.to_owned()),
+                        namespace: Some(cluster.namespace.clone()),
+                        resource: Some(resource.to_owned()),
+                        verb: Some(verb.to_owned()),
+                        ..ResourceAttributes::default()
+                    }),
+                    ..SelfSubjectAccessReviewSpec::default()
+                },
+                ..SelfSubjectAccessReview::default()
+            };
+            let answer = reviews.create(&PostParams::default(), &question).await?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok::<_, kube::Error>((allowed, verb, resource, role))
+        }
+    }))
+    .await;
+    let namespace = &cluster.namespace;
+    let mut findings = Vec::new();
+    for answer in answers {
+        match answer {
+            Ok((true, ..)) => {}
+            Ok((false, verb, resource, role)) => findings.push(Finding::wrong(
+                CHECK,
+                format!("you may not {verb} {resource} in namespace {namespace}"),
+                format!(
+                    "have an administrator bind the ClusterRole {role} to you: kubectl create \
+                     rolebinding {role} -n {namespace} --clusterrole={role} --user=YOU"
+                ),
+            )),
+            Err(error) => {
+                findings.push(Finding::unknown(CHECK, Failure::from(error).message()));
+            }
+        }
+    }
+    if findings.is_empty() {
+        let text = format!("you may see templates, ask and give back in namespace {namespace}");
+        findings.push(Finding::good(CHECK, text));
+    }
+    findings
+}
+
+/// A request that is never stored tells whether the webhook stamps: the same proof that the
+/// operator makes each minute.
+pub(super) async fn stamp(cluster: &Cluster) -> Finding {
+    const CHECK: &str = "webhook";
+    let ask = Ask {
+        template: "oz-doctor".to_owned(),
+        prefix: "oz-doctor".to_owned(),
+        ..Ask::default()
+    };
+    let request = ExecAccessRequest::asking(&ask);
+    let parameters = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let api = cluster.api::<ExecAccessRequest>();
+    match cluster.answer(api.create(&parameters, &request)).await {
+        Ok(request) if request.annotations().contains_key(labels::REQUESTER) => {
+            Finding::good(CHECK, "it stamps requests with who asks")
+        }
+        Ok(_) => Finding::wrong(
+            CHECK,
+            "requests are not stamped, so none is ever granted: the webhook is not in their path",
+            "start oz-webhook; it registers itself. See its log if it runs: kubectl logs -n \
+             oz-system deploy/oz-webhook",
+        ),
+        Err(failure) if failure.is_forbidden() && failure.message().contains(" may not ") => {
+            Finding::unknown(CHECK, failure.message())
+        }
+        Err(failure) => Finding::wrong(
+            CHECK,
+            failure.message(),
+            "see that oz-webhook runs and that the API server reaches it: kubectl get pods -n \
+             oz-system; kubectl logs -n oz-system deploy/oz-webhook",
+        ),
+    }
+}
+
+pub(super) async fn templates(cluster: &Cluster) -> Finding {
+    const CHECK: &str = "templates";
+    let all = ListParams::default();
+    let (exec, pod) = (
+        cluster.api::<ExecAccessTemplate>(),
+        cluster.api::<PodAccessTemplate>(),
+    );
+    let read = futures::future::try_join(
+        cluster.answer(exec.list(&all)),
+        cluster.answer(pod.list(&all)),
+    );
+    let (exec, pod) = match read.await {
+        Ok(lists) => lists,
+        Err(failure) => return Finding::unknown(CHECK, failure.message()),
+    };
+    let states = exec
+        .iter()
+        .map(|one| (one.name_any(), one.status.clone()))
+        .chain(pod.iter().map(|one| (one.name_any(), one.status.clone())));
+    let mut count = 0;
+    let mut unfit = Vec::new();
+    for (name, status) in states {
+        count += 1;
+        match status {
+            None => unfit.push(format!("{name} was never looked at by the operator")),
+            Some(status) if !status.ready => unfit.push(format!("{name}: {}", why(&status))),
+            Some(_) => {}
+        }
+    }
+    let namespace = &cluster.namespace;
+    match (count, unfit.is_empty()) {
+        (0, _) => Finding::good(CHECK, format!("there are none in namespace {namespace}")),
+        (count, true) => Finding::good(CHECK, format!("all {count} in {namespace} are ready")),
+        (_, false) => Finding::wrong(
+            CHECK,
+            format!("some in {namespace} cannot be used: {}", unfit.join("; ")),
+            "correct what each says: kubectl edit eat,pat -n NAMESPACE NAME",
+        ),
+    }
+}
+
+fn why(status: &TemplateStatus) -> String {
+    let mut conditions = status.conditions.iter();
+    let failed = conditions.find(|condition| condition.status == "False");
+    failed.map_or("not ready".to_owned(), |condition| condition.message.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_judged_by_more_than_what_an_answer_takes() {
+        let date: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let after = |seconds| date + SignedDuration::from_secs(seconds);
+        for (before, answered, good) in [(0, 1, true), (-4, 2, true), (0, 30, true), (10, 11, false), (-20, -19, false)] {
+            let finding = judge_clock(after(before), after(answered), date);
+            assert_eq!(!finding.is_wrong(), good, "{before} {answered}: {finding:?}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What administrators can look at: how oz is installed, and whether it runs.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use oz_core::api::GROUP;
+use x509_parser::pem::Pem;
+
+use super::Finding;
+use crate::cluster::Cluster;
+
+/// The operator renews its lease every two seconds.
+const STALE: SignedDuration = SignedDuration::from_secs(60);
+const LEASE: &str = "9b20101a.wizardofoz.co";
+/// Less than this is left: nobody renews it any more.
+const SOON: SignedDuration = SignedDuration::from_hours(24);
+
+/// The registrations that concern oz's kinds, and the certificates they vouch by.
+pub(super) async fn webhooks(cluster: &Cluster) -> Vec<Finding> {
+    const CHECK: &str = "registration";
+    let all = ListParams::default();
+    let mutating = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
+    let validating = Api::<ValidatingWebhookConfiguration>::all(cluster.client.clone());
+    let read = futures::future::try_join(
+        cluster.answer(mutating.list(&all)),
+        cluster.answer(validating.list(&all)),
+    );
+    let (mutating, validating) = match read.await {
+        Ok(lists) => lists,
+        Err(failure) => return vec![Finding::unknown(CHECK, failure.message())],
+    };
+    let is_ours = |groups: Option<&Vec<String>>| {
+        groups.is_some_and(|groups| groups.iter().any(|group| group == GROUP))
+    };
+    let mut bundles = Vec::new();
+    let mut stamps = 0;
+    for hook in mutating.items.iter().flat_map(|one| one.webhooks.iter().flatten()) {
+        if hook.rules.iter().flatten().any(|rule| is_ours(rule.api_groups.as_ref())) {
+            stamps += 1;
+            bundles.push((hook.name.clone(), hook.client_config.clone()));
+        }
+    }
+    let mut checks = 0;
+    for hook in validating.items.iter().flat_map(|one| one.webhooks.iter().flatten()) {
+        if hook.rules.iter().flatten().any(|rule| is_ours(rule.api_groups.as_ref())) {
+            checks += 1;
+            bundles.push((hook.name.clone(), hook.client_config.clone()));
+        }
+    }
+    let registration = if stamps == 0 || checks == 0 {
+        Finding::wrong(
+            CHECK,
+            format!("{stamps} hooks stamp and {checks} check oz's kinds; both are needed"),
+            "start oz-webhook, or start it anew: it registers itself",
+        )
+    } else {
+        Finding::good(CHECK, format!("{stamps} hooks stamp and {checks} check oz's kinds"))
+    };
+    vec![registration, certificates(&bundles, Timestamp::now())]
+}
+
+fn certificates(bundles: &[(String, WebhookClientConfig)], now: Timestamp) -> Finding {
+    const CHECK: &str = "certificates";
+    const FIX: &str = "restart oz-webhook: it makes its certificates itself and writes the bundle";
+    let mut first_end: Option<Timestamp> = None;
+    for (name, config) in bundles {
+        let bundle = config.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
+        // Of several, as while one replaces the other, the youngest counts.
+        let end = Pem::iter_from_buffer(bundle)
+            .flatten()
+            .filter_map(|pem| {
+                let certificate = pem.parse_x509().ok()?;
+                Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+            })
+            .max();
+        let Some(end) = end else {
+            return Finding::wrong(CHECK, format!("{name} vouches by no certificate"), FIX);
+        };
+        if end.duration_since(now) < SOON {
+            return Finding::wrong(CHECK, format!("that of {name} ends at {end}"), FIX);
+        }
+        first_end = Some(first_end.map_or(end, |first| first.min(end)));
+    }
+    match first_end {
+        Some(end) => Finding::good(CHECK, format!("valid until {end} at least")),
+        None => Finding::unknown(CHECK, "there is no registration"),
+    }
+}
+
+pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Finding {
+    const CHECK: &str = "operator";
+    const FIX: &str = "start oz-operator, or see why it does not run: kubectl logs -n oz-system \
+                       deploy/oz-operator";
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), oz);
+    let lease = match cluster.answer(leases.get(LEASE)).await {
+        Ok(lease) => lease,
+        Err(failure) if failure.is_not_found() => {
+            let text = format!(
+                "it holds no lease in namespace {oz}: it runs without --leader-elect, or not at all"
+            );
+            return Finding::unknown(CHECK, text);
+        }
+        Err(failure) => return Finding::unknown(CHECK, failure.message()),
+    };
+    let spec = lease.spec.unwrap_or_default();
+    let holder = spec.holder_identity.unwrap_or_default();
+    let renewed = spec.renew_time.map(|time| time.0);
+    let since = renewed.map(|renewed| Timestamp::now().duration_since(renewed));
+    match since {
+        Some(since) if since < STALE && !holder.is_empty() => {
+            Finding::good(CHECK, format!("{holder} leads"))
+        }
+        Some(since) => Finding::wrong(
+            CHECK,
+            format!("nobody has led for {}s; access ends by itself only where Kubernetes ends it", since.as_secs()),
+            FIX,
+        ),
+        None => Finding::wrong(CHECK, "nobody leads", FIX),
+    }
+}
+
+/// What the operator must be permitted to grant and to take away.
+const OPERATOR: [(&str, &str, &str, &str); 10] = [
+    ("create", "rbac.authorization.k8s.io", "roles", ""),
+    ("delete", "rbac.authorization.k8s.io", "roles", ""),
+    ("create", "rbac.authorization.k8s.io", "rolebindings", ""),
+    ("delete", "rbac.authorization.k8s.io", "rolebindings", ""),
+    ("list", "", "pods", ""),
+    ("create", "", "pods", ""),
+    ("create", "", "pods", "exec"),
+    ("get", "", "pods", "exec"),
+    ("patch", GROUP, "execaccessrequests", "status"),
+    ("delete", GROUP, "execaccessrequests", ""),
+];
+
+pub(super) async fn operator_rights(cluster: &Cluster, oz: &str) -> Finding {
+    const CHECK: &str = "operator's rights";
+    let reviews: Api<SubjectAccessReview> = Api::all(cluster.client.clone());
+    let answers = join_all(OPERATOR.map(|(verb, group, resource, subresource)| {
+        let reviews = &reviews;
+        async move {
+            let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            let question = SubjectAccessReview {
+                spec: SubjectAccessReviewSpec {
+                    user: Some(format!("system:serviceaccount:{oz}:oz-operator")),
+                    groups: Some(vec![
+                        "system:serviceaccounts".to_owned(),
+                        format!("system:serviceaccounts:{oz}"),
+                        "system:authenticated".to_owned(),
+                    ]),
+                    resource_attributes: Some(ResourceAttributes {
+                        group: some(group),
+                        namespace: Some(cluster.namespace.clone()),
+                        resource: Some(resource.to_owned()),
+                        subresource: some(subresource),
+                        verb: Some(verb.to_owned()),
+                        ..ResourceAttributes::default()
+                    }),
+                    ..SubjectAccessReviewSpec::default()
+                },
+                ..SubjectAccessReview::default()
+            };
+            let parameters = PostParams::default();
+            let created = reviews.create(&parameters, &question);
+            let answer = cluster.answer(created).await?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            let slash = if subresource.is_empty() { "" } else { "/" };
+            let what = format!("{verb} {resource}{slash}{subresource}");
+            Ok::<_, crate::failure::Failure>((!allowed).then_some(what))
+        }
+    }))
+    .await;
+    let mut missing = BTreeSet::new();
+    for answer in answers {
+        match answer {
+            Ok(what) => missing.extend(what),
+            Err(failure) => return Finding::unknown(CHECK, failure.message()),
+        }
+    }
+    if missing.is_empty() {
+        return Finding::good(CHECK, format!("they suffice in namespace {}", cluster.namespace));
+    }
+    let missing: Vec<String> = missing.into_iter().collect();
+    Finding::wrong(
+        CHECK,
+        format!("it may not {} in namespace {}", missing.join(", "), cluster.namespace),
+        "apply oz's roles again: kubectl apply --server-side -f deploy/rbac",
+    )
+}
+
+/// Which versions run, by the tags of their images.
+pub(super) async fn versions(cluster: &Cluster, oz: &str) -> Finding {
+    const CHECK: &str = "versions";
+    let ours = env!("CARGO_PKG_VERSION");
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), oz);
+    let parameters = ListParams::default().labels("app.kubernetes.io/name=oz");
+    let list = match cluster.answer(deployments.list(&parameters)).await {
+        Ok(list) => list,
+        Err(failure) => {
+            return Finding::unknown(CHECK, format!("ozctl is {ours}; {}", failure.message()));
+        }
+    };
+    let tags: BTreeSet<String> = list
+        .items
+        .into_iter()
+        .filter_map(|one| one.spec?.template.spec)
+        .flat_map(|spec| spec.containers)
+        .filter_map(|container| {
+            let image = container.image?;
+            let image = image.split('@').next().unwrap_or_default();
+            let (_, tag) = image.rsplit_once(':')?;
+            Some(tag.trim_start_matches('v').to_owned())
+        })
+        .collect();
+    let seen: Vec<&str> = tags.iter().map(String::as_str).collect();
+    match &seen[..] {
+        [] => Finding::unknown(CHECK, format!("ozctl is {ours}; oz runs as no Deployment of {oz}")),
+        [one] if *one == ours => Finding::good(CHECK, format!("ozctl and oz are {ours}")),
+        seen => Finding::wrong(
+            CHECK,
+            format!("ozctl is {ours}, oz is {}", seen.join(" and ")),
+            "install the same version of both",
+        ),
+    }
+}

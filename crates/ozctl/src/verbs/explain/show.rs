@@ -1,0 +1,236 @@
+//! An explanation on the screen, and as JSON.
+
+use oz_core::access::decide::Rule;
+use oz_core::api::RequestStatus;
+use oz_core::controller::{Plan, Step};
+use serde_json::{Value, json};
+
+use super::Explanation;
+use super::plan::Planned;
+use crate::context::{Context, Style};
+use crate::failure::Result;
+use crate::output::{self, TextFormat, to_value};
+
+pub(super) fn show(
+    context: &Context,
+    format: TextFormat,
+    explanation: &Explanation,
+) -> Result<()> {
+    let text = match format {
+        TextFormat::Text => text(context, explanation),
+        TextFormat::Json => output::json(&value(explanation)?)?,
+        TextFormat::Yaml => output::yaml(&value(explanation)?)?,
+    };
+    context.print(&text)
+}
+
+fn text(context: &Context, explanation: &Explanation) -> String {
+    let mut lines = Vec::new();
+    let title = |text: &str| context.paint_output(Style::Bold, text);
+    lines.push(heading(explanation));
+    if let Some(status) = &explanation.status {
+        lines.push(String::new());
+        lines.push(title(&format!("What became of it: {}", status.phase)));
+        decided(context, status, &mut lines);
+    }
+    lines.push(String::new());
+    lines.push(title("The rules, as they apply now"));
+    rules(context, explanation, &mut lines);
+    lines.push(String::new());
+    lines.push(title("What the operator would do for such a request now"));
+    match &explanation.plan {
+        Planned::Unknown(why) => lines.push(format!("  cannot be told: {why}")),
+        Planned::Plan(plan) => steps(plan, &mut lines),
+    }
+    lines.join("\n") + "\n"
+}
+
+fn heading(explanation: &Explanation) -> String {
+    let ask = &explanation.ask;
+    let mut text = match &explanation.name {
+        Some(name) => format!("{} {name}", explanation.kind),
+        None => format!("If a {} was made now", explanation.kind),
+    };
+    let user = match explanation.requester.user.as_str() {
+        "" => "nobody that is known",
+        user => user,
+    };
+    text.push_str(&format!(
+        " in namespace {}\n  asked by   {user}",
+        explanation.namespace
+    ));
+    if !explanation.requester.groups.is_empty() {
+        text.push_str(&format!(" ({})", explanation.requester.groups.join(", ")));
+    }
+    text.push_str(&format!("\n  template   {}", ask.template));
+    for (name, value) in [
+        ("duration", &ask.duration),
+        ("pod", &ask.target_pod),
+        ("container", &ask.container),
+        ("reason", &ask.reason),
+        ("extends", &ask.extends),
+    ] {
+        if let Some(value) = value {
+            text.push_str(&format!("\n  {name:<10} {value}"));
+        }
+    }
+    text
+}
+
+fn decided(context: &Context, status: &RequestStatus, lines: &mut Vec<String>) {
+    for condition in &status.conditions {
+        let mark = match condition.status.as_str() {
+            "True" => yes(context),
+            "False" => no(context),
+            _ => "?".to_owned(),
+        };
+        lines.push(format!("  {mark} {}: {}", condition.type_, condition.message));
+    }
+    if let Some(pod) = &status.pod_name {
+        lines.push(format!("    pod {pod}"));
+    }
+    if let Some(until) = status.expires_at {
+        lines.push(format!("    until {until}"));
+    }
+}
+
+fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) {
+    for violation in &explanation.request_violations {
+        lines.push(format!("  {} request: {violation}", no(context)));
+    }
+    if !explanation.template_exists {
+        lines.push(format!(
+            "  {} template: there is no template {}",
+            no(context),
+            explanation.ask.template
+        ));
+        return;
+    }
+    for Rule { name, verdict } in &explanation.rules {
+        lines.push(match verdict {
+            Ok(why) => format!("  {} {name}: {why}", yes(context)),
+            Err(denial) => format!("  {} {name}: {denial}", no(context)),
+        });
+    }
+    for violation in &explanation.template_violations {
+        lines.push(format!("  {} template: {violation}", no(context)));
+    }
+    if let Some(window) = &explanation.window {
+        lines.push(format!(
+            "  {} duration: {}, until {}",
+            yes(context),
+            window.message(),
+            window.until
+        ));
+    }
+}
+
+fn yes(context: &Context) -> String {
+    context.paint_output(Style::Green, "yes")
+}
+
+fn no(context: &Context) -> String {
+    context.paint_output(Style::Red, "no ")
+}
+
+fn steps(plan: &Plan, lines: &mut Vec<String>) {
+    if plan.stages.is_empty() {
+        lines.push("  nothing".to_owned());
+    }
+    for (number, stage) in plan.stages.iter().enumerate() {
+        for step in stage {
+            lines.push(format!("  {}. {}", number + 1, step_text(step)));
+        }
+    }
+    if let Some(obstacle) = &plan.obstacle {
+        lines.push(format!("  but: {}", obstacle.message));
+    }
+    if let Some(wake) = plan.wake {
+        lines.push(format!("  and look again at {wake}"));
+    }
+}
+
+fn step_text(step: &Step) -> String {
+    match step {
+        Step::Record(record) => format!("record {}: {}", record.action, record.message),
+        Step::Apply(child) => {
+            let name = child.object.metadata.name.as_deref().unwrap_or_default();
+            let mut text = format!("create {} {name}", child.resource.kind);
+            if let Some(rules) = child.object.data["rules"].as_array() {
+                for rule in rules {
+                    text.push_str(&format!(
+                        "\n       {} on {} {}",
+                        words(&rule["verbs"]),
+                        words(&rule["resources"]),
+                        words(&rule["resourceNames"])
+                    ));
+                }
+            }
+            if let Some(subjects) = child.object.data["subjects"].as_array() {
+                for subject in subjects {
+                    text.push_str(&format!(
+                        "\n       for {} {}",
+                        subject["kind"].as_str().unwrap_or_default(),
+                        subject["name"].as_str().unwrap_or_default()
+                    ));
+                }
+            }
+            text
+        }
+        Step::Delete(reference) => format!("delete {} {}", reference.resource.kind, reference.name),
+        Step::Release(_) => "take oz's finalizer off".to_owned(),
+        Step::DeleteSelf => "delete the request".to_owned(),
+        Step::Own(owner) => format!("tie the request to {} {}", owner.kind, owner.name),
+    }
+}
+
+fn words(value: &Value) -> String {
+    let words = value.as_array().into_iter().flatten();
+    let words: Vec<&str> = words.filter_map(Value::as_str).collect();
+    words.join(", ")
+}
+
+fn value(explanation: &Explanation) -> Result<Value> {
+    let rules: Vec<Value> = explanation
+        .rules
+        .iter()
+        .map(|rule| match &rule.verdict {
+            Ok(why) => json!({"rule": rule.name, "holds": true, "message": why}),
+            Err(denial) => json!({
+                "rule": rule.name, "holds": false, "reason": denial.reason,
+                "message": denial.message,
+            }),
+        })
+        .collect();
+    let list = |violations: &[oz_core::validate::Violation]| -> Vec<Value> {
+        violations
+            .iter()
+            .map(|one| json!({"field": one.field, "message": one.message}))
+            .collect()
+    };
+    let ask = &explanation.ask;
+    Ok(json!({
+        "kind": explanation.kind,
+        "namespace": explanation.namespace,
+        "name": explanation.name,
+        "requester": {"user": explanation.requester.user, "groups": explanation.requester.groups},
+        "asked": {
+            "template": ask.template, "duration": ask.duration, "targetPod": ask.target_pod,
+            "container": ask.container, "reason": ask.reason, "extends": ask.extends,
+        },
+        "allowed": explanation.is_yes(),
+        "status": explanation.status.as_ref().map(to_value).transpose()?,
+        "rules": rules,
+        "requestViolations": list(&explanation.request_violations),
+        "templateViolations": list(&explanation.template_violations),
+        "until": explanation.window.as_ref().map(|window| window.until.to_string()),
+        "plan": match &explanation.plan {
+            Planned::Plan(plan) => to_value(plan)?,
+            Planned::Unknown(_) => Value::Null,
+        },
+        "planUnknown": match &explanation.plan {
+            Planned::Plan(_) => None,
+            Planned::Unknown(why) => Some(why),
+        },
+    }))
+}

@@ -1,0 +1,138 @@
+//! `ozctl extend`: more time, by a new request that continues the one that runs: decided anew, and
+//! recorded.
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use kube::ResourceExt;
+use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
+
+use super::patience;
+use super::revoke::kinds;
+use crate::cluster::Cluster;
+use crate::complete;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::output::{TextFormat, json, whole, yaml};
+use crate::request::{self, Ask, Outcome, RequestKind};
+
+/// Ask for more time, by a new request that continues a running one
+///
+/// It is a new decision, recorded as one, on the same pod. Sessions that are
+/// open keep the end that they have: open another with the new request. A pod
+/// of one's own cannot live longer; the new request gets a new pod.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl extend alice-x7k2p
+  ozctl extend alice-x7k2p --duration 2h --reason 'INC-42 is not over'")]
+pub(crate) struct Extend {
+    /// Name of the running request, or KIND/NAME
+    #[arg(add = ArgValueCandidates::new(complete::requests))]
+    name: String,
+    /// How long, from now on [default: as was asked before]
+    #[arg(short = 'D', long)]
+    duration: Option<String>,
+    /// Why [default: as was said before]
+    #[arg(long)]
+    reason: Option<String>,
+    /// How long to wait for it
+    #[arg(short, long, default_value = "5m", value_name = "DURATION")]
+    wait: String,
+    /// How to show the new request
+    #[arg(short, long, default_value = "text", value_name = "FORMAT")]
+    output: TextFormat,
+}
+
+impl Extend {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let (exec, pod, name) = kinds(&self.name)?;
+        if exec && let Some(running) = find::<ExecAccessRequest>(&cluster, name).await? {
+            self.extend(context, &cluster, &running).await?;
+        } else if pod && let Some(running) = find::<PodAccessRequest>(&cluster, name).await? {
+            self.extend(context, &cluster, &running).await?;
+        } else {
+            return Err(Failure::new(format!(
+                "no request {name} in namespace {}",
+                cluster.namespace
+            ))
+            .next("`ozctl requests` lists those that are there"));
+        }
+        Ok(Exit::SUCCESS)
+    }
+
+    async fn extend<R: RequestKind>(
+        &self,
+        context: &Context,
+        cluster: &Cluster,
+        running: &R,
+    ) -> Result<()> {
+        let within = patience(&self.wait)
+            .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
+        let old = running.name_any();
+        let status = running.request_status().cloned().unwrap_or_default();
+        if status.phase != Phase::Active {
+            return Err(Failure::new(format!(
+                "request {old} is {}; only one that is Active can be continued",
+                status.phase
+            ))
+            .next("ask anew with `ozctl exec`"));
+        }
+        let asked = running.asked();
+        let ask = Ask {
+            prefix: prefix(&old),
+            duration: self.duration.clone().or(asked.duration),
+            reason: self.reason.clone().or(asked.reason),
+            target_pod: status.pod_name.clone().filter(|_| R::kind(&()) == "ExecAccessRequest"),
+            extends: Some(old.clone()),
+            template: asked.template,
+            container: asked.container,
+        };
+        let created: R = request::create(cluster, &ask).await?;
+        let name = created.name_any();
+        let ready = match request::wait(cluster, created, within, |_| ()).await? {
+            Outcome::Ready(ready) => ready,
+            Outcome::Over(request) => {
+                let status = request.request_status().cloned().unwrap_or_default();
+                return Err(request::over(&name, &status));
+            }
+            Outcome::Late(request) => {
+                return Err(request::late(&name, within, request.request_status()));
+            }
+        };
+        match self.output {
+            TextFormat::Json => context.print(&json(&whole(&ready)?)?),
+            TextFormat::Yaml => context.print(&yaml(&whole(&ready)?)?),
+            TextFormat::Text => {
+                let end = |status: Option<&oz_core::api::RequestStatus>| {
+                    let until = status.and_then(|status| status.expires_at);
+                    until.map_or("its end".to_owned(), |until| until.to_string())
+                };
+                context.print(&format!(
+                    "{name} continues {old}: until {}\nSessions that are open keep their end, {}. \
+                     For more, open another: ozctl exec {} --request {name}\n",
+                    end(ready.request_status()),
+                    end(Some(&status)),
+                    ready
+                        .request_status()
+                        .and_then(|status| status.pod_name.as_deref())
+                        .map_or_else(|| "TARGET".to_owned(), |pod| format!("pod/{pod}")),
+                ))
+            }
+        }
+    }
+}
+
+async fn find<R: RequestKind>(cluster: &Cluster, name: &str) -> Result<Option<R>> {
+    cluster.answer(cluster.api::<R>().get_opt(name)).await
+}
+
+/// What the name of the running one begins with, so that they stand side by side.
+fn prefix(old: &str) -> String {
+    let stem = old.rsplit_once('-').map_or(old, |(stem, _)| stem);
+    match request::check_prefix(stem) {
+        Ok(()) => stem.to_owned(),
+        Err(_) => request::default_prefix(),
+    }
+}

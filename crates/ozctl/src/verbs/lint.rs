@@ -1,0 +1,141 @@
+//! `ozctl lint`: templates and requests in files, checked before they reach a cluster: by the
+//! schema that the API server has, and by the functions that the webhook calls.
+
+use std::io::Read;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::context::{Context, Style};
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::lint::{self, Finding};
+use crate::output;
+
+/// Check templates and requests in files, as the cluster would
+///
+/// The same schema and the same rules as at admission, without a cluster, for
+/// CI. What needs one is not checked: whether targets exist, and whether the
+/// author may hand out what the template does.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl lint templates/*.yaml
+  ozctl lint -o sarif deploy.yaml > oz.sarif
+  helm template . | ozctl lint -
+
+Exit codes: 0 if nothing was found, 1 if something was or a file is unreadable.")]
+pub(crate) struct Lint {
+    /// Files of YAML or JSON, - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+    /// How to show what was found
+    #[arg(short, long, default_value = "text", value_name = "FORMAT")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+    Sarif,
+}
+
+impl Lint {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let mut findings = Vec::new();
+        let mut checked = 0;
+        for file in &self.files {
+            let (count, found) = lint::check(file, &read(file)?);
+            checked += count;
+            findings.extend(found);
+        }
+        let text = match self.output {
+            Output::Text => text(context, &findings),
+            Output::Json => output::json(&json!({
+                "checked": checked,
+                "findings": findings.iter().map(Finding::to_json).collect::<Vec<_>>(),
+            }))?,
+            Output::Sarif => output::json(&sarif(&findings))?,
+        };
+        context.print(&text)?;
+        if matches!(self.output, Output::Text) {
+            context.say(&format!(
+                "{checked} objects of oz checked, {} findings",
+                findings.len()
+            ));
+        }
+        Ok(if findings.is_empty() {
+            Exit::SUCCESS
+        } else {
+            Exit::FAILURE
+        })
+    }
+}
+
+fn read(file: &str) -> Result<String> {
+    let mut text = String::new();
+    let read = match file {
+        "-" => std::io::stdin().read_to_string(&mut text).map(drop),
+        path => std::fs::read_to_string(path).map(|read| text = read),
+    };
+    read.map_err(|error| Failure::new(format!("failed to read {file}: {error}")))?;
+    Ok(text)
+}
+
+fn text(context: &Context, findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let place = format!("{}:{}", finding.file, finding.line);
+        let object = match &finding.object {
+            Some(object) => format!(" {object}:"),
+            None => String::new(),
+        };
+        let field = match finding.field.as_str() {
+            "" => String::new(),
+            field => format!(" {field}:"),
+        };
+        let place = context.paint_output(Style::Bold, &place);
+        text.push_str(&format!("{place}:{object}{field} {}\n", finding.message));
+    }
+    text
+}
+
+/// As code hosts read it: one run, one rule for each kind of finding.
+fn sarif(findings: &[Finding]) -> Value {
+    let rules: Vec<Value> = lint::RULES
+        .iter()
+        .map(|(id, text)| json!({"id": id, "shortDescription": {"text": text}}))
+        .collect();
+    let results: Vec<Value> = findings
+        .iter()
+        .map(|finding| {
+            let object = finding.object.as_deref().unwrap_or("this document");
+            let field = match finding.field.as_str() {
+                "" => String::new(),
+                field => format!("{field}: "),
+            };
+            json!({
+                "ruleId": finding.rule,
+                "level": "error",
+                "message": {"text": format!("{object}: {field}{}", finding.message)},
+                "locations": [{"physicalLocation": {
+                    "artifactLocation": {"uri": finding.file},
+                    "region": {"startLine": finding.line},
+                }}],
+            })
+        })
+        .collect();
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {
+                "name": "ozctl lint",
+                "version": env!("CARGO_PKG_VERSION"),
+                "rules": rules,
+            }},
+            "results": results,
+        }],
+    })
+}

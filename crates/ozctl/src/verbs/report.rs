@@ -1,0 +1,241 @@
+//! `ozctl report`: what a maintainer wants to see, without what is nobody's business: names of
+//! people, reasons, values of environment variables and seals are taken out.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
+use oz_core::api::{
+    ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::doctor;
+use crate::choose;
+use crate::cluster::Cluster;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::output;
+
+/// Write a bundle for a bug report, without names, reasons and secrets
+#[derive(Args)]
+#[command(after_help = "\
+In it: versions, what `ozctl doctor` found, the namespace's templates and
+requests, and oz's events. People are user-1, user-2 and so on; reasons, values
+of environment variables, annotations and the API server's address are left
+out. Read it before you send it.
+
+Examples:
+  ozctl report > oz-report.yaml
+  ozctl report --file oz-report.yaml")]
+pub(crate) struct Report {
+    /// File to write to [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    file: Option<std::path::PathBuf>,
+    /// The namespace that oz runs in
+    #[arg(long, default_value = "oz-system", value_name = "NAMESPACE")]
+    oz_namespace: String,
+}
+
+impl Report {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let me = choose::myself(&cluster).await?;
+        let findings = doctor::examine(&cluster, &self.oz_namespace).await;
+        let mut report = json!({
+            "time": Timestamp::now().to_string(),
+            "ozctl": env!("CARGO_PKG_VERSION"),
+            "namespace": cluster.namespace,
+            "doctor": findings.iter().map(doctor::Finding::to_json).collect::<Vec<_>>(),
+            "execAccessTemplates": list::<ExecAccessTemplate>(&cluster).await,
+            "podAccessTemplates": list::<PodAccessTemplate>(&cluster).await,
+            "execAccessRequests": list::<ExecAccessRequest>(&cluster).await,
+            "podAccessRequests": list::<PodAccessRequest>(&cluster).await,
+            "events": events(&cluster).await,
+        });
+        let mut people = People::default();
+        people.add(&me.user);
+        people.find(&report);
+        redact(&mut report);
+        people.rename(&mut report);
+        rename(&mut report, &cluster.url, "https://api-server/");
+        let text = output::yaml(&report)?;
+        match &self.file {
+            None => context.print(&text)?,
+            Some(path) => {
+                std::fs::write(path, text).map_err(|error| {
+                    Failure::new(format!("failed to write {}: {error}", path.display()))
+                })?;
+                context.say(&format!("Written to {}. Read it before you send it.", path.display()));
+            }
+        }
+        Ok(Exit::SUCCESS)
+    }
+}
+
+/// All of a kind; why not, if they may not be read.
+async fn list<K>(cluster: &Cluster) -> Value
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let (api, all) = (cluster.api::<K>(), ListParams::default());
+    match cluster.answer(api.list(&all)).await {
+        Ok(list) => json!(list.items),
+        Err(failure) => json!({"unknown": failure.message()}),
+    }
+}
+
+async fn events(cluster: &Cluster) -> Value {
+    let (api, all) = (cluster.api::<Event>(), ListParams::default());
+    match cluster.answer(api.list(&all)).await {
+        Err(failure) => json!({"unknown": failure.message()}),
+        Ok(list) => list
+            .items
+            .iter()
+            .filter(|event| {
+                let about = event.regarding.as_ref();
+                let version = about.and_then(|about| about.api_version.as_deref());
+                version.is_some_and(|version| version.starts_with(GROUP))
+            })
+            .map(|event| {
+                json!({
+                    "time": event.event_time.as_ref().map(|time| time.0.to_string()),
+                    "type": event.type_, "reason": event.reason, "note": event.note,
+                    "regarding": event.regarding.as_ref().and_then(|about| about.name.clone()),
+                })
+            })
+            .collect(),
+    }
+}
+
+/// Takes out what no maintainer needs.
+fn redact(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(redact),
+        Value::Object(fields) => {
+            for field in ["annotations", "managedFields"] {
+                fields.remove(field);
+            }
+            // A request's; a condition's reason says nothing of people.
+            if fields.contains_key("templateName") && fields.contains_key("reason") {
+                fields.insert("reason".to_owned(), json!("<redacted>"));
+            }
+            if let Some(Value::Array(env)) = fields.get_mut("env") {
+                for variable in env {
+                    if let Some(value) = variable.get_mut("value") {
+                        *value = json!("<redacted>");
+                    }
+                }
+            }
+            // Values of a JSON patch may be anything.
+            if fields.contains_key("op") && fields.contains_key("value") {
+                fields.insert("value".to_owned(), json!("<redacted>"));
+            }
+            fields.values_mut().for_each(redact);
+        }
+        _ => {}
+    }
+}
+
+/// Everybody who is named, and what they are called instead.
+#[derive(Default)]
+struct People(BTreeMap<String, String>);
+
+impl People {
+    fn add(&mut self, name: &str) {
+        if !name.is_empty() && !self.0.contains_key(name) {
+            let number = self.0.len() + 1;
+            self.0.insert(name.to_owned(), format!("user-{number}"));
+        }
+    }
+
+    fn find(&mut self, value: &Value) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.find(item)),
+            Value::Object(fields) => {
+                for (field, value) in fields {
+                    match (field.as_str(), value) {
+                        ("requester" | "crds.wizardofoz.co/requested-by", Value::String(name)) => {
+                            self.add(name);
+                        }
+                        ("allowedUsers", Value::Array(names)) => {
+                            for name in names.iter().filter_map(Value::as_str) {
+                                self.add(name);
+                            }
+                        }
+                        (_, value) => self.find(value),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The longest first: one name may be part of another.
+    fn rename(&self, value: &mut Value) {
+        let mut names: Vec<(&String, &String)> = self.0.iter().collect();
+        names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        for (name, instead) in names {
+            rename(value, name, instead);
+        }
+    }
+}
+
+fn rename(value: &mut Value, name: &str, instead: &str) {
+    match value {
+        Value::String(text) if text.contains(name) => *text = text.replace(name, instead),
+        Value::Array(items) => items.iter_mut().for_each(|item| rename(item, name, instead)),
+        Value::Object(fields) => fields
+            .values_mut()
+            .for_each(|field| rename(field, name, instead)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_people_and_secrets_is_left() {
+        let mut report = json!({
+            "requests": [{
+                "metadata": {"name": "alice-x7k2p", "annotations": {
+                    "crds.wizardofoz.co/requested-by": "alice",
+                    "crds.wizardofoz.co/requester": "{\"user\":\"alice\",\"mac\":\"s3cr3t\"}",
+                }},
+                "spec": {"templateName": "shell", "reason": "of alice's illness"},
+                "status": {
+                    "requester": "alice",
+                    "conditions": [{"reason": "Success", "message": "Requested by alice"}],
+                },
+            }],
+            "templates": [{"spec": {
+                "accessConfig": {"allowedUsers": ["alice.smith"]},
+                "controllerTargetMutationConfig": {
+                    "env": [{"name": "TOKEN", "value": "s3cr3t"}],
+                    "patchSpecOperations": [{"op": "add", "path": "/a", "value": "s3cr3t"}],
+                },
+            }}],
+        });
+        let mut people = People::default();
+        people.find(&report);
+        redact(&mut report);
+        people.rename(&mut report);
+        let text = report.to_string();
+        for left in ["alice", "s3cr3t", "illness", "smith"] {
+            assert!(!text.contains(left), "{left}: {text}");
+        }
+        let reason = &report["requests"][0]["status"]["conditions"][0]["reason"];
+        assert_eq!(reason, "Success");
+    }
+}

@@ -1,0 +1,154 @@
+//! `ozctl requests`: what was asked for, by whom, and how much of it is left.
+
+use clap::Args;
+use futures::future::try_join;
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
+use oz_core::labels;
+use serde_json::Value;
+
+use crate::choose;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::output::{self, Format, Table, short};
+use crate::request::RequestKind;
+
+/// Show what was asked for, by whom, and how much of it is left
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl requests
+  ozctl requests --mine --active
+  ozctl requests -A -o json")]
+pub(crate) struct Requests {
+    /// Only your own
+    #[arg(long)]
+    mine: bool,
+    /// Only those that are not over
+    #[arg(long)]
+    active: bool,
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// How to show them
+    #[arg(short, long, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+}
+
+struct Row {
+    object: Value,
+    namespace: String,
+    cells: Vec<String>,
+    more: Vec<String>,
+}
+
+impl Requests {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let parameters = ListParams::default();
+        let (exec, pod): (Api<ExecAccessRequest>, Api<PodAccessRequest>) = if self.all_namespaces {
+            (Api::all(cluster.client.clone()), Api::all(cluster.client.clone()))
+        } else {
+            (cluster.api(), cluster.api())
+        };
+        let (exec, pod) = try_join(
+            cluster.answer(exec.list(&parameters)),
+            cluster.answer(pod.list(&parameters)),
+        )
+        .await?;
+        let me = if self.mine {
+            Some(choose::myself(&cluster).await?.user)
+        } else {
+            None
+        };
+        let now = Timestamp::now();
+        let mut rows = Vec::new();
+        self.add(&mut rows, "exec", exec.items, me.as_deref(), now)?;
+        self.add(&mut rows, "pod", pod.items, me.as_deref(), now)?;
+        if rows.is_empty() && matches!(self.output, Format::Table | Format::Wide) {
+            context.say("No requests found.");
+            return Ok(Exit::SUCCESS);
+        }
+        let objects: Vec<Value> = rows.iter().map(|row| row.object.clone()).collect();
+        output::objects(context, self.output, &objects, false, |wide| {
+            self.table(rows, wide)
+        })?;
+        Ok(Exit::SUCCESS)
+    }
+
+    fn add<R: RequestKind>(
+        &self,
+        rows: &mut Vec<Row>,
+        kind: &str,
+        requests: Vec<R>,
+        me: Option<&str>,
+        now: Timestamp,
+    ) -> Result<()> {
+        for mut request in requests {
+            let status = request.request_status().cloned().unwrap_or_default();
+            let requester = requester(&request);
+            if (self.active && status.phase.is_terminal())
+                || me.is_some_and(|me| requester.as_deref() != Some(me))
+            {
+                continue;
+            }
+            let asked = request.asked();
+            let left = match (status.phase, status.expires_at) {
+                (Phase::Active, Some(until)) => short(until.duration_since(now)),
+                _ => String::new(),
+            };
+            request.meta_mut().managed_fields = None;
+            rows.push(Row {
+                namespace: request.namespace().unwrap_or_default(),
+                cells: vec![
+                    request.name_any(),
+                    kind.to_owned(),
+                    status.phase.to_string(),
+                    requester.unwrap_or_else(|| "<unknown>".to_owned()),
+                    asked.template,
+                    status.pod_name.unwrap_or_default(),
+                    left,
+                ],
+                more: vec![
+                    status.expires_at.map_or(String::new(), |at| at.to_string()),
+                    asked.reason.unwrap_or_default(),
+                ],
+                object: output::whole(&request)?,
+            });
+        }
+        Ok(())
+    }
+
+    fn table(&self, rows: Vec<Row>, wide: bool) -> Table {
+        let mut head = Vec::new();
+        if self.all_namespaces {
+            head.push("NAMESPACE");
+        }
+        head.extend(["NAME", "FOR", "PHASE", "REQUESTER", "TEMPLATE", "POD", "LEFT"]);
+        if wide {
+            head.extend(["UNTIL", "REASON"]);
+        }
+        let mut table = Table::new(&head);
+        for row in rows {
+            let mut cells = Vec::new();
+            if self.all_namespaces {
+                cells.push(row.namespace);
+            }
+            cells.extend(row.cells);
+            if wide {
+                cells.extend(row.more);
+            }
+            table.row(cells);
+        }
+        table
+    }
+}
+
+/// Who asked: what the operator verified, or else what the webhook wrote.
+pub(super) fn requester<R: RequestKind>(request: &R) -> Option<String> {
+    let verified = request.request_status().and_then(|status| status.requester.clone());
+    verified.or_else(|| request.annotations().get(labels::REQUESTED_BY).cloned())
+}

@@ -1,0 +1,113 @@
+//! `ozctl revoke`: gives access back, or takes it away: the request is deleted, and the operator
+//! ends what it gave.
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams};
+use oz_core::api::{ExecAccessRequest, PodAccessRequest};
+
+use super::requests::requester;
+use crate::choose;
+use crate::cluster::Cluster;
+use crate::complete;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::names;
+use crate::request::RequestKind;
+
+/// End access before its time
+#[derive(Args)]
+#[command(
+    visible_alias = "delete",
+    after_help = "\
+The request is deleted; oz takes the access away at once and records who
+revoked it. Sessions that are open are ended if they can be: see
+`kubectl get ear NAME` for its condition SessionsCut.
+
+Examples:
+  ozctl revoke alice-x7k2p
+  ozctl revoke --mine"
+)]
+pub(crate) struct Revoke {
+    /// Names of requests, or KIND/NAME
+    #[arg(required_unless_present = "mine", add = ArgValueCandidates::new(complete::requests))]
+    names: Vec<String>,
+    /// All of your own in the namespace
+    #[arg(long, conflicts_with = "names")]
+    mine: bool,
+}
+
+impl Revoke {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        if self.mine {
+            let me = choose::myself(&cluster).await?.user;
+            let exec = revoke_of::<ExecAccessRequest>(context, &cluster, &me).await?;
+            let pod = revoke_of::<PodAccessRequest>(context, &cluster, &me).await?;
+            if exec + pod == 0 {
+                context.say(&format!("{me} has no requests in namespace {}.", cluster.namespace));
+            }
+            return Ok(Exit::SUCCESS);
+        }
+        for name in &self.names {
+            let (exec, pod, name) = kinds(name)?;
+            let found = (exec && delete::<ExecAccessRequest>(context, &cluster, name).await?)
+                || (pod && delete::<PodAccessRequest>(context, &cluster, name).await?);
+            if !found {
+                return Err(Failure::new(format!(
+                    "no request {name} in namespace {}",
+                    cluster.namespace
+                ))
+                .next("`ozctl requests` lists those that are there"));
+            }
+        }
+        Ok(Exit::SUCCESS)
+    }
+}
+
+/// Which kinds of request a word may mean, and its name.
+pub(super) fn kinds(word: &str) -> Result<(bool, bool, &str)> {
+    let Some((kind, name)) = word.split_once('/') else {
+        return Ok((true, true, word));
+    };
+    match names::resource(kind).map(|found| found.kind).as_deref() {
+        Some("ExecAccessRequest") => Ok((true, false, name)),
+        Some("PodAccessRequest") => Ok((false, true, name)),
+        _ => Err(Failure::new(format!("{word}: {kind} is no kind of request"))
+            .next("write ear/NAME or par/NAME, or only the name")),
+    }
+}
+
+async fn delete<R: RequestKind>(context: &Context, cluster: &Cluster, name: &str) -> Result<bool> {
+    let api = cluster.api::<R>();
+    match cluster.answer(api.delete(name, &DeleteParams::default())).await {
+        Ok(_) => {
+            context.print(&format!("{} {name} revoked\n", R::kind(&())))?;
+            Ok(true)
+        }
+        Err(failure) if failure.is_not_found() => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn revoke_of<R: RequestKind>(
+    context: &Context,
+    cluster: &Cluster,
+    me: &str,
+) -> Result<usize> {
+    let api = cluster.api::<R>();
+    let mut count = 0;
+    for request in cluster.answer(api.list(&ListParams::default())).await? {
+        let over = request
+            .request_status()
+            .is_some_and(|status| status.phase.is_terminal());
+        // What is over is a record, and stays one.
+        if !over && requester(&request).as_deref() == Some(me) {
+            delete::<R>(context, cluster, &request.name_any()).await?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,173 @@
+//! `ozctl templates`: what may be asked for here, and for how long; decided by the very function
+//! that the webhook and the operator decide with.
+
+use clap::Args;
+use futures::future::try_join3;
+use kube::Api;
+use kube::api::ListParams;
+use oz_core::access::decide::{self, Ask};
+use oz_core::access::stamp::Requester;
+use oz_core::api::{ExecAccessTemplate, PodAccessTemplate};
+use serde_json::{Value, json};
+
+use crate::choose;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::output::{self, Format, Table};
+use crate::target::Offering;
+
+/// Show what may be asked for here, and for how long
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl templates
+  ozctl templates --all -o wide    also those that do not let you in, and why
+  ozctl templates -A -o json       in every namespace
+
+With -o json each template has `mayAsk` and, if it is false, `reason` beside
+the fields of the API.")]
+pub(crate) struct Templates {
+    /// Also those that do not let you in
+    #[arg(long)]
+    all: bool,
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// How to show them
+    #[arg(short, long, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+}
+
+/// One template, and whether it lets us in.
+struct Row {
+    object: Value,
+    cells: Vec<String>,
+    more: Vec<String>,
+    may: Result<(), String>,
+}
+
+impl Templates {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let parameters = ListParams::default();
+        let (exec, pod): (Api<ExecAccessTemplate>, Api<PodAccessTemplate>) =
+            if self.all_namespaces {
+                (Api::all(cluster.client.clone()), Api::all(cluster.client.clone()))
+            } else {
+                (cluster.api(), cluster.api())
+            };
+        let (me, exec, pod) = try_join3(
+            choose::myself(&cluster),
+            cluster.answer(exec.list(&parameters)),
+            cluster.answer(pod.list(&parameters)),
+        )
+        .await?;
+        let exec = exec.items.iter().map(|one| row(&me, "exec", one));
+        let pod = pod.items.iter().map(|one| row(&me, "pod", one));
+        let rows: Vec<Row> = exec.chain(pod).collect::<Result<_>>()?;
+        let count = rows.len();
+        let shown: Vec<Row> = rows
+            .into_iter()
+            .filter(|row| self.all || row.may.is_ok())
+            .collect();
+        let hidden = count - shown.len();
+        let is_table = matches!(self.output, Format::Table | Format::Wide);
+        if is_table && hidden > 0 {
+            context.say(&format!(
+                "{hidden} more do not let {} in; --all shows them and why.",
+                me.user
+            ));
+        }
+        if is_table && shown.is_empty() {
+            context.say(&format!("Nothing may be asked for in namespace {}.", cluster.namespace));
+            return Ok(Exit::SUCCESS);
+        }
+        let objects: Vec<Value> = shown.iter().map(|row| row.object.clone()).collect();
+        output::objects(context, self.output, &objects, false, |wide| {
+            self.table(&shown, wide)
+        })?;
+        Ok(Exit::SUCCESS)
+    }
+
+    fn table(&self, rows: &[Row], wide: bool) -> Table {
+        let mut head = Vec::new();
+        if self.all_namespaces {
+            head.push("NAMESPACE");
+        }
+        head.extend(["NAME", "FOR", "TARGET", "DEFAULT", "MAX", "READY"]);
+        if wide {
+            head.extend(["OPERATIONS", "CONTAINERS", "NEEDS REASON"]);
+        }
+        if self.all {
+            head.push("MAY I");
+        }
+        let mut table = Table::new(&head);
+        for row in rows {
+            let mut cells = Vec::new();
+            if self.all_namespaces {
+                let namespace = row.object["metadata"]["namespace"].as_str();
+                cells.push(namespace.unwrap_or_default().to_owned());
+            }
+            cells.extend(row.cells.iter().cloned());
+            if wide {
+                cells.extend(row.more.iter().cloned());
+            }
+            if self.all {
+                cells.push(match &row.may {
+                    Ok(()) => "yes".to_owned(),
+                    Err(why) => format!("no: {why}"),
+                });
+            }
+            table.row(cells);
+        }
+        table
+    }
+}
+
+fn row<T>(me: &Requester, kind: &str, template: &T) -> Result<Row>
+where
+    T: Offering + kube::Resource<DynamicType = ()> + serde::Serialize,
+{
+    let config = template.config();
+    // A reason and a container are the request's own; here the question is who.
+    let ask = Ask {
+        reason: Some("asked"),
+        container: None,
+    };
+    let may = decide::may(me, template.name(), config, ask).map_err(|denial| denial.message);
+    let mut object = output::whole(template)?;
+    object["mayAsk"] = json!(may.is_ok());
+    if let Err(why) = &may {
+        object["reason"] = json!(why);
+    }
+    let target = template.workload().map_or_else(
+        || "a pod of its own spec".to_owned(),
+        |target| format!("{}/{}", target.kind.to_string().to_lowercase(), target.name),
+    );
+    let operations: Vec<String> = decide::operations(config)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let containers = match &config.containers[..] {
+        [] => "all".to_owned(),
+        some => some.join(","),
+    };
+    Ok(Row {
+        cells: vec![
+            template.name().to_owned(),
+            kind.to_owned(),
+            target,
+            config.default_duration.clone(),
+            config.max_duration.clone(),
+            template.ready().to_string(),
+        ],
+        more: vec![
+            operations.join(","),
+            containers,
+            config.require_reason.to_string(),
+        ],
+        object,
+        may,
+    })
+}

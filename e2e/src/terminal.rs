@@ -1,0 +1,181 @@
+//! A program on a terminal of its own, driven as a person would: by keys, by the window's size, by
+//! what stands on the screen.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use oz_testkit::eventually;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+/// How long anything on the screen may take to come.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Part of what a program wrote, and when.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Since the start.
+    pub at: Duration,
+    /// What it wrote.
+    pub bytes: Vec<u8>,
+}
+
+/// A program with a terminal. It is killed when this goes.
+#[derive(Debug)]
+pub struct Terminal {
+    child: Child,
+    master: File,
+    /// Kept open, so that the terminal outlives the program and can be looked at.
+    _slave: File,
+    pieces: Arc<Mutex<Vec<Piece>>>,
+}
+
+impl Terminal {
+    /// Starts the command on a terminal of this size.
+    ///
+    /// # Errors
+    /// When there is no terminal to be had, or no setsid (util-linux).
+    pub fn start(command: &Command, rows: u16, columns: u16) -> Result<Self> {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("no terminal")?;
+        grantpt(&master)?;
+        unlockpt(&master)?;
+        let name = ptsname(&master, Vec::new())?.into_string()?;
+        resize(&master, rows, columns)?;
+        let open = || -> Result<File> {
+            let opened = rustix::fs::open(
+                name.as_str(),
+                rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY,
+                rustix::fs::Mode::empty(),
+            );
+            Ok(opened.map(File::from)?)
+        };
+        // It makes the terminal the controlling one, to which changes of size are told.
+        let mut on_it = Command::new("setsid");
+        on_it
+            .arg("--ctty")
+            .arg(command.get_program())
+            .args(command.get_args())
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::from(open()?))
+            .stdout(Stdio::from(open()?))
+            .stderr(Stdio::from(open()?));
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => on_it.env(name, value),
+                None => on_it.env_remove(name),
+            };
+        }
+        let child = on_it.spawn().context("failed to run setsid")?;
+        let began = Instant::now();
+        let pieces = Arc::new(Mutex::new(Vec::new()));
+        let mut output = File::from(rustix::io::dup(&master)?);
+        let seen = Arc::clone(&pieces);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // It ends with an error when nobody has the terminal any more.
+            while let Ok(count @ 1..) = output.read(&mut buffer) {
+                let bytes = buffer.get(..count).unwrap_or_default().to_vec();
+                let at = began.elapsed();
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.push(Piece { at, bytes });
+            }
+        });
+        Ok(Self {
+            child,
+            master: File::from(master),
+            _slave: open()?,
+            pieces,
+        })
+    }
+
+    /// Presses keys.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn keys(&mut self, keys: &str) -> Result<()> {
+        self.master.write_all(keys.as_bytes())?;
+        Ok(())
+    }
+
+    /// Gives the window another size.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn resize(&self, rows: u16, columns: u16) -> Result<()> {
+        resize(&self.master, rows, columns)
+    }
+
+    /// All that was written so far.
+    #[must_use]
+    pub fn screen(&self) -> String {
+        let bytes: Vec<u8> = self
+            .pieces()
+            .into_iter()
+            .flat_map(|piece| piece.bytes)
+            .collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// All that was written so far, and when.
+    #[must_use]
+    pub fn pieces(&self) -> Vec<Piece> {
+        let pieces = self.pieces.lock();
+        pieces.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until something stands on the screen.
+    ///
+    /// # Errors
+    /// When it does not come; the message has what came.
+    pub async fn shows(&self, text: &str) -> Result<()> {
+        let what = format!("{text:?} on the terminal");
+        let shown = eventually(&what, PATIENCE, async || {
+            Ok(self.screen().contains(text).then_some(()))
+        });
+        shown.await.with_context(|| self.screen())
+    }
+
+    /// Waits until the program ends; its exit code.
+    ///
+    /// # Errors
+    /// When it does not end, or by a signal.
+    pub async fn code(&mut self) -> Result<i32> {
+        let child = &mut self.child;
+        let status = eventually("the program to end", PATIENCE, async || {
+            Ok(child.try_wait()?)
+        })
+        .await;
+        let status = status.with_context(|| self.screen())?;
+        status.code().context("it was ended by a signal")
+    }
+
+    /// Whether keys are echoed and lines edited, as a shell leaves a terminal.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn is_as_before(&self) -> Result<bool> {
+        let modes = tcgetattr(&self.master)?.local_modes;
+        Ok(modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn resize(master: impl std::os::fd::AsFd, rows: u16, columns: u16) -> Result<()> {
+    let size = Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    Ok(tcsetwinsize(master, size)?)
+}

@@ -1,0 +1,68 @@
+//! What is generated from ozctl's own description of its commands: the reference and the man pages.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Command;
+
+/// One page with the help of every command.
+const REFERENCE: &str = "docs/reference/ozctl.md";
+/// One man page for each command. Everything in there is generated.
+pub(crate) const MAN: &str = "docs/man";
+
+/// Every generated file: its path from the root of the repository, and its text.
+pub(crate) fn files() -> Result<BTreeMap<PathBuf, String>> {
+    let mut command = ozctl::command();
+    command.build();
+    let mut files = BTreeMap::new();
+    let mut reference = String::from(
+        "<!-- Generated from crates/ozctl by `cargo xtask generate`; do not edit. -->\n\n\
+         # Commands of ozctl\n\n\
+         [The guide](../guides/ozctl.md) says how they go together, what `-o json` has, and what the \
+         exit codes mean. The same text is in the man pages in [docs/man](../man).\n",
+    );
+    pages(&command, "ozctl", &mut reference, &mut files)?;
+    files.insert(PathBuf::from(REFERENCE), reference);
+    Ok(files)
+}
+
+fn pages(
+    command: &Command,
+    name: &str,
+    reference: &mut String,
+    files: &mut BTreeMap<PathBuf, String>,
+) -> Result<()> {
+    let help = command
+        .clone()
+        .bin_name(name)
+        .render_long_help()
+        .to_string();
+    reference.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", tidy(&help)));
+    let mut page = Vec::new();
+    let dashed = name.replace(' ', "-");
+    clap_mangen::Man::new(command.clone().display_name(dashed.clone()).bin_name(name))
+        .title(dashed.clone())
+        .date("")
+        .render(&mut page)
+        .with_context(|| format!("failed to write the man page of {name}"))?;
+    let page = String::from_utf8(page).with_context(|| format!("{name}: not UTF-8"))?;
+    files.insert(Path::new(MAN).join(format!("{dashed}.1")), page);
+    for below in command.get_subcommands() {
+        if below.get_name() != "help" {
+            pages(
+                below,
+                &format!("{name} {}", below.get_name()),
+                reference,
+                files,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Without blanks at the ends of lines.
+fn tidy(text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().map(str::trim_end).collect();
+    lines.join("\n")
+}

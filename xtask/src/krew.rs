@@ -1,0 +1,117 @@
+//! `cargo xtask krew`: the manifest by which krew installs `kubectl oz`, made from the archives of a
+//! release: their digests are in it, so it can be made only when they are there.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::screen::Screen;
+
+/// What is released: operating system and processor, as Go and krew name them.
+const PLATFORMS: [(&str, &str); 4] = [
+    ("linux", "amd64"),
+    ("linux", "arm64"),
+    ("darwin", "amd64"),
+    ("darwin", "arm64"),
+];
+
+/// Where the archives are, and where they will be.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The directory with kubectl-oz-OS-ARCH.tar.gz, each with the program kubectl-oz and LICENSE.
+    archives: PathBuf,
+    /// The address that the archives' names follow, such as that of a release.
+    #[arg(long)]
+    url: String,
+    /// The project's home page.
+    #[arg(long)]
+    homepage: String,
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let mut found = Vec::new();
+    for (os, arch) in PLATFORMS {
+        let path = options.archives.join(archive(os, arch));
+        if path.exists() {
+            found.push((os, arch, digest(&path)?));
+        }
+    }
+    ensure!(
+        !found.is_empty(),
+        "no archive kubectl-oz-OS-ARCH.tar.gz in {}",
+        options.archives.display()
+    );
+    let manifest = manifest(&options.url, &options.homepage, &found);
+    let yaml = serde_saphyr::to_string(&manifest).context("failed to write it as YAML")?;
+    Screen::new().line(yaml.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn archive(os: &str, arch: &str) -> String {
+    format!("kubectl-oz-{os}-{arch}.tar.gz")
+}
+
+fn digest(path: &Path) -> Result<String> {
+    let bytes =
+        std::fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+    Ok(oz_core::encode::hex(&Sha256::digest(bytes)))
+}
+
+fn manifest(url: &str, homepage: &str, archives: &[(&str, &str, String)]) -> Value {
+    let platforms: Vec<Value> = archives
+        .iter()
+        .map(|(os, arch, digest)| {
+            json!({
+                "selector": {"matchLabels": {"os": os, "arch": arch}},
+                "uri": format!("{}/{}", url.trim_end_matches('/'), archive(os, arch)),
+                "sha256": digest,
+                "bin": "kubectl-oz",
+                "files": [{"from": "kubectl-oz", "to": "."}, {"from": "LICENSE", "to": "."}],
+            })
+        })
+        .collect();
+    json!({
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": "oz"},
+        "spec": {
+            "version": concat!("v", env!("CARGO_PKG_VERSION")),
+            "homepage": homepage,
+            "shortDescription": "Get into a pod for a limited time",
+            "description": "Asks oz for access to a pod, opens the shell when it is granted, and gives \
+                            the access back when the shell closes.\n",
+            "caveats": "oz must be installed in the cluster; `kubectl oz doctor` tells.\n",
+            "platforms": platforms,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_names_each_archive_with_its_digest() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(archive("linux", "arm64"));
+        std::fs::write(&path, "archive").unwrap();
+        let archives = [("linux", "arm64", digest(&path).unwrap())];
+        let manifest = manifest(
+            "https://example.test/v1/",
+            "https://example.test",
+            &archives,
+        );
+        let platform = &manifest["spec"]["platforms"][0];
+        assert_eq!(
+            platform["uri"],
+            "https://example.test/v1/kubectl-oz-linux-arm64.tar.gz"
+        );
+        assert_eq!(platform["selector"]["matchLabels"]["arch"], "arm64");
+        assert_eq!(platform["sha256"].as_str().map(str::len), Some(64));
+        assert_eq!(manifest["spec"]["version"], "v0.1.0");
+    }
+}

@@ -49,8 +49,12 @@ bench: ## Measure grants against the budgets (several runs, prints a table)
 cluster: ## Start a cluster to try things on; `cargo xtask cluster down` ends it
 	@cargo xtask cluster up
 
-e2e-node: ## Test oz on a real node (root; says which Debian packages it needs)
+image: ## Build the container image, without Docker, into dist/
+	@$(BUILD_XTASK)
+	@cargo xtask image
+
+e2e-node: image ## Test oz on a real node (root; says which Debian packages it needs)
 	@# The whole workspace, so that nothing is compiled again with other features.
 	cargo test --workspace --no-fail-fast --test node
 
-.PHONY: help demo test check deny fuzz generate bench cluster e2e-node
+.PHONY: help demo test check deny fuzz generate bench cluster image e2e-node

@@ -4,6 +4,7 @@
 
 mod access;
 mod audit;
+mod helm;
 mod records;
 mod scene;
 mod system;
@@ -14,6 +15,7 @@ pub use access::{
     exec_request, exec_template, pod_request, pod_template,
 };
 pub use audit::Auditor;
+pub use helm::{chart, helm};
 pub use records::{records_in, records_of};
 pub use scene::{Scene, TEMPLATE, WORKLOAD};
 pub use system::{

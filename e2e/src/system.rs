@@ -87,7 +87,7 @@ impl Options {
 /// When the API server refuses one of them.
 pub async fn install(cluster: &Cluster) -> Result<()> {
     let root = repository();
-    for part in ["charts/oz/crds", "deploy/rbac"] {
+    for part in ["charts/oz/files/crds", "deploy/rbac"] {
         let mut kubectl = cluster.kubectl("admin");
         kubectl
             .args(["apply", "--server-side", "--force-conflicts", "-f"])

@@ -2,6 +2,8 @@
 //! They are checked in, so that the chart can be used without a compiler; CI fails when they are
 //! stale.
 
+mod rbac;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
@@ -16,11 +18,13 @@ use strum::{EnumMessage as _, IntoEnumIterator as _};
 
 use crate::command_line;
 
-/// Where the custom resource definitions go: into the chart, which installs them. Everything in
-/// there is generated.
-const CRDS: &str = "charts/oz/crds";
 /// What the audit record can say.
 const VOCABULARY: &str = "docs/reference/audit.md";
+/// Where the custom resource definitions go: into the chart, which installs them. Not into its
+/// directory `crds`, which Helm would install whatever the values say, and never upgrade.
+const CRDS: &str = "charts/oz/files/crds";
+/// Directories in which everything is generated, or nothing may be.
+const DIRECTORIES: [&str; 4] = [CRDS, rbac::FILES, command_line::MAN, "charts/oz/crds"];
 const HEADER: &str =
     "# Generated from crates/core/src/api by `cargo xtask generate`; do not edit.\n";
 
@@ -34,7 +38,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let files = files()?;
+    let files = files(&root)?;
     let stale = stale(&root, &files)?;
     for path in &stale {
         if options.check {
@@ -52,8 +56,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 /// Every generated file: its path from the root of the repository, and its text.
-fn files() -> Result<BTreeMap<PathBuf, String>> {
+fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut files = definitions()?;
+    files.extend(rbac::files(root)?);
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
     files.extend(command_line::files()?);
     Ok(files)
@@ -90,6 +95,7 @@ fn vocabulary() -> String {
     page
 }
 
+/// The custom resource definitions: their paths from the root of the repository, and their texts.
 fn definitions() -> Result<BTreeMap<PathBuf, String>> {
     oz_core::api::crds()
         .iter()
@@ -111,13 +117,13 @@ fn stale(root: &Path, files: &BTreeMap<PathBuf, String>) -> Result<BTreeSet<Path
             stale.insert(path.clone());
         }
     }
-    for directory in [CRDS, command_line::MAN] {
-        let entries = match fs::read_dir(root.join(directory)) {
+    for name in DIRECTORIES {
+        let directory = match fs::read_dir(root.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries.with_context(|| format!("failed to list {directory}"))?,
+            directory => directory.with_context(|| format!("failed to list {name}"))?,
         };
-        for entry in entries {
-            let path = Path::new(directory).join(entry?.file_name());
+        for entry in directory {
+            let path = Path::new(name).join(entry?.file_name());
             if !files.contains_key(&path) {
                 stale.insert(path);
             }

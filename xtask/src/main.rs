@@ -5,6 +5,7 @@ mod cluster;
 mod command_line;
 mod demo;
 mod generate;
+mod image;
 mod krew;
 mod programs;
 mod record;
@@ -26,6 +27,8 @@ enum Task {
     /// Write the files that are made from sources: the custom resource definitions, the reference and man
     /// pages of ozctl, the vocabulary of the audit record.
     Generate(generate::Options),
+    /// The container image, as an archive, with an inventory of what is in it.
+    Image(image::Options),
     /// The main job, told on the screen with what really happens.
     Demo(demo::Options),
     /// Every test that needs no root, and their sum.
@@ -43,6 +46,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Task::parse() {
         Task::Cluster(action) => cluster::run(action),
         Task::Generate(options) => generate::run(&options),
+        Task::Image(options) => image::run(&options),
         Task::Demo(options) => demo::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Record => record::run(),

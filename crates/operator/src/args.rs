@@ -1,11 +1,13 @@
 //! The operator's flags. Those of the original are accepted under their names, so that existing
 //! manifests start.
 
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Parser, Subcommand};
 use jiff::SignedDuration;
 use oz_core::duration::GoDuration;
 use oz_process::audit::AuditArgs;
 use oz_process::{Address, Common, TransientArgs};
+
+use crate::uninstall;
 
 /// Grants access to pods for a limited time, and takes it away again.
 #[derive(Clone, Debug, Parser)]
@@ -74,9 +76,21 @@ pub(crate) struct Args {
     /// How many requests are worked on at once.
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
+
+    #[command(subcommand)]
+    pub(crate) task: Option<Task>,
 }
 
-fn not_negative(text: &str) -> Result<SignedDuration, String> {
+/// What to do once, in place of running.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Create a request without storing it, and see that it comes back stamped.
+    Check,
+    /// End all access and take the webhooks out of the API server, before oz is removed.
+    Uninstall(uninstall::Options),
+}
+
+pub(crate) fn not_negative(text: &str) -> Result<SignedDuration, String> {
     let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     if duration.is_negative() {
         return Err("must not be negative".to_owned());

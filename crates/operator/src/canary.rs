@@ -3,8 +3,9 @@
 //! reason should be known before the first user finds out.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
@@ -17,6 +18,7 @@ use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
 use oz_core::audit::{Action, Decision, Record};
 use oz_engine::Clock;
 use oz_process::audit::Trail;
+use oz_process::{Common, signing_keys};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +27,60 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 const NAME: &str = "oz-canary";
+
+/// How long a single check goes on: an installation takes a moment to be reached.
+const CHECK: Duration = Duration::from_secs(60);
+
+/// Sings until it is heard, for `helm test` and for whoever wants to know.
+pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
+    let (client, _) = oz_engine::client(common.config().await?)?;
+    let keys = signing_keys(&client, &common.namespace).await?;
+    let began = Instant::now();
+    loop {
+        match sing(&client, &keys, &common.namespace).await {
+            Ok(()) => {
+                tracing::info!("a new request comes back stamped: oz is in the path");
+                return Ok(());
+            }
+            Err(why) if began.elapsed() > CHECK => bail!(
+                "failed to have a request stamped: {why}; look at the pods of the webhook, their \
+                 Service and the MutatingWebhookConfiguration oz"
+            ),
+            Err(why) => {
+                tracing::info!(why, "not stamped yet");
+                tokio::time::sleep(SOON / 5).await;
+            }
+        }
+    }
+}
+
+/// Creates a request without storing it, and sees that it comes back with a stamp that opens.
+async fn sing(client: &Client, keys: &Keys, namespace: &str) -> Result<(), String> {
+    let requests: Api<ExecAccessRequest> = Api::namespaced(client.clone(), namespace);
+    let request = ExecAccessRequest {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{NAME}-")),
+            ..ObjectMeta::default()
+        },
+        spec: ExecAccessRequestSpec {
+            template_name: NAME.to_owned(),
+            ..Default::default()
+        },
+        status: None,
+    };
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let answer = tokio::time::timeout(PATIENCE, requests.create(&dry_run, &request))
+        .await
+        .map_err(|_| "no answer".to_owned())?
+        .map_err(|error| error.to_string())?;
+    let created = Request::from(&answer);
+    stamp::verify(keys, created.kind, created.metadata, &created.spec_digest)
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
 
 /// What the canary needs.
 pub(crate) struct Canary {
@@ -48,7 +104,7 @@ impl Canary {
         let recorder = Recorder::new(self.client.clone(), reporter);
         let mut failures = 0_u32;
         loop {
-            match self.sing().await {
+            match sing(&self.client, &self.keys, &self.namespace).await {
                 Ok(()) => {
                     if failures > 0 {
                         tracing::info!("the stamp hook is in the path again");
@@ -72,39 +128,6 @@ impl Canary {
                 () = shutdown.cancelled() => return,
             }
         }
-    }
-
-    async fn sing(&self) -> Result<(), String> {
-        let requests: Api<ExecAccessRequest> =
-            Api::namespaced(self.client.clone(), &self.namespace);
-        let request = ExecAccessRequest {
-            metadata: ObjectMeta {
-                generate_name: Some(format!("{NAME}-")),
-                ..ObjectMeta::default()
-            },
-            spec: ExecAccessRequestSpec {
-                template_name: NAME.to_owned(),
-                ..Default::default()
-            },
-            status: None,
-        };
-        let dry_run = PostParams {
-            dry_run: true,
-            ..PostParams::default()
-        };
-        let answer = tokio::time::timeout(PATIENCE, requests.create(&dry_run, &request))
-            .await
-            .map_err(|_| "no answer".to_owned())?
-            .map_err(|error| error.to_string())?;
-        let created = Request::from(&answer);
-        stamp::verify(
-            &self.keys,
-            created.kind,
-            created.metadata,
-            &created.spec_digest,
-        )
-        .map(drop)
-        .map_err(|error| error.to_string())
     }
 
     async fn alarm(&self, recorder: &Recorder, failures: u32, why: &str) {

@@ -12,6 +12,7 @@ mod retention;
 mod run;
 mod sessions;
 mod stamps;
+mod uninstall;
 mod workload;
 
 use clap::Parser;
@@ -22,5 +23,9 @@ async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = args::Args::parse();
     args.common.start_logging()?;
-    run::run(args).await
+    match &args.task {
+        None => run::run(args).await,
+        Some(args::Task::Check) => canary::check(&args.common).await,
+        Some(args::Task::Uninstall(options)) => uninstall::run(&args.common, options).await,
+    }
 }

@@ -224,6 +224,17 @@ impl Cluster {
         crate::node::import(&self.directory, image)
     }
 
+    /// Brings the image in `archive`, a tar file as `docker save` or `cargo xtask image` writes it,
+    /// to the cluster's real node.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::import_image`].
+    pub fn import_image_archive(&self, archive: &Path) -> Result<()> {
+        crate::node::import_archive(&self.directory, archive)
+            .with_context(|| format!("failed to import the image in {}", archive.display()))
+    }
+
     /// Where the API server is, for example `https://127.0.0.1:24680`.
     #[must_use]
     pub fn server_url(&self) -> &str {

@@ -124,6 +124,7 @@ impl Layout {
             // It stands in for every kubelet, and writes the status of any pod and node.
             ("kwok", "kwok", &["system:masters"]),
             ("kubelet", &kubelet, &["system:nodes"]),
+            ("kube-proxy", "system:kube-proxy", &[]),
         ] {
             let identity = authority.client(user, groups)?;
             let content = kubeconfig(&self.server_url(), authority.certificate(), user, &identity);
@@ -159,11 +160,18 @@ impl Layout {
         let mut flags = flags([
             ("etcd-servers", format!("http://{LOOPBACK}:{}", self.etcd)),
             ("bind-address", self.address.to_string()),
-            // Loopback is refused as an endpoint of the kubernetes Service, and this machine may
-            // have no other address; no pod needs that Service while kwok runs them, or without a
-            // kube-proxy.
             ("advertise-address", self.address.to_string()),
-            ("endpoint-reconciler-type", "none".into()),
+            // Loopback is refused as an endpoint of the kubernetes Service, and this machine may
+            // have no other address; no pod needs that Service while kwok runs them.
+            (
+                "endpoint-reconciler-type",
+                if self.address.is_loopback() {
+                    "none"
+                } else {
+                    "lease"
+                }
+                .into(),
+            ),
             ("secure-port", self.api_server.to_string()),
             ("tls-cert-file", pki("apiserver.crt")),
             ("tls-private-key-file", pki("apiserver.key")),
@@ -178,7 +186,7 @@ impl Layout {
             ("authorization-mode", "Node,RBAC".into()),
             ("anonymous-auth", "true".into()),
             ("allow-privileged", "true".into()),
-            // Webhook Services are reached at their endpoints: there is no kube-proxy.
+            // Webhook Services are reached at their endpoints: no kube-proxy serves this machine.
             ("enable-aggregator-routing", "true".into()),
             ("kubelet-client-certificate", pki("kubelet-client.crt")),
             ("kubelet-client-key", pki("kubelet-client.key")),

@@ -20,8 +20,8 @@
 //! streams and terminals are real. Two things are not (kwok 0.8): the exit code of what was run does
 //! not reach the client, who sees an internal error that names it and exits with 1; and the end of
 //! standard input does not reach the program, so one that reads to the end hangs. A real node is a
-//! kubelet and containerd in namespaces of their own; there is no kube-proxy and no DNS, so pods are
-//! reached by address and not through Services.
+//! kubelet, kube-proxy and containerd in namespaces of their own: pods reach Services. There is no DNS,
+//! and this machine reaches pods by address only.
 //!
 //! `CLUSTER` chooses the cluster: unset for a new one, `current` for that of the user's kubeconfig,
 //! `up` for that of `cargo xtask cluster up`. `KUBEBUILDER_ASSETS` may name a directory with etcd and

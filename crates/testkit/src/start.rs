@@ -159,6 +159,11 @@ async fn start_node(
         processes
             .components
             .push(Component::run(name, kubelet, Signal::Kill, layout)?);
+        let proxy = node.proxy(tools.path(Tool::KubeProxy)?);
+        let name = Tool::KubeProxy.name();
+        processes
+            .components
+            .push(Component::run(name, proxy, Signal::Kill, layout)?);
     } else {
         let kwok = Component::start(Tool::Kwok, tools, layout, &layout.kwok_flags())?;
         processes.components.push(kwok);

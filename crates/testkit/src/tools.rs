@@ -1,4 +1,4 @@
-//! The programs a cluster is made of, and where they come from: `KUBEBUILDER_ASSETS`, or this
+//! The programs a cluster is made of, with those that install oz on it, and where they come from: `KUBEBUILDER_ASSETS`, or this
 //! project's cache, which is filled by compiling the Go modules of `hack/tools`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,8 @@ use crate::files::{cache_directory, write_private};
 pub const KUBERNETES_VERSION: &str = "1.35.4";
 
 const KWOK_VERSION: &str = "0.8.0";
+const HELM_VERSION: &str = "3.22.0";
+const KUBECONFORM_VERSION: &str = "0.8.0";
 
 /// A program that is compiled from the Go module proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +38,10 @@ pub enum Tool {
     Kubelet,
     /// kube-proxy; only a real node needs it.
     KubeProxy,
+    /// helm, which installs the chart.
+    Helm,
+    /// kubeconform, which compares manifests with schemas.
+    Kubeconform,
 }
 
 impl Tool {
@@ -49,15 +55,19 @@ impl Tool {
         Self::Kwok,
     ];
 
-    /// What a cluster with a real node needs: a kubelet instead of kwok.
-    pub const CLUSTER_WITH_KUBELET: [Self; 6] = [
+    /// What a cluster with a real node needs: a kubelet and kube-proxy instead of kwok.
+    pub const CLUSTER_WITH_KUBELET: [Self; 7] = [
         Self::Etcd,
         Self::ApiServer,
         Self::ControllerManager,
         Self::Scheduler,
         Self::Kubectl,
         Self::Kubelet,
+        Self::KubeProxy,
     ];
+
+    /// What the chart is tested with.
+    pub const CHART: [Self; 2] = [Self::Helm, Self::Kubeconform];
 
     /// The program's file name.
     #[must_use]
@@ -71,6 +81,8 @@ impl Tool {
             Self::Kwok => "kwok",
             Self::Kubelet => "kubelet",
             Self::KubeProxy => "kube-proxy",
+            Self::Helm => "helm",
+            Self::Kubeconform => "kubeconform",
         }
     }
 
@@ -79,6 +91,8 @@ impl Tool {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3".into(),
             Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok".into(),
+            Self::Helm => "helm.sh/helm/v3/cmd/helm".into(),
+            Self::Kubeconform => "github.com/yannh/kubeconform/cmd/kubeconform".into(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -87,6 +101,8 @@ impl Tool {
     const fn module(self) -> &'static Module {
         match self {
             Self::Kwok => &KWOK,
+            Self::Helm => &HELM,
+            Self::Kubeconform => &KUBECONFORM,
             _ => &KUBERNETES,
         }
     }
@@ -118,6 +134,34 @@ static KWOK: Module = Module {
     variables: &[],
 };
 
+static HELM: Module = Module {
+    name: "Helm",
+    version: HELM_VERSION,
+    packages: 1100,
+    takes: "about 3 minutes",
+    go_mod: include_str!("../../../hack/tools/helm/go.mod"),
+    go_sum: include_str!("../../../hack/tools/helm/go.sum"),
+    // Without them a chart that is rendered without a cluster is rendered for Kubernetes 1.20.
+    variables: &[
+        ("helm.sh/helm/v3/internal/version.version", "v3.22.0"),
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1"),
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", "35"),
+    ],
+};
+
+static KUBECONFORM: Module = Module {
+    name: "kubeconform",
+    version: KUBECONFORM_VERSION,
+    packages: 200,
+    takes: "half a minute",
+    go_mod: include_str!("../../../hack/tools/kubeconform/go.mod"),
+    go_sum: include_str!("../../../hack/tools/kubeconform/go.sum"),
+    variables: &[],
+};
+
+/// In the order in which they are compiled.
+const MODULES: [&Module; 4] = [&KUBERNETES, &KWOK, &HELM, &KUBECONFORM];
+
 /// Programs that are there and match the pinned versions.
 #[derive(Debug, Clone)]
 pub struct Tools {
@@ -129,7 +173,7 @@ impl Tools {
     /// standard error; it blocks, and several processes may call it at once.
     ///
     /// `KUBEBUILDER_ASSETS` is used for the parts of Kubernetes if it has all of those wanted (a
-    /// cluster of mixed versions proves nothing), and for kwok if it has that.
+    /// cluster of mixed versions proves nothing), and for each of the others if it has that.
     ///
     /// # Errors
     ///
@@ -138,9 +182,8 @@ impl Tools {
         let mut paths = BTreeMap::new();
         let mut missing: BTreeSet<Tool> = wanted.iter().copied().collect();
         if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
-            let (kwok, kubernetes): (Vec<Tool>, Vec<Tool>) =
-                wanted.iter().copied().partition(|tool| *tool == Tool::Kwok);
-            for group in [kubernetes, kwok] {
+            for module in MODULES {
+                let group = pinned_by(module, wanted.iter().copied());
                 let lacking = group
                     .iter()
                     .find(|tool| !assets.join(tool.name()).is_file());
@@ -174,6 +217,12 @@ impl Tools {
             .map(PathBuf::as_path)
             .with_context(|| format!("failed to find {}: it was not asked for", tool.name()))
     }
+}
+
+fn pinned_by(module: &Module, tools: impl Iterator<Item = Tool>) -> Vec<Tool> {
+    tools
+        .filter(|tool| std::ptr::eq(tool.module(), module))
+        .collect()
 }
 
 /// `~/.cache/oz/k8s-<version>/`: `bin/` with a stamp beside each program that says what it was
@@ -211,14 +260,9 @@ impl Cache {
             return Ok(());
         }
         let _lock = self.lock()?;
-        for module in [&KUBERNETES, &KWOK] {
+        for module in MODULES {
             // Asked again under the lock: another process may have compiled meanwhile.
-            let missing: Vec<Tool> = wanted
-                .iter()
-                .copied()
-                .filter(|tool| std::ptr::eq(tool.module(), module))
-                .filter(lacks)
-                .collect();
+            let missing = pinned_by(module, wanted.iter().copied().filter(lacks));
             if !missing.is_empty() {
                 self.compile(module, &missing)?;
             }
@@ -280,6 +324,9 @@ mod tests {
         };
         assert!(pinned(&KUBERNETES, "k8s.io/kubernetes", KUBERNETES_VERSION));
         assert!(pinned(&KWOK, "sigs.k8s.io/kwok", KWOK_VERSION));
+        assert!(pinned(&HELM, "helm.sh/helm/v3", HELM_VERSION));
+        let path = "github.com/yannh/kubeconform";
+        assert!(pinned(&KUBECONFORM, path, KUBECONFORM_VERSION));
         let variable = KUBERNETES.variables.first().unwrap().1;
         assert_eq!(variable, format!("v{KUBERNETES_VERSION}"));
     }

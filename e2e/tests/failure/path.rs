@@ -129,7 +129,7 @@ async fn an_object_that_does_not_decode_stops_nobody_else() -> Result<()> {
     let mut replace = cluster.kubectl("admin");
     replace
         .args(["replace", "-f"])
-        .arg(repository().join("charts/oz/crds/execaccessrequests.yaml"));
+        .arg(repository().join("charts/oz/files/crds/execaccessrequests.yaml"));
     run(replace)?;
 
     let system = System::start(cluster).await?;

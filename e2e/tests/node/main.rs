@@ -3,6 +3,7 @@
 //! so and are skipped.
 
 mod access;
+mod chart;
 mod exec;
 mod ozctl;
 mod pod;

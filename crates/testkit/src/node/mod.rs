@@ -216,6 +216,10 @@ impl Namespaces {
         write("cni/10-oz.conflist", &serde_json::to_vec_pretty(&network)?)?;
         let kubelet = settings::kubelet(directory, &state.join("pki"), &self.control_group.path());
         write("kubelet.json", &serde_json::to_vec_pretty(&kubelet)?)?;
+        write(
+            "kube-proxy.json",
+            &serde_json::to_vec_pretty(&settings::proxy(state))?,
+        )?;
         write("resolv.conf", b"")
     }
 
@@ -237,6 +241,14 @@ impl Namespaces {
             state,
             self.address(),
         ));
+        command
+    }
+
+    /// The command that is kube-proxy.
+    pub(crate) fn proxy(&self, program: &Path) -> Command {
+        let mut command = self.enter(program);
+        let settings = self.directory.join("kube-proxy.json");
+        command.arg(format!("--config={}", settings.display()));
         command
     }
 }
@@ -301,19 +313,24 @@ fn run(mut command: Command) -> Result<()> {
 /// Brings `image` to the node whose cluster lives in `state`.
 pub(crate) fn import(state: &Path, image: Image) -> Result<()> {
     let name = image.name().to_owned();
-    let directory = state.join("node");
-    let archive = tempfile::NamedTempFile::new_in(&directory).with_context(|| {
+    let archive = tempfile::NamedTempFile::new_in(state.join("node")).with_context(|| {
         format!(
             "failed to import image {name}: no real node is in {}",
             state.display()
         )
     })?;
     image.write(archive.as_file())?;
+    import_archive(state, archive.path()).with_context(|| format!("failed to import image {name}"))
+}
+
+/// As [`import`], with an archive that is there.
+pub(crate) fn import_archive(state: &Path, archive: &Path) -> Result<()> {
+    let directory = state.join("node");
     let mut ctr = Command::new(needs::program("ctr").unwrap_or("ctr".into()));
     ctr.arg("--address").arg(directory.join("containerd.sock"));
     ctr.args(["--namespace", "k8s.io", "images", "import"]);
-    ctr.arg(archive.path());
-    run(ctr).with_context(|| format!("failed to import image {name}"))
+    ctr.arg(archive);
+    run(ctr)
 }
 
 /// Brings the images that every pod needs: what holds a pod, and what the fixtures run.

@@ -9,12 +9,13 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 /// Each program, with its Debian package.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("containerd", "containerd"),
     ("containerd-shim-runc-v2", "containerd"),
     ("ctr", "containerd"),
     ("runc", "runc"),
     ("ip", "iproute2"),
+    ("iptables", "iptables"),
     ("unshare", "util-linux"),
     ("nsenter", "util-linux"),
     ("mount", "mount"),

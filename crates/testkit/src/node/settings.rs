@@ -106,3 +106,18 @@ pub(super) fn kubelet_flags(directory: &Path, state: &Path, address: Ipv4Addr) -
         format!("--node-ip={address}"),
     ]
 }
+
+/// kube-proxy's own: pods reach Services through it.
+pub(super) fn proxy(state: &Path) -> Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "iptables",
+        "clientConnection": { "kubeconfig": state.join("kube-proxy.kubeconfig") },
+        "hostnameOverride": super::NAME,
+        "bindAddress": "0.0.0.0",
+        // They are the machine's, which a node of one's own may not set.
+        "conntrack": { "maxPerCore": 0, "min": 0 },
+        "iptables": { "minSyncPeriod": "0s" },
+    })
+}

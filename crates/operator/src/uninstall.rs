@@ -1,0 +1,371 @@
+//! What comes before oz is removed: all access ends, by the operator that still runs and with its
+//! records, and then the webhooks leave the API server, with those who would put them back. What is
+//! left for want of an operator is removed here. Run by the chart's pre-delete hook, under rights
+//! of its own.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use jiff::SignedDuration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject, ObjectMeta};
+use kube::{Api, Client, Resource};
+use oz_core::api::{GROUP, VERSION};
+use oz_core::labels;
+use oz_core::transient::FINALIZER;
+use oz_process::Common;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::args::not_negative;
+
+/// Kinds of which each object stands for access: kind and plural. Those that are not installed are
+/// passed over.
+const ACCESS: [(&str, &str); 4] = [
+    ("ExecAccessRequest", "execaccessrequests"),
+    ("PodAccessRequest", "podaccessrequests"),
+    ("TransientRoleBinding", "transientrolebindings"),
+    (
+        "TransientClusterRoleBinding",
+        "transientclusterrolebindings",
+    ),
+];
+/// Name of both webhook configurations.
+const REGISTRATION: &str = "oz";
+const SECRETS: [&str; 2] = ["oz-signing-key", "oz-admission-ca"];
+const LEASE: &str = "9b20101a.wizardofoz.co";
+/// Between two looks at what is left.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long pods of the webhook may take to end.
+const STOP: Duration = Duration::from_secs(90);
+
+/// What is to be removed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// The operator's Deployment.
+    #[arg(long, default_value = "oz-operator", value_name = "NAME")]
+    operator_deployment: String,
+
+    /// The webhook's Deployment.
+    #[arg(long, default_value = "oz-webhook", value_name = "NAME")]
+    webhook_deployment: String,
+
+    /// Labels of the webhook's pods.
+    #[arg(
+        long,
+        default_value = "app.kubernetes.io/component=webhook",
+        value_name = "SELECTOR"
+    )]
+    webhook_pods: String,
+
+    /// How long the operator gets to end all access, such as 60s.
+    #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = not_negative)]
+    patience: SignedDuration,
+}
+
+/// Ends all access and removes what no chart has made.
+pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
+    let (client, _) = oz_engine::client(common.config().await?)?;
+    let patience = Duration::try_from(options.patience)?;
+    let here = Here {
+        client,
+        namespace: &common.namespace,
+    };
+    // The webhook still stamps: new requests may come until it is gone. Then those are ended, too,
+    // and after that nobody believes a new one.
+    here.end_access(patience).await?;
+    here.stop(&options.webhook_deployment).await?;
+    here.none_left(&options.webhook_pods).await?;
+    here.delete::<MutatingWebhookConfiguration>(Api::all(here.client.clone()), REGISTRATION)
+        .await?;
+    here.delete::<ValidatingWebhookConfiguration>(Api::all(here.client.clone()), REGISTRATION)
+        .await?;
+    here.end_access(patience).await?;
+    here.stop(&options.operator_deployment).await?;
+    here.remove_leftovers().await?;
+    here.let_go().await?;
+    for name in SECRETS {
+        here.delete::<Secret>(here.own(), name).await?;
+    }
+    here.delete::<Lease>(here.own(), LEASE).await?;
+    tracing::info!("all access is ended and the webhooks are out of the API server");
+    Ok(())
+}
+
+struct Here<'a> {
+    client: Client,
+    namespace: &'a str,
+}
+
+impl Here<'_> {
+    fn own<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), self.namespace)
+    }
+
+    /// Deletes everything that stands for access, and waits until what was given is gone, but not
+    /// longer than `patience`.
+    async fn end_access(&self, patience: Duration) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let mut left = 0;
+            for (kind, plural) in ACCESS {
+                left += self.delete_all(kind, plural).await?;
+            }
+            let grants = self.grants::<RoleBinding>().await?.len()
+                + self.grants::<ClusterRoleBinding>().await?.len()
+                + self.grants::<Role>().await?.len()
+                + self.grants::<Pod>().await?.len();
+            if left + grants == 0 {
+                return Ok(());
+            }
+            if began.elapsed() > patience {
+                tracing::warn!(
+                    requests = left,
+                    objects = grants,
+                    "the operator did not end all access in time; what is left is removed without \
+                     its record"
+                );
+                return Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Deletes all objects of a kind, and says how many there were.
+    async fn delete_all(&self, kind: &str, plural: &str) -> Result<usize> {
+        let resource = resource(kind, plural);
+        let list = self.all_of(&resource).await?;
+        for object in &list {
+            if object.deletion_timestamp.is_some() {
+                continue;
+            }
+            let (api, name) = self.place_of(&resource, object);
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(error) if !is_missing(&error) => {
+                    return Err(error).with_context(|| format!("failed to delete {kind} {name}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(list.len())
+    }
+
+    /// Lets objects go that nobody is there to let go of, now that nothing of them is left.
+    async fn let_go(&self) -> Result<()> {
+        for (kind, plural) in ACCESS {
+            let resource = resource(kind, plural);
+            for object in self.all_of(&resource).await? {
+                let mut finalizers = object.finalizers.clone().unwrap_or_default();
+                let before = finalizers.len();
+                finalizers.retain(|finalizer| finalizer != FINALIZER);
+                if finalizers.len() == before {
+                    continue;
+                }
+                let (api, name) = self.place_of(&resource, &object);
+                let patch = Patch::Merge(json!({"metadata": {
+                    "finalizers": finalizers, "resourceVersion": object.resource_version,
+                }}));
+                match api
+                    .patch_metadata(name, &PatchParams::default(), &patch)
+                    .await
+                {
+                    Err(error) if !is_missing(&error) => {
+                        let failed = || format!("failed to let go of {kind} {name}");
+                        return Err(error).with_context(failed);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Metadata of all objects of a kind; none where it is not installed.
+    async fn all_of(&self, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
+        match all.list_metadata(&ListParams::default()).await {
+            Ok(list) => Ok(list.items.into_iter().map(|it| it.metadata).collect()),
+            Err(error) if is_missing(&error) => Ok(Vec::new()),
+            Err(error) => Err(error).with_context(|| format!("failed to list {}", resource.plural)),
+        }
+    }
+
+    fn place_of<'a>(
+        &self,
+        resource: &ApiResource,
+        object: &'a ObjectMeta,
+    ) -> (Api<DynamicObject>, &'a str) {
+        let api = match &object.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        };
+        (api, object.name.as_deref().unwrap_or_default())
+    }
+
+    /// What gives somebody access: metadata of the objects of one kind that oz made.
+    async fn grants<K>(&self) -> Result<Vec<ObjectMeta>>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let selector = format!(
+            "{}={},{}",
+            labels::MANAGED_BY,
+            labels::OZ,
+            labels::OWNER_UID
+        );
+        let listed = Api::<K>::all(self.client.clone())
+            .list_metadata(&ListParams::default().labels(&selector))
+            .await
+            .with_context(|| format!("failed to list {}", K::plural(&())))?;
+        let metadata = listed.items.into_iter().map(|object| object.metadata);
+        Ok(metadata.filter(is_grant).collect())
+    }
+
+    /// Removes what no operator was there to remove, what gives access first.
+    async fn remove_leftovers(&self) -> Result<()> {
+        for metadata in self.grants::<ClusterRoleBinding>().await? {
+            let name = metadata.name.unwrap_or_default();
+            tracing::warn!(
+                kind = "ClusterRoleBinding",
+                name,
+                "removing without the operator"
+            );
+            let api = Api::<ClusterRoleBinding>::all(self.client.clone());
+            self.delete(api, &name).await?;
+        }
+        self.remove_grants::<RoleBinding>().await?;
+        self.remove_grants::<Pod>().await?;
+        self.remove_grants::<NetworkPolicy>().await?;
+        self.remove_grants::<Role>().await
+    }
+
+    async fn remove_grants<K>(&self) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        for metadata in self.grants::<K>().await? {
+            let namespace = metadata.namespace.unwrap_or_default();
+            let name = metadata.name.unwrap_or_default();
+            tracing::warn!(kind = %K::kind(&()), namespace, name, "removing without the operator");
+            let api = Api::<K>::namespaced(self.client.clone(), &namespace);
+            self.delete(api, &name).await?;
+        }
+        Ok(())
+    }
+
+    /// Scales a Deployment down to nothing.
+    async fn stop(&self, name: &str) -> Result<()> {
+        let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+        let patched = self
+            .own::<Deployment>()
+            .patch_scale(name, &PatchParams::default(), &none)
+            .await;
+        match patched {
+            Err(error) if !is_missing(&error) => {
+                Err(error).with_context(|| format!("failed to scale Deployment {name} to 0"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until no pod has these labels: one that is ending may still do what it does.
+    async fn none_left(&self, selector: &str) -> Result<()> {
+        let pods = self.own::<Pod>();
+        let began = Instant::now();
+        loop {
+            let left = pods
+                .list_metadata(&ListParams::default().labels(selector))
+                .await
+                .context("failed to list the webhook's pods")?
+                .items;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if began.elapsed() > STOP {
+                bail!(
+                    "failed to stop the webhook: {} pods with {selector} are still there; delete \
+                     them and uninstall again",
+                    left.len()
+                );
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn delete<K>(&self, api: Api<K>, name: &str) -> Result<()>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        match api.delete(name, &DeleteParams::default()).await {
+            Err(error) if !is_missing(&error) => {
+                Err(error).with_context(|| format!("failed to delete {} {name}", K::kind(&())))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn resource(kind: &str, plural: &str) -> ApiResource {
+    ApiResource {
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        api_version: format!("{GROUP}/{VERSION}"),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
+/// Whether oz made an object for somebody's access: its labels alone are worth nothing, anybody can
+/// write them.
+fn is_grant(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.iter().flatten();
+    let mut owners = metadata.owner_references.iter().flatten();
+    let ours = format!("{GROUP}/");
+    annotations
+        .map(|(key, _)| key)
+        .any(|key| key == labels::GRANT)
+        || owners.any(|owner| owner.api_version.starts_with(&ours))
+}
+
+fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(value: serde_json::Value) -> ObjectMeta {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn labels_alone_do_not_make_an_object_ours_to_remove() {
+        let labelled = json!({"labels": {labels::MANAGED_BY: labels::OZ, labels::OWNER_UID: "1"}});
+        let sealed = json!({"annotations": {labels::GRANT: "{}"}});
+        let owner = |api_version: &str| {
+            json!({"ownerReferences": [{"apiVersion": api_version, "kind": "ExecAccessRequest",
+                                        "name": "a", "uid": "1"}]})
+        };
+        assert!(!is_grant(&metadata(labelled)));
+        assert!(is_grant(&metadata(sealed)));
+        assert!(is_grant(&metadata(owner("crds.wizardofoz.co/v1alpha1"))));
+        assert!(!is_grant(&metadata(owner("crds.wizardofoz.company/v1"))));
+    }
+}

@@ -1,0 +1,72 @@
+//! Helm's way with the chart on a real API server: installed, upgraded, rolled back, uninstalled. The
+//! pods are kwok's here and do nothing; on a real node they do.
+
+use anyhow::Result;
+use oz_e2e::run;
+use oz_testkit::Cluster;
+
+use crate::TURN;
+
+fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl.args(arguments);
+    run(kubectl)
+}
+
+#[tokio::test]
+async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::shared().await?;
+    let helm = |arguments: &[&str]| {
+        let mut helm = oz_e2e::helm(cluster)?;
+        helm.args(arguments);
+        run(helm)
+    };
+    let chart = oz_e2e::chart();
+    let wait = ["--wait", "--timeout=120s"];
+
+    // Over what other tests of this cluster applied by hand, as over an installation of the original.
+    let install = [
+        "install",
+        "oz",
+        &chart,
+        "--create-namespace",
+        "--take-ownership",
+    ];
+    let said = helm(&[&install[..], &wait].concat())?;
+    assert!(said.contains("helm test oz"), "{said}");
+    let label = [
+        "label",
+        "namespace",
+        "oz-system",
+        "pod-security.kubernetes.io/enforce=restricted",
+    ];
+    kubectl(cluster, &label)?;
+    let upgrade = ["upgrade", "oz", &chart, "--set=operator.replicas=3"];
+    helm(&[&upgrade[..], &wait].concat())?;
+    let replicas = |expected: &str| -> Result<()> {
+        let path = "-ojsonpath={.status.readyReplicas}";
+        let get = ["get", "deployment", "oz-operator", "--namespace=oz-system"];
+        assert_eq!(kubectl(cluster, &[&get[..], &[path]].concat())?, expected);
+        Ok(())
+    };
+    replicas("3")?;
+    helm(&[&["rollback", "oz", "1"][..], &wait].concat())?;
+    replicas("2")?;
+    helm(&["uninstall", "oz", "--wait", "--timeout=120s"])?;
+
+    let left = "clusterroles,clusterrolebindings,priorityclasses,mutatingwebhookconfigurations";
+    let selector = "--selector=app.kubernetes.io/instance=oz";
+    assert_eq!(kubectl(cluster, &["get", left, selector, "-oname"])?, "");
+    let left = "all,serviceaccounts,roles,rolebindings,secrets,poddisruptionbudgets,jobs";
+    let get = ["get", left, selector, "-oname", "--namespace=oz-system"];
+    assert_eq!(kubectl(cluster, &get)?, "");
+    // Kept: with them go all templates and records.
+    let kept = kubectl(cluster, &["get", "crds", "-oname"])?;
+    assert!(kept.contains("execaccesstemplates.crds.wizardofoz.co"));
+
+    // And installed again over what was kept.
+    helm(&["install", "oz", &chart])?;
+    helm(&["uninstall", "oz", "--wait", "--timeout=120s"])?;
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! The chart: what it renders, that it may do exactly what `deploy/rbac` says, and that the API server
+//! takes it. Whether it works is shown on a real node (`e2e/tests/node/chart.rs`).
+
+mod install;
+mod permissions;
+mod render;
+mod schemas;
+mod uninstall;
+mod values;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result};
+use oz_e2e::repository;
+use oz_testkit::{Tool, Tools};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+/// Installations take turns: a cluster has one oz.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+fn chart() -> PathBuf {
+    repository().join("charts/oz")
+}
+
+/// helm, for a chart and no cluster unless a kubeconfig is given.
+fn helm() -> Result<Command> {
+    let tools = Tools::obtain(&Tool::CHART)?;
+    let mut command = Command::new(tools.path(Tool::Helm)?);
+    command.env_remove("KUBECONFIG");
+    Ok(command)
+}
+
+/// What `helm template` says with these flags.
+fn template(flags: &[&str]) -> Result<Output> {
+    let mut command = helm()?;
+    command
+        .args(["template", "oz", "--namespace=oz-system"])
+        .arg(chart())
+        .args(flags);
+    command.output().context("failed to run helm")
+}
+
+/// The objects that the chart consists of with these flags.
+fn rendered(flags: &[&str]) -> Result<Vec<Value>> {
+    let output = template(flags)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(
+        output.status.success(),
+        "failed to render with {flags:?}: {said}"
+    );
+    let text = String::from_utf8(output.stdout)?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    Ok(documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect())
+}
+
+/// Kind and name, or what stands for them.
+fn name_of(object: &Value) -> String {
+    let part = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &object["metadata"];
+    match part(&metadata["namespace"]).as_str() {
+        "" | "oz-system" => format!("{} {}", part(&object["kind"]), part(&metadata["name"])),
+        other => format!(
+            "{} {other}/{}",
+            part(&object["kind"]),
+            part(&metadata["name"])
+        ),
+    }
+}
+
+/// The files of values that the chart is tested with: name and path.
+fn value_files() -> Result<Vec<(String, PathBuf)>> {
+    let directory = repository().join("e2e/tests/chart/values");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_stem().context("no name")?.to_string_lossy();
+        files.push((name.into_owned(), path.clone()));
+    }
+    files.sort();
+    anyhow::ensure!(files.len() >= 12, "only {} files of values", files.len());
+    Ok(files)
+}

@@ -1,0 +1,154 @@
+//! The chart's roles are those of `deploy/rbac`, under which demo and tests run: rule for rule,
+//! subject for subject.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use oz_e2e::repository;
+use serde_json::{Value, json};
+
+use crate::{name_of, rendered};
+
+const KINDS: [&str; 5] = [
+    "ServiceAccount",
+    "Role",
+    "ClusterRole",
+    "RoleBinding",
+    "ClusterRoleBinding",
+];
+
+/// Each single permission of a role, or whom a binding is for: the order of rules, and which rules are
+/// written as one, mean nothing.
+fn meaning(object: &Value) -> BTreeSet<String> {
+    let empty = vec![json!(null)];
+    let list = |value: &Value| value.as_array().unwrap_or(&empty).clone();
+    let mut meaning = BTreeSet::new();
+    for rule in object["rules"].as_array().into_iter().flatten() {
+        for group in list(&rule["apiGroups"]) {
+            for resource in list(&rule["resources"]) {
+                for verb in list(&rule["verbs"]) {
+                    for name in list(&rule["resourceNames"]) {
+                        meaning.insert(format!("{verb} {group} {resource} {name}"));
+                    }
+                }
+            }
+        }
+    }
+    for subject in object["subjects"].as_array().into_iter().flatten() {
+        meaning.insert(subject.to_string());
+    }
+    if !object["roleRef"].is_null() {
+        meaning.insert(object["roleRef"].to_string());
+    }
+    for (label, value) in object["metadata"]["labels"]
+        .as_object()
+        .into_iter()
+        .flatten()
+    {
+        if label.contains("aggregate-to") {
+            meaning.insert(format!("{label}={value}"));
+        }
+    }
+    meaning
+}
+
+fn meanings(objects: Vec<Value>) -> BTreeMap<String, BTreeSet<String>> {
+    objects
+        .iter()
+        .filter(|object| KINDS.contains(&object["kind"].as_str().unwrap_or_default()))
+        // Rights of hooks exist only while one runs.
+        .filter(|object| object["metadata"]["annotations"]["helm.sh/hook"].is_null())
+        .map(|object| (name_of(object), meaning(object)))
+        .collect()
+}
+
+#[test]
+fn the_charts_roles_are_those_that_demo_and_tests_run_under() -> Result<()> {
+    let mut written = Vec::new();
+    for entry in std::fs::read_dir(repository().join("deploy/rbac"))? {
+        let path = entry?.path();
+        // What is in there is for what is switched on.
+        if path.is_dir() {
+            continue;
+        }
+        let text = std::fs::read_to_string(path)?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+        written.extend(documents);
+    }
+    let (mut written, charts) = (meanings(written), meanings(rendered(&[])?));
+    // A role of its own there, so that it can be left out; a value here.
+    let pods = written.remove("ClusterRole oz-operator-pods");
+    written.remove("ClusterRoleBinding oz-operator-pods");
+    let operator = written.get_mut("ClusterRole oz-operator");
+    operator.unwrap().extend(pods.unwrap());
+    assert_eq!(
+        written.keys().collect::<Vec<_>>(),
+        charts.keys().collect::<Vec<_>>()
+    );
+    for (name, meaning) in &written {
+        assert_eq!(Some(meaning), charts.get(name), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn with_transient_bindings_the_operator_may_bind_what_is_listed() -> Result<()> {
+    let path = repository().join("deploy/rbac/transient/operator.yaml");
+    let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
+    let charts = meanings(rendered(&["--set=transient.bindableRoles={view}"])?);
+    let written = meanings(written);
+    assert_eq!(written.len(), 2);
+    for (name, meaning) in &written {
+        assert_eq!(Some(meaning), charts.get(name), "{name}");
+    }
+    let refused = crate::template(&["--set=transient.bindableRoles={team-*}"])?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("RBAC knows no patterns"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn with_namespaces_nothing_in_other_namespaces_is_allowed() -> Result<()> {
+    let everywhere = meanings(rendered(&[])?);
+    let some = rendered(&["--set=access.namespaces={shop,billing}"])?;
+    let some = meanings(some);
+    let bound: Vec<&String> = some
+        .keys()
+        .filter(|name| name.contains("Binding") && name.contains("operator"))
+        .collect();
+    assert_eq!(
+        bound.iter().filter(|it| it.contains("-access")).count(),
+        2,
+        "{bound:?}"
+    );
+    // What is left of the cluster-wide rights is on nothing that is in a namespace.
+    let namespaced = &some["ClusterRole oz-operator-access"];
+    let left = some.get("ClusterRole oz-operator").cloned();
+    let left = left.unwrap_or_default();
+    assert!(left.is_disjoint(namespaced), "{left:?}");
+    let all: BTreeSet<String> = left.union(namespaced).cloned().collect();
+    assert_eq!(all, everywhere["ClusterRole oz-operator"]);
+    for permission in ["pods/exec", "rolebindings"] {
+        assert!(!left.iter().any(|it| it.contains(permission)), "{left:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn no_role_has_a_wildcard_or_a_verb_that_escalates() -> Result<()> {
+    for object in rendered(&[])? {
+        let name = name_of(&object);
+        if name.starts_with("CustomResourceDefinition") {
+            continue;
+        }
+        for permission in meaning(&object) {
+            let is_forbidden = ["\"*\"", "\"escalate\"", "\"impersonate\""];
+            let is_forbidden = is_forbidden.iter().any(|it| permission.contains(it));
+            assert!(!is_forbidden, "{name}: {permission}");
+            // `bind` on named roles only.
+            let is_bind = permission.starts_with("\"bind\"");
+            assert!(!is_bind || !permission.ends_with("null"), "{name}");
+        }
+    }
+    Ok(())
+}

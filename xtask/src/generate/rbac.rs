@@ -1,0 +1,226 @@
+//! The rules of the chart's roles, from `deploy/rbac`, which stays the one place where they are
+//! written and explained. The chart cannot read outside of itself, and gives the same rules other
+//! names and, where access is for some namespaces only, other bindings.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Where the chart finds them.
+pub(super) const FILES: &str = "charts/oz/files/rbac";
+const SOURCE: &str = "deploy/rbac";
+const HEADER: &str = "# Generated from deploy/rbac by `cargo xtask generate`; do not edit.\n";
+/// Kubernetes' own resources without a namespace, as far as an operator may come to need them.
+const CLUSTER_SCOPED: [&str; 12] = [
+    "clusterrolebindings",
+    "clusterroles",
+    "customresourcedefinitions",
+    "mutatingwebhookconfigurations",
+    "namespaces",
+    "nodes",
+    "persistentvolumes",
+    "priorityclasses",
+    "selfsubjectaccessreviews",
+    "subjectaccessreviews",
+    "tokenreviews",
+    "validatingwebhookconfigurations",
+];
+
+/// What one of our processes may do.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct Permissions {
+    /// On what belongs to no namespace: only a ClusterRoleBinding gives it.
+    cluster: Vec<PolicyRule>,
+    /// On what belongs to namespaces: in all, or in those where access is given.
+    namespaced: Vec<PolicyRule>,
+    /// On what belongs to namespaces, for pods of one's own.
+    pods: Vec<PolicyRule>,
+    /// In the namespace that oz runs in.
+    own: Vec<PolicyRule>,
+}
+
+/// A role for people.
+#[derive(Debug, Serialize)]
+struct UserRole {
+    /// ClusterRole, or Role for one in the namespace that oz runs in.
+    kind: String,
+    /// What follows the name of the installation.
+    name: String,
+    /// The labels that make it a part of other roles.
+    labels: BTreeMap<String, String>,
+    rules: Vec<PolicyRule>,
+}
+
+/// The generated files: their paths from the root of the repository, and their texts.
+pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
+    let mut files = BTreeMap::new();
+    for component in ["operator", "webhook"] {
+        let file = format!("{component}.yaml");
+        let mut documents = documents(root, &file)?;
+        if component == "operator" {
+            documents.extend(self::documents(root, "operator-pods.yaml")?);
+        }
+        let permissions = permissions(&format!("oz-{component}"), &documents)
+            .with_context(|| format!("failed to read the roles in {SOURCE}/{file}"))?;
+        files.insert(Path::new(FILES).join(&file), text(&permissions)?);
+    }
+    let transient = transient(&documents(root, "transient/operator.yaml")?)?;
+    let transient = BTreeMap::from([("rules", transient)]);
+    files.insert(Path::new(FILES).join("transient.yaml"), text(&transient)?);
+    let users = users(&documents(root, "users.yaml")?)?;
+    let users = BTreeMap::from([("roles", users)]);
+    files.insert(Path::new(FILES).join("users.yaml"), text(&users)?);
+    Ok(files)
+}
+
+fn text(value: &impl Serialize) -> Result<String> {
+    let yaml = serde_saphyr::to_string(value).context("failed to write rules as YAML")?;
+    Ok(format!("{HEADER}{yaml}"))
+}
+
+fn documents(root: &Path, file: &str) -> Result<Vec<Value>> {
+    let path = root.join(SOURCE).join(file);
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("failed to read {}", path.display()))?;
+    serde_saphyr::from_multiple(&text).with_context(|| format!("failed to parse {SOURCE}/{file}"))
+}
+
+fn permissions(name: &str, documents: &[Value]) -> Result<Permissions> {
+    let cluster_scoped = cluster_scoped();
+    let mut permissions = Permissions::default();
+    for document in documents {
+        let is_ours = document["metadata"]["name"] == name;
+        match document["kind"].as_str().unwrap_or_default() {
+            "ClusterRole" if is_ours => {
+                let role: ClusterRole = serde_json::from_value(document.clone())?;
+                for rule in role.rules.unwrap_or_default() {
+                    let (cluster, namespaced) = split(rule, &cluster_scoped);
+                    permissions.cluster.extend(cluster);
+                    permissions.namespaced.extend(namespaced);
+                }
+            }
+            "ClusterRole" if document["metadata"]["name"] == format!("{name}-pods") => {
+                let role: ClusterRole = serde_json::from_value(document.clone())?;
+                permissions.pods.extend(role.rules.unwrap_or_default());
+            }
+            "Role" if is_ours => {
+                let role: Role = serde_json::from_value(document.clone())?;
+                permissions.own.extend(role.rules.unwrap_or_default());
+            }
+            // Tested against what the chart renders.
+            "ServiceAccount" | "ClusterRoleBinding" | "RoleBinding" => {}
+            kind => bail!(
+                "{kind} {} is nothing that the chart knows: put the rule into ClusterRole or Role \
+                 {name}, or teach xtask/src/generate/rbac.rs and the chart",
+                document["metadata"]["name"]
+            ),
+        }
+    }
+    Ok(permissions)
+}
+
+/// What the operator may do if transient bindings are switched on, but for the roles that it may
+/// bind: those are values of the chart.
+fn transient(documents: &[Value]) -> Result<Vec<PolicyRule>> {
+    let mut rules = Vec::new();
+    for document in documents {
+        if document["kind"] == "ClusterRole" {
+            let role: ClusterRole = serde_json::from_value(document.clone())
+                .with_context(|| format!("failed to read a ClusterRole of {SOURCE}/transient"))?;
+            rules.extend(role.rules.unwrap_or_default());
+        }
+    }
+    rules.retain(|rule| rule.verbs != ["bind"]);
+    Ok(rules)
+}
+
+fn users(documents: &[Value]) -> Result<Vec<UserRole>> {
+    documents
+        .iter()
+        .map(|document| {
+            let failed = || format!("failed to read a role of {SOURCE}/users.yaml");
+            let kind = document["kind"].as_str().unwrap_or_default().to_owned();
+            let (metadata, rules) = if kind == "Role" {
+                let role: Role = serde_json::from_value(document.clone()).with_context(failed)?;
+                (role.metadata, role.rules)
+            } else {
+                let role: ClusterRole =
+                    serde_json::from_value(document.clone()).with_context(failed)?;
+                (role.metadata, role.rules)
+            };
+            let name = metadata.name.unwrap_or_default();
+            let suffix = name
+                .strip_prefix("oz-")
+                .with_context(|| format!("failed to name role {name}: it begins with oz-"))?;
+            let labels = metadata.labels.unwrap_or_default().into_iter();
+            Ok(UserRole {
+                kind,
+                name: suffix.to_owned(),
+                labels: labels
+                    .filter(|(label, _)| label.contains("/aggregate-to-"))
+                    .collect(),
+                rules: rules.unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+/// The parts of a rule on what belongs to no namespace, and on the rest.
+fn split(
+    rule: PolicyRule,
+    cluster_scoped: &BTreeSet<String>,
+) -> (Option<PolicyRule>, Option<PolicyRule>) {
+    let resources = rule.resources.clone().unwrap_or_default();
+    let (cluster, namespaced): (Vec<String>, Vec<String>) = resources
+        .into_iter()
+        .partition(|it| cluster_scoped.contains(it.split('/').next().unwrap_or(it)));
+    let part = |resources: Vec<String>| {
+        (!resources.is_empty()).then(|| PolicyRule {
+            resources: Some(resources),
+            ..rule.clone()
+        })
+    };
+    (part(cluster), part(namespaced))
+}
+
+fn cluster_scoped() -> BTreeSet<String> {
+    let ours = oz_core::api::crds().into_iter();
+    let ours = ours.filter(|crd| crd.spec.scope == "Cluster");
+    let ours = ours.map(|crd| crd.spec.names.plural);
+    ours.chain(CLUSTER_SCOPED.map(ToOwned::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn role(kind: &str, rules: &Value) -> Value {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+               "metadata": {"name": "oz-operator"}, "rules": rules})
+    }
+
+    #[test]
+    fn a_rule_is_given_in_namespaces_unless_it_is_on_what_has_none() {
+        let rules = json!([
+            {"apiGroups": [""], "resources": ["namespaces", "pods", "pods/exec"], "verbs": ["get"]},
+        ]);
+        let found = permissions("oz-operator", &[role("ClusterRole", &rules)]).unwrap();
+        let resources = |rules: &[PolicyRule]| rules[0].resources.clone().unwrap();
+        assert_eq!(resources(&found.cluster), ["namespaces"]);
+        assert_eq!(resources(&found.namespaced), ["pods", "pods/exec"]);
+        assert!(found.own.is_empty());
+    }
+
+    #[test]
+    fn what_the_chart_would_leave_out_is_refused() {
+        let mut other = role("ClusterRole", &json!([]));
+        other["metadata"]["name"] = json!("oz-something");
+        assert!(permissions("oz-operator", &[other]).is_err());
+    }
+}

@@ -53,8 +53,11 @@ image: ## Build the container image, without Docker, into dist/
 	@$(BUILD_XTASK)
 	@cargo xtask image
 
-e2e-node: image ## Test oz on a real node (root; says which Debian packages it needs)
+e2e-node: ## Test oz on a real node (root; says which Debian packages it needs)
 	@# The whole workspace, so that nothing is compiled again with other features.
 	cargo test --workspace --no-fail-fast --test node
 
-.PHONY: help demo test check deny fuzz generate bench cluster image e2e-node
+e2e-chart: image ## Install the chart with its image on a real node, and use it there (root)
+	cargo test --workspace --no-fail-fast --test node -- --ignored chart
+
+.PHONY: help demo test check deny fuzz generate bench cluster image e2e-node e2e-chart

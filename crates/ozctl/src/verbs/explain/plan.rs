@@ -17,8 +17,7 @@ use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::access::target::{Workload, through_replica_sets};
 use oz_core::api::{
     CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest,
-    PodAccessTemplate,
-};
+    PodAccessTemplate, SessionProbe};
 use oz_core::controller::{Controller, Plan};
 use oz_core::duration::GoDuration;
 use oz_core::mutate::Model;
@@ -135,7 +134,9 @@ impl Explained for ExecAccessRequest {
             ..exec::Observed::default()
         };
         if let Some(target) = controller.wants(now, &self, &observed, &[]) {
-            match workload(cluster, &target).await {
+            let status = observed.template.as_deref().and_then(|known| known.status.as_ref());
+            let probes = status.map_or_else(Vec::new, |status| status.session_probes.clone());
+            match workload(cluster, &target, probes).await {
                 Ok(found) => observed.workload = Some(Ok(found)),
                 Err(failure) => return Ok(Planned::Unknown(failure.message().to_owned())),
             }
@@ -193,7 +194,11 @@ async fn read(cluster: &Cluster, target: &CrossVersionObjectReference) -> Result
 }
 
 /// The workload with its pods, as the operator reads it.
-async fn workload(cluster: &Cluster, target: &CrossVersionObjectReference) -> Result<Workload> {
+async fn workload(
+    cluster: &Cluster,
+    target: &CrossVersionObjectReference,
+    probes: Vec<SessionProbe>,
+) -> Result<Workload> {
     let kind = target.kind.to_string();
     let found = read(cluster, target).await?;
     let selector = serde_json::from_value::<LabelSelector>(found.data["spec"]["selector"].clone())
@@ -217,6 +222,7 @@ async fn workload(cluster: &Cluster, target: &CrossVersionObjectReference) -> Re
         uid: found.uid().unwrap_or_default(),
         between: replica_sets,
         pods,
+        probes,
     })
 }
 

@@ -178,6 +178,7 @@ fn step_text(step: &Step) -> String {
             text
         }
         Step::Delete(reference) => format!("delete {} {}", reference.resource.kind, reference.name),
+        Step::EndSessions(sessions) => format!("end what runs in pod {}", sessions.pod),
         Step::Release(_) => "take oz's finalizer off".to_owned(),
         Step::DeleteSelf => "delete the request".to_owned(),
         Step::Own(owner) => format!("tie the request to {} {}", owner.kind, owner.name),

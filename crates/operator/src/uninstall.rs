@@ -48,6 +48,8 @@ const LEASE: &str = "9b20101a.wizardofoz.co";
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long pods of the webhook may take to end.
 const STOP: Duration = Duration::from_secs(90);
+/// How long an API server that says it is busy is asked again.
+const BUSY: Duration = Duration::from_secs(30);
 
 /// What is to be removed.
 #[derive(Args, Clone, Debug)]
@@ -196,10 +198,20 @@ impl Here<'_> {
     /// Metadata of all objects of a kind; none where it is not installed.
     async fn all_of(&self, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
-        match all.list_metadata(&ListParams::default()).await {
-            Ok(list) => Ok(list.items.into_iter().map(|it| it.metadata).collect()),
-            Err(error) if is_missing(&error) => Ok(Vec::new()),
-            Err(error) => Err(error).with_context(|| format!("failed to list {}", resource.plural)),
+        let began = Instant::now();
+        loop {
+            match all.list_metadata(&ListParams::default()).await {
+                Ok(list) => return Ok(list.items.into_iter().map(|it| it.metadata).collect()),
+                Err(error) if is_missing(&error) => return Ok(Vec::new()),
+                // Such as while the API server makes itself ready to serve a kind.
+                Err(error) if is_busy(&error) && began.elapsed() < BUSY => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => {
+                    return Err(error)
+                        .with_context(|| format!("failed to list {}", resource.plural));
+                }
+            }
         }
     }
 
@@ -341,6 +353,10 @@ fn is_grant(metadata: &ObjectMeta) -> bool {
         .map(|(key, _)| key)
         .any(|key| key == labels::GRANT)
         || owners.any(|owner| owner.api_version.starts_with(&ours))
+}
+
+fn is_busy(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 429 || status.code >= 500)
 }
 
 fn is_missing(error: &kube::Error) -> bool {

@@ -11,6 +11,7 @@ use oz_core::api::{
     ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, Phase, PodAccessRequest,
     PodAccessRequestSpec, PodAccessTemplate, RequestStatus,
 };
+use oz_core::conditions;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -329,7 +330,10 @@ pub(crate) fn why_not(status: &RequestStatus) -> Option<&str> {
     let refused = status
         .conditions
         .iter()
-        .find(|condition| condition.status == "False");
+        // It only informs: nobody waits for it.
+        .find(|condition| {
+            condition.status == "False" && condition.type_ != conditions::SESSIONS_CUT
+        });
     // Some conditions have the original's words, which begin with what we say ourselves.
     let message = refused?.message.as_str();
     Some(

@@ -50,7 +50,12 @@ pub(crate) struct Bind {
     )]
     service_accounts: Vec<String>,
     /// How long it lasts, such as 30m or 1h30m
-    #[arg(long = "for", value_name = "DURATION", conflicts_with = "until", required_unless_present = "until")]
+    #[arg(
+        long = "for",
+        value_name = "DURATION",
+        conflicts_with = "until",
+        required_unless_present = "until"
+    )]
     duration: Option<String>,
     /// When it ends, such as 2026-01-31T17:00:00Z
     #[arg(long, value_name = "INSTANT")]
@@ -82,7 +87,14 @@ impl Bind {
             let api = Api::<TransientClusterRoleBinding>::all(cluster.client.clone());
             bound(context, &cluster, &api, object, within).await?
         } else {
-            bound(context, &cluster, &cluster.api::<TransientRoleBinding>(), object, within).await?
+            bound(
+                context,
+                &cluster,
+                &cluster.api::<TransientRoleBinding>(),
+                object,
+                within,
+            )
+            .await?
         };
         context.print(&text)?;
         Ok(Exit::SUCCESS)
@@ -126,7 +138,9 @@ impl Bind {
         subjects.extend(self.groups.iter().map(|name| named("Group", name)));
         for account in &self.service_accounts {
             let (namespace, name) = account.split_once(':').ok_or_else(|| {
-                Failure::new(format!("{account} is no NAMESPACE:NAME of a service account"))
+                Failure::new(format!(
+                    "{account} is no NAMESPACE:NAME of a service account"
+                ))
             })?;
             subjects.push(json!({
                 "kind": "ServiceAccount", "name": name, "namespace": namespace,
@@ -150,7 +164,9 @@ async fn bound<K: Kind>(
 ) -> Result<String> {
     let object: K = serde_json::from_value(object)
         .map_err(|error| Failure::new(format!("failed to put the request together: {error}")))?;
-    let created = cluster.answer(api.create(&PostParams::default(), &object)).await?;
+    let created = cluster
+        .answer(api.create(&PostParams::default(), &object))
+        .await?;
     let name = created.name_any();
     let role = created.terms().map(|terms| terms.role).unwrap_or_default();
     let role = format!("{} {}", role.kind, role.name);
@@ -170,8 +186,10 @@ async fn bound<K: Kind>(
     let status = match tokio::time::timeout(within, waiting).await {
         Ok(status) => status?,
         Err(_) => {
-            return Err(Failure::new(format!("{role} was not bound within {within:?}"))
-                .next(format!("`kubectl describe {what}` says what it waits for")));
+            return Err(
+                Failure::new(format!("{role} was not bound within {within:?}"))
+                    .next(format!("`kubectl describe {what}` says what it waits for")),
+            );
         }
     };
     told(&role, &what, &status)
@@ -188,9 +206,14 @@ fn told(role: &str, what: &str, status: &BindingStatus) -> Result<String> {
         (Phase::Active, Some(until), _) => Ok(format!("{role} is bound until {until}; {end}\n")),
         (Phase::Pending, _, Some(from)) => Ok(format!("{role} will be bound at {from}; {end}\n")),
         (phase, ..) => {
-            let ready = status.conditions.iter().find(|known| known.type_ == "Ready");
+            let ready = status
+                .conditions
+                .iter()
+                .find(|known| known.type_ == "Ready");
             let why = ready.map(|ready| ready.message.clone()).unwrap_or_default();
-            Err(Failure::new(format!("{role} is not bound ({phase}): {why}")))
+            Err(Failure::new(format!(
+                "{role} is not bound ({phase}): {why}"
+            )))
         }
     }
 }
@@ -211,15 +234,14 @@ mod tests {
         let words = ["bind", "--request-name=alice"].iter().chain(words);
         let mut line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
         line.bind.user = user.map(ToOwned::to_owned);
-        line.bind.object().map_err(|failure| failure.message().to_owned())
+        line.bind
+            .object()
+            .map_err(|failure| failure.message().to_owned())
     }
 
     #[test]
     fn a_line_is_what_it_would_be_as_a_manifest() {
-        let asked = object(
-            &["view", "--for", "1h", "--reason", "INC-7"],
-            Some("alice"),
-        );
+        let asked = object(&["view", "--for", "1h", "--reason", "INC-7"], Some("alice"));
         assert_eq!(
             asked.unwrap(),
             json!({
@@ -233,13 +255,23 @@ mod tests {
         );
         let asked = object(
             &[
-                "role/deployer", "--group", "a,b", "--serviceaccount", "ci:runner",
-                "--from", "2026-01-31T09:00:00Z", "--until", "2026-01-31T17:00:00Z",
+                "role/deployer",
+                "--group",
+                "a,b",
+                "--serviceaccount",
+                "ci:runner",
+                "--from",
+                "2026-01-31T09:00:00Z",
+                "--until",
+                "2026-01-31T17:00:00Z",
             ],
             None,
         )
         .unwrap();
-        assert_eq!(asked["spec"]["roleRef"], json!({"kind": "Role", "name": "deployer"}));
+        assert_eq!(
+            asked["spec"]["roleRef"],
+            json!({"kind": "Role", "name": "deployer"})
+        );
         assert_eq!(
             asked["spec"]["subjects"],
             json!([
@@ -254,9 +286,17 @@ mod tests {
         for (words, user, said) in [
             (&["view", "--for", "1h"][..], None, "nobody is to be bound"),
             (&["view"], Some("alice"), "--for"),
-            (&["view", "--for", "1h", "--until", "x"], Some("alice"), "cannot be used with"),
+            (
+                &["view", "--for", "1h", "--until", "x"],
+                Some("alice"),
+                "cannot be used with",
+            ),
             (&["pod/view", "--for", "1h"], Some("alice"), "is no role"),
-            (&["view", "--for", "1h", "--serviceaccount", "x"], None, "NAMESPACE:NAME"),
+            (
+                &["view", "--for", "1h", "--serviceaccount", "x"],
+                None,
+                "NAMESPACE:NAME",
+            ),
         ] {
             let told = object(words, user).unwrap_err();
             assert!(told.contains(said), "{words:?}: {told}");

@@ -140,7 +140,11 @@ async fn download(
     let mut process = session::open(cluster, granted, &command).await?;
     let status = process.take_status();
     let (sender, receiver) = mpsc::channel(QUEUED);
-    let target = if to.is_dir() { to.join(&name) } else { to.to_owned() };
+    let target = if to.is_dir() {
+        to.join(&name)
+    } else {
+        to.to_owned()
+    };
     let unpacking = tokio::task::spawn_blocking(move || unpack(receiver, &name, &target));
     let said = said(process.stderr());
     let passing = async {
@@ -199,7 +203,9 @@ fn unpack(receiver: mpsc::Receiver<Vec<u8>>, name: &str, target: &Path) -> Resul
                 if let Some(parent) = place.parent() {
                     std::fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
                 }
-                entry.unpack(&place).map_err(|error| failed(&place, error))?;
+                entry
+                    .unpack(&place)
+                    .map_err(|error| failed(&place, error))?;
             }
             _ => left_out += 1,
         }
@@ -230,8 +236,9 @@ async fn upload(cluster: &Cluster, granted: &Granted, from: &Path, to: &str) -> 
     };
     let into = to.ends_with('/') || is_directory(cluster, granted, to).await?;
     let (directory, name) = if into {
-        let name = own_name()
-            .ok_or_else(|| Failure::new(format!("{}: name a file or a directory", from.display())))?;
+        let name = own_name().ok_or_else(|| {
+            Failure::new(format!("{}: name a file or a directory", from.display()))
+        })?;
         (to.to_owned(), name)
     } else {
         split(to)
@@ -332,7 +339,9 @@ async fn said(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
 }
 
 async fn finished(
-    status: Option<impl Future<Output = Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>>>,
+    status: Option<
+        impl Future<Output = Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>>,
+    >,
     said: &str,
     path: &str,
 ) -> Result<()> {
@@ -413,7 +422,11 @@ mod tests {
             ("/logs/a", None),
             ("other/a", None),
         ] {
-            assert_eq!(inside(Path::new(path), "logs"), below.map(PathBuf::from), "{path}");
+            assert_eq!(
+                inside(Path::new(path), "logs"),
+                below.map(PathBuf::from),
+                "{path}"
+            );
         }
     }
 
@@ -430,7 +443,10 @@ mod tests {
         let to = directory.path().join("to");
         assert_eq!(unpack(receiver, "name", &to).unwrap(), 0);
         packing.join().unwrap().unwrap();
-        assert_eq!(std::fs::read(to.join("deep/file")).unwrap().len(), 3 * CHUNK);
+        assert_eq!(
+            std::fs::read(to.join("deep/file")).unwrap().len(),
+            3 * CHUNK
+        );
         assert!(!to.join("link").exists());
     }
 }

@@ -34,7 +34,13 @@ pub(crate) struct Create {
     kind: Option<Kind>,
     /// What to write on standard output: text says how to use the access, json and yaml are the
     /// request, name is its kind and name
-    #[arg(short, long, global = true, default_value = "text", value_name = "FORMAT")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
     output: Output,
 }
 
@@ -203,9 +209,7 @@ async fn create<R: RequestKind>(
         Outcome::Ready(ready) => show(context, output, &ready),
         Outcome::Over(request) => Err(request::over(&name, &status_of(&request))),
         Outcome::Late(request) => {
-            context.say(&format!(
-                "Error - timed out waiting for {name} to be ready"
-            ));
+            context.say(&format!("Error - timed out waiting for {name} to be ready"));
             for one in &status_of(&request).conditions {
                 context.say(&format!(
                     "Condition {}, State: {}, Reason: {}, Message: {}",

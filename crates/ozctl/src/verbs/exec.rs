@@ -127,7 +127,10 @@ mod tests {
     #[test]
     fn without_a_command_it_is_the_templates() {
         for (message, command) in [
-            ("kubectl exec -ti -n shop web-0 -- /bin/bash -l", "/bin/bash -l"),
+            (
+                "kubectl exec -ti -n shop web-0 -- /bin/bash -l",
+                "/bin/bash -l",
+            ),
             ("kubectl exec -ti -n shop web-0 -- /bin/sh", "/bin/sh"),
             ("kubectl exec web-0 -- sh -c 'exec bash'", "/bin/sh"),
             ("ask the database team", "/bin/sh"),

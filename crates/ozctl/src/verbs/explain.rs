@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use oz_core::access::decide::{self, Ask as Asked, Rule};
 use oz_core::access::stamp::{self, Requester};
+use oz_core::access::window::Window;
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::validate::Violation;
-use oz_core::access::window::Window;
 
 use self::plan::Planned;
 use super::revoke::kinds;

@@ -84,7 +84,10 @@ impl Extend {
             prefix: prefix(&old),
             duration: self.duration.clone().or(asked.duration),
             reason: self.reason.clone().or(asked.reason),
-            target_pod: status.pod_name.clone().filter(|_| R::kind(&()) == "ExecAccessRequest"),
+            target_pod: status
+                .pod_name
+                .clone()
+                .filter(|_| R::kind(&()) == "ExecAccessRequest"),
             extends: Some(old.clone()),
             template: asked.template,
             container: asked.container,

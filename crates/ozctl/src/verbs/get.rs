@@ -175,7 +175,11 @@ async fn resource(cluster: &Cluster, word: &str) -> Result<(ApiResource, Scope)>
         let is_it = found.name == wanted
             || found.singular_name == wanted
             || found.kind.to_lowercase() == wanted
-            || found.short_names.iter().flatten().any(|name| name == wanted);
+            || found
+                .short_names
+                .iter()
+                .flatten()
+                .any(|name| name == wanted);
         if is_it {
             let scope = match found.namespaced {
                 true => Scope::Namespaced,
@@ -222,7 +226,10 @@ fn table(objects: &[Value], wide: bool) -> Table {
                 text(&object["kind"]),
                 is_ready(status).to_string(),
                 text(&status["phase"]),
-                either(&object["spec"]["templateName"], &object["spec"]["roleRef"]["name"]),
+                either(
+                    &object["spec"]["templateName"],
+                    &object["spec"]["roleRef"]["name"],
+                ),
                 either(&status["podName"], &status["bindingName"]),
                 text(&status["expiresAt"]),
             ]);

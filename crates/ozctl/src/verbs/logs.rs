@@ -58,7 +58,9 @@ impl Logs {
             None => None,
             Some(text) => {
                 let since = patience(text);
-                let since = since.ok_or_else(|| Failure::new(format!("--since: {text} is no duration, such as 10m")))?;
+                let since = since.ok_or_else(|| {
+                    Failure::new(format!("--since: {text} is no duration, such as 10m"))
+                })?;
                 Some(i64::try_from(since.as_secs()).unwrap_or(i64::MAX).max(1))
             }
         };

@@ -55,7 +55,10 @@ impl std::str::FromStr for Ports {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.parse::<u16>().map_err(|_| format!("{text} is no port"));
+        let number = |text: &str| {
+            text.parse::<u16>()
+                .map_err(|_| format!("{text} is no port"))
+        };
         let (local, remote) = match text.split_once(':') {
             Some(("", remote)) => (0, number(remote)?),
             Some((local, remote)) => (number(local)?, number(remote)?),
@@ -164,7 +167,10 @@ mod tests {
 
     #[test]
     fn ports_are_read_as_kubectl_reads_them() {
-        let read = |text: &str| text.parse::<Ports>().map(|ports| (ports.local, ports.remote));
+        let read = |text: &str| {
+            text.parse::<Ports>()
+                .map(|ports| (ports.local, ports.remote))
+        };
         assert_eq!(read("80"), Ok((80, 80)));
         assert_eq!(read("8080:80"), Ok((8080, 80)));
         assert_eq!(read(":80"), Ok((0, 80)));

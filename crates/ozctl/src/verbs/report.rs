@@ -71,7 +71,10 @@ impl Report {
                 std::fs::write(path, text).map_err(|error| {
                     Failure::new(format!("failed to write {}: {error}", path.display()))
                 })?;
-                context.say(&format!("Written to {}. Read it before you send it.", path.display()));
+                context.say(&format!(
+                    "Written to {}. Read it before you send it.",
+                    path.display()
+                ));
             }
         }
         Ok(Exit::SUCCESS)
@@ -193,7 +196,9 @@ impl People {
 fn rename(value: &mut Value, name: &str, instead: &str) {
     match value {
         Value::String(text) if text.contains(name) => *text = text.replace(name, instead),
-        Value::Array(items) => items.iter_mut().for_each(|item| rename(item, name, instead)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| rename(item, name, instead)),
         Value::Object(fields) => fields
             .values_mut()
             .for_each(|field| rename(field, name, instead)),

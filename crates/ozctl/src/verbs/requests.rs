@@ -50,7 +50,10 @@ impl Requests {
         let cluster = context.cluster().await?;
         let parameters = ListParams::default();
         let (exec, pod): (Api<ExecAccessRequest>, Api<PodAccessRequest>) = if self.all_namespaces {
-            (Api::all(cluster.client.clone()), Api::all(cluster.client.clone()))
+            (
+                Api::all(cluster.client.clone()),
+                Api::all(cluster.client.clone()),
+            )
         } else {
             (cluster.api(), cluster.api())
         };
@@ -127,7 +130,15 @@ impl Requests {
         if self.all_namespaces {
             head.push("NAMESPACE");
         }
-        head.extend(["NAME", "FOR", "PHASE", "REQUESTER", "TEMPLATE", "POD", "LEFT"]);
+        head.extend([
+            "NAME",
+            "FOR",
+            "PHASE",
+            "REQUESTER",
+            "TEMPLATE",
+            "POD",
+            "LEFT",
+        ]);
         if wide {
             head.extend(["UNTIL", "REASON"]);
         }
@@ -149,6 +160,8 @@ impl Requests {
 
 /// Who asked: what the operator verified, or else what the webhook wrote.
 pub(super) fn requester<R: RequestKind>(request: &R) -> Option<String> {
-    let verified = request.request_status().and_then(|status| status.requester.clone());
+    let verified = request
+        .request_status()
+        .and_then(|status| status.requester.clone());
     verified.or_else(|| request.annotations().get(labels::REQUESTED_BY).cloned())
 }

@@ -47,7 +47,10 @@ impl Revoke {
             let exec = revoke_of::<ExecAccessRequest>(context, &cluster, &me).await?;
             let pod = revoke_of::<PodAccessRequest>(context, &cluster, &me).await?;
             if exec + pod == 0 {
-                context.say(&format!("{me} has no requests in namespace {}.", cluster.namespace));
+                context.say(&format!(
+                    "{me} has no requests in namespace {}.",
+                    cluster.namespace
+                ));
             }
             return Ok(Exit::SUCCESS);
         }
@@ -75,14 +78,19 @@ pub(super) fn kinds(word: &str) -> Result<(bool, bool, &str)> {
     match names::resource(kind).map(|found| found.kind).as_deref() {
         Some("ExecAccessRequest") => Ok((true, false, name)),
         Some("PodAccessRequest") => Ok((false, true, name)),
-        _ => Err(Failure::new(format!("{word}: {kind} is no kind of request"))
-            .next("write ear/NAME or par/NAME, or only the name")),
+        _ => Err(
+            Failure::new(format!("{word}: {kind} is no kind of request"))
+                .next("write ear/NAME or par/NAME, or only the name"),
+        ),
     }
 }
 
 async fn delete<R: RequestKind>(context: &Context, cluster: &Cluster, name: &str) -> Result<bool> {
     let api = cluster.api::<R>();
-    match cluster.answer(api.delete(name, &DeleteParams::default())).await {
+    match cluster
+        .answer(api.delete(name, &DeleteParams::default()))
+        .await
+    {
         Ok(_) => {
             context.print(&format!("{} {name} revoked\n", R::kind(&())))?;
             Ok(true)

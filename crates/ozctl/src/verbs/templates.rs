@@ -51,12 +51,15 @@ impl Templates {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
         let parameters = ListParams::default();
-        let (exec, pod): (Api<ExecAccessTemplate>, Api<PodAccessTemplate>) =
-            if self.all_namespaces {
-                (Api::all(cluster.client.clone()), Api::all(cluster.client.clone()))
-            } else {
-                (cluster.api(), cluster.api())
-            };
+        let (exec, pod): (Api<ExecAccessTemplate>, Api<PodAccessTemplate>) = if self.all_namespaces
+        {
+            (
+                Api::all(cluster.client.clone()),
+                Api::all(cluster.client.clone()),
+            )
+        } else {
+            (cluster.api(), cluster.api())
+        };
         let (me, exec, pod) = try_join3(
             choose::myself(&cluster),
             cluster.answer(exec.list(&parameters)),
@@ -80,7 +83,10 @@ impl Templates {
             ));
         }
         if is_table && shown.is_empty() {
-            context.say(&format!("Nothing may be asked for in namespace {}.", cluster.namespace));
+            context.say(&format!(
+                "Nothing may be asked for in namespace {}.",
+                cluster.namespace
+            ));
             return Ok(Exit::SUCCESS);
         }
         let objects: Vec<Value> = shown.iter().map(|row| row.object.clone()).collect();

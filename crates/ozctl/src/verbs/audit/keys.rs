@@ -29,8 +29,9 @@ impl Keys {
             .next("name oz's namespace with --oz-namespace"));
         }
         for (_, text) in published {
-            let key: Published = serde_json::from_str(&text)
-                .map_err(|error| Failure::new(format!("failed to read a published key: {error}")))?;
+            let key: Published = serde_json::from_str(&text).map_err(|error| {
+                Failure::new(format!("failed to read a published key: {error}"))
+            })?;
             context.print(&format!("{}\n", key.public_key))?;
         }
         Ok(Exit::SUCCESS)

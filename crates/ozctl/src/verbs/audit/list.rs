@@ -76,9 +76,8 @@ fn shown(entries: &[Entry], format: Format) -> Result<String> {
 }
 
 fn csv(entries: &[Entry]) -> String {
-    let mut text = String::from(
-        "time,user,action,decision,reason,namespace,request,pod,writer,seq,message\n",
-    );
+    let mut text =
+        String::from("time,user,action,decision,reason,namespace,request,pod,writer,seq,message\n");
     for entry in entries {
         let mut cells = cells(entry, true);
         if let Some(time) = cells.first_mut() {

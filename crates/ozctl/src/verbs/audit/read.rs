@@ -161,7 +161,14 @@ pub(super) fn when(text: &str) -> Result<Timestamp, String> {
 /// Columns for people.
 pub(super) fn table(entries: &[Entry], wide: bool) -> Table {
     let mut head = vec![
-        "TIME", "USER", "ACTION", "DECISION", "REASON", "NAMESPACE", "REQUEST", "POD",
+        "TIME",
+        "USER",
+        "ACTION",
+        "DECISION",
+        "REASON",
+        "NAMESPACE",
+        "REQUEST",
+        "POD",
     ];
     if wide {
         head.extend(["WRITER", "SEQ", "MESSAGE"]);
@@ -194,7 +201,10 @@ pub(super) fn cells(entry: &Entry, wide: bool) -> Vec<String> {
     ];
     if wide {
         cells.extend([
-            format!("{}/{}", entry.link.writer.component, entry.link.writer.replica),
+            format!(
+                "{}/{}",
+                entry.link.writer.component, entry.link.writer.replica
+            ),
             entry.link.seq.to_string(),
             or_dash(&record.message),
         ]);

@@ -24,7 +24,11 @@ const CHECKPOINTS: &str = "oz-audit-checkpoints";
 #[derive(Args)]
 pub(super) struct Oz {
     /// Namespace that oz runs in
-    #[arg(long = "oz-namespace", default_value = "oz-system", value_name = "NAME")]
+    #[arg(
+        long = "oz-namespace",
+        default_value = "oz-system",
+        value_name = "NAME"
+    )]
     pub(super) namespace: String,
 }
 
@@ -126,7 +130,8 @@ impl Verify {
             TextFormat::Yaml => return context.print(&output::yaml(&value()?)?),
             TextFormat::Text => {}
         }
-        let mut table = output::Table::new(&["WRITER", "RECORDS", "FROM", "TO", "PROVEN", "UNSIGNED"]);
+        let mut table =
+            output::Table::new(&["WRITER", "RECORDS", "FROM", "TO", "PROVEN", "UNSIGNED"]);
         for chain in &report.chains {
             table.row(vec![
                 plain(&chain.writer.to_string()),

@@ -64,7 +64,11 @@ fn judge_clock(before: Timestamp, after: Timestamp, date: Timestamp) -> Finding 
     let ahead = before.duration_since(date) - second;
     let behind = date.duration_since(after);
     if ahead > TOLERATED || behind > TOLERATED {
-        let (off, side) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+        let (off, side) = if ahead > behind {
+            (ahead, "ahead of")
+        } else {
+            (behind, "behind")
+        };
         return Finding::wrong(
             CHECK,
             format!("yours is {}s {side} the API server's", off.as_secs()),
@@ -244,7 +248,9 @@ pub(super) async fn templates(cluster: &Cluster) -> Finding {
 fn why(status: &TemplateStatus) -> String {
     let mut conditions = status.conditions.iter();
     let failed = conditions.find(|condition| condition.status == "False");
-    failed.map_or("not ready".to_owned(), |condition| condition.message.clone())
+    failed.map_or("not ready".to_owned(), |condition| {
+        condition.message.clone()
+    })
 }
 
 #[cfg(test)]
@@ -255,9 +261,19 @@ mod tests {
     fn a_clock_is_judged_by_more_than_what_an_answer_takes() {
         let date: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let after = |seconds| date + SignedDuration::from_secs(seconds);
-        for (before, answered, good) in [(0, 1, true), (-4, 2, true), (0, 30, true), (10, 11, false), (-20, -19, false)] {
+        for (before, answered, good) in [
+            (0, 1, true),
+            (-4, 2, true),
+            (0, 30, true),
+            (10, 11, false),
+            (-20, -19, false),
+        ] {
             let finding = judge_clock(after(before), after(answered), date);
-            assert_eq!(!finding.is_wrong(), good, "{before} {answered}: {finding:?}");
+            assert_eq!(
+                !finding.is_wrong(),
+                good,
+                "{before} {answered}: {finding:?}"
+            );
         }
     }
 }

@@ -45,15 +45,33 @@ pub(super) async fn webhooks(cluster: &Cluster) -> Vec<Finding> {
     };
     let mut bundles = Vec::new();
     let mut stamps = 0;
-    for hook in mutating.items.iter().flat_map(|one| one.webhooks.iter().flatten()) {
-        if hook.rules.iter().flatten().any(|rule| is_ours(rule.api_groups.as_ref())) {
+    for hook in mutating
+        .items
+        .iter()
+        .flat_map(|one| one.webhooks.iter().flatten())
+    {
+        if hook
+            .rules
+            .iter()
+            .flatten()
+            .any(|rule| is_ours(rule.api_groups.as_ref()))
+        {
             stamps += 1;
             bundles.push((hook.name.clone(), hook.client_config.clone()));
         }
     }
     let mut checks = 0;
-    for hook in validating.items.iter().flat_map(|one| one.webhooks.iter().flatten()) {
-        if hook.rules.iter().flatten().any(|rule| is_ours(rule.api_groups.as_ref())) {
+    for hook in validating
+        .items
+        .iter()
+        .flat_map(|one| one.webhooks.iter().flatten())
+    {
+        if hook
+            .rules
+            .iter()
+            .flatten()
+            .any(|rule| is_ours(rule.api_groups.as_ref()))
+        {
             checks += 1;
             bundles.push((hook.name.clone(), hook.client_config.clone()));
         }
@@ -65,7 +83,10 @@ pub(super) async fn webhooks(cluster: &Cluster) -> Vec<Finding> {
             "start oz-webhook, or start it anew: it registers itself",
         )
     } else {
-        Finding::good(CHECK, format!("{stamps} hooks stamp and {checks} check oz's kinds"))
+        Finding::good(
+            CHECK,
+            format!("{stamps} hooks stamp and {checks} check oz's kinds"),
+        )
     };
     vec![registration, certificates(&bundles, Timestamp::now())]
 }
@@ -75,7 +96,10 @@ fn certificates(bundles: &[(String, WebhookClientConfig)], now: Timestamp) -> Fi
     const FIX: &str = "restart oz-webhook: it makes its certificates itself and writes the bundle";
     let mut first_end: Option<Timestamp> = None;
     for (name, config) in bundles {
-        let bundle = config.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
+        let bundle = config
+            .ca_bundle
+            .as_ref()
+            .map_or(&[][..], |bundle| &bundle.0);
         // Of several, as while one replaces the other, the youngest counts.
         let end = Pem::iter_from_buffer(bundle)
             .flatten()
@@ -123,7 +147,10 @@ pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Finding {
         }
         Some(since) => Finding::wrong(
             CHECK,
-            format!("nobody has led for {}s; access ends by itself only where Kubernetes ends it", since.as_secs()),
+            format!(
+                "nobody has led for {}s; access ends by itself only where Kubernetes ends it",
+                since.as_secs()
+            ),
             FIX,
         ),
         None => Finding::wrong(CHECK, "nobody leads", FIX),
@@ -189,12 +216,19 @@ pub(super) async fn operator_rights(cluster: &Cluster, oz: &str) -> Finding {
         }
     }
     if missing.is_empty() {
-        return Finding::good(CHECK, format!("they suffice in namespace {}", cluster.namespace));
+        return Finding::good(
+            CHECK,
+            format!("they suffice in namespace {}", cluster.namespace),
+        );
     }
     let missing: Vec<String> = missing.into_iter().collect();
     Finding::wrong(
         CHECK,
-        format!("it may not {} in namespace {}", missing.join(", "), cluster.namespace),
+        format!(
+            "it may not {} in namespace {}",
+            missing.join(", "),
+            cluster.namespace
+        ),
         "apply oz's roles again: kubectl apply --server-side -f deploy/rbac",
     )
 }
@@ -225,7 +259,10 @@ pub(super) async fn versions(cluster: &Cluster, oz: &str) -> Finding {
         .collect();
     let seen: Vec<&str> = tags.iter().map(String::as_str).collect();
     match &seen[..] {
-        [] => Finding::unknown(CHECK, format!("ozctl is {ours}; oz runs as no Deployment of {oz}")),
+        [] => Finding::unknown(
+            CHECK,
+            format!("ozctl is {ours}; oz runs as no Deployment of {oz}"),
+        ),
         [one] if *one == ours => Finding::good(CHECK, format!("ozctl and oz are {ours}")),
         seen => Finding::wrong(
             CHECK,

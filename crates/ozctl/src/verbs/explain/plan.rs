@@ -17,7 +17,8 @@ use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::access::target::{Workload, through_replica_sets};
 use oz_core::api::{
     CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest,
-    PodAccessTemplate, SessionProbe};
+    PodAccessTemplate, SessionProbe,
+};
 use oz_core::controller::{Controller, Plan};
 use oz_core::duration::GoDuration;
 use oz_core::mutate::Model;
@@ -134,7 +135,10 @@ impl Explained for ExecAccessRequest {
             ..exec::Observed::default()
         };
         if let Some(target) = controller.wants(now, &self, &observed, &[]) {
-            let status = observed.template.as_deref().and_then(|known| known.status.as_ref());
+            let status = observed
+                .template
+                .as_deref()
+                .and_then(|known| known.status.as_ref());
             let probes = status.map_or_else(Vec::new, |status| status.session_probes.clone());
             match workload(cluster, &target, probes).await {
                 Ok(found) => observed.workload = Some(Ok(found)),
@@ -205,7 +209,9 @@ async fn workload(
         .ok()
         .and_then(|selector| Selector::try_from(selector).ok())
         .filter(|selector| !selector.selects_all())
-        .ok_or_else(|| Failure::new(format!("{kind} {} has no selector of its own", target.name)))?;
+        .ok_or_else(|| {
+            Failure::new(format!("{kind} {} has no selector of its own", target.name))
+        })?;
     let selection = ListParams::default().labels(&selector.to_string());
     let pods = cluster
         .answer(cluster.api::<Pod>().list(&selection))
@@ -213,7 +219,9 @@ async fn workload(
         .items;
     let mut replica_sets = Vec::new();
     if through_replica_sets(&kind) {
-        let sets = cluster.answer(cluster.api::<ReplicaSet>().list(&selection)).await?;
+        let sets = cluster
+            .answer(cluster.api::<ReplicaSet>().list(&selection))
+            .await?;
         replica_sets = sets.items.into_iter().map(|set| set.metadata).collect();
     }
     Ok(Workload {

@@ -11,11 +11,7 @@ use crate::context::{Context, Style};
 use crate::failure::Result;
 use crate::output::{self, TextFormat, to_value};
 
-pub(super) fn show(
-    context: &Context,
-    format: TextFormat,
-    explanation: &Explanation,
-) -> Result<()> {
+pub(super) fn show(context: &Context, format: TextFormat, explanation: &Explanation) -> Result<()> {
     let text = match format {
         TextFormat::Text => text(context, explanation),
         TextFormat::Json => output::json(&value(explanation)?)?,
@@ -84,7 +80,10 @@ fn decided(context: &Context, status: &RequestStatus, lines: &mut Vec<String>) {
             "False" => no(context),
             _ => "?".to_owned(),
         };
-        lines.push(format!("  {mark} {}: {}", condition.type_, condition.message));
+        lines.push(format!(
+            "  {mark} {}: {}",
+            condition.type_, condition.message
+        ));
     }
     if let Some(pod) = &status.pod_name {
         lines.push(format!("    pod {pod}"));

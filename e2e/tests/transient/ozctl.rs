@@ -50,6 +50,21 @@ async fn a_role_is_bound_by_one_line_and_listed() -> Result<()> {
         assert!(listed.contains(word), "{word}: {listed}");
     }
 
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let explained = ozctl(&place, "admin", &["explain", &format!("trb/{name}")])?;
+    let told = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(explained.status.success(), "{explained:?}");
+    for words in [
+        "asked by   lea",
+        "subject    User alison",
+        "What became of it: Active",
+        "yes window: it is open until",
+        "yes requester: lea may bind ClusterRole view",
+        "create RoleBinding",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+
     let refused = ozctl(&place, "ina", &line)?;
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success());

@@ -1,6 +1,7 @@
 //! `ozctl explain`: how a request was decided, or would be, rule by rule, and the plan that the
 //! operator would carry out. All of it comes from the functions that the operator itself calls.
 
+mod binding;
 mod plan;
 mod show;
 
@@ -31,6 +32,7 @@ use crate::target::Offering;
 #[command(after_help = "\
 Examples:
   ozctl explain alice-x7k2p
+  ozctl explain trb/lea-m2k9c
   ozctl explain --template shell
   ozctl explain --template shell --for bob --group devs --duration 8h
 
@@ -40,7 +42,7 @@ that is said.
 
 Exit codes: 0 if access is or would be given, 1 if not.")]
 pub(crate) struct Explain {
-    /// Name of a request, or KIND/NAME
+    /// Name of a request or transient binding, or KIND/NAME
     #[arg(required_unless_present = "template", add = ArgValueCandidates::new(complete::requests))]
     request: Option<String>,
     /// A template instead: what if somebody asked by it
@@ -104,17 +106,21 @@ impl Explanation {
 impl Explain {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
+        let exit = |yes| if yes { Exit::SUCCESS } else { Exit::FAILURE };
         let explanation = match (&self.request, &self.template) {
-            (Some(request), _) => of_request(&cluster, request).await?,
+            (Some(request), _) => match of_request(&cluster, request).await {
+                Ok(found) => found,
+                // Not a request of access; perhaps a transient binding.
+                Err(failure) => {
+                    let explained = binding::explain(context, &cluster, request, self.output);
+                    return explained.await?.map(exit).ok_or(failure);
+                }
+            },
             (None, Some(template)) => self.of_template(&cluster, template).await?,
             (None, None) => return Err(Failure::new("name a request, or a --template")),
         };
         show::show(context, self.output, &explanation)?;
-        Ok(if explanation.is_yes() {
-            Exit::SUCCESS
-        } else {
-            Exit::FAILURE
-        })
+        Ok(exit(explanation.is_yes()))
     }
 
     async fn of_template(&self, cluster: &Cluster, template: &str) -> Result<Explanation> {

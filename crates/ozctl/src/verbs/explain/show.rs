@@ -1,5 +1,6 @@
 //! An explanation on the screen, and as JSON.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oz_core::access::decide::Rule;
 use oz_core::api::RequestStatus;
 use oz_core::controller::{Plan, Step};
@@ -74,23 +75,23 @@ fn heading(explanation: &Explanation) -> String {
 }
 
 fn decided(context: &Context, status: &RequestStatus, lines: &mut Vec<String>) {
-    for condition in &status.conditions {
-        let mark = match condition.status.as_str() {
-            "True" => yes(context),
-            "False" => no(context),
-            _ => "?".to_owned(),
-        };
-        lines.push(format!(
-            "  {mark} {}: {}",
-            condition.type_, condition.message
-        ));
-    }
+    let conditions = status.conditions.iter();
+    lines.extend(conditions.map(|one| self::condition(context, one)));
     if let Some(pod) = &status.pod_name {
         lines.push(format!("    pod {pod}"));
     }
     if let Some(until) = status.expires_at {
         lines.push(format!("    until {until}"));
     }
+}
+
+pub(super) fn condition(context: &Context, condition: &Condition) -> String {
+    let mark = match condition.status.as_str() {
+        "True" => yes(context),
+        "False" => no(context),
+        _ => "?".to_owned(),
+    };
+    format!("  {mark} {}: {}", condition.type_, condition.message)
 }
 
 fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) {
@@ -124,15 +125,15 @@ fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) 
     }
 }
 
-fn yes(context: &Context) -> String {
+pub(super) fn yes(context: &Context) -> String {
     context.paint_output(Style::Green, "yes")
 }
 
-fn no(context: &Context) -> String {
+pub(super) fn no(context: &Context) -> String {
     context.paint_output(Style::Red, "no ")
 }
 
-fn steps(plan: &Plan, lines: &mut Vec<String>) {
+pub(super) fn steps(plan: &Plan, lines: &mut Vec<String>) {
     if plan.stages.is_empty() {
         lines.push("  nothing".to_owned());
     }

@@ -1,9 +1,9 @@
 //! What an earlier release granted, this one honours to its end: it opens the sealed decision,
 //! finds nothing drifted and writes nothing. A fixture is never written again; a release that
-//! changes what it grants adds one.
+//! changes what it grants adds one: the request, the Role and the RoleBinding of a settled world.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::world::*;
 use crate::controller::{Child, Live};
@@ -39,18 +39,4 @@ fn a_grant_of_an_earlier_release_goes_on_untouched_and_ends_in_time() {
         assert_eq!(world.live, []);
         assert_eq!(world.actions(), ["AccessExpired"]);
     }
-}
-
-/// Prints what this release would leave, for the fixture of the next.
-#[test]
-#[ignore = "prints a fixture, when there is a new one to add"]
-fn print_what_this_release_leaves() {
-    let mut world = World::new();
-    world.settle(at(1));
-    let left = json!({
-        "request": world.request,
-        "role": world.live[0].object,
-        "roleBinding": world.live[1].object,
-    });
-    println!("{left:#}");
 }

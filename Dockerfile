@@ -1,15 +1,18 @@
-# The image as `cargo xtask image` makes it, for those who build with Docker.
+# The programs as `cargo xtask image` builds them, for those who build with Docker. The image's digest
+# differs: Docker packs layers in its own way.
 FROM docker.io/library/rust:1.95-bookworm AS build
-RUN apt-get update && apt-get install -y --no-install-recommends cmake && rm -rf /var/lib/apt/lists/*
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends cmake \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /oz
 COPY . .
-RUN RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --bins \
+ENV RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix /oz/target=/target --remap-path-prefix /usr/local/cargo=/cargo"
+RUN target="$(uname -m)-unknown-linux-gnu" \
+    && cargo build --release --locked --bins --target "$target" \
         --package oz-operator --package oz-webhook --package ozctl \
-        --target "$(uname -m)-unknown-linux-gnu" \
     && mkdir /out \
-    && cp target/*-unknown-linux-gnu/release/oz-operator \
-          target/*-unknown-linux-gnu/release/oz-webhook \
-          target/*-unknown-linux-gnu/release/ozctl /out/
+    && cd "target/$target/release" \
+    && cp oz-operator oz-webhook ozctl /out/
 
 FROM scratch
 COPY --from=build /out/ /

@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # `cargo xtask` is quiet; on a machine with nothing compiled it would be so for minutes.
 BUILD_XTASK := cargo build --package xtask
+# Where tests leave what permissions they used.
+PERMISSIONS := $(abspath $(or $(CARGO_TARGET_DIR),target))/permissions
 # cargo-deny is built where it is kept, not among our own.
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/oz/tools
 
@@ -53,11 +55,16 @@ image: ## Build the container image, without Docker, into dist/
 	@$(BUILD_XTASK)
 	@cargo xtask image
 
-e2e-node: ## Test oz on a real node (root; says which Debian packages it needs)
-	@# The whole workspace, so that nothing is compiled again with other features.
-	cargo test --workspace --no-fail-fast --test node
+# The whole workspace, so that nothing is compiled again with other features.
+NODE_TEST := OZ_PERMISSIONS=$(PERMISSIONS)/node cargo test --workspace --no-fail-fast --test node
 
-e2e-chart: image ## Install the chart with its image on a real node, and use it there (root)
-	cargo test --workspace --no-fail-fast --test node -- --ignored chart
+e2e-node: ## Test oz on a real node, also as a chart (root; says which Debian packages it needs)
+	@$(BUILD_XTASK)
+	@cargo xtask image --profile quick
+	@rm -rf $(PERMISSIONS)/node
+	$(NODE_TEST)
+
+e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
+	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-*64.oci.tar)" $(NODE_TEST) -- the_chart
 
 .PHONY: help demo test check deny fuzz generate bench cluster image e2e-node e2e-chart

@@ -4,21 +4,33 @@
 
 mod access;
 mod audit;
+mod entering;
 mod helm;
+mod left;
 mod records;
+mod replicas;
 mod scene;
+mod service;
+mod session;
 mod system;
 mod terminal;
+mod traffic;
 
 pub use access::{
     AccessRequest, Asked, ExecRequests, PodRequests, Requests, active, conditions_line,
     exec_request, exec_template, pod_request, pod_template,
 };
 pub use audit::Auditor;
+pub use entering::{refusal, refused};
 pub use helm::{chart, helm};
+pub use left::left;
 pub use records::{records_in, records_of};
+pub use replicas::Replicas;
 pub use scene::{Scene, TEMPLATE, WORKLOAD};
+pub use service::Service;
+pub use session::{Session, on_a_terminal, running_grants};
 pub use system::{
     NAMESPACE, Operator, Options, System, Webhook, install, repository, run, unregister,
 };
-pub use terminal::{Piece, Terminal};
+pub use terminal::Terminal;
+pub use traffic::{Course, Outcome, Traffic};

@@ -1,11 +1,12 @@
 //! A place to test in: a namespace of its own, people who may ask, a workload and a template.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use oz_core::api::{ExecAccessTemplate, PodAccessTemplate, TargetKind};
+use oz_core::labels;
 use oz_testkit::{Cluster, TestNamespace, fixtures};
 use serde_json::{Value, json};
 
@@ -54,21 +55,34 @@ impl Scene {
             pods: Vec::new(),
             namespace,
         };
+        scene
+            .people_may("people-may-ask", "oz-request-access")
+            .await?;
+        Ok(scene)
+    }
+
+    /// Lets the people look at templates and requests, as those do who use ozctl.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn people_may_look(&self) -> Result<()> {
+        self.people_may("people-may-look", "oz-view-access").await
+    }
+
+    async fn people_may(&self, name: &str, role: &str) -> Result<()> {
         let binding: RoleBinding = serde_json::from_value(json!({
-            "metadata": {"name": "people-may-ask"},
+            "metadata": {"name": name},
             "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "oz-request-access",
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role,
             },
             "subjects": [
                 {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"},
                 {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "interns"},
             ],
         }))?;
-        scene
-            .api::<RoleBinding>()
-            .create(&PostParams::default(), &binding)
-            .await?;
-        Ok(scene)
+        let bindings = self.api::<RoleBinding>();
+        bindings.create(&PostParams::default(), &binding).await?;
+        Ok(())
     }
 
     /// The namespace's name.
@@ -84,6 +98,20 @@ impl Scene {
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
         Api::namespaced(self.admin.clone(), self.name())
+    }
+
+    /// Makes the namespace one in which only grants let anybody in.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn enforce(&self) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
+        let label = json!({ "metadata": { "labels": { labels::ENFORCE: "true" } } });
+        let patch = Patch::Merge(label);
+        namespaces
+            .patch(self.name(), &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
     }
 
     /// Creates a template.

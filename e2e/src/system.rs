@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use oz_testkit::{Cluster, Process, cargo_binary, eventually, shift_clock};
 
+use crate::Service;
+
 /// The namespace that oz runs in.
 pub const NAMESPACE: &str = "oz-system";
 
@@ -155,6 +157,8 @@ pub struct Operator {
 pub struct Webhook {
     /// Its process.
     pub process: Process,
+    /// Where the API server calls its hooks.
+    pub serving: SocketAddr,
     address: SocketAddr,
 }
 
@@ -210,14 +214,39 @@ impl Webhook {
     /// # Errors
     /// When it ends or does not get ready.
     pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
-        let (address, serving) = (free_address()?, free_address()?);
+        let serving = free_address()?;
+        Self::start_at(cluster, options, serving, serving).await
+    }
+
+    /// As [`Webhook::start`], registered by the URL of `service`, which it joins when it is ready.
+    ///
+    /// # Errors
+    /// As [`Webhook::start`].
+    pub async fn start_behind(
+        cluster: &Cluster,
+        options: &Options,
+        service: &Service,
+    ) -> Result<Self> {
+        let webhook = Self::start_at(cluster, options, free_address()?, service.address()).await?;
+        service.add(webhook.serving);
+        Ok(webhook)
+    }
+
+    async fn start_at(
+        cluster: &Cluster,
+        options: &Options,
+        serving: SocketAddr,
+        reached: SocketAddr,
+    ) -> Result<Self> {
+        let address = free_address()?;
         let mut command = command(cluster, "oz-webhook", options)?;
         command.arg(format!("--listen={serving}"));
-        command.arg(format!("--url=https://{serving}"));
+        command.arg(format!("--url=https://{reached}"));
         command.arg(format!("--health-probe-bind-address={address}"));
         command.args(&options.flags);
         let mut webhook = Self {
             process: cluster.spawn("oz-webhook", command)?,
+            serving,
             address,
         };
         ready("the webhook", webhook.address, &mut webhook.process).await?;

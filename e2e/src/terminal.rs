@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oz_testkit::eventually;
@@ -15,15 +15,6 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 /// How long anything on the screen may take to come.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Part of what a program wrote, and when.
-#[derive(Clone, Debug)]
-pub struct Piece {
-    /// Since the start.
-    pub at: Duration,
-    /// What it wrote.
-    pub bytes: Vec<u8>,
-}
-
 /// A program with a terminal. It is killed when this goes.
 #[derive(Debug)]
 pub struct Terminal {
@@ -31,7 +22,7 @@ pub struct Terminal {
     master: File,
     /// Kept open, so that the terminal outlives the program and can be looked at.
     _slave: File,
-    pieces: Arc<Mutex<Vec<Piece>>>,
+    written: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
@@ -70,25 +61,22 @@ impl Terminal {
             };
         }
         let child = on_it.spawn().context("failed to run setsid")?;
-        let began = Instant::now();
-        let pieces = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::new(Mutex::new(Vec::new()));
         let mut output = File::from(rustix::io::dup(&master)?);
-        let seen = Arc::clone(&pieces);
+        let seen = Arc::clone(&written);
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // It ends with an error when nobody has the terminal any more.
             while let Ok(count @ 1..) = output.read(&mut buffer) {
-                let bytes = buffer.get(..count).unwrap_or_default().to_vec();
-                let at = began.elapsed();
                 let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.push(Piece { at, bytes });
+                seen.extend_from_slice(buffer.get(..count).unwrap_or_default());
             }
         });
         Ok(Self {
             child,
             master: File::from(master),
             _slave: open()?,
-            pieces,
+            written,
         })
     }
 
@@ -112,19 +100,8 @@ impl Terminal {
     /// All that was written so far.
     #[must_use]
     pub fn screen(&self) -> String {
-        let bytes: Vec<u8> = self
-            .pieces()
-            .into_iter()
-            .flat_map(|piece| piece.bytes)
-            .collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    /// All that was written so far, and when.
-    #[must_use]
-    pub fn pieces(&self) -> Vec<Piece> {
-        let pieces = self.pieces.lock();
-        pieces.unwrap_or_else(PoisonError::into_inner).clone()
+        let written = self.written.lock();
+        String::from_utf8_lossy(&written.unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
     /// Waits until something stands on the screen.
@@ -132,9 +109,19 @@ impl Terminal {
     /// # Errors
     /// When it does not come; the message has what came.
     pub async fn shows(&self, text: &str) -> Result<()> {
+        self.shows_after(0, text).await
+    }
+
+    /// Waits until something stands on the screen after so many bytes of it.
+    ///
+    /// # Errors
+    /// When it does not come; the message has what came.
+    pub async fn shows_after(&self, seen: usize, text: &str) -> Result<()> {
         let what = format!("{text:?} on the terminal");
         let shown = eventually(&what, PATIENCE, async || {
-            Ok(self.screen().contains(text).then_some(()))
+            let screen = self.screen();
+            let next = screen.get(seen..).unwrap_or_default();
+            Ok(next.contains(text).then_some(()))
         });
         shown.await.with_context(|| self.screen())
     }

@@ -1,5 +1,5 @@
 //! `cargo xtask bench grants`, `… pods` and `… bindings`: what a grant, or a transient binding, costs
-//! and how fast it is, next to its budget; `audit`: what its record costs. Everything
+//! and how fast it is, next to its budget; `audit`: what its record costs; `sessions`: how late they end. Everything
 //! is measured from outside, on release builds: by watches, by the API server's audit log and by what
 //! the kernel says about the processes.
 
@@ -7,11 +7,13 @@ mod audit;
 mod bindings;
 mod exec;
 mod grants;
+mod ha;
 mod plan;
 mod pods;
 mod process;
 mod report;
 mod scene;
+mod sessions;
 mod single;
 mod stats;
 
@@ -36,8 +38,15 @@ pub(crate) enum Bench {
     Audit(Options),
     /// Transient bindings: how late they begin and end, API writes, what waiting costs.
     Bindings(Options),
+    /// Two replicas of everything: how late access and its end are when one is killed or replaced, the
+    /// authority changes or the API server restarts.
+    Ha(Options),
     /// `ozctl exec` on a real node, from nothing to done (root).
     Exec(Options),
+    /// What the connect hook costs where 10,000 grants and 50,000 pods are known, in process.
+    Connect(Options),
+    /// The end of open sessions on a real node: how late it is, whatever their users do (root).
+    Sessions(Options),
 }
 
 /// How much is measured, and how it is told.
@@ -69,10 +78,15 @@ pub(crate) struct Size {
     pub(crate) idle_grants: usize,
     pub(crate) idle: Duration,
     pub(crate) many: usize,
+    /// AuditEvents that are old enough to go.
+    pub(crate) events: usize,
     /// Pods that are asked for beside a stuck one.
     pub(crate) pods: usize,
     /// Pods that end at one instant.
     pub(crate) pod_endings: usize,
+    /// Sessions that are open at once, and how many are ended early.
+    pub(crate) sessions: usize,
+    pub(crate) revoked: usize,
 }
 
 impl Options {
@@ -86,8 +100,11 @@ impl Options {
             idle_grants: 100,
             idle: Duration::from_secs(60),
             many: 2000,
+            events: 100_000,
             pods: 50,
             pod_endings: 100,
+            sessions: 50,
+            revoked: 20,
         };
         if !self.quick {
             return full;
@@ -101,8 +118,11 @@ impl Options {
             idle_grants: 20,
             idle: Duration::from_secs(15),
             many: 300,
+            events: 5_000,
             pods: 20,
             pod_endings: 30,
+            sessions: 12,
+            revoked: 4,
         }
     }
 }
@@ -112,11 +132,17 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Pods(options)
     | Bench::Audit(options)
     | Bench::Bindings(options)
-    | Bench::Exec(options)) = bench;
+    | Bench::Ha(options)
+    | Bench::Exec(options)
+    | Bench::Connect(options)
+    | Bench::Sessions(options)) = bench;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
+        if let Bench::Connect(_) = bench {
+            return connect(options.unoptimised).await;
+        }
         if cfg!(debug_assertions) && !options.unoptimised {
             return in_release().await;
         }
@@ -127,6 +153,19 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
             _ = interrupt.recv() => Ok(ExitCode::from(130)),
             _ = terminate.recv() => Ok(ExitCode::from(143)),
         }
+    })
+}
+
+/// The hooks are parts of a program, and no other can call them: their own tests do.
+async fn connect(unoptimised: bool) -> Result<ExitCode> {
+    let mut cargo = programs::cargo();
+    cargo.args(["test", "--package", "oz-webhook"]);
+    cargo.args((!unoptimised).then_some("--release"));
+    cargo.args(["what_a_connection_costs", "--", "--ignored", "--nocapture"]);
+    let status = cargo.status().await.context("failed to run cargo")?;
+    Ok(match status.success() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     })
 }
 
@@ -164,10 +203,14 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
             };
             bindings::measure(size, &mut report).await?;
         }
+        Bench::Ha(_) => ha::measure(size.runs, &mut report).await?,
         Bench::Exec(_) => {
             programs::build(&["ozctl"]).await?;
             exec::measure(size.runs, size.one_by_one, &mut report).await?;
         }
+        // See `connect`.
+        Bench::Connect(_) => {}
+        Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
     }
     screen.line(&if options.json {
         report.json(&load)?

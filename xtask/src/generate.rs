@@ -20,6 +20,10 @@ use crate::command_line;
 
 /// What the audit record can say.
 const VOCABULARY: &str = "docs/reference/audit.md";
+/// What was tried to get more than was granted, and what comes of it.
+const ATTEMPTS: &str = "docs/reference/attempts.md";
+/// The tests that try it.
+const HOSTILE: &str = "e2e/tests/hostile";
 /// Where the custom resource definitions go: into the chart, which installs them. Not into its
 /// directory `crds`, which Helm would install whatever the values say, and never upgrade.
 const CRDS: &str = "charts/oz/files/crds";
@@ -60,6 +64,7 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut files = definitions()?;
     files.extend(rbac::files(root)?);
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
+    files.insert(PathBuf::from(ATTEMPTS), attempts(root)?);
     files.extend(command_line::files()?);
     Ok(files)
 }
@@ -93,6 +98,52 @@ fn vocabulary() -> String {
         page.push_str(&format!("| `{fault}` | {meaning} |\n"));
     }
     page
+}
+
+/// The hostile suite as a page: from each test's name, and its doc comment, which says what is tried
+/// and, after a colon, what comes of it.
+fn attempts(root: &Path) -> Result<String> {
+    let mut page = String::from(
+        "<!-- Generated from e2e/tests/hostile by `cargo xtask generate`; do not edit. -->\n\n\
+         # What was tried, and what comes of it\n\n\
+         Each line is a test on a real API server, with oz under its own roles. What a user can do\n\
+         in a session against its end is tried on a real node\n\
+         ([e2e/tests/node/sessions.rs](../../e2e/tests/node/sessions.rs)); what cannot be prevented\n\
+         there, such as a process forked twice that drops its environment, its session and its\n\
+         streams, is said in [what belongs to a session](../concepts/sessions.md).\n\n\
+         | attempt | what comes of it | test |\n|---|---|---|\n",
+    );
+    let mut paths: Vec<PathBuf> = fs::read_dir(root.join(HOSTILE))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<_>>()?;
+    paths.sort();
+    for path in paths {
+        let text = fs::read_to_string(&path)?;
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut said = Vec::new();
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if let Some(words) = line.strip_prefix("/// ") {
+                said.push(words);
+            } else if line == "#[tokio::test]" {
+                let name = lines.next().unwrap_or_default();
+                let name = name.trim_start_matches("async fn ");
+                let name = name.split('(').next().unwrap_or_default();
+                let sentence = said.join(" ");
+                let (tried, outcome) = sentence
+                    .rsplit_once(": ")
+                    .with_context(|| format!("{file}: {name} does not say what comes of it"))?;
+                let outcome = outcome.trim_end_matches('.');
+                page.push_str(&format!(
+                    "| {tried} | {outcome} | [`{name}`](../../{HOSTILE}/{file}) |\n"
+                ));
+                said.clear();
+            } else if !line.starts_with("#[") {
+                said.clear();
+            }
+        }
+    }
+    Ok(page)
 }
 
 /// The custom resource definitions: their paths from the root of the repository, and their texts.

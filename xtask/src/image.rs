@@ -1,15 +1,18 @@
 //! `cargo xtask image`: the container image, without Docker: static programs in an empty root, as one
-//! layer of an archive that every container runtime loads. The same sources give the same bytes.
+//! layer of an archive that every container runtime loads. The same sources, compiler and C library
+//! are to give the same bytes, wherever they are built; `--check-reproducible` sees whether they do.
 
-mod archive;
 mod sbom;
 
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, bail};
-use clap::Args;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use oz_testkit::{Image, ImageArchive, compress};
+use strum::Display;
 
 use crate::programs;
 
@@ -17,6 +20,10 @@ use crate::programs;
 const PROGRAMS: [&str; 3] = ["oz-operator", "oz-webhook", "ozctl"];
 /// Where it is written to, from the root of the repository.
 const DIRECTORY: &str = "dist";
+/// Nobody's user; the chart runs the programs as this one, too.
+const USER: &str = "65532:65532";
+/// What a program may weigh on its way to a node, compressed, in bytes.
+const LIMIT: usize = 20_000_000;
 
 /// What to build, and where to.
 #[derive(Args)]
@@ -24,50 +31,48 @@ pub(crate) struct Options {
     /// The name that the image has in the archive; the tag is the version.
     #[arg(long, default_value = "localhost/oz", value_name = "NAME")]
     repository: String,
-    /// Fail unless the image has this digest, as a build before it had.
+    /// How the programs are compiled.
+    #[arg(long, value_enum, default_value_t = Profile::Release)]
+    profile: Profile,
+    /// Fail unless the image has this digest, as a build elsewhere had.
     #[arg(long, value_name = "DIGEST")]
     expect: Option<String>,
+    /// Compile everything a second time, in another directory, and fail unless that gives the same
+    /// image.
+    #[arg(long)]
+    check_reproducible: bool,
+}
+
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, ValueEnum)]
+#[strum(serialize_all = "lowercase")]
+enum Profile {
+    /// For use.
+    Release,
+    /// For tests: soon built, large and slow.
+    Quick,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = oz_e2e::repository().canonicalize()?;
-    let target = target();
-    let directory = build(&root, &target)?;
-    let mut files = Vec::new();
-    for program in PROGRAMS {
-        let path = directory.join(program);
-        let bytes =
-            std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
-        require_static(program, &bytes)?;
-        files.push((program, bytes));
-    }
     let tag = format!("{}:{}", options.repository, env!("CARGO_PKG_VERSION"));
-    let image = archive::Image::of(&files, &tag)?;
-    let out = root.join(DIRECTORY);
-    std::fs::create_dir_all(&out).with_context(|| format!("failed to make {}", out.display()))?;
-    let name = format!(
-        "oz-{}-{}",
-        env!("CARGO_PKG_VERSION"),
-        archive::architecture()
-    );
-    let write = |suffix: &str, bytes: &[u8]| -> Result<PathBuf> {
-        let path = out.join(format!("{name}{suffix}"));
-        std::fs::write(&path, bytes)
-            .with_context(|| format!("failed to write {}", path.display()))?;
-        Ok(path)
-    };
-    let archive = write(".oci.tar", &image.archive)?;
-    let inventory = write(".cdx.json", &sbom::of(&PROGRAMS, &target, &root)?)?;
+    let files = build(&root, &programs::target_directory()?, options.profile)?;
+    let image = pack(&files, &tag)?;
     let mut said = String::new();
     for (program, bytes) in &files {
-        let small = archive::compress(bytes)?.len();
-        let megabyte = 1_000_000.0;
+        let small = compress(bytes)?.len();
         said += &format!(
-            "{program:12} {:5.1} MB, compressed {:4.1} MB\n",
-            bytes.len() as f64 / megabyte,
-            small as f64 / megabyte
+            "{program:12} {}, compressed {}\n",
+            megabytes(bytes.len()),
+            megabytes(small)
+        );
+        ensure!(
+            small <= LIMIT || options.profile == Profile::Quick,
+            "{program} is {} compressed, more than the {} that it may be",
+            megabytes(small),
+            megabytes(LIMIT)
         );
     }
+    let (archive, inventory) = write(&root, options.profile, &image)?;
     said += &format!("image        {tag}\ndigest       {}\n", image.digest);
     said += &format!("archive      {}\n", programs::from_here(&archive).display());
     said += &format!(
@@ -75,12 +80,63 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         programs::from_here(&inventory).display()
     );
     io::stdout().write_all(said.as_bytes())?;
-    match &options.expect {
-        Some(expected) if *expected != image.digest => {
-            bail!("the image is not the one expected, {expected}: the build is not reproducible")
-        }
-        _ => Ok(ExitCode::SUCCESS),
+    if let Some(expected) = &options.expect {
+        ensure!(
+            *expected == image.digest,
+            "the image is not the one expected, {expected}: other sources, another compiler or \
+             another C library"
+        );
     }
+    if options.check_reproducible {
+        let elsewhere = tempfile::tempdir_in(programs::target_directory()?)?;
+        let again = pack(&build(&root, elsewhere.path(), options.profile)?, &tag)?;
+        ensure!(
+            again == image,
+            "the second build gave another image, {}: it is not reproducible",
+            again.digest
+        );
+        io::stdout().write_all(b"again        the same, byte for byte\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn megabytes(bytes: usize) -> String {
+    let tenths = bytes.div_ceil(100_000);
+    format!("{:3}.{} MB", tenths / 10, tenths % 10)
+}
+
+fn pack(programs: &[(&str, Vec<u8>)], tag: &str) -> Result<ImageArchive> {
+    let title = "org.opencontainers.image";
+    let mut image = Image::new(tag, &["/oz-operator"])
+        .user(USER)
+        .search("/")
+        .label(&format!("{title}.title"), "oz")
+        .label(&format!("{title}.version"), env!("CARGO_PKG_VERSION"))
+        .label(&format!("{title}.licenses"), env!("CARGO_PKG_LICENSE"));
+    for (name, bytes) in programs {
+        image = image.file(name, 0o755, bytes)?;
+    }
+    image.archive()
+}
+
+/// The archive and the inventory, written.
+fn write(root: &Path, profile: Profile, image: &ImageArchive) -> Result<(PathBuf, PathBuf)> {
+    let out = root.join(DIRECTORY);
+    std::fs::create_dir_all(&out).with_context(|| format!("failed to make {}", out.display()))?;
+    let mut name = format!("oz-{}-{}", env!("CARGO_PKG_VERSION"), Image::architecture());
+    if profile != Profile::Release {
+        name += &format!("-{profile}");
+    }
+    let write = |suffix: &str, bytes: &[u8]| -> Result<PathBuf> {
+        let path = out.join(format!("{name}{suffix}"));
+        std::fs::write(&path, bytes)
+            .with_context(|| format!("failed to write {}", path.display()))?;
+        Ok(path)
+    };
+    Ok((
+        write(".oci.tar", &image.bytes)?,
+        write(".cdx.json", &sbom::of(&PROGRAMS, &target(), root)?)?,
+    ))
 }
 
 /// The C library is linked in: it comes with every Linux compiler, and its allocator is the one that
@@ -89,26 +145,17 @@ fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-fn build(root: &Path, target: &str) -> Result<PathBuf> {
-    let directory = programs::target_directory()?;
-    // Paths of this machine are in the messages of panics: the same place gives the same bytes, and
-    // the Dockerfile's place is the same everywhere.
-    let flags = ["-C", "target-feature=+crt-static"];
-    let mut cargo =
-        std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+/// The programs, compiled into `directory`: name and content.
+fn build(root: &Path, directory: &Path, profile: Profile) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let target = target();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(root)
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--bins",
-            "--target",
-            target,
-        ])
-        .arg("--target-dir")
-        .arg(&directory)
-        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+        .args(["build", "--locked", "--bins", "--profile"])
+        .arg(profile.to_string())
+        .args(["--target", &target, "--target-dir"])
+        .arg(directory)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(root, directory)?)
         .env("CARGO_INCREMENTAL", "0")
         .env_remove("RUSTFLAGS");
     for package in PROGRAMS {
@@ -117,13 +164,87 @@ fn build(root: &Path, target: &str) -> Result<PathBuf> {
     if !cargo.status().context("failed to run cargo")?.success() {
         bail!("failed to build the programs of the image: see above");
     }
-    Ok(directory.join(target).join("release"))
+    let built = directory.join(target).join(profile.to_string());
+    let read = |program: &'static str| {
+        let path = built.join(program);
+        let bytes =
+            std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
+        require_static(program, &bytes)?;
+        Ok((program, bytes))
+    };
+    PROGRAMS.into_iter().map(read).collect()
+}
+
+/// What makes the programs static, and the same wherever they are built: messages of panics name
+/// source files, which are in the same place everywhere, as far as the programs know.
+fn flags(root: &Path, directory: &Path) -> Result<OsString> {
+    let home = match std::env::var_os("CARGO_HOME") {
+        Some(home) => PathBuf::from(home),
+        None => std::env::home_dir()
+            .context("failed to find cargo's home: set CARGO_HOME")?
+            .join(".cargo"),
+    };
+    let mut flags = OsString::from("-C\u{1f}target-feature=+crt-static");
+    // The last that matches counts: the second may be in the first.
+    for (from, to) in [(root, "/oz"), (directory, "/target"), (&home, "/cargo")] {
+        flags.push("\u{1f}--remap-path-prefix\u{1f}");
+        flags.push(from);
+        flags.push("=");
+        flags.push(to);
+    }
+    Ok(flags)
 }
 
 /// In an empty root there is nothing to link with.
 fn require_static(program: &str, bytes: &[u8]) -> Result<()> {
-    if bytes.windows(4).any(|part| part == b"/ld-") {
-        bail!("failed to link {program} statically: it names a loader");
+    match names_a_loader(bytes) {
+        Some(false) => Ok(()),
+        Some(true) => bail!("{program} is not static: it names a loader"),
+        None => bail!("{program} is no program for Linux"),
     }
-    Ok(())
+}
+
+/// Whether a program names a loader that links it (PT_INTERP). None for what is not ELF, with 64 bits
+/// and the low byte first.
+fn names_a_loader(program: &[u8]) -> Option<bool> {
+    const INTERPRETER: [u8; 4] = [3, 0, 0, 0];
+    if !program.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let bytes = |at: usize, count: usize| program.get(at..at.checked_add(count)?);
+    let short = |at| {
+        Some(usize::from(u16::from_le_bytes(
+            bytes(at, 2)?.try_into().ok()?,
+        )))
+    };
+    let table = usize::try_from(u64::from_le_bytes(bytes(32, 8)?.try_into().ok()?)).ok()?;
+    let (size, count) = (short(54)?, short(56)?);
+    for index in 0..count {
+        if bytes(table.checked_add(index * size)?, 4)? == INTERPRETER {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_a_loader_links_is_found_out() {
+        let this = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(names_a_loader(&this), Some(true));
+        assert_eq!(names_a_loader(&this[..64]), None);
+        assert_eq!(names_a_loader(b"#!/bin/sh"), None);
+        let mut none = this[..64].to_vec();
+        none[56..58].fill(0);
+        assert_eq!(names_a_loader(&none), Some(false));
+    }
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        assert_eq!(megabytes(20_000_000), " 20.0 MB");
+        assert_eq!(megabytes(20_000_001), " 20.1 MB");
+    }
 }

@@ -7,7 +7,9 @@ mod demo;
 mod generate;
 mod image;
 mod krew;
+mod permissions;
 mod programs;
+mod real_node;
 mod record;
 mod screen;
 mod seen;
@@ -33,6 +35,8 @@ enum Task {
     Demo(demo::Options),
     /// Every test that needs no root, and their sum.
     Test(test::Options),
+    /// Whether the roles hold what the tests, the last time, were seen to need, and nothing else.
+    Permissions,
     /// The recording of ozctl, in docs/ozctl.cast and in the README (root).
     Record,
     /// The manifest by which krew installs `kubectl oz`.
@@ -49,6 +53,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Image(options) => image::run(&options),
         Task::Demo(options) => demo::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Permissions => permissions::run(),
         Task::Record => record::run(),
         Task::Krew(options) => krew::run(&options),
         Task::Bench(bench) => bench::run(&bench),

@@ -1,17 +1,19 @@
 //! `cargo xtask record`: the recording of ozctl in `docs/ozctl.cast`, and the same as text in the
 //! README. Nothing of it is written by hand: it is what a person sees on a terminal of a real node
-//! (root). Pauses are shortened where nothing happens, and keys come at the pace of a fast typist.
+//! (root). So that it changes only when ozctl does, pauses are always the same, and so is what the
+//! cluster made up: the ends of names, and the minute.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kube::api::PostParams;
-use oz_e2e::{Piece, Scene, System, Terminal, repository};
-use oz_testkit::{Cluster, ClusterOptions, Node, cargo_binary};
+use jiff::{SignedDuration, Timestamp, Unit};
+use oz_e2e::{Scene, Terminal, repository};
+use oz_testkit::cargo_binary;
 use serde_json::{Value, json};
 
+use crate::real_node::RealNode;
 use crate::screen::Screen;
 
 const CAST: &str = "docs/ozctl.cast";
@@ -22,19 +24,25 @@ const ROWS: u16 = 24;
 const COLUMNS: u16 = 100;
 /// Between two keys.
 const KEY: Duration = Duration::from_millis(40);
-/// The longest that nothing is seen to happen.
+/// Before a line is typed, and before what comes of it is there.
 const PAUSE: Duration = Duration::from_millis(700);
+/// Begins a line of the terminal anew.
+const ANEW: &str = "\r\x1b[K";
+/// The namespace, what names end with, and the beginning, as they are shown.
+const NAMESPACE: &str = "shop";
+const POD: &str = "web-7d4b9c5f6-x2x8p";
+const REQUEST: &str = "alice-x7k2p";
+const BEGAN: &str = "2026-01-01T12:00:00Z";
 
 /// What is typed, and what is typed into it once it shows something.
-const STORY: [(&str, &[(&str, &str)]); 5] = [
+const STORY: [(&str, &[(&str, &str)]); 4] = [
     ("ozctl templates", &[]),
     (
         "ozctl exec deploy/web --reason INC-42",
-        &[("~ # ", "hostname\r"), ("\nweb-", "exit\r")],
+        &[("~ # ", "hostname\r"), ("~ # ", "exit\r")],
     ),
     ("ozctl exec deploy/web -- cat /etc/hostname", &[]),
     ("ozctl requests", &[]),
-    ("ozctl explain --template shell", &[]),
 ];
 
 pub(crate) fn run() -> Result<ExitCode> {
@@ -46,57 +54,36 @@ pub(crate) fn run() -> Result<ExitCode> {
 }
 
 async fn record() -> Result<()> {
-    ensure!(
-        Node::Real.is_possible()?,
-        "the recording takes a real node: root and Debian packages"
-    );
-    let options = ClusterOptions {
-        node: Node::Real,
-        ..ClusterOptions::default()
-    };
-    let owner = Cluster::start(options).await?;
-    // The scene takes a cluster that is there for good, which costs a few bytes.
-    let cluster: &'static Cluster = Box::leak(Box::new(Cluster::attach(owner.state_dir())?));
-    let _system = System::start(cluster).await?;
-    let scene = Scene::set(cluster, "shop").await?;
-    let looking = serde_json::from_value(json!({
-        "metadata": {"name": "people-may-look"},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "oz-view-access",
-        },
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"}],
-    }))?;
-    scene
-        .api::<k8s_openapi::api::rbac::v1::RoleBinding>()
-        .create(&PostParams::default(), &looking)
-        .await?;
-    let kubeconfig = kubeconfig(cluster, scene.name())?;
+    let stage = RealNode::start(NAMESPACE).await?;
+    let kubeconfig = kubeconfig(&stage.scene)?;
+    let shown = Shown::of(&stage.scene);
     let mut film = Film::default();
     for (line, answers) in STORY {
         film.types(line);
-        film.plays(&act(&kubeconfig, line, answers).await?);
+        for part in act(&kubeconfig, line, answers).await? {
+            film.plays(&shown.text(&part));
+        }
     }
     film.prompt();
     let root = repository();
     std::fs::write(root.join(CAST), film.cast()?)
         .with_context(|| format!("failed to write {CAST}"))?;
     write_readme(&root.join(README), &film.text())?;
-    drop(owner);
     Screen::new().line(&format!("recorded {CAST} and {README}"))
 }
 
 /// Alice's kubeconfig, with the scene's namespace as her own.
-fn kubeconfig(cluster: &Cluster, namespace: &str) -> Result<PathBuf> {
-    let text = std::fs::read_to_string(cluster.kubeconfig("alice"))?;
+fn kubeconfig(scene: &Scene) -> Result<PathBuf> {
+    let text = std::fs::read_to_string(scene.cluster.kubeconfig("alice"))?;
     let mut kubeconfig: Value = serde_json::from_str(&text).context("not JSON")?;
-    kubeconfig["contexts"][0]["context"]["namespace"] = json!(namespace);
-    let path = cluster.state_dir().join("recording.kubeconfig");
+    kubeconfig["contexts"][0]["context"]["namespace"] = json!(scene.name());
+    let path = scene.cluster.state_dir().join("recording.kubeconfig");
     std::fs::write(&path, kubeconfig.to_string())?;
     Ok(path)
 }
 
-/// Runs one line on a terminal.
-async fn act(kubeconfig: &Path, line: &str, answers: &[(&str, &str)]) -> Result<Vec<Piece>> {
+/// Runs one line on a terminal; what is seen of it, parted where keys are pressed.
+async fn act(kubeconfig: &Path, line: &str, answers: &[(&str, &str)]) -> Result<Vec<String>> {
     let mut words = line.split(' ');
     let program = words.next().context("no program")?;
     let mut command = Command::new(cargo_binary(program)?);
@@ -105,13 +92,111 @@ async fn act(kubeconfig: &Path, line: &str, answers: &[(&str, &str)]) -> Result<
         .env("KUBECONFIG", kubeconfig)
         .env("USER", "alice");
     let mut terminal = Terminal::start(&command, ROWS, COLUMNS)?;
+    let mut parts = Vec::new();
+    let mut seen = 0;
     for (shown, keys) in answers {
-        terminal.shows(shown).await?;
+        terminal.shows_after(seen, shown).await?;
+        let screen = terminal.screen();
+        parts.push(screen.get(seen..).unwrap_or_default().to_owned());
+        seen = screen.len();
         terminal.keys(keys)?;
     }
     let code = terminal.code().await?;
-    ensure!(code == 0, "{line} ended with {code}: {}", terminal.screen());
-    Ok(terminal.pieces())
+    let screen = terminal.screen();
+    ensure!(code == 0, "{line} ended with {code}: {screen}");
+    parts.push(screen.get(seen..).unwrap_or_default().to_owned());
+    Ok(parts)
+}
+
+/// What differs from run to run, and what is shown in its place.
+struct Shown {
+    names: Vec<(String, &'static str)>,
+    began: Timestamp,
+}
+
+impl Shown {
+    fn of(scene: &Scene) -> Self {
+        let pods = scene
+            .pods
+            .iter()
+            .filter_map(|pod| pod.metadata.name.clone());
+        let mut names: Vec<_> = pods.map(|name| (name, POD)).collect();
+        names.push((scene.name().to_owned(), NAMESPACE));
+        Self {
+            names,
+            began: Timestamp::now(),
+        }
+    }
+
+    fn text(&self, seen: &str) -> String {
+        let mut text = seen.to_owned();
+        for (name, shown) in &self.names {
+            text = text.replace(name, shown);
+        }
+        let text = each_word(&text, |word| self.word(word));
+        without_titles(&waited_once(&text))
+    }
+
+    fn word(&self, word: &str) -> Option<String> {
+        let (stem, end) = REQUEST.rsplit_once('-')?;
+        let is_request = word
+            .strip_prefix(stem)
+            .and_then(|rest| rest.strip_prefix('-'))
+            .is_some_and(|rest| rest.len() == end.len());
+        if is_request {
+            return Some(REQUEST.to_owned());
+        }
+        let instant: Timestamp = word.parse().ok()?;
+        let began: Timestamp = BEGAN.parse().ok()?;
+        let since: SignedDuration = instant.duration_since(self.began);
+        let since = since.round(Unit::Minute).ok()?;
+        Some((began + since).to_string())
+    }
+}
+
+/// The text with other words in it; a word is what names and instants are written with.
+fn each_word(text: &str, other: impl Fn(&str) -> Option<String>) -> String {
+    let part_of_word = |letter: char| letter.is_ascii_alphanumeric() || "-:.".contains(letter);
+    let mut done = String::new();
+    for piece in text.split_inclusive(|letter| !part_of_word(letter)) {
+        let word = piece.trim_end_matches(|letter| letter == '.' || !part_of_word(letter));
+        let end = piece.get(word.len()..).unwrap_or_default();
+        done.push_str(&other(word).unwrap_or_else(|| word.to_owned()));
+        done.push_str(end);
+    }
+    done
+}
+
+/// The line that says what is waited for is drawn as often as time and chance will have it; here once.
+fn waited_once(text: &str) -> String {
+    let parts: Vec<&str> = text.split(ANEW).collect();
+    let Some((last, drawn)) = parts.split_last() else {
+        return text.to_owned();
+    };
+    let mut done = String::new();
+    for (number, part) in drawn.iter().enumerate() {
+        if number < 2 {
+            done.push_str(part);
+            done.push_str(ANEW);
+        }
+    }
+    done + last
+}
+
+/// A title comes when it will, and shows how long access still lasts. Nor is the terminal to be asked
+/// for its cursor by a film.
+fn without_titles(text: &str) -> String {
+    let mut done = String::new();
+    let mut rest = text;
+    while let Some((before, title)) = rest.split_once("\x1b]2;") {
+        done.push_str(before);
+        rest = title.split_once('\x07').map_or("", |(_, after)| after);
+    }
+    done.push_str(rest);
+    for control in ["\x1b[22;2t", "\x1b[23;2t", "\x1b[6n"] {
+        done = done.replace(control, "");
+    }
+    done
 }
 
 /// What is seen, and when.
@@ -134,12 +219,10 @@ impl Film {
         self.shows(KEY, "\r\n");
     }
 
-    fn plays(&mut self, pieces: &[Piece]) {
-        let mut before = Duration::ZERO;
-        for piece in pieces {
-            let pause = piece.at.saturating_sub(before).min(PAUSE);
-            before = piece.at;
-            self.shows(pause, &String::from_utf8_lossy(&piece.bytes));
+    fn plays(&mut self, part: &str) {
+        for (number, drawn) in part.split_inclusive(ANEW).enumerate() {
+            // What is waited for stands for a moment.
+            self.shows(if number < 2 { PAUSE / 2 } else { PAUSE }, drawn);
         }
     }
 
@@ -166,8 +249,15 @@ impl Film {
     /// What stands on the screen in the end.
     fn text(&self) -> String {
         let all: String = self.events.iter().map(|(_, text)| text.as_str()).collect();
+        let mut left = String::new();
+        for (number, part) in all.split(ANEW).enumerate() {
+            if number > 0 {
+                left.truncate(left.rfind('\n').map_or(0, |end| end + 1));
+            }
+            left.push_str(part);
+        }
         let mut text = String::new();
-        for line in plain(&all).split('\n') {
+        for line in plain(&left).split('\n') {
             // A carriage return begins a line again.
             let line = line.trim_end_matches('\r');
             let last = line.rsplit('\r').next().unwrap_or_default();
@@ -223,15 +313,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_the_cluster_made_up_and_when_is_always_the_same() {
+        let shown = Shown {
+            names: vec![
+                ("web-5cc7-ab12c".to_owned(), POD),
+                ("shop-k2j3h".to_owned(), NAMESPACE),
+            ],
+            began: "2026-03-04T05:06:07Z".parse().unwrap(),
+        };
+        let seen = "\r\x1b[Koz: waiting for alice-q9w8e\r\x1b[Koz: waiting for alice-q9w8e (2s)\
+                    \r\x1b[K\x1b[22;2t\x1b]2;web-5cc7-ab12c · 60m left\x07~ # \x1b[6nhostname\r\n\
+                    web-5cc7-ab12c\r\nin shop-k2j3h until 2026-03-04T06:06:11Z\r\n";
+        assert_eq!(
+            shown.text(seen),
+            "\r\x1b[Koz: waiting for alice-x7k2p\r\x1b[K~ # hostname\r\n\
+             web-7d4b9c5f6-x2x8p\r\nin shop until 2026-01-01T13:00:00Z\r\n"
+        );
+    }
+
+    #[test]
     fn the_text_is_what_stands_on_the_screen_in_the_end() {
         let mut film = Film::default();
         film.types("ozctl exec");
         film.shows(
             KEY,
-            "\r\x1b[Kwaiting\r\x1b[K\x1b]2;web · 5m left\x07/ # exit\r\n",
+            "\r\x1b[Kwaiting\r\x1b[K\r\n\x1b]2;web · 5m left\x07/ # exit\r\n",
         );
         film.prompt();
-        assert_eq!(film.text(), "$ ozctl exec\n/ # exit");
+        assert_eq!(film.text(), "$ ozctl exec\n\n/ # exit");
         let cast = film.cast().unwrap();
         assert!(cast.starts_with("{\"env\""), "{cast}");
         assert!(cast.contains("[0.7,\"o\",\"$ \"]"), "{cast}");

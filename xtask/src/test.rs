@@ -17,6 +17,7 @@ use clap::Args;
 use oz_testkit::{Tool, Tools, libfaketime};
 use serde::Deserialize;
 
+use crate::permissions;
 use crate::programs;
 use crate::screen::{Screen, Style};
 use output::{Binary, Output};
@@ -37,6 +38,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Whether all tests run, each on a cluster of its own.
+    fn is_whole(&self) -> bool {
+        let own = std::env::var_os("CLUSTER").is_none_or(|value| value.is_empty());
+        self.filter.is_none() && self.package.is_empty() && own
+    }
+
     fn selection(&self) -> Vec<&str> {
         if self.package.is_empty() {
             return vec!["--workspace"];
@@ -68,7 +75,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         );
     }
     let log = programs::target_directory()?.join("test.log");
-    let (mut child, said) = start(options)?;
+    let [recorded, _] = permissions::directories()?;
+    if options.is_whole() && recorded.exists() {
+        std::fs::remove_dir_all(&recorded).context("failed to forget what was used before")?;
+    }
+    let (mut child, said) = start(options, &recorded)?;
     let ended = follow(screen, said, &log, names, &mut summary);
     if ended.is_err() {
         let _ = child.kill();
@@ -77,9 +88,24 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     ended?;
     if !status.success() {
         summary.cargo_failed();
+    } else if options.is_whole() {
+        judge(screen, &recorded, &mut summary)?;
     }
     screen.line(&summary.text(screen, required, &programs::from_here(&log)))?;
     Ok(ExitCode::from(u8::from(!summary.is_good(required))))
+}
+
+/// Whether oz has the permissions that it used in the tests, and no others. Tests that fail may not
+/// have come to what they would have used.
+fn judge(screen: Screen, recorded: &Path, summary: &mut Summary) -> Result<()> {
+    let uses = oz_testkit::permissions::recorded(recorded)?;
+    let findings = permissions::findings(&uses, &Default::default())?;
+    if findings.is_empty() {
+        return screen.line("ok   deploy/rbac: every rule is used, nothing was refused");
+    }
+    screen.line(&findings.join("\n"))?;
+    summary.fails("deploy/rbac", findings.len());
+    Ok(())
 }
 
 /// Compiles the tests with cargo's progress on the screen. Gives the package and the name of each
@@ -149,7 +175,7 @@ fn package_name(id: &str) -> &str {
 }
 
 /// Starts the tests. Gives all that cargo and they say.
-fn start(options: &Options) -> Result<(Child, PipeReader)> {
+fn start(options: &Options, recorded: &Path) -> Result<(Child, PipeReader)> {
     let failed = "failed to make a pipe";
     let mut cargo = cargo(options);
     if let Some(filter) = &options.filter {
@@ -161,6 +187,9 @@ fn start(options: &Options) -> Result<(Child, PipeReader)> {
         .stdout(writer.try_clone().context(failed)?)
         .stderr(writer)
         .env("CARGO_TERM_COLOR", "never");
+    if options.is_whole() {
+        cargo.env(oz_testkit::permissions::RECORD, recorded);
+    }
     Ok((cargo.spawn().context("failed to run cargo")?, reader))
 }
 

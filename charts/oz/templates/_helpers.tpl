@@ -127,3 +127,43 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- end }}
 {{- end -}}
 {{- end -}}
+
+{{/* The flags about the audit trail that operator and webhook have both. */}}
+{{- define "oz.audit" -}}
+- --audit-objects={{ .Values.audit.objects }}
+- --audit-checkpoint={{ .Values.audit.checkpoint }}
+{{- with .Values.audit.http }}
+{{- if .url }}
+- --audit-http={{ .url }}
+- --audit-http-spool={{ int .spool }}
+{{- if .required }}
+- --audit-http-required
+{{- end }}
+{{- if and .secret.name .secret.token }}
+- --audit-http-token-file=/etc/oz/collector/{{ .secret.token }}
+{{- end }}
+{{- if and .secret.name .secret.ca }}
+- --audit-http-ca=/etc/oz/collector/{{ .secret.ca }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Where the files that those flags name are, in a container and in its pod. */}}
+{{- define "oz.auditMounts" -}}
+{{- if and .Values.audit.http.url .Values.audit.http.secret.name -}}
+volumeMounts:
+  - name: collector
+    mountPath: /etc/oz/collector
+    readOnly: true
+{{- end -}}
+{{- end -}}
+
+{{- define "oz.auditVolumes" -}}
+{{- if and .Values.audit.http.url .Values.audit.http.secret.name -}}
+volumes:
+  - name: collector
+    secret:
+      secretName: {{ .Values.audit.http.secret.name }}
+{{- end -}}
+{{- end -}}

@@ -3,7 +3,7 @@
 //! They are API types without being resources, so the generated API crates leave
 //! them out; a hook on `pods/exec` needs them all the same.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// Options of `pods/exec` and `pods/attach` (`PodExecOptions`, `PodAttachOptions`).
@@ -33,8 +33,12 @@ pub struct PodStreamOptions {
     /// The container; empty or absent means the pod's default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// The command line, for `exec` only.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The command line, for `exec` only. The API server says `null` where there is none.
+    #[serde(
+        default,
+        deserialize_with = "null_or",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub command: Vec<String>,
     /// Fields this version does not know.
     #[serde(flatten)]
@@ -52,11 +56,21 @@ pub struct PodPortForwardOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
     /// The ports to forward; empty over SPDY, where streams name them later.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_or",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub ports: Vec<i32>,
     /// Fields this version does not know.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
+}
+
+fn null_or<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 // Serde's `skip_serializing_if` hands out a reference.

@@ -12,7 +12,8 @@ use kube::core::{ApiResource, DynamicObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::audit::Record;
+use crate::audit::{Action, Record};
+use crate::duration::GoDuration;
 
 /// Decides what should exist for one kind of object, and says in its status what came of it.
 ///
@@ -165,8 +166,41 @@ pub struct Sessions {
     pub pod_uid: String,
     /// What the processes are known by.
     pub mark: String,
-    /// What is put on record if any were ended; the count is added.
+    /// What is put on record if any were ended: see [`Sessions::ended`].
     pub record: Record,
+}
+
+impl Sessions {
+    /// The record of what came of ending them. None if nobody knows of any, or if it cannot be told
+    /// whether they go on.
+    #[must_use]
+    pub fn ended(&self, came: &SessionsEnded) -> Option<Record> {
+        let mut record = self.record.clone();
+        if came.ended > 0 || came.left > 0 {
+            record = record
+                .detail("ended", came.ended.to_string())
+                .detail("left", came.left.to_string());
+        } else if !came.opened.is_empty() && came.out_of_reach.is_empty() {
+            record.action = Action::SessionEnded;
+            record.id = Record::id(record.action, &self.mark);
+            "No process of its sessions was left to end".clone_into(&mut record.message);
+        } else {
+            return None;
+        }
+        let Some(first) = came.opened.iter().min() else {
+            return Some(record);
+        };
+        let lasted = record.time.duration_since(*first);
+        Some(
+            record
+                .detail("sessions", came.opened.len().to_string())
+                .detail("firstOpened", first.to_string())
+                .detail(
+                    "lastedAtMost",
+                    GoDuration::from_secs(lasted.as_secs()).to_string(),
+                ),
+        )
+    }
 }
 
 /// What came of ending sessions.
@@ -178,6 +212,8 @@ pub struct SessionsEnded {
     pub left: u32,
     /// Containers in which nothing can be run, so that nothing could be ended.
     pub out_of_reach: Vec<String>,
+    /// When the sessions that are on record were opened, if none of them has been ended before.
+    pub opened: Vec<Timestamp>,
 }
 
 /// An object that should exist. Made from a typed object by a builder; see [`Child::new`].
@@ -395,4 +431,60 @@ pub struct Transition {
     pub note: String,
     /// The instant at which this was due, if there was one: the engine measures how late it is.
     pub due: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::audit::Decision;
+
+    #[test]
+    fn the_end_of_sessions_is_on_record_as_far_as_it_is_known() {
+        let now = Timestamp::constant(1_790_000_000, 0);
+        let (action, id) = (Action::SessionCut, "request-uid");
+        let sessions = Sessions {
+            namespace: "shop".into(),
+            pod: "web-0".into(),
+            pod_uid: "pod-uid".into(),
+            mark: id.into(),
+            record: Record::about(now, action, Decision::End, id, "Expired", "were ended"),
+        };
+        let ago = |seconds| now - SignedDuration::from_secs(seconds);
+        let came = |ended, left, out_of_reach: &[&str], opened: &[Timestamp]| SessionsEnded {
+            ended,
+            left,
+            out_of_reach: out_of_reach.iter().map(|&name| name.into()).collect(),
+            opened: opened.into(),
+        };
+        let told = |came: &SessionsEnded| {
+            let record = sessions.ended(came)?;
+            assert_eq!(record.id, Record::id(record.action, id));
+            let details = record.details.into_iter();
+            let details: Vec<String> = details.map(|(key, value)| key + "=" + &value).collect();
+            Some((record.action, details.join(" ")))
+        };
+        let two = [ago(90), ago(200)];
+        let since = format!("firstOpened={} lastedAtMost=3m20s sessions=2", ago(200));
+        for (came, expected) in [
+            (came(0, 0, &[], &[]), None),
+            (
+                came(0, 0, &[], &two),
+                Some((Action::SessionEnded, since.clone())),
+            ),
+            (came(0, 0, &["app"], &two), None),
+            (
+                came(2, 0, &[], &[]),
+                Some((action, "ended=2 left=0".to_owned())),
+            ),
+            (came(1, 1, &["app"], &two), {
+                let (first, rest) = since.split_once(' ').unwrap();
+                let (lasted, many) = rest.split_once(' ').unwrap();
+                Some((action, format!("ended=1 {first} {lasted} left=1 {many}")))
+            }),
+        ] {
+            assert_eq!(told(&came), expected);
+        }
+    }
 }

@@ -57,7 +57,7 @@ struct State {
 }
 
 /// A skew that is worth a warning.
-const NOTABLE: SignedDuration = SignedDuration::from_secs(2);
+pub const NOTABLE_SKEW: SignedDuration = SignedDuration::from_secs(2);
 
 impl Default for ServerClock {
     fn default() -> Self {
@@ -104,7 +104,7 @@ impl ServerClock {
         if reading.skew.is_zero() {
             state.agreed = Some((monotonic, wall));
         }
-        let notable = reading.skew.abs() > NOTABLE;
+        let notable = reading.skew.abs() > NOTABLE_SKEW;
         if notable && !state.warned {
             tracing::warn!(
                 skew_seconds = reading.skew.as_secs_f64(),

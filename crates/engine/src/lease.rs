@@ -26,8 +26,11 @@ pub struct LeaseTiming {
     pub duration: Duration,
     /// The holder stops writing when it could not renew for this long. Less than `duration`.
     pub renew_deadline: Duration,
-    /// Pause between attempts to renew or to take.
+    /// Pause between two renewals.
     pub retry_period: Duration,
+    /// Pause between two looks of one who waits. Others take a Lease so much later at most than
+    /// `duration` after its last renewal, since only what was seen counts.
+    pub look_period: Duration,
 }
 
 impl Default for LeaseTiming {
@@ -36,6 +39,7 @@ impl Default for LeaseTiming {
             duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
+            look_period: Duration::from_millis(250),
         }
     }
 }
@@ -119,8 +123,8 @@ enum Chance {
     Ours,
     /// Nobody's, or its holder has gone silent: take it.
     Free,
-    /// Somebody else holds it.
-    Taken,
+    /// Somebody else holds it, for so long from now unless they renew it.
+    Taken(Duration),
 }
 
 /// A Lease as last seen, and since when it has looked like that.
@@ -150,10 +154,9 @@ impl Sighting {
                 let silent = self
                     .since
                     .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-                if silent >= lasts {
-                    Chance::Free
-                } else {
-                    Chance::Taken
+                match lasts.checked_sub(silent) {
+                    None | Some(Duration::ZERO) => Chance::Free,
+                    Some(left) => Chance::Taken(left),
                 }
             }
         }
@@ -214,30 +217,33 @@ impl Elector {
     async fn acquire(&self) -> Lease {
         let mut sighting = Sighting::default();
         loop {
-            match self.try_acquire(&mut sighting).await {
-                Ok(Some(lease)) => return lease,
-                Ok(None) => {}
-                Err(failure) => tracing::warn!(%failure, "failed to take the lease"),
-            }
-            tokio::time::sleep(self.timing.retry_period).await;
+            let pause = match self.try_acquire(&mut sighting).await {
+                Ok(Attempt::Taken(lease)) => return *lease,
+                Ok(Attempt::Held(left)) => self.timing.look_period.min(left),
+                Err(failure) => {
+                    tracing::warn!(%failure, "failed to take the lease");
+                    self.timing.retry_period
+                }
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 
-    async fn try_acquire(&self, sighting: &mut Sighting) -> Result<Option<Lease>, Failure> {
+    async fn try_acquire(&self, sighting: &mut Sighting) -> Result<Attempt, Failure> {
         let what = || format!("failed to read the lease {}/{}", self.namespace, self.name);
         let begun = Instant::now();
         let written = match within(self.api().get_opt(&self.name), what).await? {
             None => self.create().await?,
             Some(lease) => {
                 let chance = sighting.judge(&lease, &self.identity, Instant::now());
-                if chance == Chance::Taken {
-                    return Ok(None);
+                if let Chance::Taken(left) = chance {
+                    return Ok(Attempt::Held(left));
                 }
                 self.replace(&self.claimed(lease, chance)).await?
             }
         };
         self.tenure.extend(begun + self.timing.renew_deadline);
-        Ok(Some(written))
+        Ok(Attempt::Taken(Box::new(written)))
     }
 
     /// Renews until that fails for too long; returns why.
@@ -340,6 +346,14 @@ impl Elector {
         spec.renew_time = Some(now);
         lease
     }
+}
+
+/// What came of trying to take the Lease.
+enum Attempt {
+    /// It is ours now.
+    Taken(Box<Lease>),
+    /// It is somebody else's, for so long from now unless they renew it.
+    Held(Duration),
 }
 
 /// Why a renewal did not happen.

@@ -11,7 +11,7 @@ use axum::routing::get;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, NOTABLE_SKEW};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 
@@ -62,6 +62,13 @@ async fn metrics(State(probes): State<Probes>) -> Response {
 async fn ready(State(probes): State<Probes>) -> Response {
     let waiting = probes.readiness.waiting_for();
     if waiting.is_empty() {
+        let skew = probes.clock.skew();
+        if skew.abs() > NOTABLE_SKEW {
+            // Ready all the same: it is the API server's clock that counts.
+            let seconds = skew.as_secs_f64();
+            return format!("ok; the local clock is {seconds:.0} s ahead of the API server's")
+                .into_response();
+        }
         return "ok".into_response();
     }
     let text = format!("waiting for: {}", waiting.join(", "));

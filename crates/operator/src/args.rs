@@ -46,6 +46,11 @@ pub(crate) struct Args {
     #[arg(long, default_value = "2160h", value_name = "DURATION", value_parser = not_negative)]
     pub(crate) audit_key_life: SignedDuration,
 
+    /// How old the key that seals stamps and grants gets before the next one replaces it. What it
+    /// sealed is good for as long again, so no grant may last longer than this.
+    #[arg(long, default_value = "2160h", value_name = "DURATION", value_parser = not_negative)]
+    pub(crate) signing_key_life: SignedDuration,
+
     /// How long a pod made for a request may take to get ready, such as 5m.
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = not_negative)]
     pub(crate) pod_ready_timeout: SignedDuration,

@@ -12,7 +12,7 @@ use oz_core::labels;
 use oz_core::transient::{Kind, Observed, Sighting, Transient, Want, may_bind};
 use oz_engine::{Cx, Observe, Store, Watches};
 
-use crate::stamps::same_stamp;
+use crate::stamps::Stamps;
 
 /// How long the API server may take to judge.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Bindings<K> {
     pub(crate) controller: Transient<K>,
     pub(crate) objects: Store<K>,
+    pub(crate) stamps: Stamps,
 }
 
 impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
@@ -41,7 +42,7 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
         let (role, may_bind, taken) =
             tokio::join!(rules(cx, &want), may(cx, &want), taken(cx, &want, uid));
         Observed {
-            same_stamp: same_stamp(&self.objects, object),
+            same_stamp: self.stamps.same(cx.now(), &self.objects, object),
             sighting: Some(Sighting {
                 role,
                 may_bind,

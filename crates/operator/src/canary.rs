@@ -33,7 +33,7 @@ const CHECK: Duration = Duration::from_secs(60);
 
 /// Sings until it is heard, for `helm test` and for whoever wants to know.
 pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
-    let (client, _) = oz_engine::client(common.config().await?)?;
+    let (client, _) = oz_engine::client(common.config("oz-operator").await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
     let began = Instant::now();
     loop {

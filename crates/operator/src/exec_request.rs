@@ -6,19 +6,22 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::exec::{ExecAccess, Observed};
 use oz_core::access::kind::{self, PodSeen};
+use oz_core::access::request::Request;
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase};
 use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
 use crate::leaving::is_leaving;
+use crate::left::{bindings, left};
 use crate::sessions::Probes;
-use crate::stamps::same_stamp;
+use crate::stamps::Stamps;
 use crate::workload::Workloads;
 
 pub(crate) struct ExecRequests {
     pub(crate) controller: ExecAccess,
     pub(crate) requests: Store<ExecAccessRequest>,
+    pub(crate) stamps: Stamps,
     pub(crate) templates: Store<ExecAccessTemplate>,
     pub(crate) workloads: Arc<Workloads>,
     /// Which pod has a name now.
@@ -28,17 +31,15 @@ pub(crate) struct ExecRequests {
 
 impl ExecRequests {
     /// What has the name of the pod that the request was granted.
-    fn seen(&self, request: &ExecAccessRequest) -> PodSeen {
+    fn seen(&self, request: &ExecAccessRequest) -> Option<PodSeen> {
         let status = request.status.as_ref();
-        let active = status.filter(|status| status.phase == Phase::Active);
-        let Some(name) = active.and_then(|status| status.pod_name.as_deref()) else {
-            return PodSeen::Unknown;
-        };
-        match self.pods.get(request.metadata.namespace.as_deref(), name) {
-            Some(pod) => PodSeen::There(pod.uid().to_owned()),
-            None if self.pods.is_ready() => PodSeen::Gone,
-            None => PodSeen::Unknown,
-        }
+        let active = status.filter(|status| status.phase == Phase::Active)?;
+        let name = active.pod_name.clone()?;
+        let pod = self.pods.get(request.metadata.namespace.as_deref(), &name);
+        (pod.is_some() || self.pods.is_ready()).then(|| PodSeen {
+            uid: pod.map(|pod| pod.uid().to_owned()),
+            name,
+        })
     }
 }
 
@@ -52,8 +53,10 @@ impl Observe<ExecAccess> for ExecRequests {
                 requests.select(|request| {
                     request.metadata.namespace == namespace
                         && request.status.as_ref().is_some_and(|status| {
+                            // One that is not ready waits for a successor, of whatever name.
                             status.phase == Phase::Active
-                                && status.pod_name.as_deref() == Some(name.as_str())
+                                && (!status.ready
+                                    || status.pod_name.as_deref() == Some(name.as_str()))
                         })
                 })
             })
@@ -82,17 +85,20 @@ impl Observe<ExecAccess> for ExecRequests {
             .is_none()
         {
             observed.leaving = self.leaving(cx, request, &observed, live).await;
+            let controller = &self.controller;
+            if kind::is_unstamped(controller, cx.now(), request, &observed, live) {
+                observed.left = Some(left(cx, &Request::from(request), bindings()).await);
+            }
             return observed;
         }
-        observed.same_stamp = same_stamp(&self.requests, request);
+        observed.same_stamp = self.stamps.same(cx.now(), &self.requests, request);
         if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
             let namespace = namespace.unwrap_or_default();
             let mut workload = self.workloads.read(cx, &namespace, &target).await;
-            if let Ok(workload) = &mut workload {
-                let uid = request.uid().unwrap_or_default();
-                if let Ok(pod) = workload.choose(&uid, request.spec.target_pod.as_deref()) {
-                    workload.probes = self.probes.of(cx.client(), &namespace, pod).await;
-                }
+            if let Ok(workload) = &mut workload
+                && let Ok(pod) = self.controller.choose(request, live, workload)
+            {
+                workload.probes = self.probes.of(cx.client(), &namespace, pod).await;
             }
             observed.workload = Some(workload);
         }

@@ -6,6 +6,7 @@ mod canary;
 mod exec_request;
 mod exec_template;
 mod leaving;
+mod left;
 mod pod_request;
 mod pod_template;
 mod retention;

@@ -15,12 +15,14 @@ use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
 use crate::leaving::is_leaving;
-use crate::stamps::same_stamp;
+use crate::left::{left, pod_and_bindings};
+use crate::stamps::Stamps;
 use crate::workload::Workloads;
 
 pub(crate) struct PodRequests {
     pub(crate) controller: PodAccess,
     pub(crate) requests: Store<PodAccessRequest>,
+    pub(crate) stamps: Stamps,
     pub(crate) templates: Store<PodAccessTemplate>,
     pub(crate) workloads: Arc<Workloads>,
 }
@@ -52,12 +54,15 @@ impl Observe<PodAccess> for PodRequests {
         };
         // Looks at every request, so only while something may still be decided.
         if Request::from(request).phase() == Phase::Pending {
-            observed.same_stamp = same_stamp(&self.requests, request);
+            observed.same_stamp = self.stamps.same(cx.now(), &self.requests, request);
         }
         if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
             observed.workload = Some(self.workloads.model(cx, &namespace, &target).await);
         }
         observed.leaving = self.leaving(cx, request, &observed, live).await;
+        if kind::is_unstamped(&self.controller, cx.now(), request, &observed, live) {
+            observed.left = Some(left(cx, &Request::from(request), pod_and_bindings()).await);
+        }
         observed
     }
 }

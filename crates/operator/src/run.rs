@@ -9,10 +9,13 @@ use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
+use oz_core::audit::{Action, Decision, Record};
 use oz_core::transient::{Kind, Policy, Transient};
-use oz_engine::{Engine, Leadership, ServerClock};
+use oz_engine::{Clock, Engine, Leadership, ServerClock};
 use oz_process::audit::{Trail, rotate_keys};
-use oz_process::{shutdown_on_signal, signing_keys};
+use oz_process::{
+    ClockAlarm, KeyNews, follow_signing_keys, replace_signing_key, shutdown_on_signal, signing_keys,
+};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::task::JoinSet;
@@ -27,6 +30,7 @@ use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::retention::Retention;
 use crate::sessions::{Probes, Scripts};
+use crate::stamps::Stamps;
 use crate::workload::Workloads;
 
 /// Runs until a signal, or until what it needs is lost.
@@ -37,7 +41,7 @@ use crate::workload::Workloads;
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
-    let (client, clock) = oz_engine::client(common.config().await?)?;
+    let (client, clock) = oz_engine::client(common.config("oz-operator").await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
 
     let trail = Trail::start(
@@ -93,6 +97,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         ExecRequests {
             controller: exec,
             requests,
+            stamps: Stamps::default(),
             templates,
             workloads: Arc::clone(&workloads),
             pods: pods_by_name,
@@ -104,7 +109,26 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         pods(&mut engine, &args, &keys, &workloads);
     }
     bindings(&mut engine, &args, &keys);
-    let _upkeep = trail_upkeep(&mut engine, &args, &client, &clock, &trail, &shutdown);
+    let mut upkeep = trail_upkeep(&mut engine, &args, &client, &clock, &trail, &shutdown);
+    upkeep.spawn(replace_signing_key(
+        client.clone(),
+        clock.clone(),
+        common.namespace.clone(),
+        args.signing_key_life,
+    ));
+    upkeep.spawn(follow_signing_keys(
+        client.clone(),
+        common.namespace.clone(),
+        keys.clone(),
+        on_record(trail.clone(), clock.clone()),
+    ));
+    let alarm = ClockAlarm::new(
+        clock.clone(),
+        "oz-operator",
+        &common.namespace,
+        &common.replica,
+    );
+    upkeep.spawn(alarm.run(client.clone()));
 
     let in_path = Gauge::default();
     engine.registry().register(
@@ -126,6 +150,25 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     singing.abort();
     trail.close().await;
     Ok(ended?)
+}
+
+/// Puts on record that another key seals.
+fn on_record(trail: Trail, clock: ServerClock) -> impl Fn(KeyNews) {
+    move |news| {
+        let KeyNews::Seals(id) = news else { return };
+        tracing::info!(key = id, "stamps and grants are sealed with another key");
+        let message = format!("stamps and grants are sealed with the key {id}");
+        let (action, note) = (Action::KeyRotated, Decision::Note);
+        let record = Record::about(
+            clock.now(),
+            action,
+            note,
+            &id,
+            "SigningKeyReplaced",
+            message,
+        );
+        trail.note(record.detail("signingKey", id));
+    }
 }
 
 /// Starts what looks after the audit trail: old events go, old keys are replaced. It ends when the
@@ -187,6 +230,7 @@ fn pods(engine: &mut Engine, args: &Args, keys: &Keys, workloads: &Arc<Workloads
         PodRequests {
             controller: access,
             requests,
+            stamps: Stamps::default(),
             templates,
             workloads: Arc::clone(workloads),
         },
@@ -216,6 +260,7 @@ fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>) {
         Bindings {
             controller,
             objects,
+            stamps: Stamps::default(),
         },
     );
 }

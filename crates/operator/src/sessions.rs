@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use kube::api::AttachParams;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::api::{AttachParams, ListParams};
 use kube::{Api, Client, ResourceExt};
-use oz_core::api::SessionProbe;
-use oz_core::connect::{cut, script};
+use oz_core::api::{AuditEvent, SessionProbe};
+use oz_core::audit::{Action, Record, label_value};
+use oz_core::connect::{Way, cut, script};
 use oz_core::controller::{Failure, Sessions, SessionsEnded};
+use oz_core::labels;
 use oz_engine::EndSessions;
 use tokio::io::AsyncReadExt;
 
@@ -25,10 +29,13 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(30);
 /// The most that is read of an answer, in bytes.
 const ANSWER: u64 = 4096;
+/// How many sessions of one grant are counted.
+const SOME: u32 = 500;
 /// Known images; more only if somebody makes them up.
 const KNOWN: usize = 10_000;
 
 /// Why nothing came of running something.
+#[derive(Debug)]
 enum Unrun {
     /// The container cannot run it: it has no shell.
     Unable(String),
@@ -53,7 +60,7 @@ async fn run(
         let mut process = pods
             .exec(pod, command, &parameters)
             .await
-            .map_err(|error| unrun(&error.to_string()))?;
+            .map_err(|error| Unrun::Unreached(error.to_string()))?;
         let mut answer = Vec::new();
         if let Some(stdout) = process.stdout() {
             let _ = stdout.take(ANSWER).read_to_end(&mut answer).await;
@@ -65,7 +72,7 @@ async fn run(
         let _ = process.join().await;
         let status = status.unwrap_or_default();
         if status.status.as_deref() == Some("Failure") && answer.is_empty() {
-            return Err(unrun(&status.message.unwrap_or_default()));
+            return Err(unrun(status));
         }
         Ok(String::from_utf8_lossy(&answer).into_owned())
     };
@@ -74,23 +81,31 @@ async fn run(
         .unwrap_or_else(|_| Err(Unrun::Unreached(format!("no answer within {patience:?}"))))
 }
 
-/// Container runtimes say in words that there is no shell.
-fn unrun(message: &str) -> Unrun {
+/// Why a command that the node was given did not run. A code tells where the runtime makes it one; most
+/// say in words alone that there is no shell. Words that are not known here are none of these: the
+/// command is tried again, and what comes of that is said, rather than a container given up that may
+/// have sessions.
+fn unrun(status: Status) -> Unrun {
+    let message = status.message.unwrap_or_default();
+    let mut causes = status
+        .details
+        .into_iter()
+        .flat_map(|details| details.causes.unwrap_or_default());
+    let code = causes.find(|cause| cause.reason.as_deref() == Some("ExitCode"));
+    let code = code.and_then(|cause| cause.message);
     let words = [
         "no such file or directory",
         "executable file not found",
-        "not found",
         "permission denied",
-        "exit code 126",
-        "exit code 127",
-        "container not found",
-        "container is not created or running",
+        "exec format error",
     ];
     let lower = message.to_lowercase();
-    if words.iter().any(|word| lower.contains(word)) {
-        Unrun::Unable(message.to_owned())
+    let cannot = matches!(code.as_deref(), Some("126" | "127"))
+        || code.is_none() && words.iter().any(|word| lower.contains(word));
+    if cannot {
+        Unrun::Unable(message)
     } else {
-        Unrun::Unreached(message.to_owned())
+        Unrun::Unreached(message)
     }
 }
 
@@ -129,9 +144,11 @@ impl Scripts {
             Ok(Err(error)) => return Err(failed(error.to_string())),
             Err(_) => return Err(failed(format!("no answer within {PATIENCE:?}"))),
         };
+        let mut ended = SessionsEnded::default();
         // Gone, or another of its name: what ran in it is gone with it.
         let Some(pod) = pod.filter(|pod| pod.uid().as_deref() == Some(&sessions.pod_uid)) else {
-            return Ok(SessionsEnded::default());
+            ended.opened = self.opened(sessions).await;
+            return Ok(ended);
         };
         let command = script::command(&sessions.mark);
         let runs = running(&pod).map(|container| {
@@ -141,7 +158,6 @@ impl Scripts {
                 (name, answer)
             }
         });
-        let mut ended = SessionsEnded::default();
         let mut unreached = None;
         for (name, answer) in join_all(runs).await {
             match answer.map(|text| script::answer(&text)) {
@@ -162,10 +178,47 @@ impl Scripts {
                 Err(Unrun::Unreached(why)) => unreached = Some(format!("{name}: {why}")),
             }
         }
-        match unreached {
-            Some(why) => Err(failed(why)),
-            None => Ok(ended),
+        if let Some(why) = unreached {
+            return Err(failed(why));
         }
+        ended.opened = self.opened(sessions).await;
+        Ok(ended)
+    }
+
+    /// When the sessions of the grant were opened, as far as that is on record in the cluster; none
+    /// if they were ended before.
+    async fn opened(&self, sessions: &Sessions) -> Vec<Timestamp> {
+        let events: Api<AuditEvent> = Api::all(self.client.clone());
+        let selector = format!(
+            "{}={},{} in ({},{})",
+            labels::AUDIT_GRANT,
+            label_value(&sessions.mark),
+            labels::AUDIT_KIND,
+            Action::SessionOpened,
+            Action::SessionCut,
+        );
+        let some = ListParams::default().labels(&selector).limit(SOME);
+        let events = match tokio::time::timeout(PATIENCE, events.list(&some)).await {
+            Ok(Ok(events)) => events.items,
+            // They are ended all the same; only how long they lasted is not said.
+            Ok(Err(error)) => {
+                tracing::info!(%error, "failed to look up which sessions were opened");
+                return Vec::new();
+            }
+            Err(_) => return Vec::new(),
+        };
+        let records = events.into_iter().map(|event| event.spec.record);
+        let (opened, cut): (Vec<_>, Vec<_>) =
+            records.partition(|record| record.action == Action::SessionOpened);
+        // A port that is forwarded is no process in the container.
+        let exec = |record: &Record| {
+            let way = record.details.get("way");
+            way.is_some_and(|way| way == Way::Exec.title())
+        };
+        if !cut.is_empty() || !opened.iter().all(exec) {
+            return Vec::new();
+        }
+        opened.into_iter().map(|record| record.time).collect()
     }
 }
 
@@ -264,6 +317,49 @@ impl Probes {
         match found {
             Known::Found(probe) => Some(probe),
             Known::Failed(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_container_is_given_up_only_where_the_runtime_says_that_there_is_no_shell() {
+        let started = "error executing command in container: failed to exec in container: failed to start exec";
+        let containerd = format!(
+            "{started} \"a1\": OCI runtime exec failed: exec failed: unable to start container process: \
+             exec: \"/bin/sh\": stat /bin/sh: no such file or directory: unknown"
+        );
+        let forbidden = format!("{started} \"a1\": exec: \"/bin/sh\": permission denied: unknown");
+        let crio = "error executing command in container: executable file `/bin/sh` not found: No such file or directory";
+        let busy = format!("{started} \"a1\": context deadline exceeded");
+        for (code, message, unable) in [
+            (None, containerd.as_str(), true),
+            (None, forbidden.as_str(), true),
+            (None, crio, true),
+            (Some("127"), "command terminated with exit code 127", true),
+            (Some("126"), "command terminated with exit code 126", true),
+            // Another code is the script's own, whatever it complains of.
+            (Some("1"), "no such file or directory", false),
+            (Some("137"), "command terminated with exit code 137", false),
+            (None, busy.as_str(), false),
+            (None, "container not found (\"app\")", false),
+            (None, "", false),
+        ] {
+            let causes = code.map(|code| json!([{ "reason": "ExitCode", "message": code }]));
+            let status = serde_json::from_value(json!({
+                "status": "Failure", "message": message, "details": { "causes": causes },
+            }));
+            let why = unrun(status.unwrap());
+            assert_eq!(
+                matches!(why, Unrun::Unable(_)),
+                unable,
+                "{code:?} {message}"
+            );
         }
     }
 }

@@ -1,18 +1,83 @@
 //! Whether a stamp is on one request only.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
-use oz_core::access::stamp;
+use oz_core::access::stamp::{self, MAX_DISTANCE};
+use oz_core::encode;
 use oz_engine::Store;
 
-/// The name of another request that carries the same stamp: a stamp is for one request, and which
-/// of two came first cannot be told within a second.
-pub(crate) fn same_stamp<R>(requests: &Store<R>, request: &R) -> Option<String>
-where
-    R: Resource + Send + Sync + 'static,
-{
-    let stamp = stamp::of(request.meta())?;
-    requests
-        .select(|other| stamp::of(other.meta()) == Some(stamp) && other.uid() != request.uid())
-        .first()
-        .map(|other| other.name_any())
+/// For how long stamps are remembered: after twice the distance, age tells that one is not new.
+const REMEMBERED: SignedDuration = SignedDuration::from_secs(3 * MAX_DISTANCE.as_secs());
+/// From how many on those are forgotten that may be.
+const MANY: usize = 1024;
+
+/// The stamps that were looked at lately, since a request that carried one may be gone.
+#[derive(Clone, Default)]
+pub(crate) struct Stamps(Arc<Mutex<HashMap<String, Seen>>>);
+
+struct Seen {
+    at: Timestamp,
+    uid: String,
+    name: String,
+}
+
+impl Stamps {
+    /// The name of another request that carries or carried the same stamp: a stamp is for one
+    /// request, and which of two came first cannot be told within a second.
+    pub(crate) fn same<R>(&self, now: Timestamp, requests: &Store<R>, request: &R) -> Option<String>
+    where
+        R: Resource + Send + Sync + 'static,
+    {
+        let stamp = stamp::of(request.meta())?;
+        let uid = request.uid().unwrap_or_default();
+        self.seen(now, stamp, &uid, request.name_any()).or_else(|| {
+            requests
+                .select(|other| {
+                    stamp::of(other.meta()) == Some(stamp) && other.uid() != request.uid()
+                })
+                .first()
+                .map(|other| other.name_any())
+        })
+    }
+
+    /// Who had the stamp first, if it was another.
+    fn seen(&self, now: Timestamp, stamp: &str, uid: &str, name: String) -> Option<String> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MANY {
+            known.retain(|_, seen| now.duration_since(seen.at).abs() < REMEMBERED);
+        }
+        let seen = known.entry(encode::digest(&stamp)).or_insert_with(|| Seen {
+            at: now,
+            uid: uid.to_owned(),
+            name,
+        });
+        (seen.uid != uid).then(|| seen.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_its_first_requests_also_when_that_is_gone() {
+        let stamps = Stamps::default();
+        let start = Timestamp::UNIX_EPOCH;
+        let see = |now, stamp: &str, uid| stamps.seen(now, stamp, uid, format!("name-of-{uid}"));
+        assert_eq!(see(start, "a", "one"), None);
+        assert_eq!(see(start, "a", "one"), None);
+        assert_eq!(see(start, "b", "two"), None);
+        assert_eq!(
+            see(start + MAX_DISTANCE * 2, "a", "two").as_deref(),
+            Some("name-of-one")
+        );
+        for number in 0..3 * MANY {
+            let now = start + REMEMBERED + SignedDuration::from_secs(number.try_into().unwrap());
+            see(now, &number.to_string(), "many");
+        }
+        assert!(stamps.0.lock().unwrap().len() <= MANY);
+    }
 }

@@ -70,6 +70,14 @@ pub(crate) struct Options {
     )]
     webhook_pods: String,
 
+    /// Labels of the operator's pods.
+    #[arg(
+        long,
+        default_value = "app.kubernetes.io/component=operator",
+        value_name = "SELECTOR"
+    )]
+    operator_pods: String,
+
     /// How long the operator gets to end all access, such as 60s.
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = not_negative)]
     patience: SignedDuration,
@@ -77,7 +85,7 @@ pub(crate) struct Options {
 
 /// Ends all access and removes what no chart has made.
 pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
-    let (client, _) = oz_engine::client(common.config().await?)?;
+    let (client, _) = oz_engine::client(common.config("oz-operator").await?)?;
     let patience = Duration::try_from(options.patience)?;
     let here = Here {
         client,
@@ -94,6 +102,8 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
         .await?;
     here.end_access(patience).await?;
     here.stop(&options.operator_deployment).await?;
+    // One that is ending still makes its key anew when it is gone.
+    here.none_left(&options.operator_pods).await?;
     here.remove_leftovers().await?;
     here.let_go().await?;
     for name in SECRETS {
@@ -304,15 +314,15 @@ impl Here<'_> {
             let left = pods
                 .list_metadata(&ListParams::default().labels(selector))
                 .await
-                .context("failed to list the webhook's pods")?
+                .with_context(|| format!("failed to list pods with {selector}"))?
                 .items;
             if left.is_empty() {
                 return Ok(());
             }
             if began.elapsed() > STOP {
                 bail!(
-                    "failed to stop the webhook: {} pods with {selector} are still there; delete \
-                     them and uninstall again",
+                    "failed to stop oz: {} pods with {selector} are still there; delete them and \
+                     uninstall again",
                     left.len()
                 );
             }

@@ -17,10 +17,14 @@ use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::names;
 use crate::request::{self, Ask, Clock, Outcome, RequestKind};
 use crate::target::{Offering, Target};
 use crate::verbs::patience;
 use crate::waiting::Waiting;
+
+/// How long the API server may take for what is left to do at the end.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How to ask, on every verb that does.
 #[derive(Args, Clone, Debug)]
@@ -114,8 +118,12 @@ where
         .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", flags.wait)))?;
     let cluster = context.cluster().await?;
     if let Some(name) = &flags.request {
-        let granted = existing::<R>(&cluster, name, &want).await?;
-        return body(&cluster, &granted).await;
+        let granted = existing::<R>(&cluster, names::checked(name)?, &want).await?;
+        let mut interrupts = Interrupts::new()?;
+        return tokio::select! {
+            result = body(&cluster, &granted) => result,
+            exit = interrupts.next() => Ok(exit),
+        };
     }
     let prefix = flags
         .request_name
@@ -145,18 +153,31 @@ where
         extends: None,
     };
     let mut interrupts = Interrupts::new()?;
-    let created: R = request::create(&cluster, &ask).await?;
+    let mut creating = std::pin::pin!(request::create::<R>(&cluster, &ask));
+    let created = tokio::select! {
+        created = &mut creating => created?,
+        exit = interrupts.next() => {
+            // It may be there already; its name is in the answer.
+            if let Some(Ok(created)) = interrupts.unless(creating).await {
+                give_back::<R>(&cluster, &created.name_any(), &mut interrupts)
+                    .await
+                    .map_err(|failure| failure.with(exit))?;
+            }
+            return Ok(exit);
+        }
+    };
     let name = created.name_any();
-    let ended = Cell::new(false);
+    let (ended, used) = (Cell::new(false), Cell::new(false));
     let work = async {
         let granted = wait_for::<R>(context, &cluster, created, container, within, &ended).await?;
+        used.set(true);
         body(&cluster, &granted).await
     };
     let result = tokio::select! {
         result = work => result,
         exit = interrupts.next() => Ok(exit),
     };
-    if flags.keep && result.is_ok() {
+    if flags.keep && used.get() && result.is_ok() {
         context.say(&format!(
             "Access is kept. Use it again with `--request {name}`; \
              give it back with `ozctl revoke {name}`."
@@ -165,12 +186,36 @@ where
     }
     // What was refused stays, to say why.
     if !ended.get()
-        && let Err(failure) = request::release::<R>(&cluster, &name).await
+        && let Err(failure) = give_back::<R>(&cluster, &name, &mut interrupts).await
     {
-        // That the command failed is more important.
-        return result.and(Err(failure));
+        // How the command ended is more important.
+        return result.and_then(|exit| match exit {
+            Exit::SUCCESS => Err(failure),
+            exit => Err(failure.with(exit)),
+        });
     }
     result
+}
+
+/// Gives access back, unless whoever waits for it has had enough.
+async fn give_back<R: RequestKind>(
+    cluster: &Cluster,
+    name: &str,
+    interrupts: &mut Interrupts,
+) -> Result<()> {
+    let released = interrupts.unless(request::release::<R>(cluster, name));
+    released
+        .await
+        .unwrap_or_else(|| {
+            Err(Failure::new(format!(
+                "failed to give access back ({name}): the API server does not answer"
+            )))
+        })
+        .map_err(|failure| {
+            failure.next(format!(
+                "`ozctl revoke {name}` does so later; it ends by itself in its time"
+            ))
+        })
 }
 
 async fn existing<R: RequestKind>(
@@ -270,6 +315,15 @@ impl Interrupts {
             _ = self.interrupt.recv() => Exit::INTERRUPTED,
             _ = self.terminate.recv() => Exit::code(143),
             _ = self.hang_up.recv() => Exit::code(129),
+        }
+    }
+
+    /// What comes of the work, unless another signal comes first or it takes too long.
+    async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = work => Some(done),
+            _ = self.next() => None,
+            () = tokio::time::sleep(ANSWERS_WITHIN) => None,
         }
     }
 }

@@ -13,6 +13,7 @@ use oz_core::api::Operation;
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
+use crate::names;
 use crate::request::RequestKind;
 use crate::target::{Offering, Target, Way, hands_out, leads};
 
@@ -42,6 +43,7 @@ where
         _ => None,
     };
     let all = if let Some(name) = named {
+        names::checked(name)?;
         let found = cluster.answer(api.get(name)).await;
         vec![found.map_err(|failure| match failure.is_not_found() {
             true => failure.next("`ozctl templates` lists those that are there"),
@@ -50,7 +52,7 @@ where
     } else {
         let listed = cluster.answer(api.list(&ListParams::default())).await;
         let listed = listed.map_err(|failure| match failure.is_forbidden() {
-            true => failure.next("name the template with --template"),
+            true => failure.or_next("name the template with --template"),
             false => failure,
         })?;
         listed.items
@@ -95,7 +97,6 @@ fn nothing_leads(kind: &str, cluster: &Cluster, wish: &Wish<'_>, named: Option<&
 }
 
 fn nothing_fits<T: Offering>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
-    let names: Vec<&str> = unfit.iter().map(|(template, _)| template.name()).collect();
     let container = wish.container.map_or(String::new(), |container| {
         format!(" in container {container}")
     });
@@ -103,8 +104,8 @@ fn nothing_fits<T: Offering>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
         "no template allows {}{container} on {}: {} {} not",
         wish.operation,
         wish.target,
-        names.join(", "),
-        if names.len() == 1 { "does" } else { "do" },
+        some_of(unfit),
+        if unfit.len() == 1 { "does" } else { "do" },
     ))
     .next(format!(
         "have a template's owners add {} to spec.accessConfig.operations{}",
@@ -112,6 +113,20 @@ fn nothing_fits<T: Offering>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
         wish.container
             .map_or("", |_| ", or the container to spec.accessConfig.containers")
     ))
+}
+
+/// Names, as many as one reads in a message.
+fn some_of<T: Offering>(templates: &[(T, Way)]) -> String {
+    const SOME: usize = 10;
+    let names = templates
+        .iter()
+        .take(SOME)
+        .map(|(template, _)| template.name());
+    let mut text = names.collect::<Vec<_>>().join(", ");
+    if templates.len() > SOME {
+        text.push_str(&format!(" and {} more", templates.len() - SOME));
+    }
+    text
 }
 
 /// Who we are, as the API server sees it.
@@ -153,15 +168,12 @@ async fn several<T: Offering>(
         (0, Some(denial)) => Err(Failure::new(denial.message)),
         (0 | 1, _) => Ok(mine.into_iter().next()),
         _ if can_be_asked() => ask_which(context, mine),
-        _ => {
-            let names: Vec<&str> = mine.iter().map(|(template, _)| template.name()).collect();
-            Err(Failure::new(format!(
-                "several templates lead to {}: {}",
-                wish.target,
-                names.join(", ")
-            ))
-            .next("name one with --template"))
-        }
+        _ => Err(Failure::new(format!(
+            "several templates lead to {}: {}",
+            wish.target,
+            some_of(&mine)
+        ))
+        .next("name one with --template")),
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use clap_complete::CompleteEnv;
 
@@ -45,6 +46,14 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// The help page of a verb.
+pub(crate) fn help(verb: &str) -> String {
+    let mut command = command();
+    command.build();
+    let verb = command.find_subcommand_mut(verb);
+    verb.map_or_else(String::new, |verb| verb.render_long_help().to_string())
+}
+
 /// Runs the process's own command line.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -54,12 +63,7 @@ pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let exit = match parse(&arguments) {
         Ok(cli) => run(cli),
-        Err(error) => {
-            // A closed pipe is no reason to fail twice.
-            let _ = error.print();
-            // The original knew no other code for a command line that makes no sense.
-            Exit::code(u8::from(error.use_stderr()))
-        }
+        Err(error) => said(&error),
     };
     exit.into()
 }
@@ -71,6 +75,26 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     }
     let matches = command.clone().try_get_matches_from(arguments)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Help that was asked for, or what is wrong with a command line.
+fn said(error: &clap::Error) -> Exit {
+    // A closed pipe is no reason to fail twice.
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // A verb that needs another word shows which there are, as the original did.
+        let _ = write!(std::io::stdout(), "{error}");
+        return Exit::SUCCESS;
+    }
+    let _ = error.print();
+    let usage = error.render().to_string();
+    if error.kind() == ErrorKind::UnknownArgument && usage.contains("[-- <COMMAND>...]") {
+        let _ = writeln!(
+            std::io::stderr(),
+            "A command to run stands after --, as in: ozctl exec TARGET -- ls -la"
+        );
+    }
+    // The original knew no other code for a command line that makes no sense.
+    Exit::code(u8::from(error.use_stderr()))
 }
 
 /// Whether kubectl started us: it looks for programs whose names begin with `kubectl-`.

@@ -1,16 +1,21 @@
 //! A client for the cluster that the flags choose, by the rules of kubectl: flags, then the
 //! kubeconfig, then the service account of the pod that we run in.
 
+use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use k8s_openapi::NamespaceResourceScope;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::client::AuthError;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config, Resource};
 use oz_core::duration::GoDuration;
+use serde::de::DeserializeOwned;
 
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
+use crate::{names, proxy};
 
 /// How long it may take until a connection stands.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -28,12 +33,20 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) async fn connect(flags: &Connection) -> Result<Self> {
         let config = config(flags).await?;
-        let namespace = flags
-            .namespace
-            .clone()
-            .unwrap_or_else(|| config.default_namespace.clone());
+        let named = flags.namespace.clone().filter(|name| !name.is_empty());
+        let namespace = named.unwrap_or_else(|| config.default_namespace.clone());
+        names::checked(&namespace)?;
         let url = config.cluster_url.to_string();
-        let client = Client::try_from(config)?;
+        let plugin = config.auth_info.exec.as_ref();
+        let plugin = plugin.and_then(|plugin| plugin.command.clone());
+        let client = Client::try_from(config).map_err(|error| match (error, plugin) {
+            // The error does not say what could not be run.
+            (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(plugin)) => Failure::new(
+                format!("failed to run the credential plugin {plugin}: {error}"),
+            )
+            .next("install it, or correct the user of your kubeconfig"),
+            (error, _) => error.into(),
+        })?;
         Ok(Self {
             client,
             namespace,
@@ -48,6 +61,18 @@ impl Cluster {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The object of this name, if there is one.
+    pub(crate) async fn find<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>>
+    where
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        match self.answer(api.get(name)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(failure) if failure.is_not_found() => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Waits for an answer of the API server, as long as `--request-timeout` lets it.
@@ -89,7 +114,11 @@ async fn config(flags: &Connection) -> Result<Config> {
         cluster: flags.cluster.clone(),
         user: flags.user.clone(),
     };
-    let mut config = match kubeconfig(flags)? {
+    let kubeconfig = kubeconfig(flags)?;
+    let own_proxy = kubeconfig
+        .as_ref()
+        .and_then(|kubeconfig| proxy_url(kubeconfig, &options));
+    let mut config = match kubeconfig {
         Some(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .map_err(|error| {
@@ -105,6 +134,10 @@ async fn config(flags: &Connection) -> Result<Config> {
         },
     };
     overrule(&mut config, flags)?;
+    // The library compares NO_PROXY with the proxy, where kubectl compares it with the server.
+    config.proxy_url = proxy::of(&config.cluster_url, own_proxy.as_deref(), |name| {
+        std::env::var(name).ok()
+    })?;
     config.connect_timeout = Some(CONNECT);
     // A session may be silent for as long as it lasts; its connection is kept alive by pings.
     config.read_timeout = None;
@@ -113,21 +146,62 @@ async fn config(flags: &Connection) -> Result<Config> {
 }
 
 fn kubeconfig(flags: &Connection) -> Result<Option<Kubeconfig>> {
-    let unreadable = |error: kube::config::KubeconfigError| {
+    let unreadable = |error: KubeconfigError| {
         Failure::new(format!("failed to read the kubeconfig: {error}"))
             .next("name another with --kubeconfig or $KUBECONFIG")
     };
     if let Some(path) = &flags.kubeconfig {
         return Kubeconfig::read_from(path).map(Some).map_err(unreadable);
     }
-    let named = std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
+    if let Some(named) = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) {
+        return several(&named)
+            .map_err(unreadable)?
+            .map(Some)
+            .ok_or_else(|| {
+                Failure::new(format!("there is no kubeconfig at {}", named.display()))
+                    .next("name another with --kubeconfig or $KUBECONFIG")
+            });
+    }
     match Kubeconfig::read() {
-        Ok(kubeconfig) if named || !kubeconfig.clusters.is_empty() => Ok(Some(kubeconfig)),
-        Err(error) if named => Err(unreadable(error)),
-        Err(kube::config::KubeconfigError::ReadConfig(..)) | Ok(_) => Ok(None),
-        Err(kube::config::KubeconfigError::FindPath) => Ok(None),
+        Ok(kubeconfig) if !kubeconfig.clusters.is_empty() => Ok(Some(kubeconfig)),
+        Err(KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath) | Ok(_) => Ok(None),
         Err(error) => Err(unreadable(error)),
     }
+}
+
+/// All files of a list as one; those that are not there are passed over, as kubectl does.
+fn several(paths: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
+    let mut whole: Option<Kubeconfig> = None;
+    for path in std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()) {
+        let next = match Kubeconfig::read_from(&path) {
+            Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == ErrorKind::NotFound => {
+                continue;
+            }
+            read => read?,
+        };
+        whole = Some(match whole {
+            Some(before) => before.merge(next)?,
+            None => next,
+        });
+    }
+    Ok(whole)
+}
+
+/// The proxy that the kubeconfig names for the chosen cluster.
+fn proxy_url(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
+    let context = options
+        .context
+        .as_ref()
+        .or(kubeconfig.current_context.as_ref());
+    let context = || {
+        let mut contexts = kubeconfig.contexts.iter();
+        let named = contexts.find(|known| Some(&known.name) == context)?;
+        Some(&named.context.as_ref()?.cluster)
+    };
+    let name = options.cluster.as_ref().or_else(context)?;
+    let mut clusters = kubeconfig.clusters.iter();
+    let named = clusters.find(|known| known.name == *name)?;
+    named.cluster.as_ref()?.proxy_url.clone()
 }
 
 /// What is said on the command line holds against the kubeconfig.
@@ -150,6 +224,10 @@ fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
     }
     let auth = &mut config.auth_info;
     if let Some(token) = &flags.token {
+        if HeaderValue::from_str(token).is_err() {
+            return Err(Failure::new("--token: it has letters that no token has")
+                .next("see that nothing but the token is given, such as the end of a line"));
+        }
         // Of two kinds of credentials the API server would choose; the flag must win.
         *auth = kube::config::AuthInfo {
             token: Some(token.clone().into()),

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
+use crate::output::line;
 
 /// The surroundings of a verb.
 pub(crate) struct Context {
@@ -96,9 +97,10 @@ impl Context {
         let mut text = format!(
             "{} {}\n",
             self.paint(Style::Red, "Error:"),
-            failure.message()
+            line(failure.message())
         );
         if let Some(next) = failure.next_step() {
+            let next = line(next);
             text.push_str(&format!("{} {next}\n", self.paint(Style::Bold, "Next:")));
         }
         text

@@ -11,6 +11,8 @@ impl Exit {
     pub(crate) const SUCCESS: Self = Self(0);
     /// Failed, or the answer is no.
     pub(crate) const FAILURE: Self = Self(1);
+    /// `audit verify`: there was no record to verify.
+    pub(crate) const NOTHING: Self = Self(2);
     /// `exec`, `pod`: access ended while the command ran, as timeout(1) says it.
     pub(crate) const ENDED: Self = Self(124);
     /// `exec`, `pod`: ozctl failed, and not what it was to run, as env(1) says it.

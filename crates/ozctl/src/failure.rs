@@ -1,9 +1,15 @@
 //! What went wrong, said to a person: what, and what to do next. Kubernetes' own refusals are put
 //! into words; whatever they say beyond that is kept.
 
+use kube::client::AuthError;
 use kube::core::Status;
 
 use crate::exit::Exit;
+
+const CHECK_SERVER: &str = "check that the server of your kubeconfig is an API server, and that no \
+                            proxy answers in its place: `kubectl config view --minify`";
+const LOG_IN: &str = "log in again with whatever gives you your kubeconfig's credentials";
+const UNKNOWN_KIND: &str = "the cluster does not know oz's kinds";
 
 /// An error for a person at a terminal.
 #[derive(Debug)]
@@ -34,6 +40,15 @@ impl Failure {
         self
     }
 
+    /// What else might be done next.
+    pub(crate) fn or_next(mut self, next: &str) -> Self {
+        self.next = Some(match self.next.take() {
+            Some(known) => format!("{known}; or {next}"),
+            None => next.to_owned(),
+        });
+        self
+    }
+
     /// Ends the process with another code than 1.
     pub(crate) fn with(mut self, exit: Exit) -> Self {
         self.exit = exit;
@@ -58,8 +73,14 @@ impl Failure {
         self.next.as_deref()
     }
 
+    /// Whether there is no object of the name.
     pub(crate) fn is_not_found(&self) -> bool {
-        self.status == Some(404)
+        self.status == Some(404) && !self.is_unknown_kind()
+    }
+
+    /// Whether the API server does not serve the kind at all.
+    pub(crate) fn is_unknown_kind(&self) -> bool {
+        self.status == Some(404) && self.message.contains(UNKNOWN_KIND)
     }
 
     pub(crate) fn is_forbidden(&self) -> bool {
@@ -71,14 +92,25 @@ impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => of_status(&status),
-            kube::Error::Auth(error) => Self::new(format!("failed to get credentials: {error}"))
-                .next("log in again with whatever gives you your kubeconfig's credentials"),
+            kube::Error::Auth(AuthError::AuthExecRun { cmd, out }) => {
+                let said = String::from_utf8_lossy(&out.stderr);
+                Self::new(format!(
+                    "the credential plugin {cmd} ended with {}: {}",
+                    out.status,
+                    said.trim()
+                ))
+                .next(LOG_IN)
+            }
+            kube::Error::Auth(error) => {
+                Self::new(format!("failed to get credentials: {error}")).next(LOG_IN)
+            }
             kube::Error::Service(error) => unreachable(&error.to_string(), &chain(&*error)),
             kube::Error::HyperError(error) => unreachable(&error.to_string(), &chain(&error)),
-            error => {
-                let chain = chain(&error);
-                Self::new(chain)
-            }
+            kube::Error::SerdeError(error) => Self::new(format!(
+                "the server's answer is none of Kubernetes' API: {error}"
+            ))
+            .next(CHECK_SERVER),
+            error => Self::new(chain(&error)),
         }
     }
 }
@@ -157,7 +189,7 @@ fn readable(text: &str, code: u16) -> (String, Option<String>) {
             || text.contains("page not found"))
     {
         return (
-            "the cluster does not know oz's kinds".to_owned(),
+            UNKNOWN_KIND.to_owned(),
             Some(
                 "have an administrator install oz, or choose another cluster with --context"
                     .to_owned(),
@@ -167,14 +199,17 @@ fn readable(text: &str, code: u16) -> (String, Option<String>) {
     if code == 401 {
         return (
             "the API server does not accept your credentials".to_owned(),
-            Some("log in again with whatever gives you your kubeconfig's credentials".to_owned()),
+            Some(LOG_IN.to_owned()),
         );
     }
-    let text = match text {
-        "" => format!("the API server answered {code}"),
-        text => text.to_owned(),
-    };
-    (text, None)
+    match text.trim_start() {
+        "" => (format!("the API server answered {code}"), None),
+        page if page.starts_with('<') => (
+            format!("the server answered {code} with a page that is not of Kubernetes' API"),
+            Some(CHECK_SERVER.to_owned()),
+        ),
+        _ => (text.to_owned(), None),
+    }
 }
 
 /// `admission webhook "vexecaccessrequest.kb.io" denied the request: …`, and what a webhook that
@@ -325,7 +360,7 @@ mod tests {
     #[test]
     fn a_cluster_without_oz_is_told_from_an_object_that_is_not_there() {
         let (message, next) = readable("the server could not find the requested resource", 404);
-        assert_eq!(message, "the cluster does not know oz's kinds");
+        assert_eq!(message, UNKNOWN_KIND);
         assert!(next.is_some());
         let text = "execaccesstemplates.crds.wizardofoz.co \"shell\" not found";
         assert_eq!(readable(text, 404), (text.to_owned(), None));

@@ -13,6 +13,7 @@ mod failure;
 mod lint;
 mod names;
 mod output;
+mod proxy;
 mod request;
 mod session;
 mod target;

@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use jiff::Timestamp;
 use oz_core::api::{
-    ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate, VERSION,
+    ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate,
+    TransientClusterRoleBinding, TransientRoleBinding, VERSION,
 };
+use oz_core::transient::Kind;
 use oz_core::validate::{self, Violation};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -50,8 +53,8 @@ struct Document<'a> {
     text: &'a str,
 }
 
-/// Checks all documents of a file; how many objects of oz there were, and what was found.
-pub(crate) fn check(file: &str, text: &str) -> (usize, Vec<Finding>) {
+/// Checks all documents of a file as they would be admitted now; how many objects of oz there were, and what was found.
+pub(crate) fn check(file: &str, text: &str, now: Timestamp) -> (usize, Vec<Finding>) {
     let mut checked = 0;
     let mut findings = Vec::new();
     for document in documents(text) {
@@ -82,7 +85,7 @@ pub(crate) fn check(file: &str, text: &str) -> (usize, Vec<Finding>) {
             _ => vec![value],
         };
         for item in items {
-            if let Some(found) = object(&SCHEMAS, &item) {
+            if let Some(found) = object(&SCHEMAS, &item, now) {
                 checked += 1;
                 let name = item["metadata"]["name"]
                     .as_str()
@@ -107,7 +110,7 @@ pub(crate) fn check(file: &str, text: &str) -> (usize, Vec<Finding>) {
 type Found = Vec<(&'static str, String, String)>;
 
 /// What is wrong with an object; `None` if it is none of oz's.
-fn object(schemas: &BTreeMap<String, Value>, object: &Value) -> Option<Found> {
+fn object(schemas: &BTreeMap<String, Value>, object: &Value, now: Timestamp) -> Option<Found> {
     let (group, version) = object["apiVersion"].as_str()?.split_once('/')?;
     if group != GROUP {
         return None;
@@ -125,12 +128,12 @@ fn object(schemas: &BTreeMap<String, Value>, object: &Value) -> Option<Found> {
     }
     // Rules read typed objects; what is not of the schema cannot be one.
     if found.is_empty() {
-        rules(kind, object, &mut found);
+        rules(kind, object, now, &mut found);
     }
     Some(found)
 }
 
-fn rules(kind: &str, object: &Value, found: &mut Found) {
+fn rules(kind: &str, object: &Value, now: Timestamp, found: &mut Found) {
     let violations = match kind {
         "ExecAccessTemplate" => typed::<ExecAccessTemplate>(object)
             .map(|template| validate::exec_access_template(&template).err()),
@@ -140,6 +143,12 @@ fn rules(kind: &str, object: &Value, found: &mut Found) {
             .map(|request| validate::exec_access_request(&request).err()),
         "PodAccessRequest" => typed::<PodAccessRequest>(object)
             .map(|request| validate::pod_access_request(&request).err()),
+        "TransientRoleBinding" => {
+            typed::<TransientRoleBinding>(object).map(|binding| of_binding(&binding, now))
+        }
+        "TransientClusterRoleBinding" => {
+            typed::<TransientClusterRoleBinding>(object).map(|binding| of_binding(&binding, now))
+        }
         _ => Ok(None),
     };
     match violations {
@@ -149,6 +158,21 @@ fn rules(kind: &str, object: &Value, found: &mut Found) {
                 found.push(("rule", field, message));
             }
         }
+    }
+}
+
+/// What it says, and that its window still opens. Which roles may be bound, and by whom, is the
+/// cluster's to say.
+fn of_binding<K: Kind>(binding: &K, now: Timestamp) -> Option<Vec<Violation>> {
+    match binding.terms() {
+        Err(violations) => Some(violations),
+        Ok(terms) => terms.futile(now, now).map(|message| {
+            vec![Violation {
+                field: format!("{}validUntil", K::PREFIX),
+                message: message.to_owned(),
+                value: None,
+            }]
+        }),
     }
 }
 
@@ -194,11 +218,17 @@ fn structure(schema: &Value, value: &Value, path: &str, found: &mut Found) {
         add(format!("must be one of: {}", choices.join(", ")));
         return;
     }
-    if let Value::String(text) = value
-        && let Some(longest) = schema["maxLength"].as_u64()
-        && u64::try_from(text.chars().count()).is_ok_and(|length| length > longest)
-    {
-        add(format!("must be at most {longest} characters long"));
+    let (count, least, most, of) = match value {
+        Value::String(text) => (text.chars().count(), "minLength", "maxLength", "characters"),
+        Value::Array(items) => (items.len(), "minItems", "maxItems", "items"),
+        _ => (0, "", "", ""),
+    };
+    let count = u64::try_from(count).unwrap_or(u64::MAX);
+    if let Some(least) = schema[least].as_u64().filter(|&least| count < least) {
+        add(format!("must have {least} {of} or more"));
+    }
+    if let Some(most) = schema[most].as_u64().filter(|&most| count > most) {
+        add(format!("must have {most} {of} at most"));
     }
     match value {
         Value::Object(fields) => object_fields(schema, fields, path, found),
@@ -375,8 +405,28 @@ spec:
     name: web
 ";
 
+    const BINDING: &str = "\
+apiVersion: crds.wizardofoz.co/v1alpha1
+kind: TransientRoleBinding
+metadata:
+  name: night-shift
+spec:
+  roleRef:
+    kind: ClusterRole
+    name: view
+  subjects:
+  - kind: User
+    name: lea
+  validFrom: 2026-01-31T09:00:00Z
+  validUntil: 2026-01-31T17:00:00Z
+";
+
+    fn now() -> Timestamp {
+        "2026-01-31T12:00:00Z".parse().unwrap()
+    }
+
     fn found(text: &str) -> Vec<(usize, &'static str, String, String)> {
-        check("f.yaml", text)
+        check("f.yaml", text, now())
             .1
             .into_iter()
             .map(|found| (found.line, found.rule, found.field, found.message))
@@ -385,9 +435,9 @@ spec:
 
     #[test]
     fn a_good_template_is_checked_and_nothing_is_found() {
-        assert_eq!(check("f.yaml", GOOD), (1, Vec::new()));
+        assert_eq!(check("f.yaml", GOOD, now()), (1, Vec::new()));
         let others = "apiVersion: v1\nkind: Pod\n---\n# nothing\n";
-        assert_eq!(check("f.yaml", others), (0, Vec::new()));
+        assert_eq!(check("f.yaml", others, now()), (0, Vec::new()));
     }
 
     #[test]
@@ -416,6 +466,76 @@ spec:
     }
 
     #[test]
+    fn a_transient_binding_is_checked_as_at_admission() {
+        assert_eq!(check("f.yaml", BINDING, now()), (1, Vec::new()));
+        let whole = BINDING.replace("kind: TransientRole", "kind: TransientClusterRole");
+        assert_eq!(check("f.yaml", &whole, now()), (1, Vec::new()));
+        let one = |text: &str| {
+            let findings = found(text);
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            let (line, rule, field, message) = findings.into_iter().next().unwrap();
+            (line, rule, field, message)
+        };
+        let is = |text: &str, at: usize, of: &str, on: &str, said: &str| {
+            let (line, rule, field, message) = one(text);
+            assert_eq!((line, rule, field.as_str()), (at, of, on), "{message}");
+            assert!(message.contains(said), "{message}");
+        };
+        let over = BINDING.replace("T17", "T11");
+        is(
+            &over,
+            13,
+            "rule",
+            "spec.validUntil",
+            "must lie in the future",
+        );
+        let never = BINDING.replace("T17", "T08");
+        is(
+            &never,
+            13,
+            "rule",
+            "spec.validUntil",
+            "must be later than validFrom",
+        );
+        let both = format!("{BINDING}  duration: 1h\n");
+        is(
+            &both,
+            5,
+            "rule",
+            "spec",
+            "exactly one of validUntil and duration",
+        );
+        let role = whole.replace("kind: ClusterRole\n", "kind: Role\n");
+        is(&role, 7, "rule", "spec.roleRef.kind", "must be ClusterRole");
+        let nobody = BINDING.replace("name: lea", "name: lea\n    namespace: shop");
+        is(
+            &nobody,
+            12,
+            "rule",
+            "spec.subjects[0].namespace",
+            "a ServiceAccount needs",
+        );
+        let empty = BINDING
+            .replace("  - kind: User\n    name: lea\n", "")
+            .replace("subjects:", "subjects: []");
+        is(
+            &empty,
+            9,
+            "schema",
+            "spec.subjects",
+            "must have 1 items or more",
+        );
+        let misspelt = BINDING.replace("validUntil", "validuntil");
+        is(
+            &misspelt,
+            13,
+            "schema",
+            "spec.validuntil",
+            "did you mean validUntil?",
+        );
+    }
+
+    #[test]
     fn types_choices_and_what_is_missing_are_of_the_schema() {
         let text = GOOD.replace("kind: Deployment", "kind: Service");
         assert!(found(&text)[0].3.starts_with("must be one of: Deployment"));
@@ -440,7 +560,7 @@ spec:
             {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let name = path.file_name().unwrap().to_string_lossy().into_owned();
-                let (count, findings) = check(&name, &text);
+                let (count, findings) = check(&name, &text, now());
                 checked += count;
                 assert_eq!(
                     !findings.is_empty(),

@@ -5,6 +5,8 @@ use oz_core::api::{
     ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate, TargetKind,
 };
 
+use crate::failure::{Failure, Result};
+
 /// The resource that a word names: plural, singular, kind or short name, with or without the group.
 pub(crate) fn resource(word: &str) -> Option<ApiResource> {
     let word = word.to_lowercase();
@@ -33,6 +35,17 @@ pub(crate) fn resource(word: &str) -> Option<ApiResource> {
     Some(resource)
 }
 
+/// A name as it may stand in a path of the API; with a slash in it, it would be another path.
+pub(crate) fn checked(name: &str) -> Result<&str> {
+    let strange =
+        |letter: char| letter.is_whitespace() || letter.is_control() || "/%?#\\".contains(letter);
+    if name.is_empty() || name == "." || name == ".." || name.contains(strange) {
+        return Err(Failure::new(format!("{name:?} is no name"))
+            .next("names are of a-z, 0-9, - and ., as `kubectl get` shows them"));
+    }
+    Ok(name)
+}
+
 /// The kind of workload that a word names.
 pub(crate) fn workload(word: &str) -> Option<TargetKind> {
     let word = word.to_lowercase();
@@ -51,6 +64,18 @@ pub(crate) fn workload(word: &str) -> Option<TargetKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_leads_nowhere_else() {
+        for good in ["web", "web-7d4b9c5f6-x2x8p", "a.b", "system:node"] {
+            assert!(checked(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "", ".", "..", "a/b", "../pods", "a?b", "a b", "a\n", "%2e", "a#b",
+        ] {
+            assert!(checked(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_kind_goes_by_all_its_names() {

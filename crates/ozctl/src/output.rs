@@ -104,6 +104,21 @@ fn names(objects: &[Value]) -> String {
     text
 }
 
+/// What others wrote, as lines that do nothing to a terminal.
+pub(crate) fn lines(text: &str) -> String {
+    let harmless = |letter: char| match letter {
+        '\n' | '\t' => letter,
+        letter if letter.is_control() => '\u{fffd}',
+        letter => letter,
+    };
+    text.chars().map(harmless).collect()
+}
+
+/// The same as one line.
+pub(crate) fn line(text: &str) -> String {
+    lines(&text.replace(['\n', '\t', '\r'], " "))
+}
+
 /// Columns as kubectl aligns them.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -117,7 +132,8 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows
+            .push(cells.iter().map(|cell| line(cell)).collect());
     }
 }
 
@@ -178,6 +194,16 @@ mod tests {
         assert_eq!(
             table.to_string(),
             "NAME          AGE\na-long-name   5s\nb\n"
+        );
+    }
+
+    #[test]
+    fn what_others_wrote_cannot_draw_on_the_terminal() {
+        let mut table = Table::new(&["REASON"]);
+        table.row(vec!["INC-1\nalice \x1b[2Jroot\x07".into()]);
+        assert_eq!(
+            table.to_string(),
+            "REASON\nINC-1 alice \u{fffd}[2Jroot\u{fffd}\n"
         );
     }
 

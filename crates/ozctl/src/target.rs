@@ -30,14 +30,14 @@ impl std::str::FromStr for Target {
     fn from_str(text: &str) -> Result<Self> {
         let Some((kind, name)) = text.split_once('/') else {
             return match text {
-                "" => Err(Failure::new("an empty target")),
-                name => Ok(Self::Any(name.to_owned())),
+                "" => Err(Failure::new("an empty target").next(NEXT)),
+                name => Ok(Self::Any(names::checked(name)?.to_owned())),
             };
         };
-        let name = name.to_owned();
-        if name.is_empty() || name.contains('/') {
-            return Err(Failure::new(format!("{text} is no target")).next(NEXT));
+        if names::checked(name).is_err() {
+            return Err(Failure::new(format!("{text:?} is no target")).next(NEXT));
         }
+        let name = name.to_owned();
         if let Some(kind) = names::workload(kind) {
             return Ok(Self::Workload(kind, name));
         }

@@ -85,10 +85,21 @@ fn words_that_make_no_sense_are_said_once_and_end_with_1() {
 }
 
 #[test]
-fn create_alone_prints_its_help() {
-    let answer = ozctl(&["create"]).output().unwrap();
-    assert!(answer.status.success());
-    assert!(text(&answer.stdout).contains("PodAccessRequest"));
+fn half_a_command_line_prints_what_could_follow() {
+    for (words, said) in [
+        (&[][..], "ozctl exec deploy/web"),
+        (&["help"], "ozctl exec deploy/web"),
+        (&["create"], "PodAccessRequest"),
+        (&["help", "create"], "PodAccessRequest"),
+        (&["help", "create", "ExecAccessRequest"], "--target-pod"),
+        (&["completion"], "bash"),
+        (&["audit"], "verify"),
+    ] {
+        let answer = ozctl(words).output().unwrap();
+        assert!(answer.status.success(), "{words:?}");
+        assert!(text(&answer.stdout).contains(said), "{words:?}");
+        assert!(answer.stderr.is_empty(), "{words:?}");
+    }
 }
 
 #[test]
@@ -120,7 +131,9 @@ fn a_kubeconfig_that_cannot_be_read_is_one_line_and_what_to_do() {
 #[test]
 fn completion_is_there_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let answer = ozctl(&["completion", shell]).output().unwrap();
+        let answer = ozctl(&["completion", shell, "--no-descriptions"])
+            .output()
+            .unwrap();
         assert!(answer.status.success(), "{shell}");
         assert!(text(&answer.stdout).contains("ozctl"), "{shell}");
     }

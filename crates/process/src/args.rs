@@ -87,11 +87,18 @@ impl Common {
         Ok(())
     }
 
-    /// The connection to the cluster.
+    /// The connection to the cluster, over which `program` says its name and version.
     ///
     /// # Errors
     /// When there is none, or its file cannot be read.
-    pub async fn config(&self) -> anyhow::Result<Config> {
+    pub async fn config(&self, program: &str) -> anyhow::Result<Config> {
+        let mut config = self.connection().await?;
+        let agent = format!("{program}/{}", env!("CARGO_PKG_VERSION"));
+        config.headers.push(("user-agent".parse()?, agent.parse()?));
+        Ok(config)
+    }
+
+    async fn connection(&self) -> anyhow::Result<Config> {
         let Some(file) = &self.kubeconfig else {
             return Config::infer()
                 .await

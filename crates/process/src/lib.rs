@@ -4,12 +4,14 @@
 mod address;
 mod args;
 pub mod audit;
+mod clock_alarm;
 mod signals;
 mod signing_key;
 mod transient;
 
 pub use address::Address;
 pub use args::{Common, LogFormat};
+pub use clock_alarm::ClockAlarm;
 pub use signals::shutdown_on_signal;
-pub use signing_key::signing_keys;
+pub use signing_key::{KeyNews, follow_signing_keys, replace_signing_key, signing_keys};
 pub use transient::TransientArgs;

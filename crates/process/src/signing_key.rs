@@ -1,15 +1,23 @@
-//! The key that seals stamps and grants, in a Secret that whichever process starts first creates.
+//! The key that seals stamps and grants, in a Secret that whichever process starts first creates, that
+//! every process watches, and in which the operator replaces the key from time to time.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use futures::StreamExt;
+use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use oz_core::access::seal::Keys;
+use oz_core::access::seal::{Keys, Turn};
 use oz_core::labels;
+use oz_engine::Clock;
+use tokio::time::Instant;
 
 /// Name of the Secret.
 const NAME: &str = "oz-signing-key";
@@ -17,6 +25,22 @@ const NAME: &str = "oz-signing-key";
 const CURRENT: &str = "key";
 /// The key before it, which still opens what it sealed.
 const PREVIOUS: &str = "previous";
+/// Annotation: when the key was made.
+const MADE: &str = "oz.wizardofoz.co/key-made-at";
+
+/// How long a key that has just come opens only. Within this every process has heard of it.
+const SETTLE: Duration = Duration::from_secs(10);
+/// How often to look whether the key is old.
+const LOOK: Duration = Duration::from_secs(3_600);
+
+/// What became of the keys of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyNews {
+    /// Others open than did before.
+    Opens,
+    /// Another seals, of which this is the id.
+    Seals(String),
+}
 
 /// Reads the signing keys, or makes the first one.
 ///
@@ -31,12 +55,14 @@ pub async fn signing_keys(client: &Client, namespace: &str) -> anyhow::Result<Ke
             .await
             .with_context(|| format!("failed to read Secret {namespace}/{NAME}"))?;
         if let Some(secret) = found {
-            return keys(&secret).with_context(|| {
-                format!(
-                    "failed to use Secret {namespace}/{NAME}; delete it to have a new key made \
+            return keys(&secret)
+                .and_then(|keys| Ok(Keys::new(keys)?))
+                .with_context(|| {
+                    format!(
+                        "failed to use Secret {namespace}/{NAME}; delete it to have a new key made \
                      (requests that wait for a grant must then be created again)"
-                )
-            });
+                    )
+                });
         }
         match secrets
             .create(&PostParams::default(), &fresh(namespace)?)
@@ -55,18 +81,135 @@ pub async fn signing_keys(client: &Client, namespace: &str) -> anyhow::Result<Ke
     bail!("failed to settle on a signing key: Secret {namespace}/{NAME} comes and goes")
 }
 
-fn keys(secret: &Secret) -> anyhow::Result<Keys> {
+fn keys(secret: &Secret) -> anyhow::Result<Vec<Vec<u8>>> {
     let data = secret.data.as_ref().context("it has no data")?;
     let current = data
         .get(CURRENT)
         .with_context(|| format!("it has no entry {CURRENT}"))?;
     let previous = data.get(PREVIOUS);
-    Ok(Keys::new(
-        std::iter::once(current)
-            .chain(previous)
-            .map(|key| key.0.clone())
-            .collect(),
-    )?)
+    Ok(std::iter::once(current)
+        .chain(previous)
+        .map(|key| key.0.clone())
+        .collect())
+}
+
+/// Keeps `keys` what the Secret says, as long as the process lasts, and tells of it. A deleted Secret
+/// is made again, with another key: whoever deletes it ends what the old one sealed.
+pub async fn follow_signing_keys(
+    client: Client,
+    namespace: String,
+    keys: Keys,
+    tell: impl Fn(KeyNews),
+) {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let ours = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+    let mut watch = pin!(watcher(secrets, ours).default_backoff());
+    let mut settles: Option<Instant> = None;
+    loop {
+        let settled = async {
+            match settles {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let found = tokio::select! {
+            event = watch.next() => match event {
+                Some(Ok(watcher::Event::Apply(secret) | watcher::Event::InitApply(secret))) => {
+                    self::keys(&secret)
+                }
+                Some(Ok(watcher::Event::Delete(_))) => again(&client, &namespace).await,
+                Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => continue,
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "the watch of the signing key failed and is tried again");
+                    continue;
+                }
+                None => return,
+            },
+            () = settled => {
+                settles = None;
+                if keys.settle() {
+                    tell(KeyNews::Seals(keys.id()));
+                }
+                continue;
+            }
+        };
+        match found.and_then(|found| Ok(keys.adopt(found)?)) {
+            Ok(Turn::None) => settles = None,
+            Ok(Turn::Begun) => {
+                settles = settles.or(Some(Instant::now() + SETTLE));
+                tell(KeyNews::Opens);
+            }
+            Ok(Turn::Over) => {
+                settles = None;
+                tell(KeyNews::Opens);
+            }
+            Ok(Turn::AtOnce) => {
+                settles = None;
+                tell(KeyNews::Opens);
+                tell(KeyNews::Seals(keys.id()));
+            }
+            Err(error) => tracing::error!(
+                secret = %format!("{namespace}/{NAME}"),
+                "the signing key cannot be used, so the one before it stays in use: {error:#}"
+            ),
+        }
+    }
+}
+
+/// The keys of a Secret that was deleted and is made again, by whoever is first.
+async fn again(client: &Client, namespace: &str) -> anyhow::Result<Vec<Vec<u8>>> {
+    signing_keys(client, namespace).await?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    keys(&secrets.get(NAME).await?)
+}
+
+/// Replaces the key whenever it is older than `life`, as long as the process lasts. The one before it
+/// still opens, until the next takes its place.
+pub async fn replace_signing_key(
+    client: Client,
+    clock: impl Clock,
+    namespace: String,
+    life: SignedDuration,
+) {
+    loop {
+        if let Err(error) = replace_if_due(&client, &clock, &namespace, life).await {
+            tracing::warn!("failed to replace the signing key: {error:#}");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn replace_if_due(
+    client: &Client,
+    clock: &impl Clock,
+    namespace: &str,
+    life: SignedDuration,
+) -> anyhow::Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let found = secrets.get(NAME).await?;
+    let now = clock.now();
+    let said = found.metadata.annotations.as_ref();
+    let said = said.and_then(|said| said.get(MADE)?.parse().ok());
+    let created = found.metadata.creation_timestamp.as_ref();
+    let Some(made) = said.or(created.map(|time| time.0)) else {
+        return Ok(());
+    };
+    if now.duration_since(made) < life {
+        return Ok(());
+    }
+    let mut next = found.clone();
+    let before = keys(&found)?.swap_remove(0);
+    next.data = Some(BTreeMap::from([
+        (CURRENT.to_owned(), ByteString(random()?)),
+        (PREVIOUS.to_owned(), ByteString(before)),
+    ]));
+    let said = next.metadata.annotations.get_or_insert_default();
+    said.insert(MADE.to_owned(), now.to_string());
+    // Another replica may have been faster, and then is right: the resource version tells.
+    match secrets.replace(NAME, &PostParams::default(), &next).await {
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
+        other => other.map(drop).context("failed to update the Secret"),
+    }
 }
 
 fn fresh(namespace: &str) -> anyhow::Result<Secret> {

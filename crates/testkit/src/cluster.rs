@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
@@ -17,10 +17,12 @@ use crate::files::write_private;
 use crate::image::Image;
 use crate::kubeconfig::file_name;
 use crate::node::Node;
+use crate::permissions::Recorder;
 use crate::process::Process;
 use crate::start::{Processes, Started, start_processes};
 use crate::state::{StateDirectory, owner};
 use crate::tools::{Tool, Tools};
+use crate::wait::eventually;
 
 /// Who has a kubeconfig from the start, and the groups they are in: an administrator, two developers
 /// and one who is neither.
@@ -59,6 +61,9 @@ pub struct Cluster {
     owned: Mutex<Option<Owned>>,
 }
 
+/// How long an API server may take to come back, on a machine that is busy with other things.
+const BACK: Duration = Duration::from_secs(120);
+
 const FACTS: &str = "cluster.json";
 
 /// What another process needs to know to use the cluster as well; kept in the file [`FACTS`].
@@ -74,7 +79,9 @@ struct Facts {
 /// Dropped from top to bottom: the processes end before their files go.
 #[derive(Debug)]
 struct Owned {
-    _processes: Processes,
+    processes: Processes,
+    /// Nothing for a cluster whose log is not ours.
+    permissions: Option<Recorder>,
     _directory: StateDirectory,
 }
 
@@ -121,12 +128,13 @@ impl Cluster {
                 components: processes.describe(),
                 started: Timestamp::now(),
             },
-            directory: path,
             access: Access::Certificates(Box::new(authority)),
             owned: Mutex::new(Some(Owned {
-                _processes: processes,
+                processes,
+                permissions: Some(Recorder::new(path.join("audit.log"))),
                 _directory: directory,
             })),
+            directory: path,
         };
         cluster.write_kubeconfigs()?;
         // Last: whoever attaches finds everything else there.
@@ -193,7 +201,8 @@ impl Cluster {
             directory: directory.path().to_owned(),
             access,
             owned: Mutex::new(Some(Owned {
-                _processes: Processes::default(),
+                processes: Processes::default(),
+                permissions: None,
                 _directory: directory,
             })),
         };
@@ -259,7 +268,7 @@ impl Cluster {
         self.owner
     }
 
-    /// The name and process id of each process of the cluster; empty for the user's own.
+    /// The name and process id of each process of the cluster, as it was started; empty for the user's own.
     #[must_use]
     pub const fn components(&self) -> &BTreeMap<String, u32> {
         &self.facts.components
@@ -329,6 +338,39 @@ impl Cluster {
     /// As [`Process::spawn`].
     pub fn spawn(&self, name: &str, command: Command) -> Result<Process> {
         Process::spawn(name, &self.directory.join("logs"), command)
+    }
+
+    /// Kills the API server without warning, starts it again and waits until it is ready. Gives how
+    /// long nobody could rely on it: from then until now.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the cluster is not one that this process started, or the server does not come back.
+    pub async fn restart_api_server(&self) -> Result<(Timestamp, Timestamp)> {
+        let failed = "failed to restart the API server";
+        let owned = || self.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        let killed = Timestamp::now();
+        owned()
+            .as_mut()
+            .with_context(|| format!("{failed}: it is another process's"))?
+            .processes
+            .restart_api_server()?;
+        let client = self.client("admin").await?;
+        eventually("the API server to be back", BACK, async || {
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            Ok(Some(client.request_text(request).await?))
+        })
+        .await
+        .context(failed)?;
+        let back = Timestamp::now();
+        if let Some(Owned {
+            permissions: Some(permissions),
+            ..
+        }) = owned().as_mut()
+        {
+            permissions.was_blind(killed, back);
+        }
+        Ok((killed, back))
     }
 
     /// The log of every request that the API server answered. The user's own cluster keeps none here:

@@ -274,12 +274,28 @@ fn group_killer(program: &Path) -> Command {
     command
 }
 
+fn spawn_in(
+    state: &Path,
+    mut command: Command,
+    log: std::fs::File,
+    at_death: Signal,
+) -> std::io::Result<Running> {
+    command
+        .current_dir(state)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    spawn(command, at_death)
+}
+
 /// One process of the control plane, with its log.
 #[derive(Debug)]
 pub(crate) struct Component {
     name: &'static str,
     log: PathBuf,
     running: Running,
+    /// Program and flags, of one that is started without a shell around it.
+    plain: Option<(PathBuf, Vec<String>)>,
 }
 
 impl Component {
@@ -290,32 +306,56 @@ impl Component {
         flags: &[String],
     ) -> Result<Self> {
         // kwok gets to end the processes that stand in for containers; nothing else has children.
-        let (mut command, at_death) = if tool == Tool::Kwok {
-            (group_killer(tools.path(tool)?), Signal::Terminate)
-        } else {
-            (Command::new(tools.path(tool)?), Signal::Kill)
-        };
+        let program = tools.path(tool)?;
+        if tool == Tool::Kwok {
+            let mut command = group_killer(program);
+            command.args(flags);
+            return Self::run(tool.name(), command, Signal::Terminate, layout);
+        }
+        let mut command = Command::new(program);
         command.args(flags);
-        Self::run(tool.name(), command, at_death, layout)
+        let mut component = Self::run(tool.name(), command, Signal::Kill, layout)?;
+        component.plain = Some((program.to_owned(), flags.to_vec()));
+        Ok(component)
+    }
+
+    /// Kills the process without warning and starts it again as it was.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        let failed = || format!("failed to start {} again", self.name);
+        let (program, flags) = self.plain.as_ref().with_context(failed)?;
+        let mut command = Command::new(program);
+        command.args(flags);
+        self.running.kill();
+        let file = std::fs::File::options().append(true).open(&self.log);
+        let file = file.with_context(failed)?;
+        // Beside its log is where the cluster keeps everything.
+        let state = self.log.parent().and_then(Path::parent);
+        self.running = spawn_in(state.with_context(failed)?, command, file, Signal::Kill)
+            .with_context(failed)?;
+        Ok(())
     }
 
     /// Starts `command`, which gets `at_death` when this process ends.
     pub(crate) fn run(
         name: &'static str,
-        mut command: Command,
+        command: Command,
         at_death: Signal,
         layout: &Layout,
     ) -> Result<Self> {
         let failed = || format!("failed to start {name}");
         let log = layout.log(name);
         let file = std::fs::File::create(&log).with_context(failed)?;
-        command
-            .current_dir(&layout.state)
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().with_context(failed)?)
-            .stderr(file);
-        let running = spawn(command, at_death).with_context(failed)?;
-        Ok(Self { name, log, running })
+        let running = spawn_in(&layout.state, command, file, at_death).with_context(failed)?;
+        Ok(Self {
+            name,
+            log,
+            running,
+            plain: None,
+        })
+    }
+
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Its name and process id.

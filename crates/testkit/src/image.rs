@@ -1,8 +1,13 @@
-//! Container images made on the spot: one layer, of files that are at hand. No registry is reached.
+//! Container images made on the spot: one layer, of files that are at hand. No registry is reached, and
+//! no container runtime is needed. An archive is an OCI image layout and a `docker save` in one, so
+//! that whatever loads images loads it. Times are zero and owners are root: the files and the settings
+//! are all that its bytes depend on.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context as _, Result};
+use flate2::{Compression, GzBuilder};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
@@ -15,6 +20,18 @@ pub struct Image {
     name: String,
     layer: Builder<Vec<u8>>,
     command: Vec<String>,
+    user: String,
+    path: String,
+    labels: BTreeMap<String, String>,
+}
+
+/// An image, written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageArchive {
+    /// That of its manifest, `sha256:…`, by which registries know the image.
+    pub digest: String,
+    /// The tar file.
+    pub bytes: Vec<u8>,
 }
 
 impl Image {
@@ -26,7 +43,31 @@ impl Image {
             name: name.to_owned(),
             layer: Builder::new(Vec::new()),
             command: command.iter().map(ToString::to_string).collect(),
+            user: String::new(),
+            path: "/bin:/usr/bin".to_owned(),
+            labels: BTreeMap::new(),
         }
+    }
+
+    /// With containers that run as `user`, as in `65532:65532`, in place of root.
+    #[must_use]
+    pub fn user(mut self, user: &str) -> Self {
+        user.clone_into(&mut self.user);
+        self
+    }
+
+    /// With programs that are looked for in `path`, in place of `/bin:/usr/bin`.
+    #[must_use]
+    pub fn search(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.path);
+        self
+    }
+
+    /// With a label.
+    #[must_use]
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.labels.insert(name.to_owned(), value.to_owned());
+        self
     }
 
     /// An image with this machine's busybox: a shell, `timeout`, `ps`, `kill` and many more. Its
@@ -101,48 +142,104 @@ impl Image {
         &self.name
     }
 
-    /// Writes it as `docker save` does, which every container runtime imports.
+    /// The archive, under the image's name.
     ///
     /// # Errors
     ///
-    /// Fails when `archive` cannot be written.
-    pub fn write(self, archive: impl Write) -> Result<()> {
+    /// Fails when a tar or gzip stream cannot be ended.
+    pub fn archive(self) -> Result<ImageArchive> {
         let failed = || format!("failed to write image {}", self.name);
         let layer = self.layer.into_inner().with_context(failed)?;
+        let compressed = compress(&layer).with_context(failed)?;
+        let mut settings = json!({
+            "Cmd": self.command, "Env": [format!("PATH={}", self.path)], "WorkingDir": "/",
+        });
+        if !self.user.is_empty() {
+            settings["User"] = json!(self.user);
+        }
+        if !self.labels.is_empty() {
+            settings["Labels"] = json!(self.labels);
+        }
         let config = serde_json::to_vec(&json!({
-            "architecture": architecture(),
+            "architecture": Self::architecture(),
             "os": "linux",
-            "config": { "Cmd": self.command, "Env": ["PATH=/bin:/usr/bin"] },
-            "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", digest(&layer))] },
+            "config": settings,
+            "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
         }))?;
-        let config_name = format!("{}.json", digest(&config));
-        let manifest = serde_json::to_vec(&json!([{
-            "Config": config_name, "RepoTags": [self.name], "Layers": ["layer.tar"],
+        let blob = |kind: &str, bytes: &[u8]| {
+            let media = format!("application/vnd.oci.image.{kind}");
+            json!({"mediaType": media, "digest": digest(bytes), "size": bytes.len()})
+        };
+        let manifest = serde_json::to_vec(&json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": blob("config.v1+json", &config),
+            "layers": [blob("layer.v1.tar+gzip", &compressed)],
+        }))?;
+        let mut entry = blob("manifest.v1+json", &manifest);
+        entry["platform"] = json!({"architecture": Self::architecture(), "os": "linux"});
+        entry["annotations"] = json!({
+            "io.containerd.image.name": self.name,
+            "org.opencontainers.image.ref.name": self.name.rsplit(':').next(),
+        });
+        let index = serde_json::to_vec(&json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [entry],
+        }))?;
+        let layout = serde_json::to_vec(&json!({"imageLayoutVersion": "1.0.0"}))?;
+        // What `docker load` reads.
+        let docker = serde_json::to_vec(&json!([{
+            "Config": path(&config), "RepoTags": [self.name], "Layers": [path(&compressed)],
         }]))?;
-        let mut archive = Builder::new(archive);
+        let mut archive = Builder::new(Vec::new());
         for (name, content) in [
-            ("layer.tar", &layer),
-            (config_name.as_str(), &config),
-            ("manifest.json", &manifest),
+            ("oci-layout", &layout),
+            ("index.json", &index),
+            ("manifest.json", &docker),
+            (&path(&config), &config),
+            (&path(&compressed), &compressed),
+            (&path(&manifest), &manifest),
         ] {
             let mut header = header(EntryType::Regular, 0o644, content.len());
             archive
                 .append_data(&mut header, name, content.as_slice())
                 .with_context(failed)?;
         }
-        archive
-            .into_inner()
-            .with_context(failed)?
-            .flush()
-            .with_context(failed)
+        Ok(ImageArchive {
+            digest: digest(&manifest),
+            bytes: archive.into_inner().with_context(failed)?,
+        })
     }
+
+    /// The processor that images are for, this machine's, as Go names it.
+    #[must_use]
+    pub fn architecture() -> &'static str {
+        match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        }
+    }
+}
+
+/// gzip, without a time or a name: the same bytes each time.
+///
+/// # Errors
+///
+/// Fails when the stream cannot be ended.
+pub fn compress(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut gzip = GzBuilder::new()
+        .mtime(0)
+        .write(Vec::new(), Compression::best());
+    gzip.write_all(bytes).context("failed to compress")?;
+    gzip.finish().context("failed to compress")
 }
 
 fn header(kind: EntryType, mode: u32, size: usize) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
-    // Those who own it, and when: root, and never, so that the same files give the same image.
     header.set_uid(0);
     header.set_gid(0);
     header.set_mtime(0);
@@ -152,62 +249,76 @@ fn header(kind: EntryType, mode: u32, size: usize) -> Header {
 
 fn digest(content: &[u8]) -> String {
     let digest = Sha256::digest(content);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
 }
 
-/// As Go names it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
+/// Where a blob is in the archive.
+fn path(content: &[u8]) -> String {
+    format!("blobs/{}", digest(content).replace(':', "/"))
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
 
+    use serde_json::Value;
+
     use super::*;
 
     fn image() -> Image {
         Image::new("example.test/one:1", &["/one"])
+            .user("65532:65532")
+            .label("title", "one")
             .file("one", 0o755, b"program")
             .and_then(|image| image.link("two", "one"))
             .unwrap()
     }
 
-    fn written(image: Image) -> Vec<u8> {
-        let mut archive = Vec::new();
-        image.write(&mut archive).unwrap();
-        archive
-    }
-
-    #[test]
-    fn the_same_files_give_the_same_image() {
-        assert_eq!(written(image()), written(image()));
-    }
-
-    #[test]
-    fn the_manifest_names_the_image_and_the_config_its_layer() {
-        let bytes = written(image());
-        let mut members = std::collections::BTreeMap::new();
-        for member in tar::Archive::new(bytes.as_slice()).entries().unwrap() {
+    fn members(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+        let mut members = BTreeMap::new();
+        for member in tar::Archive::new(archive).entries().unwrap() {
             let mut member = member.unwrap();
             let mut content = Vec::new();
             member.read_to_end(&mut content).unwrap();
             members.insert(member.path().unwrap().display().to_string(), content);
         }
+        members
+    }
 
-        let json =
-            |name: &str| -> serde_json::Value { serde_json::from_slice(&members[name]).unwrap() };
-        let manifest = json("manifest.json");
-        assert_eq!(manifest[0]["RepoTags"], json!(["example.test/one:1"]));
-        let config = json(manifest[0]["Config"].as_str().unwrap());
-        let layer = &members["layer.tar"];
-        let expected = format!("sha256:{}", digest(layer));
-        assert_eq!(config["rootfs"]["diff_ids"], json!([expected]));
+    #[test]
+    fn the_same_files_give_the_same_bytes() {
+        assert_eq!(image().archive().unwrap(), image().archive().unwrap());
+    }
+
+    #[test]
+    fn every_digest_is_that_of_what_it_names() {
+        let archive = image().archive().unwrap();
+        let members = members(&archive.bytes);
+        let json = |bytes: &[u8]| -> Value { serde_json::from_slice(bytes).unwrap() };
+        let blob = |value: &Value| {
+            let named = value["digest"].as_str().unwrap();
+            let bytes = &members[&format!("blobs/{}", named.replace(':', "/"))];
+            assert_eq!(digest(bytes), named);
+            assert_eq!(value["size"], bytes.len());
+            bytes.clone()
+        };
+        let index = json(&members["index.json"]);
+        assert_eq!(index["manifests"][0]["digest"], archive.digest.as_str());
+        let manifest = json(&blob(&index["manifests"][0]));
+        let config = json(&blob(&manifest["config"]));
+        let compressed = blob(&manifest["layers"][0]);
+        let mut layer = Vec::new();
+        flate2::read::GzDecoder::new(compressed.as_slice())
+            .read_to_end(&mut layer)
+            .unwrap();
+        assert_eq!(config["rootfs"]["diff_ids"][0], digest(&layer));
+        assert_eq!(config["config"]["User"], "65532:65532");
         assert_eq!(config["config"]["Cmd"], json!(["/one"]));
+        assert_eq!(config["config"]["Labels"], json!({"title": "one"}));
+        assert_eq!(self::members(&layer)["one"], b"program");
+        let docker = json(&members["manifest.json"]);
+        assert_eq!(docker[0]["RepoTags"], json!(["example.test/one:1"]));
         let mut layer = tar::Archive::new(layer.as_slice());
         let modes: Vec<u32> = layer
             .entries()

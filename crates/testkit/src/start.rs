@@ -48,6 +48,15 @@ impl Processes {
         self.components.iter().map(Component::describe).collect()
     }
 
+    /// Kills the API server without warning and starts it again.
+    pub(crate) fn restart_api_server(&mut self) -> Result<()> {
+        let mut components = self.components.iter_mut();
+        let api_server = components.find(|it| it.name() == Tool::ApiServer.name());
+        api_server
+            .context("failed to find the API server")?
+            .restart()
+    }
+
     /// Waits for `probe`, but not once a process has ended.
     async fn ready<T>(
         &mut self,

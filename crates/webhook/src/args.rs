@@ -52,7 +52,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
 
-    /// In enforcing namespaces, refuse a session that cannot be put on record before it opens.
+    /// In enforcing namespaces, refuse a session that cannot be put on record before it opens. With
+    /// false it opens; that it is not on record is logged and counted.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) audit_required: bool,
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::Resource;
@@ -18,8 +17,9 @@ use oz_core::labels;
 use oz_core::transient::Policy;
 use oz_engine::Sink;
 
-use crate::connect::{Connect, Connections, Mode};
+use crate::connect::{self, Connect, Connections, Mode};
 use crate::guard_namespace::NamespaceGuard;
+use crate::guard_role_binding::RoleBindingGuard;
 use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::stamp::Stamper;
 use crate::templates::Templates;
@@ -62,10 +62,11 @@ pub(crate) fn hooks(grounds: &Grounds) -> Vec<Hook> {
         template::<ExecAccessTemplate>(grounds),
         template::<PodAccessTemplate>(grounds),
         audit_events(grounds),
-        connect(grounds, Mode::Observing),
-        connect(grounds, Mode::Enforcing),
-        connect(grounds, Mode::BreakGlass),
+        connection(grounds, Mode::Observing),
+        connection(grounds, Mode::Enforcing),
+        connection(grounds, Mode::BreakGlass),
         guard_namespace(grounds),
+        guard_role_binding(grounds),
     ];
     hooks.extend(transient::hooks(grounds));
     hooks
@@ -164,7 +165,7 @@ pub(crate) fn validating<K: Resource<DynamicType = ()>>(grounds: &Grounds, hook:
 /// Three registrations of one hook. Where nothing is enforced, it is told of connections and must not
 /// be in anybody's way. Where it is, nobody gets in without us, but for those who mend clusters: of
 /// them it is told. Nodes, the system's own controllers and our operator are never asked about.
-fn connect(grounds: &Grounds, mode: Mode) -> Hook {
+fn connection(grounds: &Grounds, mode: Mode) -> Hook {
     let handler = Connect {
         mode,
         connections: grounds.connections.clone(),
@@ -193,7 +194,7 @@ fn connect(grounds: &Grounds, mode: Mode) -> Hook {
         .namespaces(NamespaceScope::Matching(enforcing(enforced)))
         .side_effects(SideEffects::NoneOnDryRun)
         .failure(failure)
-        .timeout(Duration::from_secs(3))
+        .timeout(connect::TIMEOUT)
         .path(path)
         .webhook_name(&format!("{name}.kb.io"))
         .when(
@@ -267,6 +268,33 @@ fn guard_namespace(grounds: &Grounds) -> Hook {
         .when(
             "not-break-glass",
             &format!("!({})", in_groups(&grounds.break_glass)),
+        )
+}
+
+/// Only bindings to Roles that are called like those of grants are asked about. Others may call
+/// theirs so as well, and are not to wait for us.
+fn guard_role_binding(grounds: &Grounds) -> Hook {
+    let guard = RoleBindingGuard {
+        grants: grounds.connections.grants.clone(),
+    };
+    Hook::validating("guard-rolebinding", guard)
+        .on([Operation::Create])
+        .failure(FailurePolicy::Ignore)
+        .namespaces(NamespaceScope::All)
+        .side_effects(SideEffects::None)
+        .path("/guard-rolebinding")
+        .webhook_name("guard-rolebinding.kb.io")
+        .when(
+            "to-a-role-that-is-called-like-one-of-ours",
+            "object.roleRef.kind == 'Role' && object.roleRef.name.matches('-[0-9a-f]{8}$')",
+        )
+        .when(
+            "not-by-oz-or-break-glass",
+            &format!(
+                "!(request.userInfo.username == {} || {})",
+                quoted(&grounds.operator),
+                in_groups(&grounds.break_glass)
+            ),
         )
 }
 

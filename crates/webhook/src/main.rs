@@ -3,6 +3,7 @@
 mod args;
 mod connect;
 mod guard_namespace;
+mod guard_role_binding;
 mod hooks;
 mod kinds;
 mod permission;

@@ -101,6 +101,13 @@ pub(crate) async fn write(records: &dyn Sink, record: &Record) -> Result<(), Rej
     })
 }
 
+/// Puts a refusal on record, as far as that can be done: it is refused either way.
+pub(crate) async fn write_refusal(records: &dyn Sink, record: &Record) {
+    if let Err(unwritten) = write(records, record).await {
+        tracing::error!(error = %unwritten, record = %record.line(), "a refusal is not on record");
+    }
+}
+
 /// Who and where, as the API server says it rather than as the object does.
 fn with_review<R>(mut record: Record, review: &Review<R>) -> Record {
     record.user = Some(requester(&review.user));

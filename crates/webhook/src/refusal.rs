@@ -18,6 +18,20 @@ pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Rejection {
     )
 }
 
+/// Something is wrong with one field.
+pub(crate) fn forbidden(reason: &'static str, field: &str, message: &str) -> Rejection {
+    Rejection::forbidden(reason, message.to_owned()).cause(
+        field.to_owned(),
+        "FieldValueForbidden",
+        message.to_owned(),
+    )
+}
+
+/// What cannot change is changed.
+pub(crate) fn immutable(field: &str, message: &str) -> Rejection {
+    forbidden("Immutable", field, message)
+}
+
 /// Access to oz itself is asked for or offered.
 pub(crate) fn own_namespace(namespace: &str) -> Rejection {
     Rejection::forbidden(

@@ -10,10 +10,10 @@ use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::pod::PodIdentity;
 use oz_engine::{Clock, Sink, Store};
 use oz_process::audit::Trail;
-use oz_process::{shutdown_on_signal, signing_keys};
+use oz_process::{ClockAlarm, KeyNews, follow_signing_keys, shutdown_on_signal, signing_keys};
 
 use crate::args::Args;
-use crate::connect::{self, Connections};
+use crate::connect::{self, Connections, Grants};
 use crate::hooks::{Grounds, hooks};
 use crate::templates::Templates;
 
@@ -32,7 +32,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         bail!("failed to start: --listen says nowhere, but the API server must reach the hooks");
     };
     let port = listener.local_addr()?.port();
-    let (client, clock) = oz_engine::client(common.config().await?)?;
+    let (client, clock) = oz_engine::client(common.config("oz-webhook").await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
     let (exec_templates, exec_listed, exec_watch) = Templates::watch(&client);
     let (pod_templates, pod_listed, pod_watch) = Templates::watch(&client);
@@ -50,12 +50,24 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         oz_engine::guarded_store::<PodIdentity>(&client, &(), None, watcher::Config::default());
     let pods_listed = Gate::new("pod list");
     let pods_watch = feed(pods.clone(), pods_listed.clone(), pods_feed);
+    let keys_watch = follow_signing_keys(
+        client.clone(),
+        common.namespace.clone(),
+        keys.clone(),
+        on_news(grants.clone()),
+    );
+    let alarm = ClockAlarm::new(
+        clock.clone(),
+        "oz-webhook",
+        &common.namespace,
+        &common.replica,
+    );
     let records: Arc<dyn Sink> = Arc::new(trail.clone());
     let grounds = Grounds {
         keys,
         exec_templates,
         pod_templates,
-        connections: Connections::new(grants, pods, Arc::clone(&records)),
+        connections: Connections::new(grants, pods, Arc::clone(&records), args.audit_required),
         break_glass: args.break_glass_groups.clone(),
         records,
         namespace: common.namespace.as_str().into(),
@@ -65,7 +77,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         webhook: args.webhook().into(),
     };
 
-    let mut manager = Manager::builder(client, FINGERPRINT)
+    let mut manager = Manager::builder(client.clone(), FINGERPRINT)
         .namespace(&common.namespace)
         .identity(&common.replica)
         .listener(listener)
@@ -79,7 +91,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             let clock = clock.clone();
             move || clock.now()
         }))
-        .metrics(|registry| trail.register(registry))
+        .metrics(|registry| {
+            trail.register(registry);
+            grounds.connections.register(registry);
+            alarm.register(registry);
+        })
         .observer(observer(trail.clone(), clock));
     for gate in grants_listed {
         manager = manager.gate(gate);
@@ -98,15 +114,28 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     tracing::info!(port, probes = shown, operator = %grounds.operator, "serving the hooks");
     let grants_watch = tokio::spawn(grants_watch);
     let pods_watch = tokio::spawn(pods_watch);
+    let keys_watch = tokio::spawn(keys_watch);
+    tokio::spawn(alarm.run(client));
     let ended = tokio::select! {
         ended = manager.run(shutdown.cancelled_owned()) => ended.map_err(Into::into),
         ended = exec_watch => Err(anyhow!("failed to go on: the watch of exec templates ended: {ended:?}")),
         ended = pod_watch => Err(anyhow!("failed to go on: the watch of pod templates ended: {ended:?}")),
         ended = grants_watch => Err(anyhow!("failed to go on: the watch of grants ended: {ended:?}")),
         ended = pods_watch => Err(anyhow!("failed to go on: the watch of pods ended: {ended:?}")),
+        ended = keys_watch => Err(anyhow!("failed to go on: the watch of the signing key ended: {ended:?}")),
     };
     trail.close().await;
     ended
+}
+
+/// Has every grant opened again when other keys open.
+fn on_news(grants: Grants) -> impl Fn(KeyNews) {
+    move |news| match news {
+        KeyNews::Opens => grants.open_again(),
+        KeyNews::Seals(id) => {
+            tracing::info!(key = id, "stamps are sealed with another key");
+        }
+    }
 }
 
 /// Puts on record what the upkeep of the registration has met with.

@@ -10,18 +10,14 @@ use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::window::{Source, Window};
 use oz_core::access::{decide, stamp};
-use oz_core::audit::Record;
 use oz_core::labels;
 use oz_engine::Sink;
 
 use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::record;
-use crate::refusal::{invalid, own_namespace, status_is_the_operators};
+use crate::refusal::{immutable, invalid, own_namespace, status_is_the_operators};
 use crate::stamp::requester;
 use crate::templates::Templates;
-
-/// Reason of a refused change of what cannot change.
-pub(crate) const IMMUTABLE: &str = "Immutable";
 
 /// Checks requests of one kind.
 pub(crate) struct RequestValidator<R: AccessRequest> {
@@ -66,28 +62,15 @@ impl<R: AccessRequest> RequestValidator<R> {
         match decided {
             Ok(Admitted { notes, template }) => {
                 let record = record::admitted(cx.now, review, &request, template.as_deref());
-                self.write(&record).await?;
+                record::write(&*self.records, &record).await?;
                 Ok(notes)
             }
             Err(rejection) => {
                 let record = record::refused(cx.now, review, &request, &rejection);
-                // It is refused either way.
-                if let Err(unwritten) = self.write(&record).await {
-                    tracing::error!(error = %unwritten, record = %record.line(), "a refusal is not on record");
-                }
+                record::write_refusal(&*self.records, &record).await;
                 Err(rejection)
             }
         }
-    }
-
-    async fn write(&self, record: &Record) -> Result<(), Rejection> {
-        self.records.record(record).await.map_err(|failure| {
-            Rejection::new(
-                503,
-                "RecordFailed",
-                format!("the request cannot be put on record ({failure}); try again"),
-            )
-        })
     }
 
     /// Whether the request is let in, by the rules of its template if there is one.
@@ -231,23 +214,14 @@ pub(crate) fn bounded(metadata: &ObjectMeta) -> Result<(), Rejection> {
 /// Refuses a change of what was asked for, or of who asked.
 fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> {
     if let Some(change) = object.spec_change(old) {
-        return Err(Rejection::forbidden(IMMUTABLE, change.message).cause(
-            change.field,
-            "FieldValueForbidden",
-            change.message,
-        ));
+        return Err(immutable(change.field, change.message));
     }
     same_requester(old.meta(), object.meta())?;
     if old.meta().owner_references != object.meta().owner_references {
         // They are what makes a request go with its template.
         let message = "error - metadata.ownerReferences of a request are oz's; they are not \
                        changed by others";
-        let field = "metadata.ownerReferences";
-        return Err(Rejection::forbidden(IMMUTABLE, message).cause(
-            field,
-            "FieldValueForbidden",
-            message,
-        ));
+        return Err(immutable("metadata.ownerReferences", message));
     }
     Ok(Notes::none())
 }
@@ -277,5 +251,5 @@ fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
 fn annotation_is_immutable(key: &str, detail: &str) -> Rejection {
     let message = format!("error - {key} is an immutable annotation {detail}");
     let field = format!("metadata.annotations[{key}]");
-    Rejection::forbidden(IMMUTABLE, message.clone()).cause(field, "FieldValueForbidden", message)
+    immutable(&field, &message)
 }

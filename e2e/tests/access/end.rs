@@ -142,6 +142,8 @@ async fn meddling_revokes() -> Result<()> {
         ("unbound", Meddle::DeleteBinding),
         ("roleless", Meddle::DeleteRole),
         ("unlabelled", Meddle::Unlabel),
+        ("binding-held", Meddle::HoldBinding),
+        ("role-held", Meddle::HoldRole),
     ] {
         let asked = alice.granted(&exec_request(name, TEMPLATE, "5m")).await?;
         meddle.with(&scene, &asked).await?;
@@ -156,7 +158,9 @@ async fn meddling_revokes() -> Result<()> {
             SOON,
             async || {
                 let (role, _) = scene.grant(&asked.object_name()).await?;
-                Ok(role.is_none().then_some(()))
+                // A Role that a finalizer keeps holds nothing any more.
+                let rules = role.and_then(|role| role.rules).unwrap_or_default();
+                Ok(rules.is_empty().then_some(()))
             },
         )
         .await?;
@@ -164,6 +168,7 @@ async fn meddling_revokes() -> Result<()> {
             !scene.can("alice", "get", &format!("pods/{}", asked.pod()))?,
             "{name}"
         );
+        meddle.undo(&scene, &asked).await?;
     }
     Ok(())
 }
@@ -174,13 +179,44 @@ enum Meddle {
     DeleteBinding,
     DeleteRole,
     Unlabel,
+    HoldBinding,
+    HoldRole,
 }
 
+/// Keeps an object from going.
+const HOLD: &str = "example.test/hold";
+
 impl Meddle {
+    /// Lets go of what was held: the namespace could not go.
+    async fn undo(&self, scene: &Scene, asked: &Asked) -> Result<()> {
+        let (name, merge) = (asked.object_name(), PatchParams::default());
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        match self {
+            Self::HoldBinding => {
+                let bindings = scene.api::<RoleBinding>();
+                bindings.patch(&name, &merge, &free).await?;
+            }
+            Self::HoldRole => {
+                scene.api::<Role>().patch(&name, &merge, &free).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     async fn with(&self, scene: &Scene, asked: &Asked) -> Result<()> {
         let name = asked.object_name();
         let merge = PatchParams::default();
         match self {
+            Self::HoldBinding => {
+                let hold = Patch::Merge(json!({"metadata": {"finalizers": [HOLD]}}));
+                let bindings = scene.api::<RoleBinding>();
+                bindings.patch(&name, &merge, &hold).await?;
+            }
+            Self::HoldRole => {
+                let hold = Patch::Merge(json!({"metadata": {"finalizers": [HOLD]}}));
+                scene.api::<Role>().patch(&name, &merge, &hold).await?;
+            }
             Self::Rules => {
                 let rules = json!({"rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}]});
                 scene

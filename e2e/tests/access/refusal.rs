@@ -1,29 +1,20 @@
 //! Who gets nothing, and what they are told.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use kube::api::{Patch, PatchParams};
 use oz_core::access::stamp;
 use oz_core::api::{ExecAccessRequest, Phase, TargetKind};
 use oz_core::labels;
-use oz_e2e::{TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template};
+use oz_e2e::{TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, refused};
 use serde_json::{Value, json};
 
 use crate::scene;
-
-/// The text of the API server's refusal.
-fn refusal<T>(answer: kube::Result<T>) -> Result<String> {
-    match answer {
-        Err(kube::Error::Api(status)) => Ok(status.message.clone()),
-        Err(error) => Err(error.into()),
-        Ok(_) => bail!("it was not refused"),
-    }
-}
 
 #[tokio::test]
 async fn who_is_not_in_the_groups_is_told_at_once() -> Result<()> {
     let scene = scene("groups").await?;
     let mallory = scene.requests("mallory").await?;
-    let message = refusal(
+    let message = refused(
         mallory
             .create(&exec_request("please", TEMPLATE, "5m"))
             .await,
@@ -41,7 +32,7 @@ async fn a_duration_that_means_nothing_is_refused_with_its_field() -> Result<()>
     let scene = scene("durations").await?;
     let alice = scene.requests("alice").await?;
     for duration in ["soon", "1d", "-5m", "5", "99999999999h"] {
-        let message = refusal(alice.create(&exec_request("odd", TEMPLATE, duration)).await)?;
+        let message = refused(alice.create(&exec_request("odd", TEMPLATE, duration)).await)?;
         assert!(message.contains("spec.duration"), "{duration}: {message}");
     }
     Ok(())
@@ -131,7 +122,7 @@ async fn a_request_cannot_be_edited_into_another() -> Result<()> {
         let answer = admin
             .patch("fixed", &PatchParams::default(), &Patch::Merge(&edit))
             .await;
-        let message = refusal(answer).with_context(|| edit.to_string())?;
+        let message = refused(answer).with_context(|| edit.to_string())?;
         assert!(message.contains(expected), "{edit}: {message}");
     }
     let after = admin.get("fixed").await?;
@@ -189,7 +180,7 @@ async fn the_status_is_the_operators_alone() -> Result<()> {
     alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
     let admin: kube::Api<ExecAccessRequest> = scene.api();
     let edit = json!({"status": {"expiresAt": "2099-01-01T00:00:00Z"}});
-    let message = refusal(
+    let message = refused(
         admin
             .patch_status("mine", &PatchParams::default(), &Patch::Merge(&edit))
             .await,
@@ -217,7 +208,7 @@ async fn nobody_hands_out_what_they_could_not_do_themselves() -> Result<()> {
     let templates: kube::Api<oz_core::api::ExecAccessTemplate> =
         kube::Api::namespaced(client, scene.name());
     let template = exec_template("mine", TargetKind::Deployment, WORKLOAD);
-    let message = refusal(templates.create(&Default::default(), &template).await)?;
+    let message = refused(templates.create(&Default::default(), &template).await)?;
     assert!(message.contains("pods/exec"), "{message}");
     Ok(())
 }

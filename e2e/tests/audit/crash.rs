@@ -1,17 +1,20 @@
-//! Either process killed without warning, again and again, while requests come in.
+//! Either process killed without warning, again and again, while requests and sessions come in.
 //!
 //! By default a few times. `OZ_AUDIT_GRANTS=2000 OZ_AUDIT_KILLS=200 cargo test -p oz-e2e --test audit
 //! killed` is the long run.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::ResourceExt;
-use kube::api::ListParams;
+use kube::api::{AttachParams, ListParams};
+use kube::{Api, ResourceExt};
+use oz_core::encode;
 use oz_e2e::{Auditor, Operator, Options, Scene, System, TEMPLATE, Webhook, exec_request};
-use oz_testkit::eventually;
+use serde_json::Value;
 
 use crate::alone;
 use crate::support::clean;
@@ -21,6 +24,13 @@ fn number(variable: &str, default: usize) -> usize {
     given.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+/// A command that leaves a line in `opened`: it has run, whoever did not hear of it.
+fn command(number: usize, opened: &Path) -> Vec<String> {
+    let script = format!("echo {number} >> {}", opened.display());
+    ["/bin/sh", "-c", &script].map(ToOwned::to_owned).into()
+}
+
+#[expect(clippy::too_many_lines, reason = "one story from beginning to end")]
 #[tokio::test]
 async fn killed_at_random_moments_every_grant_has_its_record_and_the_trail_is_whole() -> Result<()>
 {
@@ -29,56 +39,74 @@ async fn killed_at_random_moments_every_grant_has_its_record_and_the_trail_is_wh
     let (grants, kills) = (number("OZ_AUDIT_GRANTS", 60), number("OZ_AUDIT_KILLS", 8));
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "killed").await?;
+    scene.enforce().await?;
     let mut auditor = Auditor::pinning(&scene.admin).await?;
     let alice = scene.requests("alice").await?;
-    let asking = alice.clone();
-    let ask = tokio::spawn(async move {
-        for number in 0..grants {
-            let request = exec_request(&format!("grant-{number}"), TEMPLATE, "1h");
-            // Refused while the webhook is away: asked again.
-            while asking.create(&request).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+    let pods: Api<Pod> = Api::namespaced(cluster.client("alice").await?, scene.name());
+    let names: Vec<String> = scene.pods.iter().map(ResourceExt::name_any).collect();
+    let files = tempfile::tempdir()?;
+    let opened = files.path().join("opened");
+    let ask = async |number: usize| {
+        let request = exec_request(&format!("grant-{number}"), TEMPLATE, "3h");
+        // Refused while the webhook is away: asked again.
+        while alice.create(&request).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-    });
+        // Refused as well, or broken off at any moment; or it runs.
+        let (pod, command) = (&names[number % names.len()], command(number, &opened));
+        let session = async {
+            let process = pods.exec(pod, command, &AttachParams::default()).await?;
+            process.join().await.context("broken off")
+        };
+        drop(tokio::time::timeout(Duration::from_secs(5), session).await);
+    };
     let began = Instant::now();
-    for kill in 0..kills {
-        // Moments that no two runs share.
-        let nanos = u64::from(began.elapsed().subsec_nanos());
-        tokio::time::sleep(Duration::from_millis(50 + nanos % 900)).await;
-        if kill % 2 == 0 {
-            system.operator.process.kill9();
-            auditor.log(&system.operator.process);
-            system.operator = Operator::start(cluster, &Options::default()).await?;
-        } else {
-            system.webhook.process.kill9();
-            auditor.log(&system.webhook.process);
-            system.webhook = Webhook::start(cluster, &Options::default()).await?;
+    let mut bound = BTreeSet::new();
+    // Each kill falls into its share of the grants.
+    let shares: Vec<usize> = (0..grants).collect();
+    for (kill, share) in shares.chunks(grants.div_ceil(kills)).enumerate() {
+        let asked = async {
+            for number in share {
+                ask(*number).await;
+            }
+            anyhow::Ok(())
+        };
+        let killed = async {
+            // Moments that no two runs share.
+            let nanos = u64::from(began.elapsed().subsec_nanos());
+            tokio::time::sleep(Duration::from_millis(50 + nanos % 900)).await;
+            let options = Options::default();
+            if kill % 2 == 0 {
+                system.operator.process.kill9();
+                auditor.log(&system.operator.process);
+                system.operator = Operator::start(cluster, &options).await?;
+            } else {
+                system.webhook.process.kill9();
+                auditor.log(&system.webhook.process);
+                system.webhook = Webhook::start(cluster, &options).await?;
+            }
+            anyhow::Ok(())
+        };
+        tokio::try_join!(asked, killed)?;
+        for number in share {
+            let granted = alice.ready(&format!("grant-{number}")).await?;
+            bound.insert(granted.object_name());
         }
     }
-    ask.await?;
     auditor.log(&system.operator.process);
     auditor.log(&system.webhook.process);
-    let patience = Duration::from_secs(120) + Duration::from_millis(100) * u32::try_from(grants)?;
-    let bound = eventually("every request to be granted", patience, async || {
-        let bindings = scene
-            .api::<RoleBinding>()
-            .list(&ListParams::default())
-            .await?;
-        let names: BTreeSet<String> = bindings.iter().map(ResourceExt::name_any).collect();
-        let names: BTreeSet<_> = names
-            .into_iter()
-            .filter(|name| name.starts_with("grant-"))
-            .collect();
-        Ok((names.len() == grants).then_some(names))
-    })
-    .await?;
+    let all = ListParams::default();
+    let bindings = scene.api::<RoleBinding>().list(&all).await?;
+    let bindings: BTreeSet<String> = bindings.iter().map(ResourceExt::name_any).collect();
+    assert!(bound.len() == grants && bound.is_subset(&bindings));
 
     let events = auditor.events().list(&ListParams::default()).await?;
-    let recorded: BTreeSet<String> = events
-        .iter()
-        .map(|event| &event.data["spec"])
-        .filter(|spec| spec["action"] == "AccessGranted")
+    let of = |action: &str| -> Vec<&Value> {
+        let specs = events.iter().map(|event| &event.data["spec"]);
+        specs.filter(|spec| spec["action"] == action).collect()
+    };
+    let recorded: BTreeSet<String> = of("AccessGranted")
+        .into_iter()
         .filter_map(|spec| {
             let uid = spec["request"]["uid"].as_str()?.get(..8)?;
             Some(format!("{}-{uid}", spec["request"]["name"].as_str()?))
@@ -87,12 +115,35 @@ async fn killed_at_random_moments_every_grant_has_its_record_and_the_trail_is_wh
     let without: Vec<_> = bound.difference(&recorded).collect();
     assert!(without.is_empty(), "granted without a record: {without:?}");
 
+    let recorded: BTreeSet<&str> = of("SessionOpened")
+        .into_iter()
+        .filter_map(|spec| spec["details"]["commandDigest"].as_str())
+        .collect();
+    let text = std::fs::read_to_string(&opened).context("no session was opened")?;
+    let ran: Vec<usize> = text
+        .lines()
+        .map(|line| Ok(line.parse()?))
+        .collect::<Result<_>>()?;
+    let digest = |number: &usize| encode::digest(&command(*number, &opened));
+    let without: Vec<_> = ran
+        .iter()
+        .filter(|number| !recorded.contains(digest(number).as_str()))
+        .collect();
+    assert!(without.is_empty(), "opened without a record: {without:?}");
+
     let report = auditor.report().await?;
     assert!(report.is_whole(), "{:#?}", report.problems);
     assert!(
         report.chains.len() > kills / 2,
         "{} chains",
         report.chains.len()
+    );
+    eprintln!(
+        "{grants} grants, {} sessions, {kills} kills, {} records of {} processes, in {:?}",
+        ran.len(),
+        report.records(),
+        report.chains.len(),
+        began.elapsed()
     );
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 mod crash;
 mod guard;
+mod ozctl;
 mod sinks;
 mod support;
 mod tampering;

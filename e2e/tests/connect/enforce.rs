@@ -10,11 +10,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use oz_core::api::TargetKind;
 use oz_core::audit::Action;
 use oz_core::labels;
-use oz_e2e::{Scene, System, TEMPLATE, exec_request, exec_template, records_in};
+use oz_e2e::{Scene, System, TEMPLATE, exec_request, exec_template, records_in, refusal};
 use oz_testkit::{eventually, fixtures};
 use serde_json::json;
 
-use crate::{alone, enforce, exec, pod, refusal, standing};
+use crate::alone;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -23,14 +23,18 @@ async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "enforcing").await?;
-    standing(&scene, "bob", "pods/exec", &["get", "create"]).await?;
-    let open = exec(&scene, "bob", &[&pod(&scene)?, "--", "echo", "in"]).output()?;
+    scene
+        .standing("bob", "pods/exec", &["get", "create"])
+        .await?;
+    let open = scene
+        .exec("bob", &[&scene.pod()?, "--", "echo", "in"])
+        .output()?;
     assert_eq!(refusal(&open), None, "observing refuses nobody");
 
-    enforce(&scene).await?;
+    scene.enforce().await?;
     let refused = eventually("bob to be refused", SOON, async || {
         Ok(refusal(
-            &exec(&scene, "bob", &[&pod(&scene)?, "--", "true"]).output()?,
+            &scene.exec("bob", &[&scene.pod()?, "--", "true"]).output()?,
         ))
     })
     .await?;
@@ -39,7 +43,9 @@ async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
 
     let alice = scene.requests("alice").await?;
     let granted = alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
-    let echo = exec(&scene, "alice", &[&granted.pod(), "--", "echo", "a b", ""]).output()?;
+    let echo = scene
+        .exec("alice", &[&granted.pod(), "--", "echo", "a b", ""])
+        .output()?;
     assert_eq!(refusal(&echo), None);
     assert_eq!(String::from_utf8(echo.stdout)?, "a b \n");
     let other = scene
@@ -50,14 +56,18 @@ async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
         .into_iter()
         .find(|name| *name != granted.pod())
         .context("one pod")?;
-    standing(&scene, "alice", "pods/exec", &["get", "create"]).await?;
-    let elsewhere = refusal(&exec(&scene, "alice", &[&other, "--", "true"]).output()?);
+    scene
+        .standing("alice", "pods/exec", &["get", "create"])
+        .await?;
+    let elsewhere = refusal(&scene.exec("alice", &[&other, "--", "true"]).output()?);
     assert!(elsewhere.is_some_and(|why| why.contains("not to pod")));
 
     alice.api().delete("mine", &DeleteParams::default()).await?;
     let revoked = eventually("alice to be refused", SOON, async || {
         Ok(refusal(
-            &exec(&scene, "alice", &[&granted.pod(), "--", "true"]).output()?,
+            &scene
+                .exec("alice", &[&granted.pod(), "--", "true"])
+                .output()?,
         ))
     })
     .await?;
@@ -94,11 +104,13 @@ async fn one_denied_kubectl_exec_is_one_record() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "once").await?;
-    standing(&scene, "bob", "pods/exec", &["get", "create"]).await?;
-    enforce(&scene).await?;
+    scene
+        .standing("bob", "pods/exec", &["get", "create"])
+        .await?;
+    scene.enforce().await?;
     eventually("bob to be refused", SOON, async || {
         Ok(refusal(
-            &exec(&scene, "bob", &[&pod(&scene)?, "--", "true"]).output()?,
+            &scene.exec("bob", &[&scene.pod()?, "--", "true"]).output()?,
         ))
     })
     .await?;
@@ -110,7 +122,7 @@ async fn one_denied_kubectl_exec_is_one_record() -> Result<()> {
         Ok(refused.count())
     };
     let before = counted()?;
-    let again = exec(&scene, "bob", &[&pod(&scene)?, "--", "ls"]).output()?;
+    let again = scene.exec("bob", &[&scene.pod()?, "--", "ls"]).output()?;
     assert!(refusal(&again).is_some());
     assert_eq!(counted()?, before + 1);
     Ok(())
@@ -123,7 +135,7 @@ async fn with_every_replica_dead_break_glass_gets_in_and_grantees_of_enforcing_n
     let mut system = System::start(cluster).await?;
     let enforcing = Scene::set(cluster, "closed").await?;
     let observing = Scene::set(cluster, "open").await?;
-    enforce(&enforcing).await?;
+    enforcing.enforce().await?;
     let mut granted = Vec::new();
     for scene in [&enforcing, &observing] {
         let alice = scene.requests("alice").await?;
@@ -134,7 +146,7 @@ async fn with_every_replica_dead_break_glass_gets_in_and_grantees_of_enforcing_n
         );
     }
     let reach = |scene: &Scene, user: &str, pod: &str| {
-        Ok::<_, anyhow::Error>(refusal(&exec(scene, user, &[pod, "--", "true"]).output()?))
+        Ok::<_, anyhow::Error>(refusal(&scene.exec(user, &[pod, "--", "true"]).output()?))
     };
     assert_eq!(reach(&enforcing, "alice", &granted[0].pod())?, None);
 
@@ -142,7 +154,7 @@ async fn with_every_replica_dead_break_glass_gets_in_and_grantees_of_enforcing_n
     system.operator.process.kill9();
     for scene in [&enforcing, &observing] {
         assert_eq!(
-            reach(scene, "admin", &pod(scene)?)?,
+            reach(scene, "admin", &scene.pod()?)?,
             None,
             "{}",
             scene.name()
@@ -164,12 +176,12 @@ async fn a_pod_that_comes_back_under_its_name_is_another_pod() -> Result<()> {
     scene
         .template(&exec_template("db", TargetKind::StatefulSet, "db"))
         .await?;
-    enforce(&scene).await?;
+    scene.enforce().await?;
     let alice = scene.requests("alice").await?;
     alice.granted(&exec_request("mine", "db", "10m")).await?;
     let enter = || {
         Ok::<_, anyhow::Error>(refusal(
-            &exec(&scene, "alice", &["db-0", "--", "true"]).output()?,
+            &scene.exec("alice", &["db-0", "--", "true"]).output()?,
         ))
     };
     assert_eq!(enter()?, None);
@@ -192,7 +204,7 @@ async fn the_label_that_makes_a_namespace_enforcing_is_guarded() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let _system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "guarded").await?;
-    enforce(&scene).await?;
+    scene.enforce().await?;
     let bind = |name: &str, user: &str, role: &str| {
         serde_json::from_value::<ClusterRoleBinding>(json!({
             "metadata": { "name": format!("{}-{name}", scene.name()) },
@@ -248,7 +260,7 @@ async fn the_label_that_makes_a_namespace_enforcing_is_guarded() -> Result<()> {
     assert_eq!(change("bob", &harmless).await?, None);
     // An administrator, by RBAC or by break-glass, may.
     assert_eq!(change("alice", &off).await?, None);
-    enforce(&scene).await?;
+    scene.enforce().await?;
     assert_eq!(change("admin", &off).await?, None);
     bindings
         .delete(&format!("{}-alice", scene.name()), &DeleteParams::default())

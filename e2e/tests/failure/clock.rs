@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::ResourceExt;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use oz_core::api::Phase;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, Webhook, exec_request, install};
 use oz_testkit::{Cluster, eventually, libfaketime};
@@ -73,7 +75,7 @@ async fn lasts_as_agreed(
 async fn with_offset(cluster: &'static Cluster, offset: &str, name: &str) -> Result<()> {
     install(cluster).await?;
     let shifted = Options::default().clock(offset);
-    let _webhook = Webhook::start(cluster, &shifted).await?;
+    let webhook = Webhook::start(cluster, &shifted).await?;
     let operator = Operator::start(cluster, &shifted).await?;
     let scene = Scene::set(cluster, name).await?;
     // What the server says of its time has whole seconds.
@@ -86,7 +88,29 @@ async fn with_offset(cluster: &'static Cluster, offset: &str, name: &str) -> Res
         .trim()
         .parse::<f64>()?;
     assert!(skew.abs() > 3500.0, "a skew of {skew} s is not an hour");
-    Ok(())
+    let (code, said) = operator.readiness().await?;
+    assert!(
+        code == 200 && said.contains("ahead of the API server's"),
+        "{said}"
+    );
+    // Both processes say so, each on its own pod.
+    eventually("the alarms", SOON, async || {
+        let skewed = webhook.metrics().await?.lines().any(|line| {
+            let skew = line.strip_prefix("oz_clock_skew_seconds ");
+            skew.and_then(|skew| skew.trim().parse::<f64>().ok())
+                .is_some_and(|skew| skew.abs() > 3500.0)
+        });
+        let events: Api<Event> = Api::namespaced(scene.admin.clone(), oz_e2e::NAMESPACE);
+        let events = events.list(&ListParams::default()).await?;
+        let told = |who: &str| {
+            events.iter().any(|event| {
+                event.reason.as_deref() == Some("ClockSkewed")
+                    && event.note.as_ref().is_some_and(|note| note.contains(who))
+            })
+        };
+        Ok((skewed && told("oz-operator oz-0") && told("oz-webhook oz-0")).then_some(()))
+    })
+    .await
 }
 
 #[tokio::test]

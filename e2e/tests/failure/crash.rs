@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, ListParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
 use oz_core::api::Phase;
 use oz_core::audit::Action;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, exec_request, records_of};
@@ -57,6 +58,54 @@ async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_re
         [Action::AccessRevoked]
     );
     Ok(())
+}
+
+#[tokio::test]
+async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like_it_stays()
+-> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "left").await?;
+    let alice = scene.requests("alice").await?;
+    let asked = alice.granted(&exec_request("left", TEMPLATE, "1h")).await?;
+    let name = asked.object_name();
+    let bindings = scene.api::<RoleBinding>();
+    let ours = bindings.get(&name).await?;
+
+    system.operator.process.kill9();
+    let orphaning = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    alice.api().delete("left", &orphaning).await?;
+    eventually("the request to be gone", SOON, async || {
+        Ok(alice.api().get_opt("left").await?.is_none().then_some(()))
+    })
+    .await?;
+    let now = DeleteParams::default();
+    scene.api::<Role>().delete(&name, &now).await?;
+    let left = bindings.get(&name).await?;
+    assert_eq!(left.metadata.owner_references, None, "nothing ends it");
+    let mut forged = ours.clone();
+    forged.metadata = ObjectMeta {
+        name: Some("forged".to_owned()),
+        labels: ours.metadata.labels,
+        annotations: ours.metadata.annotations,
+        ..ObjectMeta::default()
+    };
+    bindings.create(&PostParams::default(), &forged).await?;
+
+    let operator = Operator::start(cluster, &Options::default()).await?;
+    eventually("the binding to go", SOON, async || {
+        Ok(bindings.get_opt(&name).await?.is_none().then_some(()))
+    })
+    .await?;
+    assert!(bindings.get_opt("forged").await?.is_some());
+    eventually("the record of it", SOON, async || {
+        let records = records_of(&operator.process, scene.name(), "left")?;
+        Ok((records == [Action::AccessRevoked]).then_some(()))
+    })
+    .await
 }
 
 #[tokio::test]

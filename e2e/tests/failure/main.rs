@@ -3,9 +3,12 @@
 
 mod clock;
 mod crash;
+mod keep;
+mod keys;
 mod leader;
 mod path;
 mod pods;
+mod replicas;
 
 use anyhow::Result;
 use oz_testkit::Cluster;

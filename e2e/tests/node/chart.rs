@@ -1,23 +1,20 @@
 //! The chart and the image where they belong: pods of a real node, reached through Services. Installed
 //! by Helm, used, upgraded while people ask for access, rolled back, uninstalled with nothing left.
-//! `make e2e-chart` builds the image first, which takes a release build; `make e2e-node` leaves this out.
 
-use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
-use kube::Api;
-use kube::api::{ListParams, PostParams};
-use oz_core::api::Phase;
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{DeleteParams, PostParams};
+use oz_core::api::{Phase, TransientRoleBinding};
+use oz_core::audit::{Action, Record};
 use oz_e2e::{
-    NAMESPACE, Scene, TEMPLATE, chart, exec_request, helm, pod_request, repository, run, unregister,
+    NAMESPACE, Scene, TEMPLATE, chart, exec_request, helm, left, pod_request, repository, run,
+    unregister,
 };
 use oz_testkit::{Cluster, eventually};
 use serde_json::json;
@@ -25,127 +22,105 @@ use serde_json::json;
 use crate::alone;
 use crate::exec::exec;
 
-const SOON: Duration = Duration::from_secs(60);
-const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
-    "arm64"
-} else {
-    "amd64"
-};
+const SOON: Duration = Duration::from_secs(120);
+const WAIT: [&str; 2] = ["--wait", "--timeout=240s"];
+const INSTANCE: &str = "--selector=app.kubernetes.io/instance=oz";
 
-/// The archive of the image, or none where it was not built.
-fn archive() -> Result<Option<PathBuf>> {
-    let version = env!("CARGO_PKG_VERSION");
-    let path = repository().join(format!("dist/oz-{version}-{ARCHITECTURE}.oci.tar"));
-    if path.is_file() {
-        return Ok(Some(path));
+/// The archive of the image: that which `OZ_IMAGE` names, or one for tests, made of what is in the
+/// repository now.
+fn image() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("OZ_IMAGE") {
+        return Ok(path.into());
     }
-    ensure!(
-        std::env::var_os("OZ_REQUIRE_ALL").is_none(),
-        "there is no image: run `cargo xtask image`"
-    );
-    writeln!(
-        std::io::stderr(),
-        "testkit: skipped: there is no image; `cargo xtask image` makes it"
-    )?;
-    Ok(None)
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(repository())
+        .args(["xtask", "image", "--profile=quick"])
+        .stdin(Stdio::null());
+    let said = run(cargo)?;
+    let path = said
+        .lines()
+        .find_map(|line| line.strip_prefix("archive "))
+        .with_context(|| format!("there is no archive: {said}"))?;
+    Ok(repository().join(path.trim()))
 }
 
+fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl.args(arguments);
+    run(kubectl)
+}
+
+/// Runs helm; if it fails, with what became of the pods.
 fn with_helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let mut helm = helm(cluster)?;
     helm.args(arguments);
-    match run(helm) {
-        Ok(said) => Ok(said),
-        Err(error) => {
-            let mut show = cluster.kubectl("admin");
-            let namespace = format!("--namespace={NAMESPACE}");
-            show.args(["describe", "pods", &namespace]);
-            let pods = run(show).unwrap_or_default();
-            let mut logs = cluster.kubectl("admin");
-            logs.args(["logs", &namespace, "--prefix", "--tail=30"]);
-            logs.args(["--selector=app.kubernetes.io/instance=oz"]);
-            let logs = run(logs).unwrap_or_default();
-            bail!("{error:#}\n{pods}\n{logs}")
-        }
-    }
-}
-
-/// Asks for access again and again until told to stop. Gives how often, and every refusal.
-async fn ask_on(
-    scene: &Scene,
-    stop: &AtomicBool,
-    asked: &AtomicUsize,
-) -> Result<(usize, Vec<String>)> {
-    let alice = scene.requests("alice").await?;
-    let mut refusals = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
-        let number = asked.fetch_add(1, Ordering::Relaxed);
-        let request = exec_request(&format!("again-{number}"), TEMPLATE, "1h");
-        // One of ten is kept and gets access; a dry-run is stamped and judged all the same.
-        let parameters = PostParams {
-            dry_run: number % 10 != 0,
-            ..PostParams::default()
-        };
-        if let Err(error) = alice.api().create(&parameters, &request).await {
-            refusals.push(error.to_string());
-        }
-    }
-    Ok((asked.load(Ordering::Relaxed), refusals))
+    run(helm).or_else(|error| {
+        let namespace = format!("--namespace={NAMESPACE}");
+        let pods = kubectl(cluster, &["describe", "pods", &namespace]).unwrap_or_default();
+        let logs = ["logs", &namespace, "--prefix", "--tail=30", INSTANCE];
+        let logs = kubectl(cluster, &logs).unwrap_or_default();
+        bail!("{error:#}\n{pods}\n{logs}")
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs the image: make e2e-chart"]
 async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
-    let Some(archive) = archive()? else {
-        return Ok(());
-    };
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };
-    cluster.import_image_archive(&archive)?;
+    cluster.import_image_archive(&image()?)?;
     unregister(cluster)?;
     let mark = cluster.audit().mark()?;
-    let mut namespace = cluster.kubectl("admin");
-    namespace.args(["apply", "-f"]);
-    namespace.arg(repository().join("deploy/rbac/namespace.yaml"));
-    run(namespace)?;
+    let namespace = repository().join("deploy/rbac/namespace.yaml");
+    // It enforces the Pod Security standard `restricted`: pods that do more are not let in.
+    kubectl(cluster, &["apply", "-f", &namespace.display().to_string()])?;
     let chart = chart();
-    let wait = ["--wait", "--timeout=180s"];
 
     // Over what other tests applied by hand.
-    let install = ["install", "oz", &chart, "--take-ownership"];
-    with_helm(cluster, &[&install[..], &wait].concat())?;
-    with_helm(cluster, &["test", "oz", "--timeout=120s"])?;
+    let install = [
+        "install",
+        "oz",
+        &chart,
+        "--take-ownership",
+        "--set=transient.bindableRoles={view}",
+    ];
+    with_helm(cluster, &[&install[..], &WAIT].concat())?;
+    with_helm(cluster, &["test", "oz", "--timeout=240s"])?;
+    the_image_holds_ozctl(cluster)?;
 
     let scene = Scene::set(cluster, "chart").await?;
     story(cluster, &scene).await?;
 
     // People go on asking while every pod of oz is replaced, twice.
-    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
+    let asking = ask_on(&scene, &stop);
     let upgrades = async {
-        let upgrade = [
-            "upgrade",
-            "oz",
-            &chart,
-            "--set=webhook.podAnnotations.turn=two,operator.podAnnotations.turn=two",
-        ];
-        let done = tokio::task::block_in_place(|| {
-            with_helm(cluster, &[&upgrade[..], &wait].concat())?;
-            with_helm(cluster, &[&["rollback", "oz", "1"][..], &wait].concat())
-        });
+        let done = tokio::task::spawn_blocking(move || {
+            let upgrade = [
+                "upgrade",
+                "oz",
+                &chart,
+                "--reuse-values",
+                "--set=webhook.podAnnotations.turn=two,operator.podAnnotations.turn=two",
+            ];
+            with_helm(cluster, &[&upgrade[..], &WAIT].concat())?;
+            with_helm(cluster, &[&["rollback", "oz", "1"][..], &WAIT].concat())
+        })
+        .await;
         stop.store(true, Ordering::Relaxed);
-        done
+        done?
     };
-    let asking = ask_on(&scene, &stop, &asked);
-    let (upgraded, answers) = tokio::join!(upgrades, asking);
+    let (answers, upgraded) = tokio::join!(asking, upgrades);
     upgraded?;
     let (asked, refusals) = answers?;
     assert!(asked > 10, "{asked}");
     assert!(refusals.is_empty(), "{asked} asked: {refusals:?}");
 
-    // What was asked for meanwhile was given; it is taken away before oz goes.
+    // What is there is taken away before oz goes.
     let alice = scene.requests("alice").await?;
-    alice.ready("again-0").await?;
-    with_helm(cluster, &["uninstall", "oz", "--wait", "--timeout=180s"])?;
+    alice.granted(&exec_request("last", TEMPLATE, "1h")).await?;
+    with_helm(cluster, &[&["uninstall", "oz"][..], &WAIT].concat())?;
     nothing_left(cluster, &scene).await?;
 
     // Its rights were enough: nothing that oz did was forbidden.
@@ -158,7 +133,48 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Asked, given, used by one and not by another, over.
+/// Asks for access again and again until told to stop; each tenth time in earnest, and then it is given
+/// and given back. Gives how often, and every refusal.
+async fn ask_on(scene: &Scene, stop: &AtomicBool) -> Result<(usize, Vec<String>)> {
+    let alice = scene.requests("alice").await?;
+    let (mut asked, mut refusals) = (0, Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        asked += 1;
+        let name = format!("again-{asked}");
+        let in_earnest = asked % 10 == 0;
+        // A dry-run is stamped and judged all the same.
+        let parameters = PostParams {
+            dry_run: !in_earnest,
+            ..PostParams::default()
+        };
+        let request = exec_request(&name, TEMPLATE, "1h");
+        match alice.api().create(&parameters, &request).await {
+            Ok(_) if in_earnest => {
+                alice.ready(&name).await?;
+                alice.api().delete(&name, &DeleteParams::default()).await?;
+            }
+            Ok(_) => {}
+            Err(error) => refusals.push(error.to_string()),
+        }
+    }
+    Ok((asked, refusals))
+}
+
+/// Its third program runs in the empty root, too.
+fn the_image_holds_ozctl(cluster: &Cluster) -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let image = format!("--image=localhost/oz:{version}");
+    let pod = ["run", "ozctl", &image, "--restart=Never", "--command", "--"];
+    kubectl(cluster, &[&pod[..], &["/ozctl", "--version"]].concat())?;
+    let ended = "--for=jsonpath={.status.phase}=Succeeded";
+    kubectl(cluster, &["wait", ended, "pod/ozctl", "--timeout=120s"])?;
+    let said = kubectl(cluster, &["logs", "ozctl"])?;
+    assert!(said.contains(version), "{said}");
+    kubectl(cluster, &["delete", "pod", "ozctl", "--now"]).map(drop)
+}
+
+/// Asked, given, used by one and not by another, refused to a third, over, on record; and a pod of
+/// one's own, and a transient binding.
 async fn story(cluster: &'static Cluster, scene: &Scene) -> Result<()> {
     let alice = scene.requests("alice").await?;
     let granted = alice
@@ -170,49 +186,81 @@ async fn story(cluster: &'static Cluster, scene: &Scene) -> Result<()> {
     let by_alice = hostname("alice")?;
     assert_eq!(String::from_utf8(by_alice.stdout)?, format!("{pod}\n"));
     assert!(!hostname("bob")?.status.success());
+    let mallory = scene.requests("mallory").await?;
+    let hers = exec_request("me-too", TEMPLATE, "20s");
+    match mallory.create(&hers).await {
+        Err(kube::Error::Api(status)) => assert_eq!(status.code, 403, "{status}"),
+        other => bail!("mallory's request: {other:?}"),
+    }
     alice.phase("debug", Phase::Expired).await?;
     eventually("alice's next exec to be refused", SOON, async || {
         Ok((!hostname("alice")?.status.success()).then_some(()))
     })
     .await?;
+    eventually("the record to be complete", SOON, async || {
+        let records = records(cluster)?;
+        let has = |action: Action, name: &str| {
+            let mut records = records.iter();
+            records.any(|it| it.action == action && it.request.name == name)
+        };
+        let all = has(Action::RequestCreated, "debug")
+            && has(Action::AccessGranted, "debug")
+            && has(Action::AccessExpired, "debug")
+            && has(Action::RequestDenied, "me-too");
+        Ok(all.then_some(()))
+    })
+    .await?;
 
     scene.pod_template("own", &json!({})).await?;
     let pods = scene.pod_requests("alice").await?;
-    let own = pods.granted(&pod_request("own", "own", "10m")).await?.pod();
+    let own = pods.granted(&pod_request("own", "own", "30m")).await?.pod();
     let inside = exec(cluster, "alice", scene.name(), &[&own, "--", "hostname"]).output()?;
     assert_eq!(String::from_utf8(inside.stdout)?, format!("{own}\n"));
-    Ok(())
+
+    let shift: TransientRoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": "shift"},
+        "spec": {
+            "roleRef": {"kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": "alison"}],
+            "validFrom": Timestamp::now(),
+            "validUntil": Timestamp::now() + jiff::SignedDuration::from_hours(1),
+        },
+    }))?;
+    let shifts = scene.api::<TransientRoleBinding>();
+    shifts.create(&PostParams::default(), &shift).await?;
+    let bindings = scene.api::<RoleBinding>();
+    eventually("the transient binding to bind", SOON, async || {
+        let bindings = bindings.list(&Default::default()).await?.items;
+        let mut subjects = bindings.into_iter().flat_map(|it| it.subjects);
+        Ok(subjects
+            .any(|them| them.iter().any(|it| it.name == "alison"))
+            .then_some(()))
+    })
+    .await
+}
+
+/// What the pods of oz have on record, in no order.
+fn records(cluster: &Cluster) -> Result<Vec<Record>> {
+    let namespace = format!("--namespace={NAMESPACE}");
+    let said = kubectl(cluster, &["logs", &namespace, "--tail=-1", INSTANCE])?;
+    // Between them is what is logged.
+    Ok(said
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect())
 }
 
 async fn nothing_left(cluster: &Cluster, scene: &Scene) -> Result<()> {
-    let client = cluster.client("admin").await?;
-    let grants = ListParams::default().labels("oz.wizardofoz.co/owner-uid");
-    let roles = scene.api::<Role>().list(&grants).await?.items;
-    assert!(roles.is_empty(), "{roles:?}");
-    let bindings = scene.api::<RoleBinding>().list(&grants).await?.items;
-    assert!(bindings.is_empty(), "{bindings:?}");
-    let pods = scene.api::<Pod>().list(&grants).await?.items;
-    assert!(pods.is_empty(), "{pods:?}");
-    let mutating = Api::<MutatingWebhookConfiguration>::all(client.clone());
-    assert!(mutating.get_opt("oz").await?.is_none());
-    let validating = Api::<ValidatingWebhookConfiguration>::all(client.clone());
-    assert!(validating.get_opt("oz").await?.is_none());
-    let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
-    for name in ["oz-signing-key", "oz-admission-ca"] {
-        assert!(secrets.get_opt(name).await?.is_none(), "{name}");
-    }
-    let roles = Api::<ClusterRole>::all(client);
-    for name in [
-        "oz-operator",
-        "oz-webhook",
-        "oz-uninstall",
-        "oz-request-access",
-    ] {
-        assert!(roles.get_opt(name).await?.is_none(), "{name}");
-    }
+    let left = left(&cluster.client("admin").await?).await?;
+    assert!(left.is_empty(), "{left:?}");
+    let kinds = "clusterroles,clusterrolebindings,priorityclasses,all,serviceaccounts,roles,\
+                 rolebindings,poddisruptionbudgets";
+    let of_the_chart = ["get", kinds, INSTANCE, "--all-namespaces", "-oname"];
+    assert_eq!(kubectl(cluster, &of_the_chart)?, "");
     // The templates stay, with their definitions.
-    let mut kept = cluster.kubectl("admin");
-    kept.args(["get", "execaccesstemplate", TEMPLATE, "-oname"]);
-    kept.args(["--namespace", scene.name()]);
-    run(kept).context("the template is gone").map(drop)
+    let kept = ["get", "execaccesstemplate", TEMPLATE, "-oname"];
+    let kept = [&kept[..], &["--namespace", scene.name()]].concat();
+    kubectl(cluster, &kept)
+        .context("the template is gone")
+        .map(drop)
 }

@@ -1,13 +1,14 @@
 //! What the node itself does, before oz comes in: pods run, and an exec is one.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::PostParams;
+use oz_e2e::on_a_terminal;
 use oz_testkit::{Cluster, eventually, fixtures, with_namespace};
 use serde_json::json;
 
@@ -20,27 +21,6 @@ pub(crate) fn exec(cluster: &Cluster, user: &str, namespace: &str, arguments: &[
     let mut command = cluster.kubectl(user);
     command.args(["exec", "-n", namespace]).args(arguments);
     command
-}
-
-/// The same command line on a terminal of its own, by script(1).
-pub(crate) fn on_a_terminal(command: &Command) -> Result<Child> {
-    let mut words = vec![command.get_program()];
-    words.extend(command.get_args());
-    let quoted: Vec<String> = words
-        .iter()
-        .map(|word| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''")))
-        .collect();
-    let mut script = Command::new("script");
-    script.args(["--quiet", "--return", "--flush", "--command"]);
-    script.arg(quoted.join(" ")).arg("/dev/null");
-    for (name, value) in command.get_envs() {
-        script.env(name, value.unwrap_or_default());
-    }
-    script
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("failed to run script")
 }
 
 /// Runs a command to its end with `input` on its standard input.
@@ -157,7 +137,11 @@ async fn an_exec_on_a_terminal_has_one() -> Result<()> {
         fixtures::deployment(&client, namespace.name(), "web", 1).await?;
         let conversation = "echo ready; read line; echo \"got $line\"; tty; exit 4";
         let arguments = ["-ti", "deploy/web", "--", "sh", "-c", conversation];
-        let mut session = on_a_terminal(&exec(cluster, "admin", namespace.name(), &arguments))?;
+        let plain = exec(cluster, "admin", namespace.name(), &arguments);
+        let mut session = on_a_terminal(&plain)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let mut output = BufReader::new(session.stdout.take().context("no standard output")?);
         let mut input = session.stdin.take().context("no standard input")?;
 

@@ -5,6 +5,7 @@
 mod access;
 mod chart;
 mod exec;
+mod images;
 mod ozctl;
 mod pod;
 mod sessions;

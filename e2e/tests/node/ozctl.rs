@@ -5,12 +5,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use oz_core::api::{ExecAccessRequest, Operation, TargetKind};
 use oz_e2e::{Scene, System, Terminal, WORKLOAD, exec_template};
 use oz_testkit::{cargo_binary, eventually};
-use serde_json::json;
 
 use crate::alone;
 
@@ -18,15 +16,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 async fn set(cluster: &'static oz_testkit::Cluster) -> Result<Scene> {
     let scene = Scene::set(cluster, "ozctl").await?;
-    let looking: RoleBinding = serde_json::from_value(json!({
-        "metadata": {"name": "people-may-look"},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "oz-view-access",
-        },
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"}],
-    }))?;
-    let bindings = scene.api::<RoleBinding>();
-    bindings.create(&PostParams::default(), &looking).await?;
+    scene.people_may_look().await?;
     Ok(scene)
 }
 

@@ -10,11 +10,13 @@ use kube::api::DeleteParams;
 use oz_core::api::Phase;
 use oz_core::audit::Action;
 use oz_core::conditions;
-use oz_e2e::{Asked, Options, Scene, System, TEMPLATE, exec_request, records_in};
+use oz_e2e::{
+    Asked, Options, Scene, System, TEMPLATE, Terminal, exec_request, on_a_terminal, records_in,
+};
 use oz_testkit::eventually;
 
 use crate::alone;
-use crate::exec::{exec, on_a_terminal, with_input};
+use crate::exec::{exec, with_input};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -22,6 +24,13 @@ const SOON: Duration = Duration::from_secs(60);
 /// streams but for the one with a file of its own.
 const HIDDEN: &str = "nohup sleep 7001 >/tmp/out 2>&1 & setsid sleep 7002 & \
      env -i setsid sleep 7003 & env -u OZ_GRANT sleep 7004 & (sleep 7005 &) & sleep 7006 &";
+
+/// Kills what is to end the session, which is known by the session's own mark.
+const FIGHT: &str = "trap '' HUP TERM INT; killed=; for p in /proc/[0-9]*; do \
+     case $(tr '\\0' ' ' <$p/cmdline) in timeout*) \
+     if tr '\\0' '\\n' <$p/environ | grep -qx OZ_GRANT=$OZ_GRANT; \
+     then kill -9 ${p#/proc/} && killed=1; fi;; esac; done 2>/dev/null; \
+     [ $killed ] && echo here; while :; do sleep 1; done";
 
 /// A process of the pod whose command line has this in it.
 fn running(scene: &Scene, pod: &str, what: &str) -> Result<bool> {
@@ -92,7 +101,7 @@ async fn any_command_works_as_it_does_without_oz() -> Result<()> {
     let scene = Scene::set(cluster, "any").await?;
     let asked = granted(&scene, "mine", "10m").await?;
     let pod = asked.pod();
-    let big = "x".repeat(100_000);
+    let big = "x".repeat(120_000);
     for argv in [
         &["echo", "plain"][..],
         &["echo", "a b", "'", "\"", "$HOME", "`id`", "\\n", "*"],
@@ -100,7 +109,8 @@ async fn any_command_works_as_it_does_without_oz() -> Result<()> {
         &["echo", "-n", "-e", "x"],
         &["sh", "-c", "echo $0 $# \"$@\"; exit 7", "name", "a b", ""],
         &["sh", "-c", "kill -TERM $$"],
-        &["echo", &big],
+        // The API server takes a megabyte in all, and Linux 128 KiB in one.
+        &["echo", &big, &big, &big, &big, &big, &big, &big],
         &["env"],
     ] {
         let arguments = [&[pod.as_str(), "--"], argv].concat();
@@ -146,8 +156,8 @@ async fn any_command_works_as_it_does_without_oz() -> Result<()> {
     assert!(std::fs::read(back)? == input);
 
     let words = "echo here; read line; echo got $line; tty; stty size; exit 4";
-    let mut terminal = on_a_terminal(&session(&scene, &["-ti", &pod, "--", "sh", "-c", words]))?;
-    said(&mut terminal)?;
+    let terminal = session(&scene, &["-ti", &pod, "--", "sh", "-c", words]);
+    let mut terminal = open(on_a_terminal(&terminal))?;
     terminal
         .stdin
         .as_mut()
@@ -164,6 +174,21 @@ async fn any_command_works_as_it_does_without_oz() -> Result<()> {
         "{rest}"
     );
     assert_eq!(terminal.wait()?.code(), Some(4));
+
+    let shell = session(&scene, &["-ti", &pod, "--", "sh"]);
+    let mut terminal = Terminal::start(&shell, 33, 101)?;
+    terminal.keys("stty size\r")?;
+    terminal.shows("33 101").await?;
+    terminal.resize(44, 202)?;
+    terminal.keys("until [ \"$(stty size)\" = '44 202' ]; do sleep 0.1; done; echo res''ized\r")?;
+    terminal.shows("resized").await?;
+    terminal.keys("(echo sta''rted; exec sleep 7000)\r")?;
+    terminal.shows("started").await?;
+    terminal.keys("\x03")?;
+    terminal.keys("echo co''de $?\r")?;
+    terminal.shows("code 130").await?;
+    terminal.keys("exit 6\r")?;
+    assert_eq!(terminal.code().await?, 6);
     Ok(())
 }
 
@@ -183,10 +208,8 @@ async fn sessions_end_with_their_grant_whatever_their_user_does() -> Result<()> 
     for words in ["echo here; sleep 7000", stubborn, &leaving, &waiting] {
         let plain = session(&scene, &["-i", &pod, "--", "sh", "-c", words]);
         sessions.push(open(plain)?);
-        let mut terminal =
-            on_a_terminal(&session(&scene, &["-ti", &pod, "--", "sh", "-c", words]))?;
-        said(&mut terminal)?;
-        sessions.push(terminal);
+        let terminal = session(&scene, &["-ti", &pod, "--", "sh", "-c", words]);
+        sessions.push(open(on_a_terminal(&terminal))?);
     }
     let alice = scene.requests("alice").await?;
     alice.phase("mine", Phase::Expired).await?;
@@ -205,6 +228,32 @@ async fn sessions_end_with_their_grant_whatever_their_user_does() -> Result<()> 
         .context("not on record")?;
     assert!(cut.details["ended"].parse::<u32>()? > 0 && cut.details["left"] == "0");
     Ok(())
+}
+
+#[tokio::test]
+async fn a_session_ends_whose_user_killed_what_was_to_end_it() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let system = System::start_with(cluster, &Options::default().cutting()).await?;
+    let scene = Scene::set(cluster, "fight").await?;
+    let asked = granted(&scene, "mine", "25s").await?;
+    let (pod, until) = (asked.pod(), asked.status().expires_at.context("no end")?);
+    let plain = session(&scene, &["-i", &pod, "--", "sh", "-c", FIGHT]);
+    let terminal = session(&scene, &["-ti", &pod, "--", "sh", "-c", FIGHT]);
+    let mut sessions = [open(plain)?, open(on_a_terminal(&terminal))?];
+    for session in &mut sessions {
+        let ended = gone(session).await?;
+        assert!(ended >= until, "{ended} is before {until}");
+    }
+    eventually("the end to be on record", SOON, async || {
+        let records = records_in(&system.operator.process)?;
+        let mut cut = records
+            .iter()
+            .filter(|one| one.action == Action::SessionCut);
+        Ok(cut.any(|one| one.details["ended"] != "0").then_some(()))
+    })
+    .await
 }
 
 #[tokio::test]
@@ -228,9 +277,8 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
         &scene,
         &["-i", &pod, "--", "sh", "-c", &words],
     ))?];
-    let mut terminal = on_a_terminal(&session(&scene, &["-ti", &pod, "--", "sh", "-c", &words]))?;
-    said(&mut terminal)?;
-    sessions.push(terminal);
+    let terminal = session(&scene, &["-ti", &pod, "--", "sh", "-c", &words]);
+    sessions.push(open(on_a_terminal(&terminal))?);
     // The limit: what drops its streams as well is not told from the application.
     let lost = "env -i setsid sleep 9001 </dev/null >/dev/null 2>&1 & echo here; sleep 7008";
     sessions.push(open(session(
@@ -274,10 +322,8 @@ async fn without_the_operator_sessions_end_by_themselves() -> Result<()> {
             &scene,
             &["-i", &pod, "--", "sh", "-c", words],
         ))?);
-        let mut terminal =
-            on_a_terminal(&session(&scene, &["-ti", &pod, "--", "sh", "-c", words]))?;
-        said(&mut terminal)?;
-        sessions.push(terminal);
+        let terminal = session(&scene, &["-ti", &pod, "--", "sh", "-c", words]);
+        sessions.push(open(on_a_terminal(&terminal))?);
     }
     system.operator.process.kill9();
     for session in &mut sessions {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use oz_core::api::{ExecAccessRequest, Phase, TargetKind};
-use oz_e2e::{Scene, TEMPLATE, exec_request, exec_template};
+use oz_e2e::{Scene, TEMPLATE, Terminal, exec_request, exec_template};
 use serde_json::Value;
 
 use crate::{run, scene};
@@ -361,5 +361,30 @@ async fn flags_of_kubectl_choose_user_and_cluster() -> Result<()> {
         "{}",
         nowhere.stderr
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn colours_are_for_terminals_of_those_who_want_them() -> Result<()> {
+    let scene = scene("colours").await?;
+    for (set, coloured) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {
+        let mut command = std::process::Command::new(oz_testkit::cargo_binary("ozctl")?);
+        command
+            .args(["-n", scene.name(), "exec", "deploy/nothing"])
+            .env("KUBECONFIG", scene.cluster.kubeconfig("alice"))
+            .env("USER", "alice")
+            .env_remove("NO_COLOR")
+            .envs(set.iter().copied());
+        let mut terminal = Terminal::start(&command, 30, 100)?;
+        assert_eq!(terminal.code().await?, 125);
+        terminal.shows("Next:").await?;
+        let screen = terminal.screen();
+        assert_eq!(
+            screen.contains("\x1b[31mError:\x1b[0m"),
+            coloured,
+            "{screen}"
+        );
+        assert_eq!(screen.contains('\x1b'), coloured, "{screen}");
+    }
     Ok(())
 }

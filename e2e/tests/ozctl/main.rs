@@ -8,11 +8,8 @@ mod look;
 
 use anyhow::Result;
 use assert_cmd::Command;
-use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::PostParams;
 use oz_e2e::{Scene, System};
 use oz_testkit::{Cluster, cargo_binary};
-use serde_json::json;
 use tokio::sync::OnceCell;
 
 static SYSTEM: OnceCell<System> = OnceCell::const_new();
@@ -22,20 +19,7 @@ async fn scene(prefix: &str) -> Result<Scene> {
     let cluster = Cluster::shared().await?;
     SYSTEM.get_or_try_init(|| System::start(cluster)).await?;
     let scene = Scene::set(cluster, prefix).await?;
-    let looking: RoleBinding = serde_json::from_value(json!({
-        "metadata": {"name": "people-may-look"},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "oz-view-access",
-        },
-        "subjects": [
-            {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"},
-            {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "interns"},
-        ],
-    }))?;
-    scene
-        .api::<RoleBinding>()
-        .create(&PostParams::default(), &looking)
-        .await?;
+    scene.people_may_look().await?;
     Ok(scene)
 }
 

@@ -100,3 +100,26 @@ async fn rights_in_the_whole_cluster_come_and_go() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test]
+async fn a_finalizer_keeps_no_rights() -> Result<()> {
+    let place = Place::set("held").await?;
+    let all = Api::<TransientClusterRoleBinding>::all(place.lead.clone());
+    let made = Api::<ClusterRoleBinding>::all(place.admin.clone());
+    let object = binding(place.name(), &json!({"duration": "6s"}));
+    let object = serde_json::from_value(object)?;
+    all.create(&PostParams::default(), &object).await?;
+    phase_of(&all, place.name(), Phase::Active).await?;
+    let merge = PatchParams::default();
+    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.test/hold"]}}));
+    made.patch(place.name(), &merge, &hold).await?;
+    eventually("the binding to name nobody", PATIENCE, async || {
+        let held = made.get(place.name()).await?;
+        Ok(held.subjects.unwrap_or_default().is_empty().then_some(()))
+    })
+    .await?;
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    made.patch(place.name(), &merge, &free).await?;
+    all.delete(place.name(), &DeleteParams::default()).await?;
+    Ok(())
+}

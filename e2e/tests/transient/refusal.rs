@@ -1,7 +1,7 @@
 //! What is refused, by the API server itself, by the webhook, and at the moment of binding.
 
 use anyhow::Result;
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use oz_core::api::Phase;
@@ -86,9 +86,17 @@ async fn nobody_gets_through_oz_what_they_could_not_bind_themselves() -> Result<
     // On the list by a pattern, but with secrets.
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
     let roles = Api::<ClusterRole>::all(place.admin.clone());
-    let powerful = json!({"metadata": {"name": "team-powerful"}, "rules": rules});
+    let powerful = json!({"metadata": {"name": "team-powerful"}, "rules": rules.clone()});
     apply_as(&roles, powerful).await?;
     let told = place.refused("lea", &role("team-powerful")).await?;
+    assert!(told.contains("secrets"), "{told}");
+    // A Role of the namespace as well.
+    let roles = Api::<Role>::namespaced(place.admin.clone(), place.name());
+    let powerful = json!({"metadata": {"name": "team-powerful"}, "rules": rules});
+    apply_as(&roles, powerful).await?;
+    let mut here = role("team-powerful");
+    here["spec"]["roleRef"]["kind"] = json!("Role");
+    let told = place.refused("lea", &here).await?;
     assert!(told.contains("secrets"), "{told}");
     Ok(())
 }

@@ -45,7 +45,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         run(wait)?;
         people(&cluster.client("admin").await?).await?;
         let options = Options::default()
-            .flag("--bindable-roles=view,team-*")
+            .flag("--bindable-roles=view,team-*,*/team-*")
             .flag("--max-binding-window=1h")
             .flag("--serve-example-com");
         let (webhook, operator) = tokio::try_join!(
@@ -70,7 +70,7 @@ async fn people(admin: &Client) -> Result<()> {
     let bind = json!({
         "metadata": {"name": "leads-bind"},
         "rules": [{
-            "apiGroups": [GROUP], "resources": ["clusterroles"], "verbs": ["bind"],
+            "apiGroups": [GROUP], "resources": ["clusterroles", "roles"], "verbs": ["bind"],
             "resourceNames": ["view", "cluster-admin", "team-powerful", "team-late"],
         }],
     });

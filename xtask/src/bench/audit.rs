@@ -1,26 +1,41 @@
-//! What the audit trail costs: the processor's time for one record, and what a grant takes longer
-//! because its record is in the cluster before its RoleBinding.
+//! What the audit trail costs: the processor's time for one record, what a grant takes longer because
+//! its record is in the cluster before its RoleBinding, and the memory that deleting old events takes.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use oz_core::access::grant::object_name;
 use oz_core::access::stamp::Requester;
 use oz_core::api::AuditEvent;
 use oz_core::audit::verify::{Evidence, Terms, verify};
 use oz_core::audit::{
     Action, AuditKey, Chain, Decision, Entry, PodRef, Record, RequestRef, Trust, Writer,
+    time_in_name,
 };
-use oz_e2e::{Operator, Options, Webhook, install};
+use oz_core::labels;
+use oz_e2e::{Operator, Options, Scene, Webhook, install};
+use oz_testkit::{AuditMark, eventually};
 
 use super::Size;
+use super::process::peak;
 use super::report::{Budget, Report};
 use super::scene::{self, Place};
 use super::stats::Values;
 
 const RECORDS: i64 = 20_000;
 const BATCH: usize = 100;
+/// Events that are made at once.
+const AT_ONCE: usize = 32;
+/// How long old events may take to go, before the bench is called broken.
+const REAPED: Duration = Duration::from_secs(3_600);
+/// What old events may add to the operator's memory, in MiB: a few pages of metadata.
+const MEMORY: f64 = 16.0;
 /// How long an operator has to end in an orderly way.
 const END: Duration = Duration::from_secs(30);
 
@@ -28,7 +43,8 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     for _ in 0..size.runs {
         records(report)?;
     }
-    durable(size, report).await
+    durable(size, report).await?;
+    retention(size, report).await
 }
 
 fn record(number: i64, start: Timestamp) -> Record {
@@ -120,41 +136,139 @@ fn records(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The same grants with and without AuditEvents, one after the other, by turns.
+/// The same grants with and without AuditEvents, one after the other, by turns; and of those with,
+/// for how long the RoleBinding had to wait for the event when the Role was there.
 async fn durable(size: Size, report: &mut Report) -> Result<()> {
     let (_owner, cluster) = scene::cluster().await?;
     install(cluster).await?;
     let _webhook = Webhook::start(cluster, &Options::default()).await?;
     for run in 0..size.runs {
-        let mut medians = Vec::new();
-        for (flag, what) in [
-            ("--audit-objects=false", "create to Ready p50, log only"),
-            (
-                "--audit-objects=true",
-                "create to Ready p50, AuditEvents too",
-            ),
-        ] {
-            let mut operator = Operator::start(cluster, &Options::default().flag(flag)).await?;
-            let name = format!("audit-{run}-{}", medians.len());
-            let mut place = Place::set(cluster, &name).await?;
+        let mut medians = [0.0; 2];
+        // Who is first differs from run to run: the machine changes meanwhile.
+        for turn in 0..2 {
+            let with = (turn + run) % 2 == 1;
+            let flag = format!("--audit-objects={with}");
+            let mut operator = Operator::start(cluster, &Options::default().flag(&flag)).await?;
+            let mut place = Place::set(cluster, &format!("audit-{run}-{turn}")).await?;
+            let mark = cluster.audit().mark()?;
             let mut took = Vec::new();
             for number in 0..size.one_by_one {
                 took.push(place.ask_one(&format!("one-{number}")).await?);
             }
             let median = took.into_iter().collect::<Values>().median();
+            let what = match with {
+                true => "create to Ready p50, AuditEvents too",
+                false => "create to Ready p50, log only",
+            };
             report.add(what, "ms", Budget::None, median);
-            medians.push(median);
+            medians[usize::from(with)] = median;
+            if with {
+                let waited = waited(&place.scene, mark).await?;
+                let what = "  the binding waits for the event p50";
+                report.add(what, "ms", Budget::AtMost(10.0), waited.median());
+                let what = "  the binding waits for the event p99";
+                report.add(what, "ms", Budget::None, waited.percentile(99));
+            }
             operator.process.terminate(END).await?;
         }
-        if let [without, with] = medians[..] {
-            let added = with - without;
-            report.add(
-                "  the durable write adds",
-                "ms",
-                Budget::AtMost(10.0),
-                added,
-            );
-        }
+        let [without, with] = medians;
+        let what = "  the durable write adds";
+        report.add(what, "ms", Budget::AtMost(10.0), with - without);
     }
+    Ok(())
+}
+
+/// By how much the event of each grant of the scene came later than its Role, which is written
+/// beside it: that long the RoleBinding waited for nothing else. By the API server's own log.
+async fn waited(scene: &Scene, mark: AuditMark) -> Result<Values> {
+    let entries = scene.cluster.audit().since(mark)?.writes();
+    let made = |resource: &str| -> BTreeMap<String, Timestamp> {
+        let entries = entries.iter().filter(|entry| {
+            entry.resource == resource && entry.verb == "create" && entry.succeeded()
+        });
+        entries
+            .map(|entry| (entry.name.clone(), entry.stage_timestamp))
+            .collect()
+    };
+    let (roles, events) = (made("roles"), made("auditevents"));
+    let granted =
+        ListParams::default().labels(&format!("{}={}", labels::AUDIT_KIND, Action::AccessGranted));
+    let granted = Api::<AuditEvent>::all(scene.admin.clone())
+        .list(&granted)
+        .await?;
+    let waits: Values = granted
+        .iter()
+        .filter(|event| event.spec.record.request.namespace == scene.name())
+        .filter_map(|event| {
+            let request = &event.spec.record.request;
+            let role = roles.get(&object_name(&request.name, &request.uid))?;
+            let event = events.get(&event.name_any())?;
+            Some(event.duration_since(*role).as_secs_f64().max(0.0) * 1e3)
+        })
+        .collect();
+    anyhow::ensure!(
+        waits.max() > 0.0,
+        "no grant of the scene was found in the API server's log"
+    );
+    Ok(waits)
+}
+
+/// Many events that are old enough to go: what the operator holds in memory while they do. It is the
+/// same as without any, if it never holds more of them than a page.
+async fn retention(size: Size, report: &mut Report) -> Result<()> {
+    let (_owner, cluster) = scene::cluster().await?;
+    install(cluster).await?;
+    let admin = cluster.client("admin").await?;
+    let options = Options::default().flag("--audit-retention=24h");
+    let mut operator = Operator::start(cluster, &options).await?;
+    let without = peak(operator.process.pid())?;
+    report.add(
+        "operator's memory, no events, peak",
+        "MiB",
+        Budget::None,
+        without,
+    );
+    operator.process.terminate(END).await?;
+
+    let events: Api<AuditEvent> = Api::all(admin);
+    let start = Timestamp::now() - SignedDuration::from_hours(48);
+    let key = AuditKey::new(&[7; AuditKey::BYTES]);
+    let writer = Writer::new("oz-operator", "bench", start, 7);
+    let (mut chain, first) = Chain::begin(writer, start, &[], &key);
+    let records = (1..i64::try_from(size.events)?).map(|number| record(number, start));
+    let entries = std::iter::once(first).chain(records.map(|record| chain.append(record, None)));
+    stream::iter(entries.map(AuditEvent::from))
+        .map(|event| {
+            let events = &events;
+            async move { events.create(&PostParams::default(), &event).await }
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_for_each(async |_| Ok(()))
+        .await?;
+
+    let mut operator = Operator::start(cluster, &options).await?;
+    let began = Instant::now();
+    let one = ListParams::default().limit(1);
+    eventually("the old events to go", REAPED, async || {
+        let list = events.list_metadata(&one).await?;
+        let name = list.items.first().map(ResourceExt::name_any);
+        let oldest = name.and_then(|name| time_in_name(&name));
+        let day = Timestamp::now() - SignedDuration::from_hours(24);
+        Ok(oldest.is_none_or(|oldest| oldest > day).then_some(()))
+    })
+    .await?;
+    let took = began.elapsed().as_secs_f64();
+    let many = f64::from(u32::try_from(size.events)?);
+    let with = peak(operator.process.pid())?;
+    report.add(
+        &format!("operator's memory, {many} old events, peak"),
+        "MiB",
+        Budget::None,
+        with,
+    );
+    let budget = Budget::AtMost(MEMORY);
+    report.add("  what they add", "MiB", budget, with - without);
+    report.add("  deleted a second", "/s", Budget::None, many / took);
+    operator.process.terminate(END).await?;
     Ok(())
 }

@@ -4,38 +4,28 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use oz_e2e::{Scene, System, TEMPLATE};
-use oz_testkit::{Cluster, ClusterOptions, Node, cargo_binary};
+use oz_e2e::{Scene, WORKLOAD};
+use oz_testkit::cargo_binary;
 use tokio::process::Command;
 
 use super::report::{Budget, Report};
 use super::stats::Values;
+use crate::real_node::RealNode;
 
 /// The promise, in milliseconds.
 const BUDGET: f64 = 500.0;
 
 pub(super) async fn measure(runs: u32, count: usize, report: &mut Report) -> Result<()> {
-    ensure!(
-        Node::Real.is_possible()?,
-        "ozctl exec is measured on a real node, which takes root and Debian packages"
-    );
-    let options = ClusterOptions {
-        node: Node::Real,
-        ..ClusterOptions::default()
-    };
-    let owner = Cluster::start(options).await?;
-    // The scene takes a cluster that is there for good, which costs a few bytes.
-    let cluster: &'static Cluster = Box::leak(Box::new(Cluster::attach(owner.state_dir())?));
-    let _system = System::start(cluster).await?;
-    let scene = Scene::set(cluster, "bench").await?;
+    let stage = RealNode::start("bench").await?;
+    let scene = &stage.scene;
     let ozctl = cargo_binary("ozctl")?;
-    let target = format!("template/{TEMPLATE}");
+    let target = format!("deploy/{WORKLOAD}");
     let asked = |words: &[&str]| {
         let mut command = Command::new(&ozctl);
         command
             .args(["-n", scene.name()])
             .args(words)
-            .env("KUBECONFIG", cluster.kubeconfig("alice"))
+            .env("KUBECONFIG", scene.cluster.kubeconfig("alice"))
             .env("USER", "alice");
         command
     };
@@ -44,7 +34,7 @@ pub(super) async fn measure(runs: u32, count: usize, report: &mut Report) -> Res
         let mut whole = Vec::new();
         let mut again = Vec::new();
         time(asked(&["exec", &target, "--keep", "--", "true"])).await?;
-        let kept = kept(&scene).await?;
+        let kept = kept(scene).await?;
         for _ in 0..count {
             whole.push(time(asked(&["exec", &target, "--", "true"])).await?);
             let words = ["exec", &target, "--request", &kept, "--", "true"];
@@ -68,7 +58,6 @@ pub(super) async fn measure(runs: u32, count: usize, report: &mut Report) -> Res
         let name = "of it with access that is there already, p50";
         report.add(name, "ms", Budget::None, again.median());
     }
-    drop(owner);
     Ok(())
 }
 

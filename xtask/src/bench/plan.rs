@@ -10,7 +10,6 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use oz_core::access::exec::{ExecAccess, Observed};
-use oz_core::access::kind::PodSeen;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::access::target::Workload;
@@ -110,7 +109,7 @@ fn observed() -> Result<Observed> {
         Ok(serde_json::from_value(pod)?)
     };
     Ok(Observed {
-        pod: PodSeen::Unknown,
+        pod: None,
         template: Some(Arc::new(template)),
         same_stamp: None,
         leaving: false,
@@ -122,5 +121,6 @@ fn observed() -> Result<Observed> {
             pods: (0..PODS).map(pod).collect::<Result<_>>()?,
             probes: Vec::new(),
         })),
+        left: None,
     })
 }

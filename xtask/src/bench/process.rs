@@ -27,11 +27,20 @@ pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
 
 /// The memory that the process holds, in units of 1024 × 1024 bytes.
 pub(crate) fn resident(pid: u32) -> Result<f64> {
+    memory(pid, "VmRSS:")
+}
+
+/// The most that it ever held.
+pub(crate) fn peak(pid: u32) -> Result<f64> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, which: &str) -> Result<f64> {
     let status = read(pid, "status")?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let line = status.lines().find(|line| line.starts_with(which));
     let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
-    let kibibytes: f64 = kibibytes.context("failed to find VmRSS")?.parse()?;
-    Ok(kibibytes / 1024.0)
+    let kibibytes = kibibytes.with_context(|| format!("failed to find {which}"))?;
+    Ok(kibibytes.parse::<f64>()? / 1024.0)
 }
 
 /// How busy the machine is, as in `0.42 0.36 0.30`: of the last one, five and fifteen minutes.
@@ -49,6 +58,7 @@ mod tests {
         let pid = std::process::id();
 
         assert!(resident(pid).unwrap() > 0.1);
+        assert!(peak(pid).unwrap() >= resident(pid).unwrap() / 2.0);
         let before = processor_time(pid).unwrap();
         while processor_time(pid).unwrap() == before {
             std::hint::black_box(0);

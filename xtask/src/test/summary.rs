@@ -47,6 +47,12 @@ impl Summary {
         self.lacking.push(format!("{what} is missing: {so}"));
     }
 
+    /// Something else than a test found so much wrong.
+    pub(crate) fn fails(&mut self, what: &str, findings: usize) {
+        self.failed
+            .push(format!("{what}: {findings} findings, see above"));
+    }
+
     /// Cargo says that something went wrong. If no test did, it was something else.
     pub(crate) fn cargo_failed(&mut self) {
         if self.failed.is_empty() {

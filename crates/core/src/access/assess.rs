@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kube::Resource;
 
 use super::decide;
-use super::kind::{Assessment, Case, Kind, ObservedOf, Offer, State, namespace_of};
+use super::kind::{Assessment, Case, Kind, Move, ObservedOf, Offer, State, namespace_of};
 use super::request::Request;
 use super::stamp::{self, Requester, StampError};
 use super::status::{End, Fact};
@@ -69,6 +69,7 @@ fn after_grant<K: Kind>(
     let Some(grant) = kind.decision(request, live).map(Box::new) else {
         if begun.is_none()
             && !deleted
+            && stamp::of(request.metadata).is_some()
             && let Some(failure) = kind.blocked(request, live)
         {
             return Some(State::Waiting(failure));
@@ -90,6 +91,7 @@ fn after_grant<K: Kind>(
         }
         return deleted.then_some(State::Ending(End::Deleted, None));
     };
+    let replaced = observed.pod.as_ref().and_then(|pod| pod.replaced(&grant));
     let end = if let Some(begun) = begun {
         begun
     } else if grant.window.is_over(now) {
@@ -98,8 +100,10 @@ fn after_grant<K: Kind>(
         End::Deleted
     } else if let Some(end) = kind.early_end(now, request, &grant, live) {
         end
-    } else if let Some(end) = kind.replaced(&grant, &observed.pod) {
-        end
+    } else if grant.following.is_none()
+        && let Some(what) = replaced
+    {
+        End::PodReplaced(what)
     } else if grant.revoke_on_template_change
         && observed
             .template
@@ -107,6 +111,17 @@ fn after_grant<K: Kind>(
             .is_some_and(|template| K::spec_digest(template) != grant.template_digest)
     {
         End::TemplateChanged
+    } else if let Some(why) = replaced {
+        match kind
+            .successor(&grant, observed.workload.as_ref())
+            .transpose()
+        {
+            None => End::PodReplaced(format!("{why}, and so is its workload")),
+            Some(to) => {
+                let from = *grant;
+                return Some(State::Moving(Box::new(Move { why, from, to })));
+            }
+        }
     } else {
         return Some(State::Granted(grant));
     };

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::seal::{self, Keys, SealError};
 use super::stamp::Requester;
 use super::window::Window;
-use crate::api::{AccessConfig, Follow, Network, Operation, Sessions, Timeout};
+use crate::api::{
+    AccessConfig, CrossVersionObjectReference, Network, Operation, Sessions, Timeout,
+};
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::labels;
 
@@ -48,9 +50,9 @@ pub struct Grant {
     /// Why the requester asked, in their words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What happens when the pod is replaced.
-    #[serde(default)]
-    pub follow: Follow,
+    /// Where the grant goes when its pod is replaced; `None` if it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub following: Option<Following>,
     /// What sessions may do, and how they end.
     #[serde(default, skip_serializing_if = "SessionTerms::is_default")]
     pub sessions: SessionTerms,
@@ -105,6 +107,18 @@ impl SessionTerms {
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+/// What a grant needs to find a successor of its pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Following {
+    /// The workload, by name.
+    pub workload: CrossVersionObjectReference,
+    /// Its UID: another one of its name has no successors for this grant.
+    pub uid: String,
+    /// The access command as the template had it.
+    pub command: String,
 }
 
 /// A pod that was made for a grant.
@@ -197,12 +211,6 @@ impl Grant {
         message: impl Into<String>,
     ) -> Record {
         Record {
-            id: Record::id(action, &self.request.uid),
-            time,
-            action,
-            decision,
-            reason: reason.to_owned(),
-            message: message.into(),
             user: Some(self.requester.clone()),
             request: self.request.clone(),
             template: self.template.clone(),
@@ -214,7 +222,7 @@ impl Grant {
                 .iter()
                 .map(|why| ("reason".to_owned(), why.clone()))
                 .collect(),
-            repeated: None,
+            ..Record::about(time, action, decision, &self.request.uid, reason, message)
         }
     }
 }

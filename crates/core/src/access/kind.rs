@@ -16,11 +16,11 @@ use super::lifecycle;
 use super::objects::Objects;
 use super::request::Request;
 use super::seal::Keys;
-use super::stamp::Requester;
+use super::stamp::{self, Requester};
 use super::status::{End, Fact, transitions};
 use super::window::Window;
 use crate::api::{
-    AccessConfig, CrossVersionObjectReference, Follow, OnTemplateChange, Phase, RequestStatus,
+    AccessConfig, CrossVersionObjectReference, OnTemplateChange, Phase, RequestStatus,
 };
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
@@ -110,18 +110,17 @@ pub trait Kind: Send + Sync + Sized + 'static {
         drift.map(End::Drift)
     }
 
-    /// Why a grant ends whose pod is not the one any more that it was for.
-    fn replaced(&self, grant: &Grant, seen: &PodSeen) -> Option<End> {
-        let name = &grant.pod.name;
-        match seen {
-            _ if grant.own_pod.is_some() || grant.follow == Follow::Successor => None,
-            PodSeen::There(uid) if *uid != grant.pod.uid => {
-                let what = format!("pod {name} was replaced by another of its name");
-                Some(End::PodReplaced(what))
-            }
-            PodSeen::Gone => Some(End::PodReplaced(format!("pod {name} is gone"))),
-            PodSeen::There(_) | PodSeen::Unknown => None,
-        }
+    /// The grant as it goes on in another pod of its workload; `None` if there will never be one.
+    ///
+    /// # Errors
+    /// Why there is none yet.
+    fn successor(
+        &self,
+        grant: &Grant,
+        workload: Option<&Result<Self::Workload, Failure>>,
+    ) -> Result<Option<Grant>, Failure> {
+        let _ = (grant, workload);
+        Ok(None)
     }
 
     /// What is to be done about a grant that stands, and when to look at it again.
@@ -157,20 +156,34 @@ pub struct Observed<T, W> {
     pub leaving: bool,
     /// What was read of the target workload, if [`State::Wants`] asked for it.
     pub workload: Option<Result<W, Failure>>,
-    /// What has the name of the pod that was granted.
-    pub pod: PodSeen,
+    /// What has the name of the pod that was granted, if anybody looked.
+    pub pod: Option<PodSeen>,
+    /// What has the name of the grant, whoever made it; read if [`is_unstamped`].
+    pub left: Option<Result<Vec<Live>, Failure>>,
 }
 
-/// What has the name of the pod that was granted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum PodSeen {
-    /// Nobody looked.
-    #[default]
-    Unknown,
-    /// A pod with this UID.
-    There(String),
-    /// Nothing.
-    Gone,
+/// What has a name among pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSeen {
+    /// The name.
+    pub name: String,
+    /// UID of the pod that has it; `None` if none has.
+    pub uid: Option<String>,
+}
+
+impl PodSeen {
+    /// Why the pod of a grant is not there any more; `None` if it is, or this is about another.
+    pub(super) fn replaced(&self, grant: &Grant) -> Option<String> {
+        if grant.own_pod.is_some() || self.name != grant.pod.name {
+            return None;
+        }
+        let name = &self.name;
+        match &self.uid {
+            Some(uid) if *uid == grant.pod.uid => None,
+            Some(_) => Some(format!("pod {name} was replaced by another of its name")),
+            None => Some(format!("pod {name} is gone")),
+        }
+    }
 }
 
 impl<T, W> Default for Observed<T, W> {
@@ -180,7 +193,8 @@ impl<T, W> Default for Observed<T, W> {
             same_stamp: None,
             leaving: false,
             workload: None,
-            pod: PodSeen::default(),
+            pod: None,
+            left: None,
         }
     }
 }
@@ -227,7 +241,7 @@ impl<K: Kind> Case<'_, K> {
             access_message,
             reason: self.asked.reason,
             sessions: SessionTerms::of(rules),
-            follow: rules.follow,
+            following: None,
             own_pod: None,
         }
     }
@@ -252,6 +266,8 @@ pub enum State {
     Ending(End, Option<Box<Grant>>),
     /// It was granted; nothing that was decided is decided again.
     Granted(Box<Grant>),
+    /// It was granted, and goes on in another pod.
+    Moving(Box<Move>),
     /// It is being deleted, which the watch has not shown yet.
     Leaving,
     /// It may be granted now.
@@ -262,6 +278,17 @@ pub enum State {
     Waiting(Failure),
     /// The target workload must be looked up to tell.
     Wants(CrossVersionObjectReference),
+}
+
+/// A grant whose pod was replaced.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Move {
+    /// What became of the pod.
+    pub why: String,
+    /// As it was.
+    pub from: Grant,
+    /// As it will be, or why that cannot be told yet.
+    pub to: Result<Grant, Failure>,
 }
 
 /// A state, with the conditions that were established on the way to it.
@@ -287,6 +314,9 @@ pub fn wants<K: Kind>(
 ) -> Option<CrossVersionObjectReference> {
     match super::assess::assess(kind, now, request, observed, live).state {
         State::Wants(target) => Some(target),
+        State::Moving(moving) if observed.workload.is_none() => {
+            moving.from.following.map(|following| following.workload)
+        }
         _ => None,
     }
 }
@@ -305,6 +335,20 @@ pub fn drifted<K: Kind>(
     let state = super::assess::assess(kind, now, request, observed, live).state;
     matches!(state, State::Ending(End::Drift(_), _))
         && End::begun(K::view(request).status).is_none()
+}
+
+/// Whether the plan would refuse the request because it bears no stamp. It may be older than oz, and
+/// the program that was there before may have granted it.
+#[must_use]
+pub fn is_unstamped<K: Kind>(
+    kind: &K,
+    now: Timestamp,
+    request: &K::Request,
+    observed: &ObservedOf<K>,
+    live: &[Live],
+) -> bool {
+    let refused = || super::assess::assess(kind, now, request, observed, live).state;
+    stamp::of(request.meta()).is_none() && matches!(refused(), State::Refused(..))
 }
 
 impl<K: Kind> Controller for K {

@@ -35,6 +35,20 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     )
 }
 
+/// The record of a grant that goes on in another pod, for this reason.
+#[must_use]
+pub fn moved(now: Timestamp, why: &str, grant: &Grant) -> Record {
+    let message = format!(
+        "{why}; {} may use pod {} until {}",
+        grant.requester.user, grant.pod.name, grant.window.until
+    );
+    let (action, reason) = (Action::TargetPinned, "PodReplaced");
+    let mut record = grant.record(now, action, Decision::Allow, reason, message);
+    // Each pod is a fact of its own.
+    record.id = Record::id(action, &format!("{} {}", grant.request.uid, grant.pod.uid));
+    record
+}
+
 /// How often a pod that should have ended long ago is looked at, should no event tell of it.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
@@ -189,6 +203,19 @@ fn remove(live: &[Live]) -> Plan {
         .then(disarmed(live))
         .then(powerful)
         .then(others)
+}
+
+/// Removes what another program made for a request that oz refuses. What oz makes is marked; this
+/// bears no mark, and belongs to the request all the same.
+#[must_use]
+pub fn taken_away(request: &Request<'_>, left: Option<&[Live]>) -> Plan {
+    let mut left = objects::ours(request, left.unwrap_or_default());
+    left.retain(|live| {
+        let mut owners = live.object.metadata.owner_references.iter().flatten();
+        owners.any(|owner| owner.uid == request.uid())
+    });
+    let (powerful, others) = by_power(&left);
+    Plan::default().then(powerful).then(others)
 }
 
 fn disarmed(live: &[Live]) -> Vec<Step> {

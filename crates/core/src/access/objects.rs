@@ -116,7 +116,7 @@ impl Objects {
             // It would outlive its deletion, and a binding that is being deleted still gives access.
             return Some(format!("a finalizer was put on what is named {name}"));
         }
-        let wanted = build::role_binding(grant);
+        let wanted = build::bare_role_binding(grant);
         match &self.binding {
             Some(binding) if !is_owned(binding, request) => Some(format!(
                 "the owner reference of RoleBinding {name} was removed"

@@ -7,7 +7,7 @@ use kube::Resource;
 
 use super::assess::assess;
 use super::grant::Grant;
-use super::kind::{Assessment, Kind, ObservedOf, State};
+use super::kind::{Assessment, Kind, Move, ObservedOf, State};
 use super::lifecycle;
 use super::objects::{self, Objects};
 use crate::audit::{Action, Decision};
@@ -39,6 +39,7 @@ pub(super) fn plan<K: Kind>(
             kind.upkeep(&request, &grant, live)
         }
         State::Granted(grant) => granting(kind, now, object, observed, &grant),
+        State::Moving(moving) => move_on(kind, now, &moving),
         State::Grantable(offer) if offer.first.is_empty() => {
             granting(kind, now, object, observed, &offer.grant)
         }
@@ -62,7 +63,14 @@ pub(super) fn plan<K: Kind>(
             let kept = now
                 .checked_add(kind.keep_finished())
                 .unwrap_or(Timestamp::MAX);
-            Plan::default().then([Step::Record(record)]).wake_at(kept)
+            match &observed.left {
+                Some(Err(unread)) => Plan::default().because(unread.clone()),
+                left => {
+                    lifecycle::taken_away(&request, left.as_ref().and_then(|it| it.as_deref().ok()))
+                        .then([Step::Record(record)])
+                        .wake_at(kept)
+                }
+            }
         }
         // Soon the watch shows it, and it is ended as what was deleted is.
         State::Leaving => Plan::default().because(Failure::transient(
@@ -86,12 +94,9 @@ fn granting<K: Kind>(
     observed: &ObservedOf<K>,
     grant: &Grant,
 ) -> Plan {
-    let sealed = match grant.seal(kind.keys()) {
-        Ok(sealed) => sealed,
-        Err(error) => {
-            let message = format!("failed to seal the grant: {error}");
-            return Plan::default().because(Failure::invalid("SealFailed", message));
-        }
+    let (role, binding) = match sealed(kind, grant) {
+        Ok(both) => both,
+        Err(failure) => return Plan::default().because(failure),
     };
     let adoption = observed.template.as_deref().and_then(|template| {
         let owner = K::Template::kind(&());
@@ -99,10 +104,32 @@ fn granting<K: Kind>(
     });
     Plan::default()
         .then([
-            Step::Apply(Child::new(&build::role(grant, sealed))),
+            Step::Apply(role),
             Step::Record(lifecycle::granted(now, grant)),
         ])
-        .then([Step::Apply(Child::new(&build::role_binding(grant)))])
+        .then([Step::Apply(binding)])
         .then(adoption.map(Step::Own))
         .wake_at(grant.window.until)
+}
+
+/// On record first. The Role is last: it opens the pod, and until it says so the grant has not moved.
+fn move_on<K: Kind>(kind: &K, now: Timestamp, moving: &Move) -> Plan {
+    let planned = moving.to.as_ref().map_err(Clone::clone);
+    let plan = match planned.and_then(|grant| Ok((grant, sealed(kind, grant)?))) {
+        Ok((grant, (role, binding))) => Plan::default()
+            .then([Step::Record(lifecycle::moved(now, &moving.why, grant))])
+            .then([Step::Apply(binding)])
+            .then([Step::Apply(role)]),
+        Err(failure) => Plan::default().because(failure),
+    };
+    plan.wake_at(moving.from.window.until)
+}
+
+/// Role and RoleBinding of a grant, which carry it.
+fn sealed<K: Kind>(kind: &K, grant: &Grant) -> Result<(Child, Child), Failure> {
+    let sealed = grant.seal(kind.keys()).map_err(|error| {
+        Failure::invalid("SealFailed", format!("failed to seal the grant: {error}"))
+    })?;
+    let role = Child::new(&build::role(grant, sealed.clone()));
+    Ok((role, Child::new(&build::role_binding(grant, sealed))))
 }

@@ -30,7 +30,12 @@ pub(super) fn status<K: Kind>(
     let sessions = outcome.sessions.as_ref();
     // The plan saw it, and has removed what showed it.
     let told = failure.and_then(End::told);
-    let known = |facts| status::with_facts(now, request.metadata, request.status, facts);
+    // Without a grant there is nothing to use, whatever another program said before oz.
+    let known = |facts| RequestStatus {
+        ready: false,
+        access_message: None,
+        ..status::with_facts(now, request.metadata, request.status, facts)
+    };
     let finish = |facts, end: &End, grant: Option<&Grant>, failure| {
         let live = objects::proven(kind.keys(), &request, grant, live);
         let came = Came { failure, sessions };
@@ -40,9 +45,19 @@ pub(super) fn status<K: Kind>(
         State::Over | State::Leaving => request.status.cloned().unwrap_or_default(),
         State::Granted(grant) => match told {
             Some(end) => finish(facts, &end, Some(&grant), None),
-            None => granted(kind, now, &request, &grant, live, failure),
+            None => granted(kind, now, &request, &grant, live, failure, None),
         },
-        State::Grantable(offer) => granted(kind, now, &request, &offer.grant, live, failure),
+        State::Moving(moving) => {
+            let waits = failure.or(moving.to.as_ref().err());
+            let waits = waits.map_or_else(String::new, |failure| format!("; {failure}"));
+            let moves = Fact::fails(
+                conditions::ACCESS_RESOURCES_READY,
+                "PodReplaced",
+                format!("{}{waits}", moving.why),
+            );
+            granted(kind, now, &request, &moving.from, live, None, Some(moves))
+        }
+        State::Grantable(offer) => granted(kind, now, &request, &offer.grant, live, failure, None),
         State::Ending(end, grant) => {
             let failure = failure.filter(|_| told.is_none());
             let end = told.unwrap_or(end);
@@ -80,6 +95,7 @@ fn granted<K: Kind>(
     grant: &Grant,
     live: &[Live],
     failure: Option<&Failure>,
+    moves: Option<Fact>,
 ) -> RequestStatus {
     let bound = Objects::of(request, live).binding.is_some();
     if !bound && failure.is_none() {
@@ -97,7 +113,14 @@ fn granted<K: Kind>(
     ];
     if bound {
         facts.push(status::resources_created(kind.created(grant), None));
-        facts.extend(kind.facts(request, grant, live));
+        let said = kind.facts(request, grant, live).into_iter();
+        let moving = |fact: &Fact| {
+            moves
+                .as_ref()
+                .is_some_and(|moves| moves.type_ == fact.type_)
+        };
+        facts.extend(said.filter(|fact| !moving(fact)));
+        facts.extend(moves);
     } else if let Some(failure) = failure {
         facts.push(status::resources_created(String::new(), Some(failure)));
     }

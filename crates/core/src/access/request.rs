@@ -120,20 +120,10 @@ impl Request<'_> {
             .iter()
             .map(|&why| ("reason".to_owned(), why.to_owned()));
         Record {
-            id: Record::id(action, self.uid()),
-            time: now,
-            action,
-            decision,
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-            user: None,
             request: self.reference(),
             template: self.template.to_owned(),
-            template_digest: None,
-            pod: None,
-            until: None,
             details: details.collect(),
-            repeated: None,
+            ..Record::about(now, action, decision, self.uid(), reason, message)
         }
     }
 }

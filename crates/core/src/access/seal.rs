@@ -1,13 +1,17 @@
 //! Statements that pass through objects users can edit: JSON with a keyed digest over it. Whoever
 //! holds no key can neither make one nor change one.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
+
+use crate::encode;
 
 /// The member of the JSON object that holds the digest.
 const MAC: &str = "mac";
@@ -16,14 +20,21 @@ const MAC: &str = "mac";
 /// annotation can hold.
 pub const MAX_LENGTH: usize = 64 * 1024;
 
-/// Keys for sealing, held by webhook and operator only. The first seals; all of them open, so
-/// that a key can be replaced without invalidating what it sealed.
+/// Keys for sealing, held by webhook and operator only. One seals; all of them open, so that a key
+/// can be replaced without invalidating what it sealed. Clones share what they hold: whoever
+/// replaces the keys replaces them for all.
 #[derive(Clone)]
-pub struct Keys(Vec<Vec<u8>>);
+pub struct Keys(Arc<RwLock<Arc<Ring>>>);
+
+struct Ring {
+    keys: Vec<Vec<u8>>,
+    /// Which of them seals.
+    sealing: usize,
+}
 
 impl std::fmt::Debug for Keys {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Keys({})", self.0.len())
+        write!(formatter, "Keys({})", self.ring().keys.len())
     }
 }
 
@@ -36,11 +47,85 @@ impl Keys {
     /// # Errors
     /// [`SealError::Key`] when there is none or one is shorter than [`Keys::MIN_BYTES`].
     pub fn new(keys: Vec<Vec<u8>>) -> Result<Self, SealError> {
-        if keys.is_empty() || keys.iter().any(|key| key.len() < Self::MIN_BYTES) {
-            return Err(SealError::Key);
-        }
-        Ok(Self(keys))
+        checked(&keys)?;
+        let ring = Ring { keys, sealing: 0 };
+        Ok(Self(Arc::new(RwLock::new(Arc::new(ring)))))
     }
+
+    /// Opens with these keys from now on, and with no others. As long as the key that seals is among
+    /// them it goes on sealing, until [`Keys::settle`]: by then every process has heard of the new
+    /// one, and nobody meets a seal that they cannot open.
+    ///
+    /// # Errors
+    /// As [`Keys::new`]; then nothing has changed.
+    pub fn adopt(&self, keys: Vec<Vec<u8>>) -> Result<Turn, SealError> {
+        checked(&keys)?;
+        let old = self.ring();
+        if old.keys == keys {
+            return Ok(if old.sealing == 0 {
+                Turn::None
+            } else {
+                Turn::Begun
+            });
+        }
+        let before = old.keys.get(old.sealing);
+        let goes_on = keys.iter().position(|key| Some(key) == before);
+        let sealing = goes_on.unwrap_or(0);
+        self.replace(Ring { keys, sealing });
+        Ok(match goes_on {
+            Some(0) => Turn::Over,
+            Some(_) => Turn::Begun,
+            None => Turn::AtOnce,
+        })
+    }
+
+    /// Seals with the first of the keys from now on. Says whether that is another one than before.
+    pub fn settle(&self) -> bool {
+        let ring = self.ring();
+        let keys = ring.keys.clone();
+        self.replace(Ring { keys, sealing: 0 });
+        ring.sealing != 0
+    }
+
+    /// A name for the key that seals, from which nobody learns the key.
+    #[must_use]
+    pub fn id(&self) -> String {
+        let ring = self.ring();
+        let digest = Sha256::new()
+            .chain_update("oz.wizardofoz.co/key-id/v1")
+            .chain_update([0])
+            .chain_update(&ring.keys[ring.sealing])
+            .finalize();
+        encode::hex(&digest[..8])
+    }
+
+    fn ring(&self) -> Arc<Ring> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, ring: Ring) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
+    }
+}
+
+/// What came of taking over keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// They are those that were there.
+    None,
+    /// The first does not seal yet: [`Keys::settle`] is to follow.
+    Begun,
+    /// The key that seals stays; others came or went.
+    Over,
+    /// The key that sealed is gone, so the first seals at once.
+    AtOnce,
+}
+
+fn checked(keys: &[Vec<u8>]) -> Result<(), SealError> {
+    if keys.is_empty() || keys.iter().any(|key| key.len() < Keys::MIN_BYTES) {
+        return Err(SealError::Key);
+    }
+    Ok(())
 }
 
 /// Why a sealed text was not accepted.
@@ -70,7 +155,10 @@ pub fn seal<T: Serialize>(keys: &Keys, purpose: &str, value: &T) -> Result<Strin
         Ok(_) => return Err(SealError::Malformed("not a JSON object".to_owned())),
         Err(error) => return Err(SealError::Malformed(error.to_string())),
     };
-    let tag = mac(&keys.0[0], purpose, &object)?.finalize().into_bytes();
+    let ring = keys.ring();
+    let tag = mac(&ring.keys[ring.sealing], purpose, &object)?
+        .finalize()
+        .into_bytes();
     object.insert(
         MAC.to_owned(),
         Value::String(BASE64_URL_SAFE_NO_PAD.encode(tag)),
@@ -95,7 +183,7 @@ pub fn open<T: DeserializeOwned>(keys: &Keys, purpose: &str, text: &str) -> Resu
         .decode(tag)
         .map_err(|error| SealError::Malformed(error.to_string()))?;
     let mut genuine = false;
-    for key in &keys.0 {
+    for key in &keys.ring().keys {
         genuine |= mac(key, purpose, &object)?.verify_slice(&tag).is_ok();
     }
     if !genuine {
@@ -189,6 +277,62 @@ mod tests {
     fn a_replaced_key_still_opens_what_it_sealed() {
         let both = Keys::new(vec![vec![2; 32], vec![1; 32]]).unwrap();
         assert!(open::<Statement>(&both, "test", &sealed()).is_ok());
+    }
+
+    #[test]
+    fn a_new_key_opens_at_once_and_seals_when_everybody_knows_it() {
+        let (old, new, other) = (vec![1; 32], vec![2; 32], vec![3; 32]);
+        let ours = keys(1);
+        let theirs = ours.clone();
+        let sealed_by = |keys: &Keys| {
+            let text = seal(
+                keys,
+                "test",
+                &Statement {
+                    zebra: 1,
+                    ant: String::new(),
+                },
+            )
+            .unwrap();
+            [1, 2, 3]
+                .map(|seed| open::<Statement>(&super::tests::keys(seed), "test", &text).is_ok())
+        };
+        let id = ours.id();
+        assert_eq!(ours.adopt(vec![old.clone()]), Ok(Turn::None));
+        assert_eq!(ours.adopt(vec![new.clone(), old.clone()]), Ok(Turn::Begun));
+        assert_eq!(sealed_by(&theirs), [true, false, false]);
+        assert_eq!(ours.adopt(vec![new.clone(), old]), Ok(Turn::Begun));
+        assert!(
+            open::<Statement>(
+                &theirs,
+                "test",
+                &seal(
+                    &keys(2),
+                    "test",
+                    &Statement {
+                        zebra: 1,
+                        ant: String::new()
+                    }
+                )
+                .unwrap()
+            )
+            .is_ok()
+        );
+        assert!(theirs.settle() && !ours.settle());
+        assert_eq!(sealed_by(&ours), [false, true, false]);
+        assert_ne!(ours.id(), id);
+        // After the overlap what the old one sealed is worth nothing.
+        assert!(open::<Statement>(&ours, "test", &sealed()).is_ok());
+        assert_eq!(ours.adopt(vec![new]), Ok(Turn::Over));
+        assert_eq!(
+            open::<Statement>(&ours, "test", &sealed()),
+            Err(SealError::Forged)
+        );
+        // A key that is replaced without an overlap counts at once.
+        assert_eq!(ours.adopt(vec![other]), Ok(Turn::AtOnce));
+        assert_eq!(sealed_by(&theirs), [false, false, true]);
+        assert_eq!(ours.adopt(vec![vec![0; 31]]), Err(SealError::Key));
+        assert_eq!(sealed_by(&theirs), [false, false, true]);
     }
 
     #[test]

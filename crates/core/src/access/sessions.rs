@@ -55,6 +55,7 @@ pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
         ended,
         left,
         out_of_reach,
+        opened: _,
     } = sessions;
     if *left > 0 {
         let message = format!("{ended} processes were ended, {left} could not be");

@@ -82,7 +82,8 @@ impl Stamp {
 pub enum StampError {
     /// There is none.
     #[error(
-        "the request carries no stamp: oz's admission webhook was not in its path; \
+        "the request carries no stamp: oz's admission webhook was not in its path, or it is older \
+         than oz. It gives no access, and what it gave was taken away; \
          check that the webhook is registered and running, then create the request again"
     )]
     Missing,

@@ -219,6 +219,9 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
     if was != after.phase {
         return phase_change(after).into_iter().collect();
     }
+    if let Some(was) = before.filter(|was| was.pod_uid.is_some() && was.pod_uid != after.pod_uid) {
+        return vec![moved(was, after)];
+    }
     let ending = conditions::find(&after.conditions, conditions::ACCESS_STILL_VALID);
     if ending.is_some_and(|valid| valid.status == "False") {
         // The change of phase tells.
@@ -241,6 +244,23 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
             due: None,
         })
         .collect()
+}
+
+fn moved(before: &RequestStatus, after: &RequestStatus) -> Transition {
+    let name = |status: &RequestStatus| status.pod_name.clone().unwrap_or_default();
+    Transition {
+        warning: false,
+        reason: "AccessMoved",
+        action: "Move",
+        note: format!(
+            "{} may use pod {} in the place of pod {}, until {}",
+            after.requester.as_deref().unwrap_or_default(),
+            name(after),
+            name(before),
+            after.expires_at.unwrap_or_default()
+        ),
+        due: None,
+    }
 }
 
 fn phase_change(after: &RequestStatus) -> Option<Transition> {

@@ -55,7 +55,7 @@ pub enum Action {
     SessionCut,
     /// The webhook's certificate authority was made or replaced.
     CertificateRotated,
-    /// The key that signs the record was made or replaced.
+    /// A key was made or replaced: the one that signs the record, or the one that seals stamps.
     KeyRotated,
     /// The webhook's registration had been changed or deleted, and was put right.
     WebhookRepaired,

@@ -15,6 +15,7 @@ pub use network_policy::network_policy;
 pub use pod::{changeable, lowered_deadline, pod};
 pub use role::role;
 pub(crate) use role::rules;
+pub(crate) use role_binding::bare as bare_role_binding;
 pub use role_binding::role_binding;
 
 /// The reference by which the garbage collector knows that an object goes with its request.

@@ -1,5 +1,6 @@
 //! The RoleBinding of a grant: the object that gives access, and the first to go. The request
-//! owns it, so that deleting the request ends access even while oz is down.
+//! owns it, so that deleting the request ends access even while oz is down. It carries the sealed
+//! decision as the Role does: found alone, it is still known to be ours.
 
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -8,9 +9,17 @@ use super::owner;
 use crate::access::grant::Grant;
 use crate::labels;
 
-/// The RoleBinding for a grant.
+/// The RoleBinding for a grant; `sealed` is the decision as [`Grant::seal`] made it.
 #[must_use]
-pub fn role_binding(grant: &Grant) -> RoleBinding {
+pub fn role_binding(grant: &Grant, sealed: String) -> RoleBinding {
+    let mut binding = bare(grant);
+    let annotations = binding.metadata.annotations.get_or_insert_default();
+    annotations.insert(labels::GRANT.to_owned(), sealed);
+    binding
+}
+
+/// Whom it binds to what.
+pub(crate) fn bare(grant: &Grant) -> RoleBinding {
     let request = &grant.request;
     let mut metadata = ObjectMeta {
         name: Some(grant.object_name()),

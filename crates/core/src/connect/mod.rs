@@ -254,22 +254,7 @@ fn refusal(
                 grant.pod.name
             ),
         ),
-        Near::OtherUid => match known.pod_uid {
-            Some(_) => Refusal::new(
-                "PodReplaced",
-                format!(
-                    "pod {pod} was replaced since request {request} was granted, and the one that \
-                     has its name now is another pod; ask again: {again}"
-                ),
-            ),
-            None => Refusal::new(
-                "PodUnknown",
-                format!(
-                    "there is no pod {pod} in namespace {namespace}, or oz has not heard of it \
-                     yet; if it exists, try again in a second"
-                ),
-            ),
-        },
+        Near::OtherUid => other_uid(attempt, known, grant, &again),
         Near::Over if ended && !grant.window.is_over(attempt.now) => Refusal::new(
             "Revoked",
             format!("the access of request {request} was revoked; ask again: {again}"),
@@ -306,6 +291,30 @@ fn refusal(
             ),
         },
     }
+}
+
+fn other_uid(attempt: &Attempt<'_>, known: &Known<'_>, grant: &Grant, again: &str) -> Refusal {
+    let (pod, namespace, request) = (attempt.pod, attempt.namespace, &grant.request.name);
+    if known.pod_uid.is_none() {
+        return Refusal::new(
+            "PodUnknown",
+            format!(
+                "there is no pod {pod} in namespace {namespace}, or oz has not heard of it yet; if \
+                 it exists, try again in a second"
+            ),
+        );
+    }
+    let then = match grant.following {
+        Some(_) => format!(
+            "oz is about to move the grant to a successor; see which in a moment: kubectl get ear \
+             {request} -n {namespace}"
+        ),
+        None => format!("the one that has its name now is another pod; ask again: {again}"),
+    };
+    Refusal::new(
+        "PodReplaced",
+        format!("pod {pod} was replaced since request {request} was granted, and {then}"),
+    )
 }
 
 fn without_grant(attempt: &Attempt<'_>, known: &Known<'_>) -> Refusal {

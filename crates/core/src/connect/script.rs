@@ -61,7 +61,6 @@ while [ $round -lt 8 ]; do
     [ "$parent" = $$ ] && continue
     if if [ "$zgrep" ]; then has "$carriers" "$pid"; else carries "$pid"; fi; then
       marked="$marked $pid"
-      [ "$parent" = 0 ] && roots="$roots $pid"
       sessions="$sessions $session"
     elif [ "$parent" = 0 ]; then
       theirs="$theirs $pid" safe="$safe $session"
@@ -70,7 +69,10 @@ while [ $round -lt 8 ]; do
     table="$table $pid:$parent:$session"
   done
   [ "$marked" ] || break
-  [ "$roots" ] || roots=$marked
+  for entry in $table; do
+    pid=${entry%%:*} parent=${entry#*:}
+    has "$marked" "$pid" && ! has "$marked" "${parent%%:*}" && roots="$roots $pid"
+  done
   added=1
   while [ $added = 1 ]; do
     added=0
@@ -93,8 +95,12 @@ while [ $round -lt 8 ]; do
     has "$killed" "$pid" || killed="$killed $pid" ended=$((ended + 1))
   done
 done
-left=0
-for pid in $marked; do stat "$pid" && [ "$state" != Z ] && left=$((left + 1)); done
+left=1 looks=0
+# What was killed takes a moment to be gone.
+while [ $left -gt 0 ] && [ $looks -lt 100 ]; do
+  left=0 looks=$((looks + 1))
+  for pid in $marked; do stat "$pid" && [ "$state" != Z ] && left=$((left + 1)); done
+done
 echo "ended $ended left $left"
 "#;
 

@@ -8,7 +8,7 @@ use super::script::{Ended, answer};
 use super::*;
 use crate::access::grant::{OwnPod, SessionTerms};
 use crate::access::window::Window;
-use crate::api::{Follow, Timeout};
+use crate::api::Timeout;
 use crate::audit::{PodRef, RequestRef};
 use crate::duration::GoDuration;
 
@@ -60,7 +60,7 @@ fn grant() -> Grant {
         revoke_on_template_change: false,
         access_message: String::new(),
         reason: None,
-        follow: Follow::End,
+        following: None,
         sessions: SessionTerms {
             of_pod: vec!["app".into(), "sidecar".into()],
             ..SessionTerms::default()

@@ -152,17 +152,11 @@ impl Grant {
         message: impl Into<String>,
     ) -> Record {
         Record {
-            id: Record::id(action, &self.request.uid),
-            time,
-            action,
-            decision,
-            reason: reason.to_owned(),
-            message: message.into(),
             user: Some(self.requester.clone()),
             request: self.request.clone(),
             until: Some(self.until),
             details: details(&self.role, &self.subjects, self.reason.as_deref()),
-            ..Record::default()
+            ..Record::about(time, action, decision, &self.request.uid, reason, message)
         }
     }
 }

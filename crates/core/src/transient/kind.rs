@@ -132,17 +132,11 @@ impl Binding<'_> {
     ) -> Record {
         let terms = self.terms.as_ref().ok();
         Record {
-            id: Record::id(action, self.uid()),
-            time,
-            action,
-            decision,
-            reason: reason.to_owned(),
-            message,
             request: self.reference(),
             details: terms
                 .map(|terms| details(&terms.role_ref(), &terms.subjects, terms.reason.as_deref()))
                 .unwrap_or_default(),
-            ..Record::default()
+            ..Record::about(time, action, decision, self.uid(), reason, message)
         }
     }
 }

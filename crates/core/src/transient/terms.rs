@@ -147,6 +147,16 @@ impl Terms {
         }
     }
 
+    /// Why an object created at `created` would never be in effect from now on, if so; the field is
+    /// `validUntil`.
+    #[must_use]
+    pub fn futile(&self, now: Timestamp, created: Timestamp) -> Option<&'static str> {
+        let over = self.position(now, created) == Position::After;
+        self.never().or_else(|| {
+            over.then_some("must lie in the future: as it stands, the binding is never in effect")
+        })
+    }
+
     /// When the window opens for an object created at `created`.
     #[must_use]
     pub fn opens(&self, created: Timestamp) -> Timestamp {

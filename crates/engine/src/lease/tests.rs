@@ -24,7 +24,7 @@ fn a_lease_without_a_holder_is_free_and_our_own_is_ours() {
         (None, Chance::Free),
         (Some(""), Chance::Free),
         (Some("me"), Chance::Ours),
-        (Some("other"), Chance::Taken),
+        (Some("other"), Chance::Taken(Duration::from_secs(15))),
     ] {
         let judged = Sighting::default().judge(&lease(holder, "1", 0), "me", now);
         assert_eq!(judged, chance, "{holder:?}");
@@ -43,9 +43,10 @@ fn a_silent_holder_loses_the_lease_after_its_duration_by_our_own_clock() {
     // Its wall clock may say anything.
     for renewed in [0, 4_000_000_000] {
         let held = lease(Some("other"), "1", renewed);
-        assert_eq!(sighting.judge(&held, "me", begin), Chance::Taken);
+        let left = |milliseconds| Chance::Taken(Duration::from_millis(milliseconds));
+        assert_eq!(sighting.judge(&held, "me", begin), left(15_000));
         let almost = begin + Duration::from_millis(14_999);
-        assert_eq!(sighting.judge(&held, "me", almost), Chance::Taken);
+        assert_eq!(sighting.judge(&held, "me", almost), left(1));
     }
     let over = begin + Duration::from_secs(15);
     assert_eq!(
@@ -61,7 +62,8 @@ fn a_holder_that_renews_keeps_the_lease() {
     for second in 0..60 {
         let held = lease(Some("other"), &second.to_string(), 0);
         let now = begin + Duration::from_secs(second);
-        assert_eq!(sighting.judge(&held, "me", now), Chance::Taken);
+        let whole = Chance::Taken(Duration::from_secs(15));
+        assert_eq!(sighting.judge(&held, "me", now), whole);
     }
 }
 

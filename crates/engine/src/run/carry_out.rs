@@ -170,11 +170,7 @@ where
         let Some(ended) = self.sessions.end(sessions).await? else {
             return Ok(Effect::None);
         };
-        if ended.ended > 0 || ended.left > 0 {
-            let mut record = sessions.record.clone();
-            let counts = [("ended", ended.ended), ("left", ended.left)];
-            let counts = counts.map(|(what, count)| (what.to_owned(), count.to_string()));
-            record.details.extend(counts);
+        if let Some(record) = sessions.ended(&ended) {
             // Ended they are; a second try would find nothing to count.
             if let Err(failure) = self.sink.record(&record).await {
                 let line = record.line();

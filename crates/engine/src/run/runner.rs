@@ -73,9 +73,29 @@ impl Shared {
         }
     }
 
+    /// Queues what `look` finds: what must be looked at before all else, and the rest. Pushes count
+    /// from before it looks: what changes meanwhile is queued as well, whether or not it was seen.
+    fn start(&self, look: impl FnOnce() -> Found) {
+        self.queue().start();
+        let found = look();
+        let mut queue = self.queue();
+        for key in &found.opening {
+            queue.push_opening(key);
+        }
+        for key in &found.others {
+            queue.push(key, Lane::Ordinary);
+        }
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The UIDs that a start finds.
+struct Found {
+    opening: Vec<String>,
+    others: Vec<String>,
 }
 
 /// A pass that is under way.
@@ -129,39 +149,37 @@ where
     /// Looks at everything once. First what has children: time may be up for it. Then children whose
     /// object may be gone, and only then the rest, which might ask for more.
     fn start(&self) {
-        let owners = self.children.owners();
-        let mut others: Vec<_> = self
-            .objects
-            .objects()
-            .iter()
-            .map(|object| {
-                (
-                    object.meta().creation_timestamp.clone(),
-                    uid(object.as_ref()),
-                )
-            })
-            .filter(|(_, uid)| !owners.contains(uid))
-            .collect();
-        others.sort();
-        let mut queue = self.shared.queue();
-        queue.start();
-        for owner in &owners {
+        self.shared.start(|| {
+            let owners = self.children.owners();
+            let mut others: Vec<_> = self
+                .objects
+                .objects()
+                .iter()
+                .map(|object| {
+                    (
+                        object.meta().creation_timestamp.clone(),
+                        uid(object.as_ref()),
+                    )
+                })
+                .filter(|(_, uid)| !owners.contains(uid))
+                .collect();
+            others.sort();
+            tracing::info!(
+                controller = self.controller.name(),
+                objects = others.len(),
+                with_children = owners.len(),
+                "started"
+            );
             // What no known object stands behind may be forged, and must not hold the others up.
-            if self.objects.by_uid(owner).is_some() {
-                queue.push_opening(owner);
-            } else {
-                queue.push(owner, Lane::Ordinary);
+            let (opening, forged): (Vec<_>, Vec<_>) = owners
+                .into_iter()
+                .partition(|owner| self.objects.by_uid(owner).is_some());
+            let others = others.into_iter().map(|(_, uid)| uid);
+            Found {
+                opening,
+                others: forged.into_iter().chain(others).collect(),
             }
-        }
-        for (_, uid) in &others {
-            queue.push(uid, Lane::Ordinary);
-        }
-        tracing::info!(
-            controller = self.controller.name(),
-            objects = others.len(),
-            with_children = owners.len(),
-            "started"
-        );
+        });
     }
 
     /// Starts the passes that may run now.
@@ -299,6 +317,27 @@ mod tests {
             }),
             failure,
         }
+    }
+
+    #[test]
+    fn what_changes_while_a_start_looks_at_everything_is_not_lost() {
+        let shared = Shared::new(4);
+        shared.push("early", Lane::Ordinary);
+        shared.start(|| {
+            // As a watch does, on another thread.
+            shared.push("late", Lane::Ordinary);
+            Found {
+                opening: vec!["granted".to_owned()],
+                others: vec!["waiting".to_owned()],
+            }
+        });
+        let mut queue = shared.queue();
+        let first = queue.pop().unwrap();
+        assert_eq!((first.key.as_str(), queue.pop()), ("granted", None));
+        let next = next(&passed(None, None), 0, Lane::Urgent);
+        queue.done("granted", next, Instant::now());
+        let rest = std::iter::from_fn(|| queue.pop()).map(|turn| turn.key);
+        assert_eq!(rest.collect::<Vec<_>>(), ["late", "waiting"]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ fn lease(namespace: &TestNamespace, identity: &str) -> Leadership {
             duration: NEVER,
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_millis(100),
+            look_period: Duration::from_millis(100),
         },
     }
 }

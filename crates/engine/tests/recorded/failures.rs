@@ -175,6 +175,7 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
         duration: Duration::from_secs(15),
         renew_deadline: Duration::ZERO,
         retry_period: Duration::from_secs(3_600),
+        look_period: Duration::from_millis(100),
     };
     let leadership = Leadership::Lease {
         namespace: "oz".to_owned(),

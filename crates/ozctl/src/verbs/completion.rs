@@ -4,6 +4,7 @@
 use clap::{Args, ValueEnum};
 use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Powershell, Zsh};
 
+use crate::cli;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -20,7 +21,10 @@ Names of templates, requests, namespaces and contexts are asked for as you type;
 a cluster that does not answer within two seconds offers none.")]
 pub(crate) struct Completion {
     /// The shell
-    shell: Shell,
+    shell: Option<Shell>,
+    /// Taken for compatibility with the original; descriptions are the shell's to show
+    #[arg(long, hide = true)]
+    no_descriptions: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -35,11 +39,16 @@ enum Shell {
 impl Completion {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let shell: &dyn EnvCompleter = match self.shell {
-            Shell::Bash => &Bash,
-            Shell::Zsh => &Zsh,
-            Shell::Fish => &Fish,
-            Shell::Powershell => &Powershell,
-            Shell::Elvish => &Elvish,
+            // As the original did.
+            None => {
+                context.print(&cli::help("completion"))?;
+                return Ok(Exit::SUCCESS);
+            }
+            Some(Shell::Bash) => &Bash,
+            Some(Shell::Zsh) => &Zsh,
+            Some(Shell::Fish) => &Fish,
+            Some(Shell::Powershell) => &Powershell,
+            Some(Shell::Elvish) => &Elvish,
         };
         let mut script = Vec::new();
         shell

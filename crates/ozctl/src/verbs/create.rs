@@ -3,18 +3,19 @@
 
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use oz_core::api::{ExecAccessRequest, PodAccessRequest, RequestStatus};
 use serde_json::Value;
 
-use crate::cli::Cli;
+use crate::cli;
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::{Context, Style};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::names;
 use crate::output;
 use crate::request::{self, Ask, Outcome, RequestKind};
 use crate::verbs::patience;
@@ -119,12 +120,7 @@ impl Create {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         match self.kind {
             None => {
-                let mut command = Cli::command();
-                command.build();
-                let help = command
-                    .find_subcommand_mut("create")
-                    .map(|create| create.render_long_help().to_string());
-                context.print(&help.unwrap_or_default())?;
+                context.print(&cli::help("create"))?;
             }
             Some(Kind::Exec(exec)) => {
                 let ask = exec.common.ask(exec.template, exec.target_pod)?;
@@ -170,6 +166,7 @@ async fn create<R: RequestKind>(
     ask: Ask,
 ) -> Result<()> {
     let within = common.wait()?;
+    names::checked(&ask.template)?;
     let cluster = context.cluster().await?;
     let text = output == Output::Text;
     let kind = R::kind(&());
@@ -236,10 +233,14 @@ async fn template_exists<R: RequestKind>(cluster: &Cluster, name: &str) -> Resul
     }
 }
 
-/// A dot for each second that it takes.
+/// A dot for each second that it takes, begun or over.
 async fn dots<T>(context: &Context, shown: bool, waiting: impl Future<Output = T>) -> T {
     let mut waiting = std::pin::pin!(waiting);
     let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    seconds.tick().await;
+    if shown {
+        context.say_on(".");
+    }
     loop {
         tokio::select! {
             done = &mut waiting => return done,
@@ -265,6 +266,7 @@ fn show<R: RequestKind>(context: &Context, output: Output, request: &R) -> Resul
         ),
         Output::Text => {
             let message = status_of(request).access_message.unwrap_or_default();
+            let message = output::lines(&message);
             let text = format!(
                 "Success, your access request is ready! Here are your access instructions:\n---\n\
                  {message}\n---"

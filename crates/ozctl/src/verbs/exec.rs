@@ -8,9 +8,10 @@ use crate::access::{self, AccessFlags, Granted, Want};
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::request::RequestKind;
 use crate::session::{self, Command};
-use crate::target::Target;
+use crate::target::{Offering, Target};
 use crate::terminal;
 
 /// Open a shell, or run one command, in a running pod
@@ -40,7 +41,14 @@ pub(crate) struct Exec {
     #[arg(add = ArgValueCandidates::new(complete::targets))]
     target: Target,
     #[command(flatten)]
-    session: SessionFlags,
+    session: Session,
+}
+
+/// What `exec` and `pod` have in common: all but the kind of request, and so of pod.
+#[derive(Args)]
+pub(crate) struct Session {
+    #[command(flatten)]
+    flags: SessionFlags,
     #[command(flatten)]
     access: AccessFlags,
     /// The command and its arguments [default: the template's, else /bin/sh]
@@ -48,12 +56,34 @@ pub(crate) struct Exec {
     command: Vec<String>,
 }
 
+impl Session {
+    /// Gets access to the target, runs the command in it, and gives the access back.
+    pub(crate) async fn run<R>(self, context: &Context, target: &Target) -> Result<Exit>
+    where
+        R: RequestKind,
+        R::Template: Offering,
+    {
+        let want = Want {
+            target,
+            operation: Operation::Exec,
+            container: self.flags.container.as_deref(),
+        };
+        let body = async |cluster: &_, granted: &Granted| {
+            let command = self.flags.command(&self.command, granted);
+            session::run(cluster, granted, &command).await
+        };
+        access::with::<R>(context, &self.access, want, body)
+            .await
+            .map_err(not_run)
+    }
+}
+
 /// How a session is opened.
 #[derive(Args)]
-pub(crate) struct SessionFlags {
+struct SessionFlags {
     /// The container [default: the template's, else the pod's main one]
     #[arg(short, long)]
-    pub(crate) container: Option<String>,
+    container: Option<String>,
     /// Ask for a terminal even if there is none here
     #[arg(short = 't', long)]
     tty: bool,
@@ -70,7 +100,7 @@ pub(crate) struct SessionFlags {
 
 impl SessionFlags {
     /// The command, on a terminal if there is one.
-    pub(crate) fn command(&self, words: &[String], granted: &Granted) -> Command {
+    fn command(&self, words: &[String], granted: &Granted) -> Command {
         let words = match words {
             [] => usual_command(&granted.message),
             words => words.to_vec(),
@@ -97,23 +127,14 @@ fn usual_command(message: &str) -> Vec<String> {
 
 impl Exec {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        let want = Want {
-            target: &self.target,
-            operation: Operation::Exec,
-            container: self.session.container.as_deref(),
-        };
-        let body = async |cluster: &_, granted: &Granted| {
-            let command = self.session.command(&self.command, granted);
-            session::run(cluster, granted, &command).await
-        };
-        access::with::<ExecAccessRequest>(context, &self.access, want, body)
+        self.session
+            .run::<ExecAccessRequest>(context, &self.target)
             .await
-            .map_err(not_run)
     }
 }
 
 /// The command's exit codes are not ours: what fails before it has a code of its own.
-pub(crate) fn not_run(failure: crate::failure::Failure) -> crate::failure::Failure {
+fn not_run(failure: Failure) -> Failure {
     match failure.exit() {
         Exit::FAILURE => failure.with(Exit::NOT_RUN),
         _ => failure,

@@ -2,6 +2,7 @@
 //! operator would carry out. All of it comes from the functions that the operator itself calls.
 
 mod binding;
+mod made_now;
 mod plan;
 mod show;
 
@@ -23,6 +24,7 @@ use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::names;
 use crate::output::TextFormat;
 use crate::request::{Ask, RequestKind};
 use crate::target::Offering;
@@ -108,12 +110,12 @@ impl Explain {
         let cluster = context.cluster().await?;
         let exit = |yes| if yes { Exit::SUCCESS } else { Exit::FAILURE };
         let explanation = match (&self.request, &self.template) {
-            (Some(request), _) => match of_request(&cluster, request).await {
-                Ok(found) => found,
+            (Some(word), _) => match of_request(&cluster, word).await? {
+                Some(found) => found,
                 // Not a request of access; perhaps a transient binding.
-                Err(failure) => {
-                    let explained = binding::explain(context, &cluster, request, self.output);
-                    return explained.await?.map(exit).ok_or(failure);
+                None => {
+                    let explained = binding::explain(context, &cluster, word, self.output).await?;
+                    return explained.map(exit).ok_or_else(|| none(&cluster, word));
                 }
             },
             (None, Some(template)) => self.of_template(&cluster, template).await?,
@@ -124,6 +126,7 @@ impl Explain {
     }
 
     async fn of_template(&self, cluster: &Cluster, template: &str) -> Result<Explanation> {
+        names::checked(template)?;
         let requester = match &self.person {
             None => choose::myself(cluster).await?,
             Some(user) => Requester {
@@ -142,11 +145,11 @@ impl Explain {
             extends: None,
         };
         let exec = cluster.api::<<ExecAccessRequest as RequestKind>::Template>();
-        if cluster.answer(exec.get_opt(template)).await?.is_some() {
+        if cluster.find(&exec, template).await?.is_some() {
             return explained::<ExecAccessRequest>(cluster, requester, ask, None).await;
         }
         let pod = cluster.api::<<PodAccessRequest as RequestKind>::Template>();
-        if cluster.answer(pod.get_opt(template)).await?.is_some() {
+        if cluster.find(&pod, template).await?.is_some() {
             return explained::<PodAccessRequest>(cluster, requester, ask, None).await;
         }
         Err(Failure::new(format!(
@@ -157,19 +160,26 @@ impl Explain {
     }
 }
 
-async fn of_request(cluster: &Cluster, word: &str) -> Result<Explanation> {
-    let (exec, pod, name) = kinds(word)?;
+/// The request that `word` names, if there is one.
+async fn of_request(cluster: &Cluster, word: &str) -> Result<Option<Explanation>> {
+    let Ok((exec, pod, name)) = kinds(word) else {
+        return Ok(None);
+    };
     if exec && let Some(found) = existing::<ExecAccessRequest>(cluster, name).await? {
-        return Ok(found);
+        return Ok(Some(found));
     }
-    if pod && let Some(found) = existing::<PodAccessRequest>(cluster, name).await? {
-        return Ok(found);
+    if pod {
+        return existing::<PodAccessRequest>(cluster, name).await;
     }
-    Err(Failure::new(format!(
-        "no request {name} in namespace {}",
-        cluster.namespace
-    ))
-    .next("`ozctl requests` lists those that are there"))
+    Ok(None)
+}
+
+/// The failure that a word which names nothing is.
+fn none(cluster: &Cluster, word: &str) -> Failure {
+    match kinds(word) {
+        Err(failure) => failure,
+        Ok((_, _, name)) => super::revoke::no_request(cluster, name),
+    }
 }
 
 async fn existing<R>(cluster: &Cluster, name: &str) -> Result<Option<Explanation>>
@@ -177,7 +187,7 @@ where
     R: plan::Explained,
     R::Template: Offering,
 {
-    let Some(request) = cluster.answer(cluster.api::<R>().get_opt(name)).await? else {
+    let Some(request) = cluster.find(&cluster.api::<R>(), name).await? else {
         return Ok(None);
     };
     // What the webhook wrote; whether it is believed is the operator's to say, and its status does.
@@ -207,7 +217,7 @@ where
     R::Template: Offering,
 {
     let templates = cluster.api::<R::Template>();
-    let template = cluster.answer(templates.get_opt(&ask.template)).await?;
+    let template = cluster.find(&templates, &ask.template).await?;
     let now = Timestamp::now();
     let asked = Asked {
         reason: ask.reason.as_deref(),
@@ -231,14 +241,15 @@ where
             Err(violations) => template_violations = violations,
         }
     }
-    let plan = plan::plan::<R>(cluster, would_be, template.clone(), now).await?;
+    let template_exists = template.is_some();
+    let plan = would_be.plan(cluster, template, now).await?;
     Ok(Explanation {
         kind: R::kind(&()).into_owned(),
         namespace: cluster.namespace.clone(),
         name: request.map(ResourceExt::name_any),
         requester,
         status: request.and_then(|request| request.request_status().cloned()),
-        template_exists: template.is_some(),
+        template_exists,
         ask,
         rules,
         request_violations: checked.err().unwrap_or_default(),

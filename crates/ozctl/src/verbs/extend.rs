@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
 
 use super::patience;
-use super::revoke::kinds;
+use super::revoke::{kinds, no_request};
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
@@ -48,16 +48,20 @@ impl Extend {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
         let (exec, pod, name) = kinds(&self.name)?;
-        if exec && let Some(running) = find::<ExecAccessRequest>(&cluster, name).await? {
+        if exec
+            && let Some(running) = cluster
+                .find(&cluster.api::<ExecAccessRequest>(), name)
+                .await?
+        {
             self.extend(context, &cluster, &running).await?;
-        } else if pod && let Some(running) = find::<PodAccessRequest>(&cluster, name).await? {
+        } else if pod
+            && let Some(running) = cluster
+                .find(&cluster.api::<PodAccessRequest>(), name)
+                .await?
+        {
             self.extend(context, &cluster, &running).await?;
         } else {
-            return Err(Failure::new(format!(
-                "no request {name} in namespace {}",
-                cluster.namespace
-            ))
-            .next("`ozctl requests` lists those that are there"));
+            return Err(no_request(&cluster, name));
         }
         Ok(Exit::SUCCESS)
     }
@@ -125,10 +129,6 @@ impl Extend {
             }
         }
     }
-}
-
-async fn find<R: RequestKind>(cluster: &Cluster, name: &str) -> Result<Option<R>> {
-    cluster.answer(cluster.api::<R>().get_opt(name)).await
 }
 
 /// What the name of the running one begins with, so that they stand side by side.

@@ -128,7 +128,7 @@ fn wanted(words: &[String]) -> Result<Vec<Wanted<'_>>> {
             let (kind, name) = word.split_once('/').ok_or_else(|| {
                 Failure::new(format!("{word} is no KIND/NAME, as those before it are"))
             })?;
-            let name = Some(name);
+            let name = Some(names::checked(name)?);
             Ok(Wanted { kind, name })
         });
         return pairs.collect();
@@ -142,11 +142,13 @@ fn wanted(words: &[String]) -> Result<Vec<Wanted<'_>>> {
         let lists = kinds.iter().map(|&kind| Wanted { kind, name: None });
         return Ok(lists.collect());
     }
-    let named = names.iter().map(|name| Wanted {
-        kind: kinds.first().copied().unwrap_or_default(),
-        name: Some(name.as_str()),
+    let named = names.iter().map(|name| {
+        Ok(Wanted {
+            kind: kinds.first().copied().unwrap_or_default(),
+            name: Some(crate::names::checked(name)?),
+        })
     });
-    Ok(named.collect())
+    named.collect()
 }
 
 /// Where the objects of a kind live.

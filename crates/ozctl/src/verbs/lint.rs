@@ -1,9 +1,10 @@
-//! `ozctl lint`: templates and requests in files, checked before they reach a cluster: by the
+//! `ozctl lint`: templates, requests and transient bindings in files, checked before they reach a cluster: by the
 //! schema that the API server has, and by the functions that the webhook calls.
 
 use std::io::Read;
 
 use clap::{Args, ValueEnum};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::context::{Context, Style};
@@ -12,11 +13,10 @@ use crate::failure::{Failure, Result};
 use crate::lint::{self, Finding};
 use crate::output;
 
-/// Check templates and requests in files, as the cluster would
+/// Check templates, requests and transient bindings in files
 ///
-/// The same schema and the same rules as at admission, without a cluster, for
-/// CI. What needs one is not checked: whether targets exist, and whether the
-/// author may hand out what the template does.
+/// By the schema and the rules of admission, without a cluster, for CI. What needs one is not checked: whether targets and roles exist, whether
+/// the author may hand out what the template does, and which roles may be bound.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -43,10 +43,11 @@ enum Output {
 
 impl Lint {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let now = Timestamp::now();
         let mut findings = Vec::new();
         let mut checked = 0;
         for file in &self.files {
-            let (count, found) = lint::check(file, &read(file)?);
+            let (count, found) = lint::check(file, &read(file)?, now);
             checked += count;
             findings.extend(found);
         }
@@ -61,8 +62,9 @@ impl Lint {
         context.print(&text)?;
         if matches!(self.output, Output::Text) {
             context.say(&format!(
-                "{checked} objects of oz checked, {} findings",
-                findings.len()
+                "{} of oz checked, {}",
+                counted(checked, "object"),
+                counted(findings.len(), "finding")
             ));
         }
         Ok(if findings.is_empty() {
@@ -71,6 +73,11 @@ impl Lint {
             Exit::FAILURE
         })
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
 }
 
 fn read(file: &str) -> Result<String> {
@@ -86,7 +93,7 @@ fn read(file: &str) -> Result<String> {
 fn text(context: &Context, findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
-        let place = format!("{}:{}", finding.file, finding.line);
+        let place = output::line(&format!("{}:{}", finding.file, finding.line));
         let object = match &finding.object {
             Some(object) => format!(" {object}:"),
             None => String::new(),
@@ -96,7 +103,8 @@ fn text(context: &Context, findings: &[Finding]) -> String {
             field => format!(" {field}:"),
         };
         let place = context.paint_output(Style::Bold, &place);
-        text.push_str(&format!("{place}:{object}{field} {}\n", finding.message));
+        let said = output::line(&format!("{object}{field} {}", finding.message));
+        text.push_str(&format!("{place}:{said}\n"));
     }
     text
 }

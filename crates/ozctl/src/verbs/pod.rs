@@ -2,15 +2,13 @@
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use oz_core::api::{Operation, PodAccessRequest};
+use oz_core::api::PodAccessRequest;
 
-use super::exec::{SessionFlags, not_run};
-use crate::access::{self, AccessFlags, Granted, Want};
+use super::exec::Session;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::session;
 use crate::target::Target;
 
 /// Open a shell, or run one command, in a pod of your own
@@ -30,27 +28,13 @@ pub(crate) struct Pod {
     #[arg(add = ArgValueCandidates::new(complete::pod_templates))]
     target: Target,
     #[command(flatten)]
-    session: SessionFlags,
-    #[command(flatten)]
-    access: AccessFlags,
-    /// The command and its arguments [default: the template's, else /bin/sh]
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    session: Session,
 }
 
 impl Pod {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        let want = Want {
-            target: &self.target,
-            operation: Operation::Exec,
-            container: self.session.container.as_deref(),
-        };
-        let body = async |cluster: &_, granted: &Granted| {
-            let command = self.session.command(&self.command, granted);
-            session::run(cluster, granted, &command).await
-        };
-        access::with::<PodAccessRequest>(context, &self.access, want, body)
+        self.session
+            .run::<PodAccessRequest>(context, &self.target)
             .await
-            .map_err(not_run)
     }
 }

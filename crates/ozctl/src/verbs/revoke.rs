@@ -59,22 +59,28 @@ impl Revoke {
             let found = (exec && delete::<ExecAccessRequest>(context, &cluster, name).await?)
                 || (pod && delete::<PodAccessRequest>(context, &cluster, name).await?);
             if !found {
-                return Err(Failure::new(format!(
-                    "no request {name} in namespace {}",
-                    cluster.namespace
-                ))
-                .next("`ozctl requests` lists those that are there"));
+                return Err(no_request(&cluster, name));
             }
         }
         Ok(Exit::SUCCESS)
     }
 }
 
+/// The failure that a name of no request is.
+pub(super) fn no_request(cluster: &Cluster, name: &str) -> Failure {
+    Failure::new(format!(
+        "no request {name} in namespace {}",
+        cluster.namespace
+    ))
+    .next("`ozctl requests` lists those that are there")
+}
+
 /// Which kinds of request a word may mean, and its name.
 pub(super) fn kinds(word: &str) -> Result<(bool, bool, &str)> {
     let Some((kind, name)) = word.split_once('/') else {
-        return Ok((true, true, word));
+        return Ok((true, true, names::checked(word)?));
     };
+    let name = names::checked(name)?;
     match names::resource(kind).map(|found| found.kind).as_deref() {
         Some("ExecAccessRequest") => Ok((true, false, name)),
         Some("PodAccessRequest") => Ok((false, true, name)),

@@ -83,10 +83,13 @@ impl Templates {
             ));
         }
         if is_table && shown.is_empty() {
-            context.say(&format!(
-                "Nothing may be asked for in namespace {}.",
-                cluster.namespace
-            ));
+            context.say(&match self.all_namespaces {
+                true => "Nothing may be asked for.".to_owned(),
+                false => format!(
+                    "Nothing may be asked for in namespace {}.",
+                    cluster.namespace
+                ),
+            });
             return Ok(Exit::SUCCESS);
         }
         let objects: Vec<Value> = shown.iter().map(|row| row.object.clone()).collect();

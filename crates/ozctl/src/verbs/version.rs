@@ -23,10 +23,13 @@ impl Version {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let ours = env!("CARGO_PKG_VERSION");
         let mut versions = json!({"clientVersion": ours});
+        let mut unknown = None;
         if !self.client {
-            let cluster = context.cluster().await?;
-            let server = cluster.answer(cluster.client.apiserver_version()).await?;
-            versions["serverVersion"] = json!(server.git_version);
+            match server(context).await {
+                Ok(version) => versions["serverVersion"] = json!(version),
+                // Ours is known without a cluster.
+                Err(failure) => unknown = Some(failure),
+            }
         }
         let text = match self.output {
             TextFormat::Json => json(&versions)?,
@@ -39,6 +42,12 @@ impl Version {
             }
         };
         context.print(&text)?;
-        Ok(Exit::SUCCESS)
+        unknown.map_or(Ok(Exit::SUCCESS), Err)
     }
+}
+
+async fn server(context: &Context) -> Result<String> {
+    let cluster = context.cluster().await?;
+    let version = cluster.answer(cluster.client.apiserver_version()).await?;
+    Ok(version.git_version)
 }

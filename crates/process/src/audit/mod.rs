@@ -37,7 +37,7 @@ pub const CHECKPOINTS: &str = "oz-audit-checkpoints";
 pub const PUBLIC_KEYS: &str = "oz-audit-keys";
 
 /// How long somebody waits for a record.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the end of a process waits for what is still to be written.
 const CLOSE: Duration = Duration::from_secs(3);
 

@@ -313,14 +313,15 @@ fn run(mut command: Command) -> Result<()> {
 /// Brings `image` to the node whose cluster lives in `state`.
 pub(crate) fn import(state: &Path, image: Image) -> Result<()> {
     let name = image.name().to_owned();
-    let archive = tempfile::NamedTempFile::new_in(state.join("node")).with_context(|| {
+    let file = tempfile::NamedTempFile::new_in(state.join("node")).with_context(|| {
         format!(
             "failed to import image {name}: no real node is in {}",
             state.display()
         )
     })?;
-    image.write(archive.as_file())?;
-    import_archive(state, archive.path()).with_context(|| format!("failed to import image {name}"))
+    std::fs::write(file.path(), image.archive()?.bytes)
+        .with_context(|| format!("failed to write image {name}"))?;
+    import_archive(state, file.path()).with_context(|| format!("failed to import image {name}"))
 }
 
 /// As [`import`], with an archive that is there.

@@ -12,9 +12,9 @@ use k8s_openapi::api::rbac::v1::{Role, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
-use kube::{Client, Resource};
+use kube::{Client, Resource, ResourceExt};
 use oz_admission::Gate;
-use oz_core::access::grant::Grant;
+use oz_core::access::grant::{self, Grant};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
@@ -23,6 +23,7 @@ use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
 use oz_core::connect::{Attempt, Past, Standing};
 use oz_core::labels;
 use oz_engine::{Guarded, Store, guarded_store, guarded_watch};
+use tokio::sync::Notify;
 
 /// How long nothing may come of a list that is under way.
 const STALLED: Duration = Duration::from_secs(30);
@@ -34,6 +35,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Grants {
     keys: Keys,
     index: Arc<RwLock<Index>>,
+    /// Other keys open than did before.
+    reopen: Arc<Notify>,
     exec: Store<ExecAccessRequest>,
     pod: Store<PodAccessRequest>,
 }
@@ -95,6 +98,7 @@ impl Grants {
         Self {
             keys,
             index: Arc::default(),
+            reopen: Arc::default(),
             exec,
             pod,
         }
@@ -140,6 +144,25 @@ impl Grants {
         }
     }
 
+    /// The name of the request whose grant has, or will have, a Role of this name.
+    pub(crate) fn request_of(&self, namespace: &str, role: &str) -> Option<String> {
+        fn named<R: Resource>(request: &R, namespace: &str, role: &str) -> bool {
+            let metadata = request.meta();
+            metadata.namespace.as_deref() == Some(namespace)
+                && metadata
+                    .name
+                    .as_ref()
+                    .zip(metadata.uid.as_ref())
+                    .is_some_and(|(name, uid)| {
+                        role.starts_with(name.as_str()) && grant::object_name(name, uid) == role
+                    })
+        }
+        let exec = self.exec.select(|request| named(request, namespace, role));
+        let pod = self.pod.select(|request| named(request, namespace, role));
+        let exec = exec.first().map(|request| request.name_any());
+        exec.or_else(|| pod.first().map(|request| request.name_any()))
+    }
+
     /// The newest of this user's requests for this pod that is over.
     pub(super) fn past(&self, attempt: &Attempt<'_>) -> Option<Past> {
         let ended = |request: &ExecAccessRequest| {
@@ -159,6 +182,11 @@ impl Grants {
             template: found.spec.template_name.clone(),
             phase: found.status.as_ref().map(|status| status.phase)?,
         })
+    }
+
+    /// Opens every grant again: the keys are not the same any more.
+    pub(crate) fn open_again(&self) {
+        self.reopen.notify_one();
     }
 
     /// Takes in what the watch of Roles shows.
@@ -257,7 +285,11 @@ async fn roles(client: Client, grants: Grants, listed: Gate) {
             let event = if listing {
                 tokio::time::timeout(STALLED, watch.next()).await
             } else {
-                Ok(watch.next().await)
+                tokio::select! {
+                    event = watch.next() => Ok(event),
+                    // What was known stays known until the list is complete.
+                    () = grants.reopen.notified() => break,
+                }
             };
             let Ok(Some(event)) = event else { break };
             match event {

@@ -4,11 +4,12 @@
 
 mod answer;
 mod grants;
-mod policies;
+pub(crate) mod policies;
 mod recent;
 mod tell;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use oz_admission::connect::PodStreamOptions;
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
@@ -17,13 +18,19 @@ use oz_core::connect::cut::{self, Cut};
 use oz_core::connect::pod::PodIdentity;
 use oz_core::connect::{self, Attempt, Known, Refusal, Way};
 use oz_engine::{Sink, Store};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 pub(crate) use grants::{Grants, watch};
 pub(crate) use policies::Policies;
-use recent::Recent;
+use recent::{Courtesy, Recent};
 
 use crate::stamp::requester;
+
+/// How long the API server waits for the hook. What it waits for itself is over before, so that
+/// somebody is told why.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What the hook decides by.
 #[derive(Clone)]
@@ -32,18 +39,39 @@ pub(crate) struct Connections {
     pub(crate) pods: Store<PodIdentity>,
     pub(crate) policies: Arc<Policies>,
     pub(crate) records: Arc<dyn Sink>,
+    /// Where connections are enforced: whether one that cannot be put on record is refused.
+    pub(crate) audit_required: bool,
+    unrecorded: Counter,
     recent: Arc<Recent>,
+    courtesy: Arc<Courtesy>,
 }
 
 impl Connections {
-    pub(crate) fn new(grants: Grants, pods: Store<PodIdentity>, records: Arc<dyn Sink>) -> Self {
+    pub(crate) fn new(
+        grants: Grants,
+        pods: Store<PodIdentity>,
+        records: Arc<dyn Sink>,
+        audit_required: bool,
+    ) -> Self {
         Self {
             grants,
             pods,
             policies: Arc::default(),
             records,
+            audit_required,
+            unrecorded: Counter::default(),
             recent: Arc::default(),
+            courtesy: Arc::default(),
         }
+    }
+
+    /// Adds what is counted.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "oz_audit_unrecorded_sessions",
+            "Sessions that were opened and could not be put on record",
+            self.unrecorded.clone(),
+        );
     }
 }
 
@@ -155,7 +183,12 @@ impl Connect {
             }
         };
         let mut refusal = None;
+        let began = Instant::now();
         for grant in matching {
+            // Somebody with many grants, whose policies are slow.
+            if refusal.is_some() && began.elapsed() >= policies::ALTOGETHER {
+                break;
+            }
             match self.by(attempt, grant).await {
                 Ok(cut) => {
                     let mut all = standings.iter().map(|standing| &standing.grant);

@@ -12,7 +12,9 @@ use oz_core::connect::{Attempt, Policed};
 use tokio::sync::{Semaphore, oneshot};
 
 /// How long one evaluation may take, with its wait for a place.
-const PATIENCE: Duration = Duration::from_millis(300);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
+/// After how long no further policy is asked about the same connection.
+pub(crate) const ALTOGETHER: Duration = Duration::from_millis(300);
 /// Evaluations at once. One that takes for ever keeps its place until it is done.
 const AT_ONCE: usize = 8;
 /// Far more than a bounded expression takes.

@@ -34,6 +34,36 @@ impl Recent {
     }
 }
 
+/// For how long events about refusals are counted.
+const WINDOW: SignedDuration = SignedDuration::from_secs(60);
+/// How many of them one user causes in that while.
+const EVENTS: u32 = 20;
+
+/// Events about refusals are a courtesy to whoever runs the pod; each is a write that the refused
+/// user causes.
+#[derive(Debug, Default)]
+pub(super) struct Courtesy(Mutex<HashMap<String, (Timestamp, u32)>>);
+
+impl Courtesy {
+    /// Whether there is to be an event about one more refusal of this user.
+    pub(super) fn is_due(&self, user: &str, now: Timestamp) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |since: &Timestamp| now.duration_since(*since).abs() < WINDOW;
+        if known.len() >= REMEMBERED && !known.contains_key(user) {
+            known.retain(|_, (since, _)| fresh(since));
+            if known.len() >= REMEMBERED {
+                return false;
+            }
+        }
+        let (since, count) = known.entry(user.to_owned()).or_insert((now, 0));
+        if !fresh(since) {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= EVENTS
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +80,23 @@ mod tests {
             recent.is_known(number.to_string(), start);
         }
         assert!(recent.0.lock().unwrap().len() <= REMEMBERED);
+    }
+
+    #[test]
+    fn one_user_causes_some_events_a_minute_and_many_users_no_endless_memory() {
+        let courtesy = Courtesy::default();
+        let start = Timestamp::UNIX_EPOCH;
+        let due = |at: Timestamp| {
+            (0..10_000)
+                .filter(|_| courtesy.is_due("mallory", at))
+                .count()
+        };
+        assert_eq!(due(start), 20);
+        assert!(courtesy.is_due("alice", start));
+        assert_eq!(due(start + WINDOW), 20);
+        for number in 0..3 * REMEMBERED {
+            courtesy.is_due(&number.to_string(), start + WINDOW);
+        }
+        assert!(courtesy.0.lock().unwrap().len() <= REMEMBERED);
     }
 }

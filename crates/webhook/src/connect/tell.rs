@@ -24,7 +24,7 @@ pub(super) struct Told<'a> {
 
 impl Told<'_> {
     /// Tells of a connection that may be opened. Where connections are enforced, one that is not on
-    /// record is not opened.
+    /// record is not opened, unless `--audit-required=false` says that it is.
     pub(super) async fn opened(&self, allowed: &Allowed) -> Result<(), Rejection> {
         if self.cx.dry_run {
             return Ok(());
@@ -44,12 +44,15 @@ impl Told<'_> {
             Cut::Not(why) => why,
         };
         record.details.insert("ends".to_owned(), cut.to_owned());
-        match self.connect.connections.records.record(&record).await {
+        let connections = &self.connect.connections;
+        let required = connections.audit_required && self.connect.mode == Mode::Enforcing;
+        match connections.records.record(&record).await {
             Ok(()) => {}
-            Err(failure) if self.connect.mode == Mode::Enforcing => {
+            Err(failure) if required => {
                 return Err(answer::not_on_record(&failure.to_string()));
             }
             Err(failure) => {
+                connections.unrecorded.inc();
                 let line = record.line();
                 tracing::error!(%failure, record = line, "a session is not on record");
             }
@@ -71,12 +74,12 @@ impl Told<'_> {
             let line = record.line();
             tracing::error!(%failure, record = line, "a refusal is not on record");
         }
-        let note = format!(
-            "{}: {}",
-            self.sentence("may not connect to"),
-            refusal.reason
-        );
-        self.publish("SessionRefused", EventType::Warning, note);
+        let (courtesy, attempt) = (&self.connect.connections.courtesy, self.attempt);
+        if courtesy.is_due(&attempt.user.user, attempt.now) {
+            let sentence = self.sentence("may not connect to");
+            let note = format!("{sentence}: {}", refusal.reason);
+            self.publish("SessionRefused", EventType::Warning, note);
+        }
     }
 
     fn is_again(&self, refusal: &Refusal) -> bool {
@@ -103,24 +106,25 @@ impl Told<'_> {
         grant: Option<&Grant>,
     ) -> Record {
         let attempt = self.attempt;
-        // Each call is a fact of its own.
-        let id = Record::id(action, &self.review.uid);
         let mut record = match grant {
             Some(grant) => grant.record(attempt.now, action, decision, reason, message),
             None => Record {
-                time: attempt.now,
-                action,
-                decision,
-                reason: reason.to_owned(),
-                message,
                 request: RequestRef {
                     namespace: attempt.namespace.to_owned(),
                     ..RequestRef::default()
                 },
-                ..Record::default()
+                ..Record::about(
+                    attempt.now,
+                    action,
+                    decision,
+                    &self.review.uid,
+                    reason,
+                    message,
+                )
             },
         };
-        record.id = id;
+        // Each call is a fact of its own.
+        record.id = Record::id(action, &self.review.uid);
         record.user = Some(attempt.user.clone());
         record.pod = Some(PodRef {
             name: attempt.pod.to_owned(),

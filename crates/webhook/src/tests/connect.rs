@@ -1,22 +1,28 @@
 //! The connect hook as the API server calls it, in each of its three registrations.
 
+use std::sync::atomic::Ordering;
+
+use jiff::Timestamp;
 use oz_core::access::grant::{Grant, SessionTerms};
 use oz_core::access::stamp::Requester;
 use oz_core::access::window::Window;
-use oz_core::api::{Follow, Operation, Timeout};
-use oz_core::audit::{Action, PodRef, RequestRef};
+use oz_core::api::{Operation, Timeout};
+use oz_core::audit::{Action, Admitted, Floodgate, PodRef, RequestRef};
 use oz_core::duration::GoDuration;
+use prometheus_client::encoding::text::encode;
 use serde_json::{Value, json};
+
+use crate::connect::{TIMEOUT, policies};
 
 use super::server::Server;
 use super::{Answer, Records, UID, Webhook, now, request, with};
 
-const OBSERVING: &str = "/watch-v1-pod";
-const ENFORCING: &str = "/connect-enforced";
+pub(super) const OBSERVING: &str = "/watch-v1-pod";
+pub(super) const ENFORCING: &str = "/connect-enforced";
 const BREAK_GLASS: &str = "/connect-break-glass";
 
 /// Alice may exec into pod web for an hour.
-fn grant() -> Grant {
+pub(super) fn grant() -> Grant {
     let hour = GoDuration::from_secs(3600);
     let subject = json!({
         "kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io",
@@ -46,7 +52,7 @@ fn grant() -> Grant {
         revoke_on_template_change: false,
         access_message: String::new(),
         reason: None,
-        follow: Follow::End,
+        following: None,
         sessions: SessionTerms {
             of_pod: vec!["app".into()],
             ..SessionTerms::default()
@@ -76,16 +82,18 @@ async fn webhook_with(grants: impl IntoIterator<Item = Grant>, records: Records)
 }
 
 #[derive(Clone)]
-struct Connection {
-    user: &'static str,
+pub(super) struct Connection {
+    user: String,
+    pod: String,
     groups: &'static [&'static str],
     subresource: &'static str,
     options: Value,
 }
 
-fn exec(command: &[&str]) -> Connection {
+pub(super) fn exec(command: &[&str]) -> Connection {
     Connection {
-        user: "alice",
+        user: "alice".to_owned(),
+        pod: "web".to_owned(),
         groups: &["devs", "system:authenticated"],
         subresource: "exec",
         options: json!({
@@ -96,7 +104,8 @@ fn exec(command: &[&str]) -> Connection {
 }
 
 impl Connection {
-    async fn to(&self, webhook: &Webhook, path: &str) -> Answer {
+    /// As the API server writes it.
+    pub(super) fn body(&self) -> Vec<u8> {
         let body = json!({
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
@@ -105,22 +114,32 @@ impl Connection {
                 "kind": { "group": "", "version": "v1", "kind": self.options["kind"].as_str().unwrap_or("Pod") },
                 "resource": { "group": "", "version": "v1", "resource": "pods" },
                 "subResource": self.subresource,
-                "name": "web",
+                "name": self.pod,
                 "namespace": "shop",
                 "operation": if self.subresource == "ephemeralcontainers" { "UPDATE" } else { "CONNECT" },
                 "userInfo": { "username": self.user, "groups": self.groups },
                 "object": self.options,
             },
         });
-        let body = serde_json::to_vec(&body).unwrap();
+        serde_json::to_vec(&body).unwrap()
+    }
+
+    async fn to(&self, webhook: &Webhook, path: &str) -> Answer {
+        let body = self.body();
         let reply = webhook.manager.review(path, &body).await;
         let review: Value = serde_json::from_slice(&reply.body).unwrap();
         serde_json::from_value(review["response"].clone()).unwrap()
     }
 
-    fn by(mut self, user: &'static str) -> Self {
-        self.user = user;
+    fn by(mut self, user: &str) -> Self {
+        user.clone_into(&mut self.user);
         self
+    }
+
+    /// To this pod, by this user.
+    pub(super) fn named(mut self, pod: &str, user: &str) -> Self {
+        pod.clone_into(&mut self.pod);
+        self.by(user)
     }
 }
 
@@ -134,7 +153,7 @@ fn command(connection: &Connection, answer: &Answer) -> Vec<String> {
     serde_json::from_value(options["command"].clone()).unwrap()
 }
 
-fn able() -> Timeout {
+pub(super) fn able() -> Timeout {
     Timeout {
         foreground: false,
         kill_after: true,
@@ -277,6 +296,13 @@ async fn a_second_grant_may_allow_what_the_first_does_not() {
     );
     webhook.grants.insert_as("other-role", grant());
     assert!(exec(&["sh"]).to(&webhook, ENFORCING).await.allowed);
+    // What the API server says where there is no command, and refuses itself.
+    let mut without = exec(&[]);
+    without.options["command"] = Value::Null;
+    for path in [OBSERVING, ENFORCING] {
+        let answer = without.to(&webhook, path).await;
+        assert!(answer.allowed && answer.patch.is_none(), "{answer:?}");
+    }
 }
 
 #[tokio::test]
@@ -303,6 +329,27 @@ async fn the_second_try_of_one_kubectl_is_no_second_record() {
     exec(&["ls"]).to(&webhook, ENFORCING).await;
     exec(&["ls"]).by("bob").to(&webhook, ENFORCING).await;
     assert_eq!(webhook.recorded().len(), 3);
+}
+
+#[tokio::test]
+async fn ten_thousand_refusals_of_one_user_are_fewer_than_two_hundred_writes() {
+    let webhook = webhook([]).await;
+    for number in 0..10_000 {
+        let answer = exec(&["sh", &number.to_string()])
+            .to(&webhook, ENFORCING)
+            .await;
+        assert_eq!(answer.refusal(), Some("NoGrant"));
+    }
+    let mut gate = Floodgate::default();
+    let records = webhook.recorded().into_iter();
+    let written = records.filter(|record| gate.admit(record.clone()) != Admitted::Counted);
+    let written = written.count() + gate.due(Timestamp::MAX).len();
+    // What is told besides is told by tasks of its own.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let events = webhook.server.events.load(Ordering::Relaxed);
+    assert_eq!((written, events), (4, 20));
 }
 
 #[tokio::test]
@@ -338,6 +385,23 @@ async fn where_it_is_enforced_nobody_gets_in_unrecorded() {
 }
 
 #[tokio::test]
+async fn where_records_are_not_required_an_unrecorded_session_opens_and_is_counted() {
+    let broken = Records {
+        broken: true,
+        optional: true,
+        ..Records::default()
+    };
+    let webhook = webhook_with([grant()], broken).await;
+    assert!(exec(&["sh"]).to(&webhook, ENFORCING).await.allowed);
+    let nobody = exec(&["sh"]).by("bob").to(&webhook, ENFORCING).await;
+    assert_eq!(nobody.refusal(), Some("NoGrant"));
+    let mut metrics = String::new();
+    encode(&mut metrics, &webhook.registry).unwrap();
+    let count = "oz_audit_unrecorded_sessions_total 1\n";
+    assert!(metrics.contains(count), "{metrics}");
+}
+
+#[tokio::test]
 async fn nonsense_is_refused_and_crashes_nothing() {
     let webhook = webhook([grant()]).await;
     for (subresource, options) in [
@@ -358,4 +422,44 @@ async fn nonsense_is_refused_and_crashes_nothing() {
         assert!(!answer.allowed, "{subresource}");
     }
     assert!(exec(&["sh"]).to(&webhook, ENFORCING).await.allowed);
+}
+
+#[tokio::test]
+async fn nobody_binds_others_to_the_role_of_a_grant() {
+    let webhook = webhook([]).await;
+    let short: String = UID.chars().take(8).collect();
+    for (namespace, role, allowed) in [
+        ("shop", format!("mine-{short}"), false),
+        ("shop", "mine-00000000".to_owned(), true),
+        ("shop", format!("other-{short}"), true),
+        ("elsewhere", format!("mine-{short}"), true),
+    ] {
+        let body = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "review", "name": "waits", "namespace": namespace, "operation": "CREATE",
+                "kind": { "group": "rbac.authorization.k8s.io", "version": "v1", "kind": "RoleBinding" },
+                "resource": { "group": "rbac.authorization.k8s.io", "version": "v1", "resource": "rolebindings" },
+                "userInfo": { "username": "mallory" },
+                "object": {
+                    "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+                    "metadata": { "name": "waits", "namespace": namespace },
+                    "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role },
+                },
+            },
+        });
+        let body = serde_json::to_vec(&body).unwrap();
+        let reply = webhook.manager.review("/guard-rolebinding", &body).await;
+        let review: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(
+            review["response"]["allowed"], allowed,
+            "{namespace} {role}: {review}"
+        );
+    }
+}
+
+#[test]
+fn what_the_hook_waits_for_is_over_before_the_api_server_gives_it_up() {
+    let waits = policies::ALTOGETHER + policies::PATIENCE + oz_process::audit::PATIENCE;
+    assert!(waits < TIMEOUT, "{waits:?}");
 }

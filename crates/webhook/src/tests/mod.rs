@@ -4,6 +4,7 @@
 mod audit_event;
 mod binding;
 mod connect;
+mod cost;
 mod record;
 mod registration;
 mod request_create;
@@ -25,6 +26,7 @@ use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Failure;
 use oz_core::transient::{BindableRoles, Policy};
 use oz_engine::{Sink, Store, guarded_store};
+use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -63,6 +65,7 @@ struct Webhook {
     server: Arc<Server>,
     grants: Grants,
     pods: Store<PodIdentity>,
+    registry: Registry,
 }
 
 /// What was put on record.
@@ -70,6 +73,8 @@ struct Webhook {
 struct Records {
     written: Mutex<Vec<Record>>,
     broken: bool,
+    /// `--audit-required=false`.
+    optional: bool,
 }
 
 impl Sink for Records {
@@ -102,7 +107,12 @@ impl Webhook {
         tokio::spawn(feed);
         let grants = Grants::new(keys(), exec, pod);
         let grounds = Grounds {
-            connections: Connections::new(grants.clone(), pods.clone(), records.clone()),
+            connections: Connections::new(
+                grants.clone(),
+                pods.clone(),
+                records.clone(),
+                !records.optional,
+            ),
             break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),
             exec_templates,
@@ -114,6 +124,8 @@ impl Webhook {
             serve_example_com: true,
             webhook: WEBHOOK.into(),
         };
+        let mut registry = Registry::default();
+        grounds.connections.register(&mut registry);
         let mut builder = Manager::builder(client, crate::run::FINGERPRINT)
             .namespace("oz-system")
             .endpoint(Endpoint::Url("https://127.0.0.1:9443".to_owned()))
@@ -128,6 +140,7 @@ impl Webhook {
             server,
             grants,
             pods,
+            registry,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The API server as far as the hooks talk to it: lists of templates and SubjectAccessReviews.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
@@ -19,6 +20,8 @@ pub(super) struct Server {
     pub(super) forbids: Vec<&'static str>,
     /// Whether it never answers.
     pub(super) silent: bool,
+    /// How many events were published.
+    pub(super) events: AtomicUsize,
     /// The specs of the SubjectAccessReviews that were asked for.
     pub(super) asked: Mutex<Vec<Value>>,
 }
@@ -66,7 +69,10 @@ impl Server {
             "/apis/crds.wizardofoz.co/v1alpha1/execaccessrequests" => list("ExecAccessRequest"),
             "/apis/crds.wizardofoz.co/v1alpha1/podaccessrequests" => list("PodAccessRequest"),
             "/api/v1/pods" => list("Pod"),
-            path if path.ends_with("/events") => json!({}),
+            path if path.contains("/events") => {
+                self.events.fetch_add(1, Ordering::Relaxed);
+                json!({})
+            }
             path => match path.strip_prefix("/apis/rbac.authorization.k8s.io/v1/clusterroles/") {
                 Some(name) => return self.role(name),
                 None => panic!("nobody should ask for {path}"),

@@ -11,18 +11,17 @@ use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
 use oz_core::api::RoleKind;
-use oz_core::audit::{Action, Decision, Record};
+use oz_core::audit::{Action, Decision};
 use oz_core::controller::Failure;
-use oz_core::transient::{
-    Binding, Closes, FINALIZER, Kind, Listed, Policy, Position, Terms, may_bind,
-};
+use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, may_bind};
 use oz_core::validate::Violation;
 use oz_engine::Sink;
 
 use crate::permission::{allowed, patiently};
-use crate::refusal::{invalid, status_is_the_operators};
+use crate::record;
+use crate::refusal::{forbidden, immutable, invalid, status_is_the_operators};
 use crate::stamp::requester;
-use crate::validate_request::{IMMUTABLE, bounded, same_requester};
+use crate::validate_request::{bounded, same_requester};
 
 /// Checks transient bindings of one kind.
 pub(crate) struct BindingValidator<K> {
@@ -79,28 +78,11 @@ impl<K: Kind> BindingValidator<K> {
         let mut record = binding.record(cx.now, action, decision, reason, message);
         record.user = Some(requester(&review.user));
         review.display_name().clone_into(&mut record.request.name);
-        let written = self.write(&record).await;
-        match (decided, written) {
-            (Ok(notes), Ok(())) => Ok(notes),
-            (Ok(_), Err(unwritten)) => Err(unwritten),
-            (Err(rejection), written) => {
-                // It is refused either way.
-                if let Err(unwritten) = written {
-                    tracing::error!(error = %unwritten, record = %record.line(), "a refusal is not on record");
-                }
-                Err(rejection)
-            }
+        match &decided {
+            Ok(_) => record::write(&*self.records, &record).await?,
+            Err(_) => record::write_refusal(&*self.records, &record).await,
         }
-    }
-
-    async fn write(&self, record: &Record) -> Result<(), Rejection> {
-        self.records.record(record).await.map_err(|failure| {
-            Rejection::new(
-                503,
-                "RecordFailed",
-                format!("the request cannot be put on record ({failure}); try again"),
-            )
-        })
+        decided
     }
 
     async fn decide(
@@ -164,11 +146,8 @@ impl<K: Kind> BindingValidator<K> {
         binding: &Binding<'_>,
         terms: &Terms,
     ) -> Result<Notes, Rejection> {
-        let over = terms.position(now, created) == Position::After;
-        let wrong = match terms.never() {
-            Some(never) => never,
-            None if over => "must lie in the future: as it stands, the binding is never in effect",
-            None => return Ok(Notes::none()),
+        let Some(wrong) = terms.futile(now, created) else {
+            return Ok(Notes::none());
         };
         let field = format!("{}validUntil", K::PREFIX);
         if K::LENIENT {
@@ -224,22 +203,12 @@ fn has_finalizer(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Obje
 /// A refusal by the policy, with the field that it is about.
 fn refused<K: Kind>(terms: &Terms, failure: &Failure) -> Rejection {
     let field = match (failure.reason, terms.closes) {
-        ("WindowTooLong", Closes::At(_)) => "validUntil",
-        ("WindowTooLong", Closes::After(_)) => "duration",
-        ("OwnNamespace", _) => {
-            return Rejection::forbidden(failure.reason, failure.message.clone()).cause(
-                "metadata.namespace",
-                "FieldValueForbidden",
-                failure.message.clone(),
-            );
-        }
-        _ => "roleRef",
+        ("OwnNamespace", _) => "metadata.namespace".to_owned(),
+        ("WindowTooLong", Closes::At(_)) => format!("{}validUntil", K::PREFIX),
+        ("WindowTooLong", Closes::After(_)) => format!("{}duration", K::PREFIX),
+        _ => format!("{}roleRef", K::PREFIX),
     };
-    Rejection::forbidden(failure.reason, failure.message.clone()).cause(
-        format!("{}{field}", K::PREFIX),
-        "FieldValueForbidden",
-        failure.message.clone(),
-    )
+    forbidden(failure.reason, &field, &failure.message)
 }
 
 /// What the role holds; `None` if there is none of that name.
@@ -287,13 +256,6 @@ fn asks(user: &UserInfo, binding: &Binding<'_>) -> String {
 
 /// Refuses a change of what was asked for or of who asked, and the removal of our finalizer.
 fn unchanged<K: Kind>(object: &K, old: &K) -> Result<Notes, Rejection> {
-    let forbidden = |field: &str, message: &str| {
-        Rejection::forbidden(IMMUTABLE, message.to_owned()).cause(
-            field.to_owned(),
-            "FieldValueForbidden",
-            message.to_owned(),
-        )
-    };
     if object.spec_digest() != old.spec_digest() {
         let role = |object: &K| object.terms().ok().map(|terms| terms.role);
         let field = match K::PREFIX {
@@ -303,14 +265,14 @@ fn unchanged<K: Kind>(object: &K, old: &K) -> Result<Notes, Rejection> {
         };
         let message = "roleRef, subjects and window are immutable: delete the object to end it, \
                        create a new one for another window";
-        return Err(forbidden(&field, message));
+        return Err(immutable(&field, message));
     }
     same_requester(old.meta(), object.meta())?;
     if has_finalizer(old.meta()) && !has_finalizer(object.meta()) {
         let message = format!(
             "{FINALIZER} is oz's: it goes when nothing of the binding is left; delete the object"
         );
-        return Err(forbidden("metadata.finalizers", &message));
+        return Err(immutable("metadata.finalizers", &message));
     }
     Ok(Notes::none())
 }

@@ -1,13 +1,15 @@
 //! Exec access: into a pod that runs already. What is its own is only which pod it is; the rest is
 //! the same for every [`Kind`].
 
+mod successor;
 #[cfg(test)]
 mod tests;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::grant::Grant;
+use super::grant::{Following, Grant};
 use super::kind::{self, Case, Kind, Offer, State};
 use super::request::Request;
 use super::seal::Keys;
@@ -15,7 +17,8 @@ use super::sessions;
 use super::status::Fact;
 use super::target::Workload;
 use crate::api::{
-    AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate,
+    AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate, Follow,
+    SessionProbe,
 };
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
@@ -46,6 +49,23 @@ impl ExecAccess {
         live: &[Live],
     ) -> Option<CrossVersionObjectReference> {
         kind::wants(self, now, request, observed, live)
+    }
+
+    /// The pod that the request is to be given: the successor of the one that it was, if one was.
+    ///
+    /// # Errors
+    /// See [`Workload::choose`].
+    pub fn choose<'a>(
+        &self,
+        request: &ExecAccessRequest,
+        live: &[Live],
+        workload: &'a Workload,
+    ) -> Result<&'a Pod, Failure> {
+        let view = Request::from(request);
+        match self.decision(&view, live) {
+            Some(grant) => successor::choose(&grant, workload),
+            None => workload.choose(view.uid(), request.spec.target_pod.as_deref()),
+        }
     }
 }
 
@@ -117,26 +137,44 @@ impl Kind for ExecAccess {
             uid: chosen.uid().unwrap_or_default(),
             container: case.asked.container.clone(),
         };
-        let running = chosen
-            .status
-            .iter()
-            .flat_map(|status| &status.container_statuses);
-        let timeouts = running.flatten().filter_map(|status| {
-            let mut probes = workload.probes.iter();
-            let probe = probes.find(|probe| {
-                probe.container == status.name && probe.image_id == status.image_id
-            })?;
-            Some((status.name.clone(), probe.timeout?))
+        let follows = case.terms.follow == Follow::Successor;
+        let following = follows.then(|| Following {
+            workload: case.template.spec.controller_target_ref.clone(),
+            uid: workload.uid.clone(),
+            command: case.terms.command.source().to_owned(),
         });
-        let timeouts = timeouts.collect();
-        let containers = chosen.spec.iter().flat_map(|spec| &spec.containers);
-        let of_pod = containers.map(|container| container.name.clone()).collect();
         let mut grant = case.grant(pod, message);
-        grant.sessions.of_pod = of_pod;
-        grant.sessions.timeouts = timeouts;
+        grant.following = following;
+        look_into(&mut grant, chosen, &workload.probes);
         Ok(Offer {
             grant,
             first: Vec::new(),
         })
     }
+
+    fn successor(
+        &self,
+        grant: &Grant,
+        workload: Option<&Result<Workload, Failure>>,
+    ) -> Result<Option<Grant>, Failure> {
+        successor::of(grant, workload)
+    }
+}
+
+/// Notes which containers the pod has, and how commands in them can be made to end by themselves.
+fn look_into(grant: &mut Grant, pod: &Pod, probes: &[SessionProbe]) {
+    let running = pod
+        .status
+        .iter()
+        .flat_map(|status| &status.container_statuses);
+    let timeouts = running.flatten().filter_map(|status| {
+        let of_this = |probe: &&SessionProbe| {
+            probe.container == status.name && probe.image_id == status.image_id
+        };
+        let probe = probes.iter().find(of_this)?;
+        Some((status.name.clone(), probe.timeout?))
+    });
+    grant.sessions.timeouts = timeouts.collect();
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    grant.sessions.of_pod = containers.map(|container| container.name.clone()).collect();
 }

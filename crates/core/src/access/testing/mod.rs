@@ -56,6 +56,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) workload: Result<K::Workload, Failure>,
     pub(crate) same_stamp: Option<String>,
     pub(crate) live: Vec<Live>,
+    /// What another program made.
+    pub(crate) left: Option<Result<Vec<Live>, Failure>>,
     pub(crate) records: Vec<Record>,
     pub(crate) records_fail: bool,
     /// How many writes there were.
@@ -64,7 +66,7 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) writes_left: usize,
     pub(crate) deleted: bool,
     /// What has the pod's name.
-    pub(crate) pod: PodSeen,
+    pub(crate) pod: Option<PodSeen>,
     /// The sessions that were ended.
     pub(crate) ended: Vec<String>,
     pub(crate) sessions_fail: Option<Failure>,
@@ -91,12 +93,13 @@ impl<K: InMemory> World<K> {
             workload,
             same_stamp: None,
             live: Vec::new(),
+            left: None,
             records: Vec::new(),
             records_fail: false,
             writes: 0,
             writes_left: usize::MAX,
             deleted: false,
-            pod: PodSeen::default(),
+            pod: None,
             ended: Vec::new(),
             sessions_fail: None,
             next_uid: 0,
@@ -133,6 +136,7 @@ impl<K: InMemory> World<K> {
             leaving: false,
             workload: Some(self.workload.clone()),
             pod: self.pod.clone(),
+            left: self.left.clone(),
         }
     }
 
@@ -236,6 +240,11 @@ impl<K: InMemory> World<K> {
     fn apply(&mut self, child: &Child) -> Option<Failure> {
         if let Some(known) = self.live.iter_mut().find(|live| live.key() == child.key()) {
             merge(&mut known.object.data, &child.object.data);
+            let told = child.object.metadata.annotations.clone();
+            let annotations = &mut known.object.metadata.annotations;
+            annotations
+                .get_or_insert_default()
+                .extend(told.into_iter().flatten());
             return None;
         }
         self.next_uid += 1;

@@ -7,7 +7,7 @@ use super::support::{
     BOTH, at, checkpoint, faults, judged, judged_objects, key, lines, objects, record, terms,
     written,
 };
-use crate::audit::verify::{Evidence, Fault, IN_FLIGHT, Terms, verify};
+use crate::audit::verify::{Evidence, Fault, IN_FLIGHT, Terms, Verdict, verify};
 use crate::audit::{
     AuditKey, Chain, Checkpoint, Head, Medium, Trust, Writer, canonical, name_of, time_in_name,
 };
@@ -20,6 +20,20 @@ fn what_was_written_is_whole_and_complete_to_its_checkpoint() {
     let chain = &report.chains[0];
     assert_eq!((chain.records, chain.complete_through), (21, 16));
     assert_eq!(chain.unsigned, 5);
+}
+
+#[test]
+fn without_a_record_there_is_nothing_to_verify() {
+    let nothing = judged(&[], None);
+    assert!(nothing.is_whole() && nothing.chains.is_empty());
+    for strict in [false, true] {
+        assert_eq!(nothing.verdict(strict), Verdict::Nothing);
+    }
+    let gone = judged_objects(&[], &[checkpoint(&written("oz-0", 5)[3])], &terms());
+    assert_eq!(gone.verdict(false), Verdict::NotWhole);
+    let young = judged(&lines(&written("oz-0", 5)), None);
+    assert_eq!(young.verdict(false), Verdict::Whole);
+    assert_eq!(young.verdict(true), Verdict::NotWhole);
 }
 
 #[test]

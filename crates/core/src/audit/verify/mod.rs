@@ -165,8 +165,32 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
+/// What verifying comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+pub enum Verdict {
+    /// There are records, and none is missing or changed.
+    Whole,
+    /// Something is wrong.
+    NotWhole,
+    /// There was no record to judge. That proves nothing: a trail that was taken away as a whole,
+    /// checkpoints and all, looks like one that never began.
+    Nothing,
+}
+
 impl Report {
-    /// Whether nothing is wrong.
+    /// What it comes to. If `strict`, records that no signature vouches for are wrong.
+    #[must_use]
+    pub fn verdict(&self, strict: bool) -> Verdict {
+        if !self.is_whole() || strict && self.unsigned() > 0 {
+            Verdict::NotWhole
+        } else if self.records() == 0 {
+            Verdict::Nothing
+        } else {
+            Verdict::Whole
+        }
+    }
+
+    /// Whether nothing is wrong. It may be that there was nothing at all: see [`Report::verdict`].
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.problems.is_empty()

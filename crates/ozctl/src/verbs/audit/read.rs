@@ -87,7 +87,12 @@ impl Filter {
             );
         }
         entries.retain(|entry| query.matches(entry));
-        entries.sort_by_key(|entry| entry.record.time);
+        // Records of one chain may have one time; they stay in its order.
+        entries.sort_by(|one, other| {
+            let times = one.record.time.cmp(&other.record.time);
+            let (one, other) = (&one.link, &other.link);
+            times.then_with(|| (&one.writer, one.seq).cmp(&(&other.writer, other.seq)))
+        });
         Ok(entries)
     }
 }

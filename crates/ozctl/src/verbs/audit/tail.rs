@@ -23,16 +23,18 @@ impl Tail {
         let cluster = context.cluster().await?;
         let events = events(&cluster);
         let selector = query.selector();
+        let now = async || -> Result<String> {
+            let one = ListParams::default().limit(1);
+            let list = cluster.answer(events.list(&one)).await?;
+            Ok(list.metadata.resource_version.unwrap_or_default())
+        };
+        let mut version = Some(now().await?);
+        // Whoever reads it may count on what comes after.
         context.print(&table(&[], true).to_string())?;
-        let mut version: Option<String> = None;
         loop {
             let from = match version.take() {
                 Some(version) => version,
-                None => {
-                    let newest = ListParams::default().limit(1);
-                    let list = cluster.answer(events.list(&newest)).await?;
-                    list.metadata.resource_version.unwrap_or_default()
-                }
+                None => now().await?,
             };
             let watch = WatchParams::default().labels(&selector);
             let stream = cluster.answer(events.watch(&watch, &from)).await?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use oz_core::audit::verify::{Evidence, Report, Terms, verify};
+use oz_core::audit::verify::{Evidence, Report, Terms, Verdict, verify};
 use oz_core::audit::{Published, Trust};
 use oz_core::duration::GoDuration;
 use serde_json::json;
@@ -34,8 +34,9 @@ pub(super) struct Oz {
 
 /// Verify that no record is missing, changed, doubled or out of place
 ///
-/// Exits with 1 and names the first bad record if one is. A trail is proven complete up to the last
-/// checkpoint of each writer, given public keys that were pinned outside the cluster.
+/// Exits with 1 and names the first bad record if one is, and with 2 if there was no record to
+/// verify, which proves nothing. A trail is proven complete up to the last checkpoint of each
+/// writer, given public keys that were pinned outside the cluster.
 #[derive(Args)]
 pub(super) struct Verify {
     /// File with the pinned public keys, one a line; may be repeated [default: what the cluster
@@ -113,15 +114,26 @@ impl Verify {
             logs_kept_since: self.logs_since,
         };
         let report = verify(evidence, &terms);
-        let whole = report.is_whole() && !(self.strict && report.unsigned() > 0);
-        self.show(context, &report, whole, given)?;
-        Ok(if whole { Exit::SUCCESS } else { Exit::FAILURE })
+        let verdict = report.verdict(self.strict);
+        self.show(context, &report, verdict, given)?;
+        Ok(match verdict {
+            Verdict::Whole => Exit::SUCCESS,
+            Verdict::NotWhole => Exit::FAILURE,
+            Verdict::Nothing => Exit::NOTHING,
+        })
     }
 
-    fn show(&self, context: &Context, report: &Report, whole: bool, given: bool) -> Result<()> {
+    fn show(
+        &self,
+        context: &Context,
+        report: &Report,
+        verdict: Verdict,
+        given: bool,
+    ) -> Result<()> {
         let value = || -> Result<_> {
             let mut value = output::to_value(report)?;
-            value["whole"] = json!(whole);
+            value["whole"] = json!(verdict == Verdict::Whole);
+            value["verdict"] = json!(verdict);
             value["keysPinned"] = json!(given);
             Ok(value)
         };
@@ -142,7 +154,9 @@ impl Verify {
                 chain.unsigned.to_string(),
             ]);
         }
-        context.print(&table.to_string())?;
+        if verdict != Verdict::Nothing {
+            context.print(&table.to_string())?;
+        }
         for note in &report.notes {
             context.say(&format!("Note: {}", plain(note)));
         }
@@ -152,7 +166,15 @@ impl Verify {
                  `ozctl audit keys` and verify with --key",
             );
         }
-        if whole {
+        if verdict == Verdict::Nothing {
+            let text = context.paint_output(Style::Red, "NOTHING TO VERIFY");
+            return context.print(&format!(
+                "{text}: no record was read, which proves nothing. A trail that somebody took away \
+                 as a whole looks like one that never began: hold it against a log (--log), and \
+                 look whether oz runs with --audit-objects.\n"
+            ));
+        }
+        if verdict == Verdict::Whole {
             let text = context.paint_output(Style::Green, "Whole");
             return context.print(&format!(
                 "{text}: {} records of {} writers, none missing or changed.\n",

@@ -81,11 +81,12 @@ fn judge_clock(before: Timestamp, after: Timestamp, date: Timestamp) -> Finding 
 pub(super) async fn kinds(cluster: &Cluster) -> Finding {
     const CHECK: &str = "oz's kinds";
     let version = format!("{GROUP}/{VERSION}");
-    let fix = "have an administrator install them: kubectl apply --server-side -f charts/oz/crds";
+    let fix =
+        "have an administrator install them: kubectl apply --server-side -f charts/oz/files/crds";
     let listed = cluster.client.list_api_group_resources(&version);
     let there: Vec<String> = match cluster.answer(listed).await {
         Ok(list) => list.resources.into_iter().map(|one| one.kind).collect(),
-        Err(failure) if failure.is_not_found() => {
+        Err(failure) if failure.is_unknown_kind() || failure.is_not_found() => {
             return Finding::wrong(CHECK, format!("{version} is not there"), fix);
         }
         Err(failure) => return Finding::unknown(CHECK, failure.message()),
@@ -221,17 +222,23 @@ pub(super) async fn templates(cluster: &Cluster) -> Finding {
     };
     let states = exec
         .iter()
-        .map(|one| (one.name_any(), one.status.clone()))
-        .chain(pod.iter().map(|one| (one.name_any(), one.status.clone())));
+        .map(|one| (format!("eat/{}", one.name_any()), one.status.clone()))
+        .chain(
+            pod.iter()
+                .map(|one| (format!("pat/{}", one.name_any()), one.status.clone())),
+        );
     let mut count = 0;
     let mut unfit = Vec::new();
+    let mut names = Vec::new();
     for (name, status) in states {
         count += 1;
-        match status {
-            None => unfit.push(format!("{name} was never looked at by the operator")),
-            Some(status) if !status.ready => unfit.push(format!("{name}: {}", why(&status))),
-            Some(_) => {}
-        }
+        let why = match status {
+            None => "was never looked at by the operator".to_owned(),
+            Some(status) if !status.ready => why(&status),
+            Some(_) => continue,
+        };
+        unfit.push(format!("{name}: {why}"));
+        names.push(name);
     }
     let namespace = &cluster.namespace;
     match (count, unfit.is_empty()) {
@@ -240,7 +247,10 @@ pub(super) async fn templates(cluster: &Cluster) -> Finding {
         (_, false) => Finding::wrong(
             CHECK,
             format!("some in {namespace} cannot be used: {}", unfit.join("; ")),
-            "correct what each says: kubectl edit eat,pat -n NAMESPACE NAME",
+            format!(
+                "correct what each says: kubectl edit -n {namespace} {}",
+                names.join(" ")
+            ),
         ),
     }
 }
@@ -248,9 +258,9 @@ pub(super) async fn templates(cluster: &Cluster) -> Finding {
 fn why(status: &TemplateStatus) -> String {
     let mut conditions = status.conditions.iter();
     let failed = conditions.find(|condition| condition.status == "False");
-    failed.map_or("not ready".to_owned(), |condition| {
-        condition.message.clone()
-    })
+    let message = failed.map_or("not ready", |condition| &condition.message);
+    // The original's words begin with what we say ourselves.
+    message.trim_start_matches("Error: ").to_owned()
 }
 
 #[cfg(test)]

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+    MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration,
+    WebhookClientConfig,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use oz_core::api::GROUP;
@@ -23,6 +25,8 @@ use crate::cluster::Cluster;
 /// The operator renews its lease every two seconds.
 const STALE: SignedDuration = SignedDuration::from_secs(60);
 const LEASE: &str = "9b20101a.wizardofoz.co";
+/// Name of both of oz's webhook configurations.
+const REGISTRATION: &str = "oz";
 /// Less than this is left: nobody renews it any more.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
 
@@ -40,42 +44,39 @@ pub(super) async fn webhooks(cluster: &Cluster) -> Vec<Finding> {
         Ok(lists) => lists,
         Err(failure) => return vec![Finding::unknown(CHECK, failure.message())],
     };
-    let is_ours = |groups: Option<&Vec<String>>| {
-        groups.is_some_and(|groups| groups.iter().any(|group| group == GROUP))
-    };
-    let mut bundles = Vec::new();
-    let mut stamps = 0;
-    for hook in mutating
-        .items
-        .iter()
-        .flat_map(|one| one.webhooks.iter().flatten())
-    {
-        if hook
-            .rules
-            .iter()
-            .flatten()
-            .any(|rule| is_ours(rule.api_groups.as_ref()))
-        {
-            stamps += 1;
-            bundles.push((hook.name.clone(), hook.client_config.clone()));
-        }
+    let mut others = Vec::new();
+    for one in &mutating.items {
+        let hooks = one.webhooks.iter().flatten();
+        let rules = hooks.flat_map(|hook| hook.rules.iter().flatten());
+        others.extend(foreign(
+            "mutatingwebhookconfiguration",
+            &one.metadata,
+            rules,
+        ));
     }
-    let mut checks = 0;
-    for hook in validating
-        .items
-        .iter()
-        .flat_map(|one| one.webhooks.iter().flatten())
-    {
-        if hook
-            .rules
-            .iter()
-            .flatten()
-            .any(|rule| is_ours(rule.api_groups.as_ref()))
-        {
-            checks += 1;
-            bundles.push((hook.name.clone(), hook.client_config.clone()));
-        }
+    for one in &validating.items {
+        let hooks = one.webhooks.iter().flatten();
+        let rules = hooks.flat_map(|hook| hook.rules.iter().flatten());
+        others.extend(foreign(
+            "validatingwebhookconfiguration",
+            &one.metadata,
+            rules,
+        ));
     }
+    let mutating = mutating.items.into_iter().filter_map(|one| one.webhooks);
+    let validating = validating.items.into_iter().filter_map(|one| one.webhooks);
+    let stamping = ours(
+        mutating
+            .flatten()
+            .map(|hook| (hook.name, hook.client_config, hook.rules)),
+    );
+    let checking = ours(
+        validating
+            .flatten()
+            .map(|hook| (hook.name, hook.client_config, hook.rules)),
+    );
+    let (stamps, checks) = (stamping.len(), checking.len());
+    let bundles = [stamping, checking].concat();
     let registration = if stamps == 0 || checks == 0 {
         Finding::wrong(
             CHECK,
@@ -88,7 +89,43 @@ pub(super) async fn webhooks(cluster: &Cluster) -> Vec<Finding> {
             format!("{stamps} hooks stamp and {checks} check oz's kinds"),
         )
     };
-    vec![registration, certificates(&bundles, Timestamp::now())]
+    let mut findings = vec![registration, certificates(&bundles, Timestamp::now())];
+    findings.extend(others);
+    findings
+}
+
+/// The original's registration stays when only its pods are removed, and refuses everything then.
+fn foreign<'a>(
+    kind: &str,
+    metadata: &ObjectMeta,
+    mut rules: impl Iterator<Item = &'a RuleWithOperations>,
+) -> Option<Finding> {
+    let name = metadata.name.as_deref().unwrap_or_default();
+    (name != REGISTRATION && rules.any(is_ours)).then(|| {
+        Finding::wrong(
+            "other registrations",
+            format!("{kind} {name} is in the path of oz's kinds, and is not oz's"),
+            format!(
+                "if it is the original Oz's, or of an oz that is not there any more, remove it: \
+             kubectl delete {kind} {name}"
+            ),
+        )
+    })
+}
+
+fn is_ours(rule: &RuleWithOperations) -> bool {
+    let mut groups = rule.api_groups.iter().flatten();
+    groups.any(|group| group == GROUP)
+}
+
+/// Of all hooks those that are called for oz's kinds, and how they are called.
+fn ours(
+    hooks: impl Iterator<Item = (String, WebhookClientConfig, Option<Vec<RuleWithOperations>>)>,
+) -> Vec<(String, WebhookClientConfig)> {
+    hooks
+        .filter(|(_, _, rules)| rules.iter().flatten().any(is_ours))
+        .map(|(name, config, _)| (name, config))
+        .collect()
 }
 
 fn certificates(bundles: &[(String, WebhookClientConfig)], now: Timestamp) -> Finding {

@@ -8,30 +8,27 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
-use oz_core::access::seal::Keys;
-use oz_core::access::stamp::{self, Requester, Stamp};
+use oz_core::access::stamp::{self, Requester};
 use oz_core::api::{
     Phase, RoleKind, RoleReference, TransientClusterRoleBinding, TransientRoleBinding,
 };
 use oz_core::controller::{Controller, Plan};
-use oz_core::labels;
 use oz_core::transient::{
     BindableRoles, Binding, Kind, Listed, Observed, Policy, Position, RolePattern, Sighting, Terms,
     Transient, may_bind,
 };
 use serde_json::{Value, json};
 
+use super::made_now::{MadeNow, keys};
 use super::show;
 use crate::cluster::Cluster;
 use crate::context::{Context, Style};
 use crate::failure::{Failure, Result};
+use crate::names;
 use crate::output::{self, TextFormat, to_value};
-
-/// Stands for the UID that the API server would give.
-const UID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// A rule, as it applies now. `None` if it cannot be told from here.
 struct Rule {
@@ -58,35 +55,52 @@ pub(super) async fn explain(
     word: &str,
     format: TextFormat,
 ) -> Result<Option<bool>> {
-    let (namespaced, wide, name) = match word.split_once('/') {
-        None => (true, true, word),
-        Some((kind, name)) => match kind.to_lowercase().as_str() {
-            "trb" | "transientrolebinding" | "transientrolebindings" => (true, false, name),
-            "tcrb" | "transientclusterrolebinding" | "transientclusterrolebindings" => {
-                (false, true, name)
-            }
-            _ => return Ok(None),
-        },
+    let Some((namespaced, wide, name)) = kinds(word) else {
+        return Ok(None);
     };
+    let name = names::checked(name)?;
+    // Whoever gave only a name may have meant a request, and need not know of bindings.
+    let only_a_name = namespaced && wide;
     if namespaced {
         let api = cluster.api::<TransientRoleBinding>();
-        if let Some(found) = absent(cluster.answer(api.get_opt(name)).await)? {
+        if let Some(found) = absent(only_a_name, cluster.find(&api, name).await)? {
             return told(context, cluster, &found, format).await.map(Some);
         }
     }
     if wide {
         let api = Api::<TransientClusterRoleBinding>::all(cluster.client.clone());
-        if let Some(found) = absent(cluster.answer(api.get_opt(name)).await)? {
+        if let Some(found) = absent(only_a_name, cluster.find(&api, name).await)? {
             return told(context, cluster, &found, format).await.map(Some);
         }
     }
-    Ok(None)
+    if only_a_name {
+        return Ok(None);
+    }
+    Err(Failure::new(format!("there is no {word}"))
+        .next("`ozctl get trb` and `ozctl get tcrb` list those that are there"))
 }
 
-/// A kind that is not installed, or that one may not read, has no object of that name for us.
-fn absent<K>(answer: Result<Option<K>>) -> Result<Option<K>> {
+/// Which kinds of binding a word may mean, and its name; `None` if it names another kind.
+fn kinds(word: &str) -> Option<(bool, bool, &str)> {
+    let Some((kind, name)) = word.split_once('/') else {
+        return Some((true, true, word));
+    };
+    match kind.to_lowercase().as_str() {
+        "trb" | "transientrolebinding" | "transientrolebindings" => Some((true, false, name)),
+        "tcrb" | "transientclusterrolebinding" | "transientclusterrolebindings" => {
+            Some((false, true, name))
+        }
+        _ => None,
+    }
+}
+
+/// Where only a name was given, a kind that is not installed, or that one may not read, has no object
+/// of that name.
+fn absent<K>(only_a_name: bool, answer: Result<Option<K>>) -> Result<Option<K>> {
     match answer {
-        Err(failure) if failure.is_not_found() => Ok(None),
+        Err(failure) if only_a_name && (failure.is_unknown_kind() || failure.is_forbidden()) => {
+            Ok(None)
+        }
         answer => answer,
     }
 }
@@ -254,7 +268,6 @@ fn planned<K: Kind>(
     now: Timestamp,
 ) -> Result<Plan> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-    let keys = Keys::new(vec![vec![0; Keys::MIN_BYTES]]).map_err(|error| failed(&error))?;
     let view = object.view();
     let entry = match (terms.role.kind, view.namespace()) {
         (RoleKind::Role, Some(namespace)) => format!("{namespace}/{}", terms.role.name),
@@ -267,37 +280,28 @@ fn planned<K: Kind>(
         longest_in: BTreeMap::new(),
         own_namespace: String::new(),
     };
-    let stamp = Stamp {
-        requester: requester.clone(),
-        kind: view.kind.clone(),
-        namespace: view.namespace().unwrap_or_default().to_owned(),
-        name: view.name().to_owned(),
-        generate_name: String::new(),
-        spec_digest: view.spec_digest.clone(),
-        at: now,
-        nonce: "explained".to_owned(),
-    };
-    let sealed = stamp.seal(&keys).map_err(|error| failed(&error))?;
     let mut value = to_value(object)?;
     if let Some(fields) = value.as_object_mut() {
         fields.remove("status");
     }
     let mut made_now: K = serde_json::from_value(value).map_err(|error| failed(&error))?;
+    let metadata = MadeNow {
+        requester,
+        kind: view.kind.clone(),
+        namespace: view.namespace(),
+        name: view.name(),
+        spec_digest: view.spec_digest.clone(),
+        at: now,
+    };
     *made_now.meta_mut() = ObjectMeta {
-        name: Some(object.name_any()),
-        namespace: object.namespace(),
-        uid: Some(UID.to_owned()),
-        creation_timestamp: Some(Time(now)),
-        generation: Some(1),
-        annotations: Some([(labels::REQUESTER.to_owned(), sealed)].into()),
         finalizers: object.meta().finalizers.clone(),
-        ..ObjectMeta::default()
+        ..metadata.metadata()?
     };
     let observed = Observed {
         same_stamp: None,
         sighting: Some(sighting),
     };
-    Ok(Transient::<K>::new(keys, Arc::new(policy)).plan(now, &made_now, &observed, &[]))
+    Ok(Transient::<K>::new(keys()?, Arc::new(policy)).plan(now, &made_now, &observed, &[]))
 }
 
 fn text(
@@ -315,7 +319,7 @@ fn text(
     let mut lines = vec![format!("{} {} {place}", binding.kind, binding.name())];
     lines.push(match requester.user.as_str() {
         "" => "  asked by   nobody that is known".to_owned(),
-        user => format!("  asked by   {user}"),
+        user => format!("  asked by   {}", output::line(user)),
     });
     if let Ok(terms) = &binding.terms {
         lines.push(format!(
@@ -323,10 +327,11 @@ fn text(
             terms.role.kind, terms.role.name
         ));
         for subject in &terms.subjects {
-            lines.push(format!("  subject    {} {}", subject.kind, subject.name));
+            let name = output::line(&subject.name);
+            lines.push(format!("  subject    {} {name}", subject.kind));
         }
         if let Some(reason) = &terms.reason {
-            lines.push(format!("  reason     {reason}"));
+            lines.push(format!("  reason     {}", output::line(reason)));
         }
     }
     if let Some(status) = binding.status {
@@ -346,7 +351,8 @@ fn text(
             Some(false) => show::no(context),
             None => "?  ".to_owned(),
         };
-        lines.push(format!("  {mark} {}: {}", rule.name, rule.message));
+        let message = output::line(&rule.message);
+        lines.push(format!("  {mark} {}: {message}", rule.name));
     }
     lines.push(String::new());
     lines.push(title("What the operator would do for such an object now"));

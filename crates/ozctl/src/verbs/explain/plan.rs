@@ -1,19 +1,17 @@
-//! The very plan that the operator would make for such a request, were it made now. The stamp is
-//! sealed with a key of our own: the operator's is a secret, and the rest of the plan is the same.
+//! The very plan that the operator would make for such a request, were it made now.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Selector};
 use kube::{Api, ResourceExt};
 use oz_core::access::exec::{self, ExecAccess};
 use oz_core::access::pod::{self, PodAccess};
-use oz_core::access::seal::Keys;
-use oz_core::access::stamp::{Requester, Stamp};
+use oz_core::access::stamp::Requester;
 use oz_core::access::target::{Workload, through_replica_sets};
 use oz_core::api::{
     CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest,
@@ -21,10 +19,11 @@ use oz_core::api::{
 };
 use oz_core::controller::{Controller, Plan};
 use oz_core::duration::GoDuration;
+use oz_core::encode;
 use oz_core::mutate::Model;
 use oz_core::validate::{self, ValidatedRequest, Violation};
-use oz_core::{encode, labels};
 
+use super::made_now::{MadeNow, keys};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 use crate::request::{Ask, RequestKind};
@@ -33,8 +32,6 @@ use crate::request::{Ask, RequestKind};
 const KEEP: SignedDuration = SignedDuration::from_hours(1);
 /// As long as the operator waits for a pod, unless told otherwise.
 const READY: SignedDuration = SignedDuration::from_mins(10);
-/// Stands for the UID that the API server would give.
-const UID: &str = "00000000-0000-0000-0000-000000000000";
 const NAME: &str = "explained";
 
 /// The plan, or why it cannot be shown.
@@ -61,10 +58,6 @@ pub(super) trait Explained: RequestKind {
     ) -> impl Future<Output = Result<Planned>>;
 }
 
-fn keys() -> Result<Keys> {
-    Keys::new(vec![vec![0; Keys::MIN_BYTES]]).map_err(|error| Failure::new(error.to_string()))
-}
-
 /// The request as it would be, had it been made now by this person.
 pub(super) fn would_be<R: Explained>(
     namespace: &str,
@@ -73,38 +66,16 @@ pub(super) fn would_be<R: Explained>(
     now: Timestamp,
 ) -> Result<R> {
     let mut request = R::asking(ask);
-    let stamp = Stamp {
-        requester: requester.clone(),
+    let made_now = MadeNow {
+        requester,
         kind: R::kind(&()).into_owned(),
-        namespace: namespace.to_owned(),
-        name: NAME.to_owned(),
-        generate_name: String::new(),
+        namespace: Some(namespace),
+        name: NAME,
         spec_digest: request.digest(),
         at: now,
-        nonce: NAME.to_owned(),
     };
-    let sealed = stamp
-        .seal(&keys()?)
-        .map_err(|error| Failure::new(error.to_string()))?;
-    *request.meta_mut() = ObjectMeta {
-        name: Some(NAME.to_owned()),
-        namespace: Some(namespace.to_owned()),
-        uid: Some(UID.to_owned()),
-        creation_timestamp: Some(Time(now)),
-        generation: Some(1),
-        annotations: Some([(labels::REQUESTER.to_owned(), sealed)].into()),
-        ..ObjectMeta::default()
-    };
+    *request.meta_mut() = made_now.metadata()?;
     Ok(request)
-}
-
-pub(super) async fn plan<R: Explained>(
-    cluster: &Cluster,
-    request: R,
-    template: Option<R::Template>,
-    now: Timestamp,
-) -> Result<Planned> {
-    R::plan(request, cluster, template, now).await
 }
 
 impl Explained for ExecAccessRequest {

@@ -24,7 +24,7 @@ pub(super) fn show(context: &Context, format: TextFormat, explanation: &Explanat
 fn text(context: &Context, explanation: &Explanation) -> String {
     let mut lines = Vec::new();
     let title = |text: &str| context.paint_output(Style::Bold, text);
-    lines.push(heading(explanation));
+    lines.push(output::lines(&heading(explanation)));
     if let Some(status) = &explanation.status {
         lines.push(String::new());
         lines.push(title(&format!("What became of it: {}", status.phase)));
@@ -46,6 +46,9 @@ fn heading(explanation: &Explanation) -> String {
     let ask = &explanation.ask;
     let mut text = match &explanation.name {
         Some(name) => format!("{} {name}", explanation.kind),
+        None if explanation.kind.starts_with('E') => {
+            format!("If an {} was made now", explanation.kind)
+        }
         None => format!("If a {} was made now", explanation.kind),
     };
     let user = match explanation.requester.user.as_str() {
@@ -68,7 +71,7 @@ fn heading(explanation: &Explanation) -> String {
         ("extends", &ask.extends),
     ] {
         if let Some(value) = value {
-            text.push_str(&format!("\n  {name:<10} {value}"));
+            text.push_str(&format!("\n  {name:<10} {}", output::line(value)));
         }
     }
     text
@@ -91,7 +94,8 @@ pub(super) fn condition(context: &Context, condition: &Condition) -> String {
         "False" => no(context),
         _ => "?".to_owned(),
     };
-    format!("  {mark} {}: {}", condition.type_, condition.message)
+    let said = output::line(&format!("{}: {}", condition.type_, condition.message));
+    format!("  {mark} {said}")
 }
 
 fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) {
@@ -108,8 +112,12 @@ fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) 
     }
     for Rule { name, verdict } in &explanation.rules {
         lines.push(match verdict {
-            Ok(why) => format!("  {} {name}: {why}", yes(context)),
-            Err(denial) => format!("  {} {name}: {denial}", no(context)),
+            Ok(why) => format!("  {} {name}: {}", yes(context), output::line(why)),
+            Err(denial) => format!(
+                "  {} {name}: {}",
+                no(context),
+                output::line(&denial.to_string())
+            ),
         });
     }
     for violation in &explanation.template_violations {
@@ -152,7 +160,13 @@ pub(super) fn steps(plan: &Plan, lines: &mut Vec<String>) {
 
 fn step_text(step: &Step) -> String {
     match step {
-        Step::Record(record) => format!("record {}: {}", record.action, record.message),
+        Step::Record(record) => {
+            format!(
+                "record {}: {}",
+                record.action,
+                output::line(&record.message)
+            )
+        }
         Step::Apply(child) => {
             let name = child.object.metadata.name.as_deref().unwrap_or_default();
             let mut text = format!("create {} {name}", child.resource.kind);

@@ -293,6 +293,22 @@ proptest! {
 }
 
 #[test]
+fn a_binding_that_is_left_without_its_role_is_known_by_its_seal() {
+    let mut world = granted();
+    world.remove("Role");
+    let plan = world.controller.orphaned(at(10), &world.live);
+    world.carry_out(&plan);
+    assert!(world.live.is_empty());
+    assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
+
+    let mut unsealed = granted();
+    unsealed.remove("Role");
+    unsealed.edit("RoleBinding", |binding| binding.metadata.annotations = None);
+    let plan = unsealed.controller.orphaned(at(10), &unsealed.live);
+    assert!(plan.stages.is_empty(), "only marks: {plan:?}");
+}
+
+#[test]
 fn waiting_ends_too() {
     let mut world = World::new();
     world.template = None;
@@ -480,22 +496,25 @@ fn sessions_are_ended_beside_the_record_and_are_waited_for() {
 
 #[test]
 fn a_grant_ends_with_its_pod_and_not_before() {
-    for (seen, phase) in [
-        (PodSeen::Unknown, Phase::Active),
-        (PodSeen::Gone, Phase::Revoked),
-        (PodSeen::There("another".into()), Phase::Revoked),
+    let granted_pod = granted().status().pod_name.unwrap();
+    for (name, uid, phase) in [
+        (granted_pod.as_str(), None, Phase::Revoked),
+        (granted_pod.as_str(), Some("another"), Phase::Revoked),
+        ("somebody-elses", None, Phase::Active),
     ] {
         let mut world = granted();
-        let uid = world.status().pod_uid.unwrap();
-        world.pod = PodSeen::There(uid);
+        world.pod = None;
+        assert_eq!(world.settle(at(5)).phase, Phase::Active);
+        let uid_now = world.status().pod_uid;
+        world.pod = Some(PodSeen {
+            name: granted_pod.clone(),
+            uid: uid_now,
+        });
         assert_eq!(world.settle(at(10)).phase, Phase::Active);
-        world.pod = seen.clone();
-        assert_eq!(world.settle(at(20)).phase, phase, "{seen:?}");
+        world.pod = Some(PodSeen {
+            name: name.to_owned(),
+            uid: uid.map(ToOwned::to_owned),
+        });
+        assert_eq!(world.settle(at(20)).phase, phase, "{name} {uid:?}");
     }
-    // Where the template says so, the grant outlives it; for another pod it is no good.
-    let mut world = World::new();
-    world.template.as_mut().unwrap().spec.access_config.follow = crate::api::Follow::Successor;
-    world.settle(at(1));
-    world.pod = PodSeen::Gone;
-    assert_eq!(world.settle(at(20)).phase, Phase::Active);
 }

@@ -1,6 +1,7 @@
 //! The rules of exec access, without a cluster: a [`World`] carries plans out in memory.
 
 mod ending;
+mod following;
 mod granting;
 mod refusing;
 mod upgrade;

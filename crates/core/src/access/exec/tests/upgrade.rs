@@ -1,12 +1,18 @@
 //! What an earlier release granted, this one honours to its end: it opens the sealed decision,
 //! finds nothing drifted and writes nothing. A fixture is never written again; a release that
 //! changes what it grants adds one: the request, the Role and the RoleBinding of a settled world.
+//!
+//! What the original granted, before oz, nobody vouches for: it is taken away.
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use serde_json::Value;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
 
 use super::world::*;
-use crate::controller::{Child, Live};
+use crate::access::{grant, kind, testing};
+use crate::api::{Phase, RequestStatus};
+use crate::conditions;
+use crate::controller::{Child, Failure, Live, Step};
 
 const RELEASES: &[&str] = &[include_str!("fixtures/granted-by-0.1.0.json")];
 
@@ -39,4 +45,94 @@ fn a_grant_of_an_earlier_release_goes_on_untouched_and_ends_in_time() {
         assert_eq!(world.live, []);
         assert_eq!(world.actions(), ["AccessExpired"]);
     }
+}
+
+/// Alice's request as the original has it, and what that made for it.
+fn left_by_the_original() -> World {
+    let mut world = World::new();
+    world.request.metadata.annotations = None;
+    world.request.status = Some(RequestStatus {
+        ready: true,
+        access_message: Some("kubectl exec -ti -n shop db-0 -- /bin/sh".to_owned()),
+        ..RequestStatus::default()
+    });
+    let name = grant::object_name("debug", testing::UID);
+    let live = |kind: &str, uid: &str, owner: &str| {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "metadata": {
+                "name": name, "namespace": "shop", "uid": uid,
+                "ownerReferences": [{
+                    "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
+                    "name": "debug", "uid": owner, "controller": true,
+                }],
+            },
+        }))
+        .unwrap();
+        let plural = kind.to_lowercase() + "s";
+        let gvk = GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", kind);
+        Live {
+            resource: ApiResource::from_gvk_with_plural(&gvk, &plural),
+            object,
+        }
+    };
+    world.left = Some(Ok(vec![
+        live("Role", "role", testing::UID),
+        live("RoleBinding", "binding", testing::UID),
+        live("RoleBinding", "foreign", "somebody-else"),
+    ]));
+    world
+}
+
+#[test]
+fn what_the_original_granted_is_taken_away_before_its_request_is_refused() {
+    let mut world = left_by_the_original();
+    let plan = world.plan(at(60));
+    let steps = plan.stages.iter().flatten().map(|step| match step {
+        Step::Delete(target) => target.uid.clone(),
+        Step::Record(record) => record.action.to_string(),
+        other => format!("{other:?}"),
+    });
+    let steps: Vec<String> = steps.collect();
+    assert_eq!(steps, ["binding", "role", "RequestDenied"]);
+    world.writes_left = 0;
+    assert_eq!(world.settle(at(60)).phase, Phase::Pending);
+    world.writes_left = usize::MAX;
+    let status = world.settle(at(61));
+    assert_eq!(
+        (status.phase, status.ready, status.access_message),
+        (Phase::Denied, false, None)
+    );
+    let verified = conditions::find(&status.conditions, conditions::REQUESTER_VERIFIED).unwrap();
+    assert_eq!(verified.reason, "NotStamped");
+    assert!(verified.message.contains("create the request again"));
+}
+
+#[test]
+fn what_cannot_be_read_is_not_taken_for_gone() {
+    let mut world = left_by_the_original();
+    world.left = Some(Err(Failure::transient("Timeout", "no answer")));
+    assert!(is_transient(&world.plan(at(60))));
+    assert_eq!(world.settle(at(60)).phase, Phase::Pending);
+    assert!(world.records.is_empty());
+}
+
+#[test]
+fn only_a_request_without_a_stamp_is_looked_at_for_what_another_program_made() {
+    let mut world = World::new();
+    let looked = |world: &World| {
+        let World {
+            controller,
+            request,
+            live,
+            ..
+        } = world;
+        kind::is_unstamped(controller, at(60), request, &world.observed(), live)
+    };
+    assert!(!looked(&world));
+    world.stamp("mallory", &["interns"]);
+    assert!(!looked(&world));
+    let mut world = left_by_the_original();
+    assert!(looked(&world));
+    world.settle(at(60));
+    assert!(!looked(&world));
 }

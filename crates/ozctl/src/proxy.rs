@@ -1,0 +1,170 @@
+//! Whether the API server is reached through a proxy, by the rules of kubectl: what the kubeconfig
+//! names for the cluster holds; else what the environment names, but never for this machine, nor for
+//! what `NO_PROXY` lists.
+
+use std::net::IpAddr;
+
+use http::Uri;
+
+use crate::failure::{Failure, Result};
+
+/// The proxy for this API server, if there is one. `variable` reads the environment.
+pub(crate) fn of(
+    server: &Uri,
+    in_kubeconfig: Option<&str>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Uri>> {
+    if let Some(proxy) = in_kubeconfig.filter(|proxy| !proxy.is_empty()) {
+        return url("proxy-url of the kubeconfig", proxy).map(Some);
+    }
+    let either = |name: &str| {
+        [name.to_owned(), name.to_lowercase()]
+            .into_iter()
+            .find_map(|name| variable(&name).filter(|value| !value.is_empty()))
+    };
+    let name = match server.scheme_str() {
+        Some("http") => "HTTP_PROXY",
+        _ => "HTTPS_PROXY",
+    };
+    let Some(proxy) = either(name) else {
+        return Ok(None);
+    };
+    let host = server.host().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = server.port_u16().unwrap_or(match server.scheme_str() {
+        Some("http") => 80,
+        _ => 443,
+    });
+    let exempt = either("NO_PROXY").unwrap_or_default();
+    if is_here(host)
+        || exempt
+            .split(',')
+            .any(|one| is_listed(one.trim(), host, port))
+    {
+        return Ok(None);
+    }
+    url(name, &proxy).map(Some)
+}
+
+/// A proxy without a scheme speaks HTTP.
+fn url(name: &str, text: &str) -> Result<Uri> {
+    let whole = match text.contains("://") {
+        true => text.to_owned(),
+        false => format!("http://{text}"),
+    };
+    whole.parse().map_err(|error| {
+        Failure::new(format!("{name}: {text} is no URL: {error}"))
+            .next("write it as http://HOST:PORT")
+    })
+}
+
+fn is_here(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whether an entry of `NO_PROXY` is about the host: `*`, an address, a network, `example.com` with
+/// all that is below it, or `.example.com` without itself; each perhaps with a port.
+fn is_listed(entry: &str, host: &str, port: u16) -> bool {
+    if entry == "*" {
+        return true;
+    }
+    let entry = entry.to_lowercase();
+    if let Some((network, bits)) = entry.split_once('/') {
+        return is_in(network, bits, host);
+    }
+    if entry.parse::<IpAddr>().is_ok() {
+        return entry == host;
+    }
+    let (name, only) = match entry.rsplit_once(':') {
+        Some((name, only)) => (name, only.parse::<u16>().ok()),
+        None => (entry.as_str(), None),
+    };
+    if name.is_empty() || only.is_some_and(|only| only != port) {
+        return false;
+    }
+    let host = host.to_lowercase();
+    let below = name.trim_start_matches('*');
+    match below.strip_prefix('.') {
+        Some(_) => host.ends_with(below),
+        None => host == below || host.ends_with(&format!(".{below}")),
+    }
+}
+
+fn is_in(network: &str, bits: &str, host: &str) -> bool {
+    let (Ok(network), Ok(host), Ok(bits)) = (
+        network.parse::<IpAddr>(),
+        host.parse::<IpAddr>(),
+        bits.parse::<u32>(),
+    ) else {
+        return false;
+    };
+    let number = |address: IpAddr| match address {
+        IpAddr::V4(address) => (u128::from(u32::from(address)), 32_u32),
+        IpAddr::V6(address) => (u128::from(address), 128),
+    };
+    let ((network, width), (host, other)) = (number(network), number(host));
+    let shift = width.saturating_sub(bits);
+    width == other && network.checked_shr(shift) == host.checked_shr(shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy(server: &str, in_kubeconfig: Option<&str>, set: &[(&str, &str)]) -> Option<String> {
+        let server = server.parse().unwrap();
+        let variable = |name: &str| {
+            let found = set.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let proxy = of(&server, in_kubeconfig, variable).unwrap();
+        proxy.map(|proxy| proxy.to_string())
+    }
+
+    #[test]
+    fn the_kubeconfigs_own_proxy_holds_whatever_the_environment_says() {
+        let set = [("HTTPS_PROXY", "http://other:1"), ("NO_PROXY", "*")];
+        let found = proxy("https://10.0.0.1", Some("socks5://mine:2"), &set);
+        assert_eq!(found.as_deref(), Some("socks5://mine:2/"));
+    }
+
+    #[test]
+    fn the_environments_proxy_is_for_other_machines_that_are_not_listed() {
+        let server = "https://api.example.com:6443";
+        for (listed, proxied) in [
+            ("", true),
+            ("example.com", false),
+            (".example.com", false),
+            ("*.example.com", false),
+            ("api.example.com", false),
+            ("example.com:6443", false),
+            ("example.com:443", true),
+            ("le.com", true),
+            ("other.org, API.example.com", false),
+            ("*", false),
+            ("proxy", true),
+            ("10.0.0.0/8", true),
+        ] {
+            let set = [("https_proxy", "proxy:3128"), ("NO_PROXY", listed)];
+            let found = proxy(server, None, &set);
+            assert_eq!(found.is_some(), proxied, "{listed}");
+        }
+        let set = [
+            ("HTTPS_PROXY", "http://proxy:3128"),
+            ("no_proxy", "10.96.0.0/12,::1"),
+        ];
+        assert_eq!(proxy("https://10.96.0.1", None, &set), None);
+        assert!(proxy("https://10.112.0.1", None, &set).is_some());
+        for here in [
+            "https://localhost:6443",
+            "https://127.0.0.1:6443",
+            "https://[::1]:6443",
+        ] {
+            assert_eq!(proxy(here, None, &set), None, "{here}");
+        }
+        assert_eq!(proxy("http://10.112.0.1", None, &set), None);
+        let set = [("HTTP_PROXY", "proxy:3128")];
+        let found = proxy("http://10.112.0.1", None, &set);
+        assert_eq!(found.as_deref(), Some("http://proxy:3128/"));
+    }
+}

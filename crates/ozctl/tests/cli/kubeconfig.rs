@@ -1,0 +1,392 @@
+//! Which cluster, as whom, in which namespace: kubeconfig files, flags, credential plugins, proxies;
+//! and colours, which are for terminals only.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::shop;
+use crate::stub::{Stub, config, ozctl, status};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The namespaces that templates were listed in.
+fn namespaces(stub: &Stub) -> Vec<String> {
+    let asked = stub.asked();
+    let listed = asked.iter().filter_map(|asked| {
+        let rest = asked.what.split("/namespaces/").nth(1)?;
+        rest.strip_suffix("/execaccesstemplates")
+    });
+    listed.map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn the_namespace_is_the_flags_or_the_contexts() {
+    let stub = shop::open();
+    assert!(
+        stub.ozctl(&["templates"])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let _ = stub.ozctl(&["templates", "-n", "other"]).output().unwrap();
+    let _ = stub
+        .ozctl(&["--namespace=third", "templates"])
+        .output()
+        .unwrap();
+    assert_eq!(namespaces(&stub), ["shop", "other", "third"]);
+}
+
+#[test]
+fn several_files_are_one_kubeconfig_and_a_flag_names_one_alone() {
+    let stub = shop::open();
+    let server = json!({"server": format!("http://{}", stub.address)});
+    let nowhere = json!({"server": "http://127.0.0.1:1"});
+    let alice = json!({"token": "alices"});
+    let first = stub.write("first", &config("first", &nowhere, &alice, "wrong"));
+    let second = stub.write("second", &config("second", &server, &alice, "right"));
+    // Files of the list that are not there are passed over.
+    let missing = stub.directory.path().join("missing");
+    let both = std::env::join_paths([&missing, &first, &second]).unwrap();
+    let run = |words: &[&str]| {
+        let answer = ozctl(words).env("KUBECONFIG", &both).output().unwrap();
+        text(&answer.stderr)
+    };
+    // The first file's context is the current one.
+    let said = run(&["templates"]);
+    assert!(said.contains("failed to talk to the API server"), "{said}");
+    run(&["templates", "--context", "second"]);
+    run(&["templates", "--cluster", "second"]);
+    run(&["templates", "--kubeconfig", second.to_str().unwrap()]);
+    assert_eq!(namespaces(&stub), ["right", "wrong", "right"]);
+
+    let nothing = ozctl(&["templates"])
+        .env("KUBECONFIG", &missing)
+        .output()
+        .unwrap();
+    let said = text(&nothing.stderr);
+    assert!(said.contains("there is no kubeconfig at /"), "{said}");
+
+    let unknown = ozctl(&["templates", "--context", "third"])
+        .env("KUBECONFIG", &both)
+        .output()
+        .unwrap();
+    assert_eq!(unknown.status.code(), Some(1));
+    let said = text(&unknown.stderr);
+    assert!(said.contains("third") && said.contains("Next: "), "{said}");
+}
+
+#[test]
+fn credentials_are_the_flags_or_the_kubeconfigs() {
+    let stub = shop::open();
+    stub.ozctl(&["templates"]).output().unwrap();
+    stub.ozctl(&["templates", "--token", "anothers"])
+        .output()
+        .unwrap();
+    let words = [
+        "templates",
+        "--as",
+        "bob",
+        "--as-group",
+        "devs",
+        "--as-group",
+        "ops",
+    ];
+    stub.ozctl(
+        &[
+            &words[..],
+            &["--as-uid", "7", "--as-user-extra", "scopes=all"],
+        ]
+        .concat(),
+    )
+    .output()
+    .unwrap();
+    let asked = stub.asked();
+    let sent = |name: &str| -> Vec<&str> {
+        let templates = asked
+            .iter()
+            .filter(|asked| asked.what.ends_with("/execaccesstemplates"));
+        templates.map(|asked| asked.header(name)).collect()
+    };
+    assert_eq!(
+        sent("authorization"),
+        ["Bearer alices", "Bearer anothers", "Bearer alices"]
+    );
+    assert_eq!(sent("impersonate-user"), ["", "", "bob"]);
+    assert_eq!(sent("impersonate-group"), ["", "", "ops"]);
+    assert_eq!(sent("impersonate-uid"), ["", "", "7"]);
+    assert_eq!(sent("impersonate-extra-scopes"), ["", "", "all"]);
+
+    let alone = stub
+        .ozctl(&["templates", "--as-group", "devs"])
+        .output()
+        .unwrap();
+    assert_eq!(alone.status.code(), Some(1));
+    assert!(text(&alone.stderr).contains("name one with --as"));
+}
+
+#[test]
+fn every_flag_of_the_original_is_taken_after_its_commands() {
+    let stub = shop::open();
+    let server = format!("http://{}", stub.address);
+    let path = stub.kubeconfig(&json!({"token": "alices"}));
+    let path = path.to_str().unwrap();
+    let flags = [
+        &["--kubeconfig", path][..],
+        &["--cache-dir", "/nonexistent"],
+        &["--token", "another"],
+        &[
+            "--as",
+            "bob",
+            "--as-uid",
+            "7",
+            "--as-group",
+            "devs",
+            "--as-user-extra",
+            "a=b",
+        ],
+        &["--cluster", "here", "--user", "here", "--context", "here"],
+        &["-n", "shop"],
+        &["-nshop"],
+        &["--namespace=shop"],
+        &["-s", &server],
+        &["--server", &server],
+        &["--tls-server-name", "other"],
+        &["--insecure-skip-tls-verify"],
+        &["--insecure-skip-tls-verify=false"],
+        &["--request-timeout", "30s"],
+        &["--request-timeout=0"],
+        &["--disable-compression"],
+        &["--disable-compression=true"],
+    ];
+    for command in [
+        &["create", "ExecAccessRequest", "shell"][..],
+        &["create", "PodAccessRequest", "debug"],
+        &["get", "execaccessrequests"],
+    ] {
+        for flags in flags {
+            let words = [command, flags].concat();
+            let answer = stub.ozctl(&words).output().unwrap();
+            assert!(
+                answer.status.success(),
+                "{words:?}: {}",
+                text(&answer.stderr)
+            );
+        }
+    }
+}
+
+/// A user whose credentials come from a program that the kubeconfig names.
+fn plugin(directory: &Path, script: &str) -> Value {
+    use std::os::unix::fs::PermissionsExt;
+    let path = directory.join("plugin");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": path, "args": ["token"],
+        "env": [{"name": "WHO", "value": "alice"}], "interactiveMode": "Never",
+    }})
+}
+
+#[test]
+fn a_credential_plugin_is_run_as_the_kubeconfig_says() {
+    let stub = shop::open();
+    let script = r#"echo "{\"apiVersion\": \"client.authentication.k8s.io/v1\",
+        \"kind\": \"ExecCredential\", \"status\": {\"token\": \"$1-of-$WHO\"}}""#;
+    let user = plugin(stub.directory.path(), script);
+    let path = stub.kubeconfig(&user);
+    let answer = ozctl(&["templates"])
+        .env("KUBECONFIG", path)
+        .output()
+        .unwrap();
+    assert!(answer.status.success(), "{}", text(&answer.stderr));
+    let asked = stub.asked();
+    assert!(!asked.is_empty());
+    for one in asked {
+        assert_eq!(one.header("authorization"), "Bearer token-of-alice");
+    }
+}
+
+#[test]
+fn a_credential_plugin_that_fails_is_said_with_what_it_said() {
+    let stub = shop::open();
+    let user = plugin(
+        stub.directory.path(),
+        "echo 'session expired, run: sso login' >&2; exit 3",
+    );
+    let path = stub.kubeconfig(&user);
+    let answer = ozctl(&["templates"])
+        .env("KUBECONFIG", &path)
+        .output()
+        .unwrap();
+    assert_eq!(answer.status.code(), Some(1));
+    let said = text(&answer.stderr);
+    assert!(said.contains("sso login"), "{said}");
+    assert!(said.contains("Next: log in again"), "{said}");
+
+    let missing = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/nonexistent/plugin",
+        "interactiveMode": "Never",
+    }});
+    let path = stub.kubeconfig(&missing);
+    let answer = ozctl(&["templates"])
+        .env("KUBECONFIG", &path)
+        .output()
+        .unwrap();
+    let said = text(&answer.stderr);
+    assert!(said.contains("/nonexistent/plugin"), "{said}");
+    assert!(said.contains("Next: "), "{said}");
+}
+
+#[test]
+fn credentials_that_ran_out_are_said_with_what_to_do() {
+    let stub = Stub::start(|_| status(401, "Unauthorized"));
+    for words in [&["templates"][..], &["exec", "deploy/web"], &["requests"]] {
+        let answer = stub.ozctl(words).output().unwrap();
+        let said = text(&answer.stderr);
+        assert!(
+            said.contains("does not accept your credentials"),
+            "{words:?}: {said}"
+        );
+        assert!(said.contains("Next: log in again"), "{words:?}: {said}");
+    }
+}
+
+/// A proxy that takes CONNECT and remembers to where; everything goes to one server.
+fn proxy(server: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let seen = Arc::clone(&seen);
+            std::thread::spawn(move || tunnel(stream, server, &seen));
+        }
+    });
+    (address, asked)
+}
+
+fn tunnel(client: TcpStream, server: std::net::SocketAddr, seen: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(client.try_clone().unwrap());
+    let mut first = String::new();
+    reader.read_line(&mut first).unwrap();
+    let mut line = first.clone();
+    while !line.trim_end().is_empty() {
+        line.clear();
+        reader.read_line(&mut line).unwrap();
+    }
+    seen.lock().unwrap().push(first.trim_end().to_owned());
+    let mut client = client;
+    let mut inside = TcpStream::connect(server).unwrap();
+    client.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").unwrap();
+    let mut back = (inside.try_clone().unwrap(), client.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut back.0, &mut back.1));
+    let _ = std::io::copy(&mut reader, &mut inside);
+}
+
+#[test]
+fn a_proxy_is_the_kubeconfigs_or_the_environments() {
+    let stub = shop::open();
+    let (address, asked) = proxy(stub.address);
+    let proxy = format!("http://{address}");
+    let away = json!({"server": "http://api.shop.example:6443"});
+    let named = json!({"server": "http://api.shop.example:6443", "proxy-url": proxy});
+    let alice = json!({"token": "alices"});
+    let away = stub.write("away", &config("away", &away, &alice, "shop"));
+    let named = stub.write("named", &config("named", &named, &alice, "shop"));
+    let run = |path: &Path, set: &[(&str, &str)]| {
+        let mut command = ozctl(&["templates"]);
+        command.env("KUBECONFIG", path);
+        for (name, value) in set {
+            command.env(name, value);
+        }
+        let answer = command.output().unwrap();
+        let through = std::mem::take(&mut *asked.lock().unwrap());
+        (answer.status.success(), through.first().cloned())
+    };
+    let connect = Some("CONNECT api.shop.example:6443 HTTP/1.1".to_owned());
+    assert_eq!(run(&named, &[]), (true, connect.clone()));
+    // What the kubeconfig names holds, whatever the environment says.
+    assert_eq!(run(&named, &[("NO_PROXY", "*")]), (true, connect.clone()));
+    assert_eq!(
+        run(&away, &[("HTTP_PROXY", &proxy)]),
+        (true, connect.clone())
+    );
+    assert_eq!(
+        run(&away, &[("http_proxy", &address.to_string())]),
+        (true, connect)
+    );
+    // What is not to go through it does not: there is no such host.
+    let set = [
+        ("HTTP_PROXY", proxy.as_str()),
+        ("NO_PROXY", "10.0.0.0/8,.shop.example"),
+    ];
+    assert_eq!(run(&away, &set), (false, None));
+    // Nor does this machine.
+    let here = stub.kubeconfig(&alice);
+    assert_eq!(
+        run(&here, &[("HTTP_PROXY", "http://127.0.0.1:1")]),
+        (true, None)
+    );
+    assert_eq!(
+        run(&here, &[("HTTPS_PROXY", "http://127.0.0.1:1")]),
+        (true, None)
+    );
+}
+
+#[test]
+fn https_goes_through_the_proxy_too() {
+    let stub = shop::open();
+    let (address, asked) = proxy(stub.address);
+    let away = json!({"server": "https://api.shop.example:6443"});
+    let away = stub.write(
+        "away",
+        &config("away", &away, &json!({"token": "t"}), "shop"),
+    );
+    let answer = ozctl(&["templates", "--request-timeout", "5s"])
+        .env("KUBECONFIG", away)
+        .env("HTTPS_PROXY", format!("http://{address}"))
+        .output()
+        .unwrap();
+    // The table does not speak TLS; that it was asked at all shows the way.
+    assert_eq!(answer.status.code(), Some(1), "{}", text(&answer.stderr));
+    let asked = asked.lock().unwrap();
+    assert_eq!(
+        asked.first().map(String::as_str),
+        Some("CONNECT api.shop.example:6443 HTTP/1.1")
+    );
+}
+
+#[test]
+fn off_a_terminal_there_are_no_colours_nor_lines_that_are_drawn_anew() {
+    let stub = shop::open();
+    for words in [
+        &["templates", "--all"][..],
+        &["doctor"],
+        &["explain", "alice-x7k2p"],
+        &["create", "exec", "shell"],
+        &["exec", "deploy/api"],
+        &["--help"],
+        &["frobnicate"],
+    ] {
+        let answer = stub
+            .ozctl(words)
+            .env("TERM", "xterm-256color")
+            .output()
+            .unwrap();
+        for bytes in [&answer.stdout, &answer.stderr] {
+            assert!(
+                !text(bytes).contains(['\x1b', '\r']),
+                "{words:?}: {}",
+                text(bytes)
+            );
+        }
+    }
+}

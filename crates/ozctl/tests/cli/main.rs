@@ -1,0 +1,9 @@
+//! ozctl as a process, against an API server that answers from a table: what it writes, byte for
+//! byte, how it reads its surroundings, and what it does when things go wrong.
+#![allow(clippy::unwrap_used, reason = "what the tests share fails as they do")]
+
+mod hostile;
+mod kubeconfig;
+mod output;
+mod shop;
+mod stub;

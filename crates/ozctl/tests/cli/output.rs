@@ -1,0 +1,180 @@
+//! Every output, in every format. `INSTA_UPDATE=always cargo test -p ozctl --test cli` writes them
+//! anew. What differs from run to run has a stand-in: instants, digests, versions, addresses.
+
+use jiff::Timestamp;
+
+use crate::shop;
+use crate::stub::{Stub, ozctl};
+
+/// What came of some command lines, one after the other.
+fn told(stub: &Stub, lines: &[&str]) -> String {
+    let mut all = String::new();
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut command = stub.ozctl(&words);
+        all.push_str(&format!("$ ozctl {line}\n"));
+        all.push_str(&answer(&mut command, stub));
+        all.push('\n');
+    }
+    all.trim_end().to_owned() + "\n"
+}
+
+/// Standard output, standard error marked as such, and the exit code.
+fn answer(command: &mut assert_cmd::Command, stub: &Stub) -> String {
+    let answer = command.current_dir(stub.directory.path()).output().unwrap();
+    let text = |bytes: &[u8]| steady(&String::from_utf8_lossy(bytes), stub);
+    let mut all = text(&answer.stdout);
+    for line in text(&answer.stderr).lines() {
+        all.push_str(&format!("2> {line}\n"));
+    }
+    let code = answer.status.code().unwrap_or(-1);
+    if code != 0 {
+        all.push_str(&format!("=> {code}\n"));
+    }
+    all
+}
+
+fn steady(text: &str, stub: &Stub) -> String {
+    let text = text
+        .replace(&stub.address.to_string(), "api-server")
+        .replace(env!("CARGO_PKG_VERSION"), "0.0.0");
+    let part_of_word = |letter: char| letter.is_ascii_alphanumeric() || "-:.+/=".contains(letter);
+    let mut steady = String::new();
+    for piece in text.split_inclusive(|letter| !part_of_word(letter)) {
+        let word = piece.trim_end_matches(|letter| letter == '.' || !part_of_word(letter));
+        let end = piece.get(word.len()..).unwrap_or_default();
+        steady.push_str(stand_in(word));
+        steady.push_str(end);
+    }
+    steady
+}
+
+fn stand_in(word: &str) -> &str {
+    if word.parse::<Timestamp>().is_ok() {
+        return "2026-01-01T00:00:00Z";
+    }
+    let is_digest = word.len() >= 40 && word.bytes().any(|byte| byte.is_ascii_digit());
+    if is_digest && !word.contains(['/', '.', '-']) {
+        return "0123456789abcdef";
+    }
+    word
+}
+
+fn shows(told: &str, name: &str) {
+    insta::with_settings!({omit_expression => true}, {
+        insta::assert_snapshot!(name, told);
+    });
+}
+
+macro_rules! tells {
+    ($($name:ident: $lines:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                shows(&told(&shop::open(), &$lines), stringify!($name));
+            }
+        )*
+    };
+}
+
+tells! {
+    templates: [
+        "templates", "templates -o wide --all", "templates -A", "templates -o name",
+        "templates --all -o json", "templates -o yaml",
+    ];
+    requests: [
+        "requests", "requests -o wide", "requests -A", "requests --mine", "requests --active",
+        "requests -o name", "requests --mine -o json", "requests --active -o yaml",
+    ];
+    get: [
+        "get ear", "get ear,par -o wide", "get par alice-m2n3p", "get ear -o name",
+        "get ear/alice-x7k2p -o json", "get ear bob-a1b2c -o yaml", "get trb -o wide",
+        "get ear nobody", "get pods", "get ear/a par",
+    ];
+    create: [
+        "create ExecAccessRequest shell", "create exec shell -o json", "create exec shell -o yaml",
+        "create exec shell -o name", "create pod debug", "create exec nothing",
+    ];
+    extend: ["extend alice-x7k2p", "extend alice-x7k2p -o json", "extend bob-a1b2c", "extend nobody"];
+    revoke: [
+        "revoke alice-x7k2p", "delete par/alice-m2n3p", "revoke --mine", "revoke nobody",
+        "revoke pod/x",
+    ];
+    explain: [
+        "explain alice-x7k2p", "explain bob-a1b2c", "explain --template shell -D 48h",
+        "explain --template shell --for mallory --group interns",
+        "explain --template debug", "explain --template nothing", "explain nobody",
+        "explain trb/lea-m2k9c", "explain trb/nobody", "explain pods/x",
+    ];
+    explain_as_data: [
+        "explain --template database -o json", "explain bob-a1b2c -o yaml",
+        "explain trb/lea-m2k9c -o json",
+    ];
+    doctor: ["doctor", "doctor -o json", "doctor -o yaml"];
+    report: ["report", "report --file report.yaml"];
+    version: [
+        "version", "version -o json", "version -o yaml", "version --client",
+        "version --client -o json",
+    ];
+    exec_that_comes_to_nothing: [
+        "exec deploy/api", "exec svc/web", "exec sts/db", "exec web --template nothing",
+        "exec deploy/web -c sidecar --template database", "exec deploy/web --request nobody",
+        "exec deploy/web --request bob-a1b2c", "exec deploy/web --wait soon",
+        "pod deploy/api", "logs deploy/web", "cp a b", "port-forward deploy/web 0:0",
+    ];
+    audit: [
+        "audit list", "audit list -o wide", "audit list -o json", "audit list -o lines",
+        "audit list -o csv", "audit list --who nobody", "audit show granted-0123abcd",
+        "audit show granted-0123abcd --json", "audit show nothing",
+    ];
+    bind: ["bind view --for 1h", "bind pod/view --user lea --for 1h"];
+}
+
+#[test]
+fn lint() {
+    let stub = shop::open();
+    let bad = "\
+apiVersion: crds.wizardofoz.co/v1alpha1
+kind: ExecAccessTemplate
+metadata: {name: shell}
+spec:
+  accessConfig:
+    allowedGroups: [devs]
+    defaultduration: 1h
+  controllerTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+---
+apiVersion: crds.wizardofoz.co/v1alpha1
+kind: TransientRoleBinding
+metadata: {name: night-shift}
+spec:
+  roleRef: {kind: ClusterRole, name: view}
+  subjects: [{kind: User, name: lea}]
+  validFrom: 2020-01-31T09:00:00Z
+  validUntil: 2020-01-31T17:00:00Z
+";
+    std::fs::write(stub.directory.path().join("bad.yaml"), bad).unwrap();
+    let good = bad.replace("defaultduration", "defaultDuration");
+    let good = good.split("---").next().unwrap_or_default();
+    std::fs::write(stub.directory.path().join("good.yaml"), good).unwrap();
+    let lines = [
+        "lint good.yaml",
+        "lint good.yaml bad.yaml",
+        "lint bad.yaml -o json",
+        "lint bad.yaml -o sarif",
+        "lint nothing.yaml",
+    ];
+    shows(&told(&stub, &lines), "lint");
+}
+
+#[test]
+fn without_a_cluster() {
+    let stub = shop::open();
+    let mut all = String::new();
+    for line in ["templates", "exec deploy/web", "doctor", "version"] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        all.push_str(&format!("$ ozctl {line}\n"));
+        all.push_str(&answer(&mut ozctl(&words), &stub));
+        all.push('\n');
+    }
+    shows(&all, "without_a_cluster");
+}

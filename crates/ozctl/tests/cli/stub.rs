@@ -1,0 +1,170 @@
+//! An API server that answers from a table, and remembers what it was asked.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use assert_cmd::Command;
+use serde_json::{Value, json};
+
+/// What somebody asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    /// Method and path, without what follows a question mark.
+    pub(crate) what: String,
+    /// What follows it.
+    pub(crate) query: String,
+    /// By names in lower case.
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Value,
+}
+
+impl Asked {
+    /// A header; empty if it was not sent.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+}
+
+/// Code and body.
+pub(crate) type Answer = (u16, Value);
+
+/// A server at a port of this machine, for as long as the process lives.
+pub(crate) struct Stub {
+    pub(crate) address: SocketAddr,
+    pub(crate) directory: tempfile::TempDir,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Stub {
+    pub(crate) fn start(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let answer = Arc::new(answer);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+                std::thread::spawn(move || serve(stream, &seen, &*answer));
+            }
+        });
+        Self {
+            address,
+            directory: tempfile::tempdir().unwrap(),
+            asked,
+        }
+    }
+
+    /// All that was asked so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// A kubeconfig of one context, `here`: this server, in namespace shop, as `user`.
+    pub(crate) fn kubeconfig(&self, user: &Value) -> PathBuf {
+        let server = json!({"server": format!("http://{}", self.address)});
+        self.write("kubeconfig", &config("here", &server, user, "shop"))
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &Value) -> PathBuf {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, content.to_string()).unwrap();
+        path
+    }
+
+    /// `ozctl` as alice, who reaches this server.
+    pub(crate) fn ozctl(&self, words: &[&str]) -> Command {
+        let kubeconfig = self.kubeconfig(&json!({"token": "alices"}));
+        let mut command = ozctl(words);
+        command.env("KUBECONFIG", kubeconfig);
+        command
+    }
+}
+
+/// `ozctl` with nothing of this machine's surroundings.
+pub(crate) fn ozctl(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ozctl"));
+    command
+        .args(words)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", "/nonexistent")
+        .env("USER", "alice")
+        .timeout(std::time::Duration::from_secs(60));
+    command
+}
+
+/// A kubeconfig with one cluster, user and context, all of one name.
+pub(crate) fn config(name: &str, cluster: &Value, user: &Value, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": name,
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{
+            "name": name,
+            "context": {"cluster": name, "user": name, "namespace": namespace},
+        }],
+    })
+}
+
+/// Kubernetes' way to say no.
+pub(crate) fn status(code: u16, message: &str) -> Answer {
+    let body = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure",
+        "message": message, "reason": "", "code": code,
+    });
+    (code, body)
+}
+
+/// One connection, to its end.
+fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &dyn Fn(&Asked) -> Answer) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut writer = stream;
+    while let Some(asked) = read(&mut reader) {
+        seen.lock().unwrap().push(asked.clone());
+        let (code, body) = answer(&asked);
+        let body = format!("{body}\n");
+        let head = format!(
+            "HTTP/1.1 {code} Told\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        if writer.write_all((head + &body).as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        match line.trim_end() {
+            "" => break,
+            line => lines.push(line.to_owned()),
+        }
+    }
+    let mut first = lines.first()?.split(' ');
+    let (method, target) = (first.next()?, first.next()?);
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let headers: BTreeMap<String, String> = lines
+        .iter()
+        .skip(1)
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
+        .collect();
+    let length = headers.get("content-length");
+    let mut body = vec![0; length.and_then(|length| length.parse().ok()).unwrap_or(0)];
+    reader.read_exact(&mut body).ok()?;
+    Some(Asked {
+        what: format!("{method} {path}"),
+        query: query.to_owned(),
+        headers,
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+    })
+}

@@ -1,0 +1,376 @@
+//! Which permissions service accounts use on a cluster, as its audit log tells. Each cluster that is
+//! started here leaves a file of them where [`RECORD`] names a directory, when it ends; what is in
+//! the roles and in none of the files, nobody needs.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
+use serde::{Deserialize, Serialize};
+
+/// The environment variable that names the directory.
+pub const RECORD: &str = "OZ_PERMISSIONS";
+
+/// Only what our programs ask for counts; tests act under their accounts, too.
+const PROGRAMS: &str = "oz-";
+const ACCOUNT: &str = "system:serviceaccount:";
+/// Refusals with status 403 of those who are asked after the authorizer has agreed.
+const ADMISSION: [&str; 4] = [
+    "because it is being terminated",
+    "denied the request",
+    "exceeded quota",
+    "violates PodSecurity",
+];
+
+/// Where something was used, as seen from the service account's own namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Place {
+    /// In no namespace, or in all at once.
+    Cluster,
+    /// In the account's namespace.
+    Own,
+    /// In another namespace.
+    Other,
+}
+
+/// One permission that a service account used, or was refused.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Use {
+    /// Namespace and name of the service account, as in `oz-system:oz-operator`.
+    pub account: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `bind` and so on.
+    pub verb: String,
+    /// Empty for the core group.
+    pub api_group: String,
+    /// Plural, with the subresource, as in `pods/exec`.
+    pub resource: String,
+    /// Where.
+    pub place: Place,
+    /// Of which object. Empty where it is in another namespace, and for those that have no name
+    /// beforehand.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// What the API server said to one who may not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// What the files in `directory` say together.
+///
+/// # Errors
+///
+/// Fails when one of them cannot be read. A directory that is not there has no files.
+pub fn recorded(directory: &Path) -> Result<BTreeSet<Use>> {
+    let mut uses = BTreeSet::new();
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Ok(uses);
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let failed = || format!("failed to read {}", path.display());
+        for line in BufReader::new(File::open(&path).with_context(failed)?).lines() {
+            uses.insert(serde_json::from_str(&line.with_context(failed)?).with_context(failed)?);
+        }
+    }
+    Ok(uses)
+}
+
+/// Writes the uses down when it is dropped, if there is a place for them.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    audit_log: PathBuf,
+    /// When the API server was not ready after a restart: until it knows the roles again it refuses
+    /// whoever does not ask whether it is.
+    blind: Vec<(Timestamp, Timestamp)>,
+}
+
+impl Recorder {
+    pub(crate) const fn new(audit_log: PathBuf) -> Self {
+        Self {
+            audit_log,
+            blind: Vec::new(),
+        }
+    }
+
+    /// The API server was not ready from one instant to another.
+    pub(crate) fn was_blind(&mut self, from: Timestamp, to: Timestamp) {
+        self.blind.push((from, to));
+    }
+
+    fn record(&self, directory: &Path) -> Result<()> {
+        let file = File::open(&self.audit_log)?;
+        let uses = uses(BufReader::new(file), &self.blind)?;
+        if uses.is_empty() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(directory)?;
+        // The cluster's own directory has a name of its own.
+        let cluster = self.audit_log.parent().and_then(Path::file_name);
+        let file = cluster.unwrap_or_default().to_string_lossy().into_owned();
+        let mut file = BufWriter::new(File::create(directory.join(file + ".jsonl"))?);
+        for one in uses {
+            writeln!(file, "{}", serde_json::to_string(&one)?)?;
+        }
+        Ok(file.flush()?)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(directory) = std::env::var_os(RECORD)
+            && let Err(error) = self.record(Path::new(&directory))
+        {
+            tracing::warn!(%error, "failed to record the permissions that were used");
+        }
+    }
+}
+
+/// The uses in an audit log, each once.
+fn uses(log: impl std::io::BufRead, blind: &[(Timestamp, Timestamp)]) -> Result<BTreeSet<Use>> {
+    let mut uses = BTreeSet::new();
+    for line in log.lines() {
+        let line = line?;
+        // Most lines are of others; parsing those takes longer than all the rest.
+        if !line.contains(ACCOUNT) {
+            continue;
+        }
+        // The last line may be half written: the server was killed.
+        let Ok(event) = serde_json::from_str::<Event>(&line) else {
+            continue;
+        };
+        let refused = event.response_status.code == 403;
+        let at = event.stage_timestamp;
+        if refused && blind.iter().any(|(from, to)| (*from..=*to).contains(&at)) {
+            continue;
+        }
+        uses.extend(event.uses());
+    }
+    Ok(uses)
+}
+
+/// An event of audit.k8s.io/v1, as far as it is used here.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    verb: String,
+    user: User,
+    #[serde(default)]
+    user_agent: String,
+    object_ref: Option<ObjectRef>,
+    #[serde(default)]
+    response_status: Status,
+    request_object: Option<Body>,
+    stage_timestamp: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct User {
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ObjectRef {
+    api_group: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    code: u16,
+    message: String,
+}
+
+/// What a role holds or a binding binds.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Body {
+    #[serde(default)]
+    rules: Vec<PolicyRule>,
+    role_ref: Option<RoleRef>,
+}
+
+impl Event {
+    fn uses(self) -> Vec<Use> {
+        let Some(account) = self.user.username.strip_prefix(ACCOUNT) else {
+            return Vec::new();
+        };
+        let (Some(object), Some((own, _))) = (self.object_ref, account.split_once(':')) else {
+            return Vec::new();
+        };
+        if !self.user_agent.starts_with(PROGRAMS) || object.resource.is_empty() {
+            return Vec::new();
+        }
+        let place = match object.namespace.as_str() {
+            "" => Place::Cluster,
+            namespace if namespace == own => Place::Own,
+            _ => Place::Other,
+        };
+        let of = |verb: &str, api_group: &str, resource: &str, name: &str| Use {
+            account: account.to_owned(),
+            verb: verb.to_owned(),
+            api_group: api_group.to_owned(),
+            resource: resource.to_owned(),
+            place,
+            // A role that is bound in any namespace may be everybody's.
+            name: match place {
+                Place::Other if verb != "bind" => String::new(),
+                _ => name.to_owned(),
+            },
+            refused: None,
+        };
+        let mut resource = object.resource;
+        if !object.subresource.is_empty() {
+            resource = format!("{resource}/{}", object.subresource);
+        }
+        let mut uses = vec![of(&self.verb, &object.api_group, &resource, &object.name)];
+        let Status { code, message } = self.response_status;
+        if code == 403 && !ADMISSION.iter().any(|words| message.contains(words)) {
+            uses.iter_mut()
+                .for_each(|one| one.refused = Some(message.clone()));
+            return uses;
+        }
+        // A patch that finds nothing and makes it, as server-side apply does.
+        if self.verb == "patch" && code == 201 {
+            uses.push(of("create", &object.api_group, &resource, &object.name));
+        }
+        let Some(body) = self.request_object.filter(|_| code < 300) else {
+            return uses;
+        };
+        for rule in body.rules {
+            for api_group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    for verb in &rule.verbs {
+                        uses.push(of(verb, api_group, resource, ""));
+                    }
+                }
+            }
+        }
+        if let Some(role) = body.role_ref {
+            let resource = role.kind.to_lowercase() + "s";
+            uses.push(of("bind", &role.api_group, &resource, &role.name));
+        }
+        uses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn line(verb: &str, object: Value, status: Value, body: Value) -> String {
+        json!({
+            "stage": "ResponseComplete", "verb": verb, "userAgent": "oz-operator/0.1.0",
+            "user": {"username": "system:serviceaccount:oz-system:oz-operator"},
+            "objectRef": object, "responseStatus": status, "requestObject": body,
+            "stageTimestamp": "2026-01-01T00:00:10.000000Z",
+        })
+        .to_string()
+    }
+
+    fn said(lines: &[String]) -> Vec<String> {
+        let uses = uses(lines.join("\n").as_bytes(), &[]).unwrap();
+        let said = uses.iter().map(|one| {
+            let mark = if one.refused.is_some() { "not " } else { "" };
+            format!(
+                "{mark}{} {}/{} {:?} {}",
+                one.verb, one.api_group, one.resource, one.place, one.name
+            )
+        });
+        said.collect()
+    }
+
+    #[test]
+    fn what_is_asked_for_is_used_and_its_name_kept_where_roles_have_names() {
+        let ok = json!({"code": 200});
+        let pod = json!({"resource": "pods", "subresource": "log", "namespace": "a", "name": "b"});
+        let secret = json!({"resource": "secrets", "namespace": "oz-system", "name": "key"});
+        let lines = [
+            line("get", pod.clone(), ok.clone(), json!(null)),
+            line("get", pod, ok.clone(), json!(null)),
+            line("get", secret, ok, json!(null)),
+            "{\"half".to_owned(),
+        ];
+        assert_eq!(
+            said(&lines),
+            ["get /pods/log Other ", "get /secrets Own key"]
+        );
+    }
+
+    #[test]
+    fn what_a_patch_makes_was_created_too() {
+        let map = json!({"resource": "configmaps", "namespace": "oz-system", "name": "keys"});
+        let lines = [line("patch", map, json!({"code": 201}), json!(null))];
+        assert_eq!(
+            said(&lines),
+            ["create /configmaps Own keys", "patch /configmaps Own keys"]
+        );
+    }
+
+    #[test]
+    fn what_is_handed_out_or_bound_is_used() {
+        let group = "rbac.authorization.k8s.io";
+        let role = json!({"apiGroup": group, "resource": "roles", "namespace": "a", "name": "x"});
+        let rules = json!({"rules": [
+            {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+        ]});
+        let binding = json!({"apiGroup": group, "resource": "clusterrolebindings", "name": "x"});
+        let to = json!({"roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"}});
+        let created = json!({"code": 201});
+        let lines = [
+            line("create", role, created.clone(), rules),
+            line("create", binding, created, to),
+        ];
+        assert_eq!(
+            said(&lines),
+            [
+                "bind rbac.authorization.k8s.io/clusterroles Cluster view",
+                "create /pods/exec Other ",
+                "create rbac.authorization.k8s.io/clusterrolebindings Cluster x",
+                "create rbac.authorization.k8s.io/roles Other ",
+                "get /pods/exec Other ",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_refusal_counts_unless_admission_made_it_or_the_server_knew_no_roles_yet() {
+        let pods = json!({"resource": "pods", "namespace": "a"});
+        let status = |message: &str| json!({"code": 403, "message": message});
+        let denied = line("list", pods.clone(), status("cannot list"), json!(null));
+        let webhook = status("admission webhook \"x\" denied the request: no");
+        let denied_later = line("create", pods.clone(), webhook, json!(null));
+        let lines = [denied.clone(), denied_later];
+        assert_eq!(
+            said(&lines),
+            ["create /pods Other ", "not list /pods Other "]
+        );
+
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let blind = (at("2026-01-01T00:00:09Z"), at("2026-01-01T00:00:11Z"));
+        assert!(uses(denied.as_bytes(), &[blind]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_others_ask_for_under_the_same_account_says_nothing() {
+        let pods = json!({"resource": "pods", "namespace": "a"});
+        let ok = json!({"code": 200});
+        let lines = [
+            line("get", pods.clone(), ok.clone(), json!(null)).replace("oz-operator/", "kubectl/"),
+            line("get", pods, ok, json!(null)).replace("system:serviceaccount:oz-system:", ""),
+        ];
+        assert!(said(&lines).is_empty());
+    }
+}

@@ -1,0 +1,188 @@
+//! oz as it is installed: two operators, of which one writes, and two webhooks behind a Service.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use oz_testkit::{Cluster, cargo_binary, eventually};
+use serde_json::json;
+
+use crate::{NAMESPACE, Operator, Options, Scene, Service, Traffic, Webhook, install};
+
+/// The Lease that says which operator writes.
+const LEASE: &str = "9b20101a.wizardofoz.co";
+/// The Secret with the authority behind the webhooks' certificates, and the annotation by which
+/// another is asked for.
+const AUTHORITY: &str = "oz-admission-ca";
+const ROTATE: &str = "oz-admission/rotate";
+/// How long anything may take here; far above what it takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The replicas, the oldest first.
+#[derive(Debug)]
+pub struct Replicas {
+    cluster: &'static Cluster,
+    service: Service,
+    webhooks: Vec<Webhook>,
+    operators: Vec<(String, Operator)>,
+    made: usize,
+}
+
+impl Replicas {
+    /// Installs oz and starts two replicas of each process.
+    ///
+    /// # Errors
+    /// When something cannot be installed or does not get ready.
+    pub async fn start(cluster: &'static Cluster) -> Result<Self> {
+        for binary in ["oz-operator", "oz-webhook"] {
+            cargo_binary(binary)?;
+        }
+        install(cluster).await?;
+        let mut replicas = Self {
+            cluster,
+            service: Service::start().await?,
+            webhooks: Vec::new(),
+            operators: Vec::new(),
+            made: 0,
+        };
+        for _ in 0..2 {
+            replicas.add_webhook().await?;
+            replicas.add_operator().await?;
+        }
+        replicas.leader().await?;
+        Ok(replicas)
+    }
+
+    fn options(&mut self) -> Options {
+        self.made += 1;
+        Options::replica(&format!("oz-{}", self.made))
+    }
+
+    /// One more webhook, which new connections may go to.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn add_webhook(&mut self) -> Result<()> {
+        let options = self.options();
+        let webhook = Webhook::start_behind(self.cluster, &options, &self.service).await?;
+        self.webhooks.push(webhook);
+        Ok(())
+    }
+
+    /// One more operator, which waits for its turn.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn add_operator(&mut self) -> Result<()> {
+        let options = self.options().flag("--leader-elect");
+        let operator = Operator::start(self.cluster, &options).await?;
+        self.operators.push((options.replica, operator));
+        Ok(())
+    }
+
+    /// The name of the operator that holds the Lease.
+    ///
+    /// # Errors
+    /// When for a long time none of those that run does.
+    pub async fn leader(&self) -> Result<String> {
+        let client = self.cluster.client("admin").await?;
+        let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
+        eventually("an operator to lead", PATIENCE, async || {
+            let spec = leases.get(LEASE).await?.spec.unwrap_or_default();
+            let holder = spec.holder_identity.unwrap_or_default();
+            let runs = self.operators.iter().any(|(name, _)| *name == holder);
+            Ok(runs.then_some(holder))
+        })
+        .await
+    }
+
+    /// Kills the operator that writes, without warning.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn kill_leader(&mut self) -> Result<()> {
+        let leader = self.leader().await?;
+        self.take(&leader)?.process.kill9();
+        Ok(())
+    }
+
+    /// Asks the operator that writes to end, and waits until it has.
+    ///
+    /// # Errors
+    /// When there is none, or it goes on.
+    pub async fn drain_leader(&mut self) -> Result<()> {
+        let leader = self.leader().await?;
+        self.take(&leader)?.process.terminate(PATIENCE).await?;
+        Ok(())
+    }
+
+    fn take(&mut self, name: &str) -> Result<Operator> {
+        let place = self.operators.iter().position(|(one, _)| one == name);
+        let place = place.with_context(|| format!("no operator {name}"))?;
+        Ok(self.operators.remove(place).1)
+    }
+
+    /// Asks the oldest webhook to end, and waits until it has. As in a cluster, the Service hears of it
+    /// later than the webhook does: `meanwhile` has passed by then.
+    ///
+    /// # Errors
+    /// When there is none, it goes on, or `meanwhile` fails.
+    pub async fn drain_webhook(
+        &mut self,
+        meanwhile: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
+        anyhow::ensure!(!self.webhooks.is_empty(), "no webhook");
+        let mut webhook = self.webhooks.remove(0);
+        let serving = webhook.serving;
+        let told = async {
+            meanwhile.await?;
+            self.service.remove(serving);
+            Ok(())
+        };
+        let (ended, told) = tokio::join!(webhook.process.terminate(PATIENCE), told);
+        ended?;
+        told
+    }
+
+    /// Replaces every replica by a new one, one after the other, the leader as well: as an upgrade
+    /// does.
+    ///
+    /// # Errors
+    /// When one does not get ready, or does not end.
+    pub async fn roll(&mut self, traffic: &Traffic, scene: &Scene) -> Result<()> {
+        for _ in 0..2 {
+            self.add_webhook().await?;
+            self.drain_webhook(traffic.more(10)).await?;
+            self.add_operator().await?;
+            self.drain_leader().await?;
+            traffic.granted(scene).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks for another authority behind the webhooks' certificates, and waits until it signs them.
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub async fn rotate_authority(&self) -> Result<()> {
+        let client = self.cluster.client("admin").await?;
+        let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
+        let authority = async || -> Result<_> {
+            let secret = secrets.get(AUTHORITY).await?;
+            let certificate = secret.data.and_then(|mut data| data.remove("ca.crt"));
+            certificate.context("the Secret holds no certificate")
+        };
+        let before = authority().await?;
+        let ask = json!({"metadata": {"annotations": {ROTATE: Timestamp::now().to_string()}}});
+        let (parameters, ask) = (PatchParams::default(), Patch::Merge(&ask));
+        secrets.patch(AUTHORITY, &parameters, &ask).await?;
+        eventually("another authority", PATIENCE, async || {
+            Ok((authority().await? != before).then_some(()))
+        })
+        .await
+    }
+}

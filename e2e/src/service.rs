@@ -1,0 +1,83 @@
+//! What a Service is to the API server: one address, behind it whoever answers now. The embedded
+//! cluster has no network for a real one.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// Passes each connection on to one of its members, in turn, where it stays until it ends: as
+/// kube-proxy does.
+#[derive(Debug)]
+pub struct Service {
+    address: SocketAddr,
+    members: Arc<Mutex<Vec<SocketAddr>>>,
+    task: JoinHandle<()>,
+}
+
+impl Service {
+    /// A Service without members: connections are closed at once.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let members = Arc::default();
+        Ok(Self {
+            address: listener.local_addr()?,
+            task: tokio::spawn(serve(listener, Arc::clone(&members))),
+            members,
+        })
+    }
+
+    /// Where it is reached.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// New connections may go there from now on.
+    pub fn add(&self, member: SocketAddr) {
+        lock(&self.members).push(member);
+    }
+
+    /// New connections go there no longer; those that are open stay.
+    pub fn remove(&self, member: SocketAddr) {
+        lock(&self.members).retain(|one| *one != member);
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn lock(members: &Mutex<Vec<SocketAddr>>) -> std::sync::MutexGuard<'_, Vec<SocketAddr>> {
+    members.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(listener: TcpListener, members: Arc<Mutex<Vec<SocketAddr>>>) {
+    let mut connections = tokio::task::JoinSet::new();
+    let mut turn = 0_usize;
+    while let Ok((mut from, _)) = listener.accept().await {
+        turn = turn.wrapping_add(1);
+        let member = {
+            let members = lock(&members);
+            let place = turn.checked_rem(members.len());
+            place.and_then(|place| members.get(place).copied())
+        };
+        connections.spawn(async move {
+            if let Some(member) = member
+                && let Ok(mut to) = TcpStream::connect(member).await
+            {
+                let _ = from.set_nodelay(true);
+                let _ = to.set_nodelay(true);
+                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}

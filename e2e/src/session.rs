@@ -1,0 +1,130 @@
+//! Sessions that somebody has open in a pod of the real node, seen from both ends: the kubectl of the
+//! user, and the processes, which are processes of this machine too.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+
+/// The same command line on a terminal of its own, by script(1).
+#[must_use]
+pub fn on_a_terminal(command: &Command) -> Command {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let quoted: Vec<String> = words
+        .map(|word| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''")))
+        .collect();
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--flush", "--command"]);
+    script.arg(quoted.join(" ")).arg("/dev/null");
+    for (name, value) in command.get_envs() {
+        script.env(name, value.unwrap_or_default());
+    }
+    script
+}
+
+/// An open session. Its kubectl is killed when this goes.
+#[derive(Debug)]
+pub struct Session {
+    kubectl: u32,
+    stdin: Option<ChildStdin>,
+    ended: Receiver<Timestamp>,
+}
+
+impl Session {
+    /// Starts a session, whose command says `here` when it is there, and waits for that.
+    ///
+    /// # Errors
+    /// When it ends before; the message has what it said.
+    pub fn open(mut command: Command) -> Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take();
+        let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
+        let mut line = String::new();
+        while !line.contains("here") {
+            line.clear();
+            if output.read_line(&mut line)? == 0 {
+                return Err(failed(child));
+            }
+        }
+        let kubectl = child.id();
+        let (tell, ended) = channel();
+        std::thread::spawn(move || {
+            // What it goes on to say is read, so that nothing waits for that.
+            let _ = output.read_to_end(&mut Vec::new());
+            let _ = child.wait();
+            let _ = tell.send(Timestamp::now());
+        });
+        Ok(Self {
+            kubectl,
+            stdin,
+            ended,
+        })
+    }
+
+    /// When it was over for its user; waits for that.
+    ///
+    /// # Errors
+    /// When it takes longer than `patience`.
+    pub fn ended(&self, patience: Duration) -> Result<Timestamp> {
+        let ended = self.ended.recv_timeout(patience);
+        ended.context("the session did not end")
+    }
+
+    /// Whether it goes on.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.ended.try_recv().is_err()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        if self.is_open()
+            && let Some(pid) = i32::try_from(self.kubectl)
+                .ok()
+                .and_then(rustix::process::Pid::from_raw)
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+fn failed(mut child: Child) -> anyhow::Error {
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut said);
+    }
+    let _ = child.wait();
+    anyhow::anyhow!("the session ended: {said}")
+}
+
+/// The grants of which processes run on this machine now, by the UIDs of their requests.
+///
+/// # Errors
+/// When there is no /proc, or it may not be read.
+pub fn running_grants() -> Result<BTreeSet<String>> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "only root sees whose processes these are"
+    );
+    let mark = format!("{}=", oz_core::connect::cut::MARK);
+    let mut grants = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let Ok(environment) = std::fs::read(entry.path().join("environ")) else {
+            continue;
+        };
+        let entries = environment.split(|byte| *byte == 0);
+        let marks = entries.filter_map(|entry| entry.strip_prefix(mark.as_bytes()));
+        grants.extend(marks.map(|grant| String::from_utf8_lossy(grant).into_owned()));
+    }
+    Ok(grants)
+}

@@ -1,0 +1,262 @@
+//! Grants that come and go, while something happens to oz, and when each of them came and went by the
+//! API server's own log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use oz_core::api::{ExecAccessRequest, Phase};
+use oz_testkit::{AuditEntry, AuditMark, eventually};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::{Asked, ExecRequests, Scene, TEMPLATE, conditions_line, exec_request};
+
+/// Between two requests.
+const PACE: Duration = Duration::from_millis(250);
+/// Grants last this many seconds and more: longer than a lease, so that each can begin before it ends.
+const SHORTEST: usize = 24;
+/// In so many steps of a second.
+const STEPS: usize = 12;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Somebody who asks again and again.
+#[derive(Debug)]
+pub struct Traffic {
+    mark: AuditMark,
+    stop: watch::Sender<bool>,
+    made: Arc<AtomicUsize>,
+    task: JoinHandle<Asking>,
+}
+
+/// What was asked for, and how often in vain.
+#[derive(Debug, Default)]
+struct Asking {
+    names: Vec<String>,
+    refused: Vec<String>,
+    unreachable: usize,
+}
+
+/// When a grant came and went.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// Of the request.
+    pub name: String,
+    /// When it was created.
+    pub asked: Timestamp,
+    /// When the RoleBinding was created.
+    pub bound: Timestamp,
+    /// When access was to end.
+    pub until: Timestamp,
+    /// When the RoleBinding was deleted.
+    pub gone: Timestamp,
+}
+
+/// What became of everything that was asked for.
+#[derive(Debug)]
+pub struct Outcome {
+    /// In the order of asking.
+    pub courses: Vec<Course>,
+    /// What the API server said to those that it refused.
+    pub refused: Vec<String>,
+    /// How often no API server answered.
+    pub unreachable: usize,
+}
+
+impl Course {
+    /// From asking until access.
+    #[must_use]
+    pub fn wait(&self) -> SignedDuration {
+        self.bound.duration_since(self.asked)
+    }
+
+    /// How long access lasted longer than agreed.
+    #[must_use]
+    pub fn late(&self) -> SignedDuration {
+        self.gone.duration_since(self.until)
+    }
+}
+
+impl Traffic {
+    /// Begins to ask, as alice.
+    ///
+    /// # Errors
+    /// When there is no audit log.
+    pub async fn start(scene: &Scene) -> Result<Self> {
+        let alice = scene.requests("alice").await?;
+        let mark = scene.cluster.audit().mark()?;
+        let (stop, stopped) = watch::channel(false);
+        let made = Arc::default();
+        let task = tokio::spawn(ask(alice, stopped, Arc::clone(&made)));
+        Ok(Self {
+            mark,
+            stop,
+            made,
+            task,
+        })
+    }
+
+    /// Waits until so many more requests were created.
+    ///
+    /// # Errors
+    /// When it takes too long.
+    pub async fn more(&self, count: usize) -> Result<()> {
+        let wanted = self.made.load(Ordering::Relaxed) + count;
+        eventually(&format!("{count} more requests"), PATIENCE, async || {
+            Ok((self.made.load(Ordering::Relaxed) >= wanted).then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until a request that is created from now on is granted.
+    ///
+    /// # Errors
+    /// When it takes too long.
+    pub async fn granted(&self, scene: &Scene) -> Result<()> {
+        self.more(1).await?;
+        // The last one may have been created before: the next was not.
+        let number = self.made.load(Ordering::Relaxed);
+        self.more(1).await?;
+        let alice = scene.requests("alice").await?;
+        alice.ready(&name(number)).await.map(drop)
+    }
+
+    /// Waits until what was asked for first has ended: from then on grants come and go.
+    ///
+    /// # Errors
+    /// When it takes too long.
+    pub async fn flows(&self, scene: &Scene) -> Result<()> {
+        self.granted(scene).await?;
+        let alice = scene.requests("alice").await?;
+        alice.phase(&name(0), Phase::Expired).await.map(drop)
+    }
+
+    /// Asks no more, waits until everything that was granted has ended, and tells what became of it.
+    ///
+    /// # Errors
+    /// When a request was not granted, or its access did not end.
+    pub async fn stop(self, scene: &Scene) -> Result<Outcome> {
+        self.stop.send_replace(true);
+        let asking = self.task.await?;
+        let over = ended(scene, asking.names.len()).await?;
+        let entries = scene.cluster.audit().since(self.mark)?;
+        let entries = entries.in_namespace(scene.name());
+        let at = |entry: &AuditEntry| (entry.name.clone(), entry.stage_timestamp);
+        let first = |verb: &str, resource: &str, codes: &[u16]| -> BTreeMap<String, Timestamp> {
+            let found = entries.iter().rev().filter(|entry| {
+                entry.verb == verb
+                    && entry.resource == resource
+                    && entry.subresource.is_empty()
+                    && codes.contains(&entry.code)
+            });
+            found.map(at).collect()
+        };
+        let asked = first("create", "execaccessrequests", &[201]);
+        let bound = first("create", "rolebindings", &[201]);
+        // An answer that was lost is asked for again: it is gone then.
+        let gone = first("delete", "rolebindings", &[200, 404]);
+        let course = |request: ExecAccessRequest| -> Result<Course> {
+            let name = request.name_any();
+            let status = request.status.clone().unwrap_or_default();
+            let created = request.creation_timestamp().context("no creation")?.0;
+            let object = Asked { request }.object_name();
+            let told = |times: &BTreeMap<String, Timestamp>, what: &str| {
+                let time = times.get(&object).copied();
+                time.with_context(|| format!("{name}: no RoleBinding was {what}"))
+            };
+            Ok(Course {
+                asked: asked.get(&name).copied().unwrap_or(created),
+                bound: told(&bound, "created")?,
+                until: status.expires_at.context("no end")?,
+                gone: told(&gone, "deleted")?,
+                name,
+            })
+        };
+        Ok(Outcome {
+            courses: over.into_iter().map(course).collect::<Result<_>>()?,
+            refused: asking.refused,
+            unreachable: asking.unreachable,
+        })
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("traffic-{number}")
+}
+
+async fn ask(
+    alice: ExecRequests,
+    mut stopped: watch::Receiver<bool>,
+    made: Arc<AtomicUsize>,
+) -> Asking {
+    let mut asking = Asking::default();
+    let mut pace = tokio::time::interval(PACE);
+    while !*stopped.borrow_and_update() {
+        pace.tick().await;
+        let number = asking.names.len();
+        let request = exec_request(
+            &name(number),
+            TEMPLATE,
+            &format!("{}s", SHORTEST + number % STEPS),
+        );
+        match alice.create(&request).await {
+            Ok(_) => {}
+            // As it was created after all, when no answer came.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(kube::Error::Api(status)) => {
+                asking.refused.push(status.message);
+                continue;
+            }
+            Err(_) => {
+                asking.unreachable += 1;
+                continue;
+            }
+        }
+        asking.names.push(request.name_any());
+        made.store(asking.names.len(), Ordering::Relaxed);
+    }
+    asking
+}
+
+/// The requests, once all of them have expired.
+async fn ended(scene: &Scene, count: usize) -> Result<Vec<ExecAccessRequest>> {
+    let requests = scene.api::<ExecAccessRequest>();
+    let over = eventually("everything to end", PATIENCE, async || {
+        let list = requests.list(&ListParams::default()).await?.items;
+        let is_over = |one: &&ExecAccessRequest| phase(one).is_terminal();
+        let open = list.iter().filter(|one| !is_over(one)).count();
+        anyhow::ensure!(open == 0, "{open} of {} have not ended", list.len());
+        Ok(Some(list))
+    })
+    .await?;
+    for one in &over {
+        if phase(one) != Phase::Expired {
+            let status = one.status.clone().unwrap_or_default();
+            bail!(
+                "{} is {}: {}",
+                one.name_any(),
+                status.phase,
+                conditions_line(&status)
+            );
+        }
+    }
+    anyhow::ensure!(
+        over.len() == count,
+        "{} requests of {count} are there",
+        over.len()
+    );
+    Ok(over)
+}
+
+fn phase(request: &ExecAccessRequest) -> Phase {
+    request
+        .status
+        .as_ref()
+        .map(|status| status.phase)
+        .unwrap_or_default()
+}

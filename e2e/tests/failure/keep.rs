@@ -1,0 +1,94 @@
+//! How long requests are kept that have ended, and what a grant may consist of besides exec.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::PostParams;
+use oz_core::api::{Operation, TargetKind};
+use oz_e2e::{
+    Operator, Options, Scene, TEMPLATE, Webhook, exec_request, exec_template, install, pod_request,
+};
+use oz_testkit::eventually;
+use serde_json::json;
+
+use crate::alone;
+
+const SOON: Duration = Duration::from_secs(120);
+
+#[tokio::test]
+async fn what_has_ended_goes_after_the_time_it_is_kept() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    install(cluster).await?;
+    let _webhook = Webhook::start(cluster, &Options::default()).await?;
+    let brief = Options::default().flag("--keep-finished=1s");
+    let _operator = Operator::start(cluster, &brief).await?;
+    let scene = Scene::set(cluster, "kept").await?;
+    scene.pod_template(TEMPLATE, &json!({})).await?;
+    let (exec, pods) = (
+        scene.requests("alice").await?,
+        scene.pod_requests("alice").await?,
+    );
+    exec.create(&exec_request("brief", TEMPLATE, "3s")).await?;
+    pods.create(&pod_request("brief", TEMPLATE, "3s")).await?;
+    eventually("both to go", SOON, async || {
+        let exec = exec.api().get_opt("brief").await?;
+        let pod = pods.api().get_opt("brief").await?;
+        Ok((exec.is_none() && pod.is_none()).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn every_operation_is_handed_out_and_claims_are_looked_at() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    install(cluster).await?;
+    let _webhook = Webhook::start(cluster, &Options::default()).await?;
+    let _operator = Operator::start(cluster, &Options::default()).await?;
+    let scene = Scene::set(cluster, "all").await?;
+    let mut all = exec_template("all", TargetKind::Deployment, oz_e2e::WORKLOAD);
+    all.spec.access_config.operations = vec![
+        Operation::Exec,
+        Operation::Attach,
+        Operation::PortForward,
+        Operation::Log,
+    ];
+    scene.template(&all).await?;
+    let alice = scene.requests("alice").await?;
+    let asked = alice.granted(&exec_request("all", "all", "5m")).await?;
+    let (role, _) = scene.grant(&asked.object_name()).await?;
+    let rules = serde_json::to_string(&role)?;
+    for resource in ["pods/exec", "pods/attach", "pods/portforward", "pods/log"] {
+        assert!(rules.contains(resource), "{rules}");
+    }
+
+    // A claim that only one pod may mount stands in the way of a second, and is looked at for that.
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}}},
+    }))?;
+    scene.api().create(&PostParams::default(), &claim).await?;
+    let mount = json!([
+        {"op": "add", "path": "/spec/template/spec/volumes", "value": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        ]},
+    ]);
+    let mut patch = cluster.kubectl("admin");
+    patch.args(["patch", "deployment", oz_e2e::WORKLOAD, "--type=json", "-n"]);
+    patch.arg(scene.name()).arg("-p").arg(mount.to_string());
+    oz_e2e::run(patch)?;
+    scene.pod_template("pod", &json!({})).await?;
+    let mark = cluster.audit().mark()?;
+    let pods = scene.pod_requests("alice").await?;
+    pods.create(&pod_request("mounting", "pod", "5m")).await?;
+    eventually("the claim to be looked at", SOON, async || {
+        let looked = cluster
+            .audit()
+            .since(mark)?
+            .on("", "persistentvolumeclaims");
+        let looked = looked.in_namespace(scene.name()).with_verb("get");
+        let ours = looked.filter(|entry| entry.user.ends_with(":oz-operator"));
+        Ok((!ours.is_empty()).then_some(()))
+    })
+    .await
+}

@@ -1,0 +1,152 @@
+//! The key that seals is replaced while people ask for access.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use oz_core::api::Phase;
+use oz_core::audit::Action;
+use oz_e2e::{
+    NAMESPACE, Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request,
+    records_in, refusal, unregister,
+};
+use oz_testkit::eventually;
+use serde_json::json;
+
+use crate::alone;
+
+const SOON: Duration = Duration::from_secs(120);
+
+/// Whether a process has put on record that another key seals.
+fn went_over(operator: &Operator) -> Result<bool> {
+    Ok(records_in(&operator.process)?.iter().any(|record| {
+        record.action == Action::KeyRotated && record.details.contains_key("signingKey")
+    }))
+}
+
+#[tokio::test]
+async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let elected = |name| Options::replica(name).flag("--leader-elect");
+    let mut system = System::start_with(cluster, &elected("oz-a")).await?;
+    let second = Operator::spawn(cluster, &elected("oz-b"))?;
+    let scene = Scene::set(cluster, "keys").await?;
+    let alice = scene.requests("alice").await?;
+    let before = alice
+        .granted(&exec_request("before", TEMPLATE, "30m"))
+        .await?;
+    scene.enforce().await?;
+
+    let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
+    let secret = secrets.get("oz-signing-key").await?;
+    let old = secret
+        .data
+        .context("no data")?
+        .remove("key")
+        .context("no key")?;
+    let new = ByteString(vec![7; 32]);
+    let change = async |data: serde_json::Value| {
+        let patch = Patch::Merge(json!({ "data": data }));
+        secrets
+            .patch("oz-signing-key", &PatchParams::default(), &patch)
+            .await
+    };
+    change(json!({ "key": new, "previous": old })).await?;
+    // Requests come all the time, until everybody seals with the new key, and a few more.
+    let (mut number, mut more) = (0, 0);
+    while more < 5 {
+        let name = format!("during-{number}");
+        alice.granted(&exec_request(&name, TEMPLATE, "30m")).await?;
+        number += 1;
+        anyhow::ensure!(number < 1000, "they do not go over to the new key");
+        if went_over(&system.operator)? && went_over(&second)? {
+            more += 1;
+        }
+    }
+    let pod = before.pod();
+    let enter = || {
+        Ok::<_, anyhow::Error>(refusal(
+            &scene.exec("alice", &[&pod, "--", "true"]).output()?,
+        ))
+    };
+    eventually("the grant of before to be good", SOON, async || {
+        Ok(enter()?.is_none().then_some(()))
+    })
+    .await?;
+    assert_eq!(
+        alice
+            .api()
+            .get("before")
+            .await?
+            .status
+            .unwrap_or_default()
+            .phase,
+        Phase::Active
+    );
+
+    // The overlap ends: what the old key sealed is worth nothing, what the new one sealed is.
+    change(json!({ "previous": null })).await?;
+    let after = alice
+        .granted(&exec_request("after", TEMPLATE, "30m"))
+        .await?;
+    system.webhook.process.kill9();
+    unregister(cluster)?;
+    for (original, reason) in [(&before, "StampForged"), (&after, "StampOfAnotherRequest")] {
+        let mut copy = exec_request(&format!("copy-{}", reason.to_lowercase()), TEMPLATE, "5m");
+        copy.metadata
+            .annotations
+            .clone_from(&original.request.metadata.annotations);
+        alice.create(&copy).await?;
+        let name = copy.metadata.name.unwrap_or_default();
+        let status = alice.phase(&name, Phase::Denied).await?;
+        let line = conditions_line(&status);
+        assert!(line.contains(reason), "{reason}: {line}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_old_key_is_replaced_and_a_deleted_one_made_again() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let life = Options::default().flag("--signing-key-life=1s");
+    let system = System::start_with(cluster, &life).await?;
+    let scene = Scene::set(cluster, "old").await?;
+    let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
+    eventually("the key before to be kept", SOON, async || {
+        let data = secrets
+            .get("oz-signing-key")
+            .await?
+            .data
+            .unwrap_or_default();
+        Ok((data.contains_key("previous") && went_over(&system.operator)?).then_some(()))
+    })
+    .await?;
+    secrets
+        .delete("oz-signing-key", &Default::default())
+        .await?;
+    eventually("the Secret to be made again", SOON, async || {
+        let secret = secrets.get_opt("oz-signing-key").await?;
+        Ok(secret
+            .and_then(|secret| secret.data)
+            .filter(|data| !data.contains_key("previous")))
+    })
+    .await?;
+    let alice = scene.requests("alice").await?;
+    eventually("a request to be granted by the new key", SOON, async || {
+        let name = format!("try-{}", jiff::Timestamp::now().as_millisecond());
+        alice.create(&exec_request(&name, TEMPLATE, "5m")).await?;
+        let request = alice
+            .until(&name, "to be decided", |status| {
+                status.ready || status.phase.is_terminal()
+            })
+            .await?;
+        Ok(request
+            .status
+            .is_some_and(|status| status.ready)
+            .then_some(()))
+    })
+    .await
+}

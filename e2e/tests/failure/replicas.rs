@@ -1,0 +1,87 @@
+//! Two operators and two webhooks, while grants come and go: whatever happens to one of them, to the
+//! authority behind the certificates or to the API server, no grant is lost, and none comes or goes
+//! later than is promised.
+
+use anyhow::Result;
+use jiff::{SignedDuration, Timestamp};
+use oz_e2e::{Outcome, Replicas, Scene, Traffic};
+use oz_testkit::Cluster;
+
+use crate::alone;
+
+/// The promise: as long as a lease lasts after its last renewal, and a second.
+const LEASE_AND_A_SECOND: SignedDuration = SignedDuration::from_secs(16);
+
+async fn set(cluster: &'static Cluster, name: &str) -> Result<(Replicas, Scene, Traffic)> {
+    let replicas = Replicas::start(cluster).await?;
+    let scene = Scene::set(cluster, name).await?;
+    let traffic = Traffic::start(&scene).await?;
+    traffic.flows(&scene).await?;
+    Ok((replicas, scene, traffic))
+}
+
+/// Nobody was turned away, and no end came before its time, whatever else.
+fn assert_served(outcome: &Outcome) {
+    assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
+    assert_eq!(outcome.unreachable, 0);
+    assert_in_time(outcome, |_| LEASE_AND_A_SECOND);
+}
+
+/// Neither access nor its end comes later than `bound` after the instant at which it is due.
+fn assert_in_time(outcome: &Outcome, bound: impl Fn(Timestamp) -> SignedDuration) {
+    for course in &outcome.courses {
+        assert!(!course.late().is_negative(), "{course:?}");
+        assert!(course.late() <= bound(course.until), "{course:?}");
+        assert!(course.wait() <= bound(course.asked), "{course:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_dies_delays_nothing_by_more_than_its_lease_and_a_second() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let (mut replicas, scene, traffic) = set(cluster, "dies").await?;
+    replicas.kill_leader().await?;
+    traffic.granted(&scene).await?;
+    assert_served(&traffic.stop(&scene).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn replicas_are_replaced_one_by_one_and_nobody_is_turned_away() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let (mut replicas, scene, traffic) = set(cluster, "rolled").await?;
+    replicas.roll(&traffic, &scene).await?;
+    assert_served(&traffic.stop(&scene).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_authority_takes_over_and_nobody_is_turned_away() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let (replicas, scene, traffic) = set(cluster, "rotated").await?;
+    replicas.rotate_authority().await?;
+    traffic.granted(&scene).await?;
+    traffic.more(10).await?;
+    assert_served(&traffic.stop(&scene).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_api_server_restarts_and_no_grant_is_lost() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let (_replicas, scene, traffic) = set(cluster, "restarted").await?;
+    let (killed, back) = cluster.restart_api_server().await?;
+    traffic.granted(&scene).await?;
+    let outcome = traffic.stop(&scene).await?;
+    // What falls into the time without an API server waits for it, and for a leader.
+    assert_in_time(&outcome, |due| {
+        let without = (killed..back).contains(&due);
+        let waits = if without {
+            back.duration_since(due)
+        } else {
+            SignedDuration::ZERO
+        };
+        LEASE_AND_A_SECOND + waits
+    });
+    Ok(())
+}

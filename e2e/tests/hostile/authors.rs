@@ -1,0 +1,105 @@
+//! What a template's author may write, meant to bring down whoever evaluates it.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use oz_core::api::TargetKind;
+use oz_e2e::{TEMPLATE, WORKLOAD, exec_request, exec_template, refusal, refused};
+use oz_testkit::eventually;
+
+use crate::Stage;
+
+/// Command policies that nest without end, loop in loops, or are not CEL: refused with the field when
+/// the template is written, and the webhook goes on.
+#[tokio::test]
+async fn a_command_policy_that_is_a_bomb() -> Result<()> {
+    let stage = Stage::set("bomb").await?;
+    for policy in [
+        format!("{}true{}", "(".repeat(400), ")".repeat(400)),
+        format!("{}true", "!".repeat(1000)),
+        format!("true{}", " ? true : true".repeat(60)),
+        format!("{}1 > 0", "-".repeat(1000)),
+        "argv.all(a, argv.all(b, argv.all(c, argv.all(d, a == b))))".to_owned(),
+        format!("argv{}", "[0]".repeat(300)),
+        "\u{0}".to_owned(),
+        "argv[0] ==".to_owned(),
+        "nobody == 'x'".to_owned(),
+        "x".repeat(5000),
+    ] {
+        let mut template = exec_template("bomb", TargetKind::Deployment, WORKLOAD);
+        template.spec.access_config.command_policy = Some(policy.clone());
+        let why = refused(stage.template(&template).await)?;
+        assert!(why.contains("commandPolicy"), "{policy}: {why}");
+    }
+    let alice = stage.requests("alice").await?;
+    alice.granted(&exec_request("fine", TEMPLATE, "5m")).await?;
+    Ok(())
+}
+
+/// A policy that is small but slow, or fails, for the command that comes: that command is refused, in
+/// bounded time, and the next one is answered.
+#[tokio::test]
+async fn a_command_policy_that_is_slow() -> Result<()> {
+    let stage = Stage::set("slow").await?;
+    let mut template = exec_template("slow", TargetKind::Deployment, WORKLOAD);
+    template.spec.access_config.command_policy = Some(
+        "argv[0] == 'true' || (argv[7] == 'x' && argv.all(a, !a.matches('(((x{40}){40}y{40}){30})z')))"
+            .to_owned(),
+    );
+    // Where everything is slow, the author may be told so first.
+    eventually(
+        "the template to be taken",
+        Duration::from_secs(60),
+        async || Ok(Some(stage.template(&template).await?)),
+    )
+    .await?;
+    stage.enforce().await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice.granted(&exec_request("mine", "slow", "5m")).await?;
+    let pod = asked.pod();
+    let many = vec!["x"; 500];
+    for argv in [&["echo"][..], &many] {
+        let command = [&[pod.as_str(), "--"], argv].concat();
+        let why = refusal(&stage.exec("alice", &command).output()?);
+        assert!(why.is_some_and(|why| why.contains("commandPolicy")));
+    }
+    assert_eq!(
+        refusal(&stage.exec("alice", &[&pod, "--", "true"]).output()?),
+        None
+    );
+    Ok(())
+}
+
+/// An access command (a Go template) that repeats without end, reads what it should not, or is
+/// broken: refused, or cut short, and the operator goes on.
+#[tokio::test]
+async fn an_access_command_that_is_a_bomb() -> Result<()> {
+    let stage = Stage::set("words").await?;
+    let alice = stage.requests("alice").await?;
+    for (number, command) in [
+        "{{ range .Metadata.Labels }}{{ range $.Metadata.Labels }}{{ printf \"%1000000000d\" 1 }}{{ end }}{{ end }}".to_owned(),
+        "{{ printf \"%99999999s\" \"x\" }}".to_owned(),
+        "{{ .Spec.Containers }}".to_owned(),
+        "{{ define \"a\" }}{{ template \"a\" }}{{ end }}{{ template \"a\" }}".to_owned(),
+        "{{ ".to_owned(),
+        "{{ if true }}".repeat(300),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("words-{number}");
+        let mut template = exec_template(&name, TargetKind::Deployment, WORKLOAD);
+        template.spec.access_config.access_command = command.clone();
+        if stage.template(&template).await.is_err() {
+            continue;
+        }
+        alice.create(&exec_request(&name, &name, "5m")).await?;
+        let asked = alice
+            .until(&name, "to be looked at", |status| !status.conditions.is_empty())
+            .await?;
+        let message = asked.status.unwrap_or_default().access_message.unwrap_or_default();
+        assert!(message.len() < 64 << 10, "{command}");
+    }
+    alice.granted(&exec_request("fine", TEMPLATE, "5m")).await?;
+    Ok(())
+}

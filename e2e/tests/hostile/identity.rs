@@ -1,0 +1,252 @@
+//! Being somebody else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
+use oz_core::access::stamp::{self, MAX_DISTANCE};
+use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
+use oz_core::labels;
+use oz_e2e::{
+    Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request, exec_template,
+    pod_request, refusal, refused, unregister,
+};
+use oz_testkit::{Cluster, eventually};
+use serde_json::json;
+
+use crate::{SYSTEM, Stage};
+
+/// Writing the stamp oneself: it is overwritten with who really asks.
+#[tokio::test]
+async fn a_stamp_that_is_brought_along() -> Result<()> {
+    let stage = Stage::set("brought").await?;
+    let mallory = stage.requests("mallory").await?;
+    let mut request = exec_request("mine", "later", "5m");
+    let forged = json!({"user": "alice", "groups": ["devs"], "mac": "AAAA"}).to_string();
+    request.metadata.annotations = Some(BTreeMap::from([
+        (labels::REQUESTED_BY.to_owned(), "alice".to_owned()),
+        (labels::REQUESTER.to_owned(), forged),
+    ]));
+    let stored = mallory.create(&request).await?;
+    assert_eq!(stored.annotations()[labels::REQUESTED_BY], "mallory");
+    let stamp = stamp::of(&stored.metadata).context("no stamp")?;
+    assert!(stamp.contains("\"mallory\"") && !stamp.contains("alice"));
+    Ok(())
+}
+
+/// Changing the stamp of a request that exists: it is immutable, also for administrators.
+#[tokio::test]
+async fn a_stamp_that_is_edited() -> Result<()> {
+    let stage = Stage::set("edited").await?;
+    let alice = stage.requests("alice").await?;
+    alice.create(&exec_request("mine", TEMPLATE, "5m")).await?;
+    for annotation in [labels::REQUESTER, labels::REQUESTED_BY] {
+        let edit = json!({"metadata": {"annotations": {annotation: "mallory"}}}).to_string();
+        let patch = ["patch", "execaccessrequest", "mine", "--type=merge", "-p"];
+        let answer = stage
+            .kubectl("admin", &[&patch[..], &[&edit]].concat())
+            .output()?;
+        assert!(refusal(&answer).is_some_and(|why| why.contains("immutable")));
+    }
+    Ok(())
+}
+
+/// Acting as alice (`--as`) without the right to impersonate: the API server refuses.
+#[tokio::test]
+async fn impersonating_somebody_without_the_right() -> Result<()> {
+    let stage = Stage::set("as").await?;
+    let why = create_as_alice(&stage, "bob", &[]).await?;
+    assert!(why.contains("cannot impersonate"), "{why}");
+    Ok(())
+}
+
+/// Naming a group with `--as-group` and only the right to impersonate users: refused; and with the
+/// user alone come none of their groups, so templates that let groups in do not let them in.
+#[tokio::test]
+async fn escalating_through_impersonated_groups() -> Result<()> {
+    let stage = Stage::set("groups").await?;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": stage.name()},
+        "rules": [{"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": stage.name()},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": stage.name()},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}],
+    });
+    let ask = [
+        json!({"apiGroups": ["crds.wizardofoz.co"], "resources": ["*"], "verbs": ["create", "get"]}),
+    ];
+    stage.allow("alice-asks", "alice", &ask).await?;
+    for (number, object) in [role, binding].into_iter().enumerate() {
+        let path = stage
+            .cluster
+            .state_dir()
+            .join(format!("{}-{number}", stage.name()));
+        std::fs::write(&path, object.to_string())?;
+        let path = path.to_string_lossy().into_owned();
+        assert_eq!(
+            refusal(&stage.kubectl("admin", &["create", "-f", &path]).output()?),
+            None
+        );
+    }
+    let with_group = create_as_alice(&stage, "mallory", &["devs"]).await?;
+    assert!(with_group.contains("cannot impersonate"), "{with_group}");
+    let alone = create_as_alice(&stage, "mallory", &[]).await?;
+    assert!(alone.contains("alice is in none of the groups"), "{alone}");
+    Ok(())
+}
+
+/// What this user, who says to be alice and in these groups, is told when they make a request. As kubectl
+/// says it, without the look around that it has first, in which answers get lost.
+async fn create_as_alice(stage: &Stage, user: &str, groups: &[&str]) -> Result<String> {
+    let uri = format!(
+        "/apis/crds.wizardofoz.co/v1alpha1/namespaces/{}/execaccessrequests",
+        stage.name()
+    );
+    let mut request = http::Request::post(&uri)
+        .header("content-type", "application/json")
+        .header("Impersonate-User", "alice");
+    for group in groups {
+        request = request.header("Impersonate-Group", *group);
+    }
+    let body = serde_json::to_vec(&exec_request("mine", TEMPLATE, "5m"))?;
+    let client = stage.cluster.client(user).await?;
+    refused(client.request_text(request.body(body)?).await)
+}
+
+/// Asking as a service account where the template does not allow any: denied, also if one of its
+/// groups is allowed.
+#[tokio::test]
+async fn a_service_account_where_none_is_allowed() -> Result<()> {
+    let stage = Stage::set("account").await?;
+    let account = format!("system:serviceaccount:{}:ci", stage.name());
+    let mut template = exec_template("ci", oz_core::api::TargetKind::Deployment, oz_e2e::WORKLOAD);
+    template.spec.access_config.allowed_groups = vec!["system:serviceaccounts".to_owned()];
+    stage.template(&template).await?;
+    stage
+        .cluster
+        .issue_kubeconfig(&account, &["system:serviceaccounts"])?;
+    let ask =
+        [json!({"apiGroups": ["crds.wizardofoz.co"], "resources": ["*"], "verbs": ["create"]})];
+    stage.allow("ci-asks", &account, &ask).await?;
+    let ci = stage.requests(&account).await?;
+    let why = refused(ci.create(&exec_request("mine", "ci", "5m")).await)?;
+    assert!(why.contains("does not allow any"), "{why}");
+    Ok(())
+}
+
+/// Headers in which proxies tell API servers who somebody is: ignored, without the proxy's
+/// certificate.
+#[tokio::test]
+async fn headers_that_claim_to_be_somebody() -> Result<()> {
+    let stage = Stage::set("headers").await?;
+    let mallory = stage.cluster.client("mallory").await?;
+    let body = serde_json::to_vec(&exec_request("mine", TEMPLATE, "5m"))?;
+    let uri = format!(
+        "/apis/crds.wizardofoz.co/v1alpha1/namespaces/{}/execaccessrequests",
+        stage.name()
+    );
+    let request = http::Request::post(uri)
+        .header("content-type", "application/json")
+        .header("X-Remote-User", "alice")
+        .header("X-Remote-Group", "devs")
+        .body(body)?;
+    let why = refused(mallory.request_text(request).await)?;
+    assert!(why.contains("mallory is in none of the groups"), "{why}");
+    Ok(())
+}
+
+/// Bringing a genuine stamp of alice's while the webhook is out of the path (which takes an
+/// administrator): refused on another name, spec, namespace or kind, on the request's own name once
+/// it was seen there, and later than 20 s.
+#[tokio::test]
+async fn a_stamp_that_is_replayed() -> Result<()> {
+    let mut place = SYSTEM.write().await;
+    let cluster = Cluster::shared().await?;
+    let mut system = match place.take() {
+        Some(system) => system,
+        None => System::start(cluster).await?,
+    };
+    let (scene, elsewhere) = (
+        Scene::set(cluster, "replayed").await?,
+        Scene::set(cluster, "elsewhere").await?,
+    );
+    let alice = scene.requests("alice").await?;
+    let original = alice
+        .granted(&exec_request("named", TEMPLATE, "5m"))
+        .await?
+        .request;
+    let stamped: Timestamp = serde_json::from_str::<serde_json::Value>(
+        stamp::of(&original.metadata).context("no stamp")?,
+    )?["at"]
+        .as_str()
+        .context("no instant")?
+        .parse()?;
+    system.webhook.process.kill9();
+    unregister(cluster)?;
+    let copy = |name: &str| {
+        let mut copy: ExecAccessRequest = exec_request(name, TEMPLATE, "5m");
+        copy.metadata
+            .annotations
+            .clone_from(&original.metadata.annotations);
+        copy
+    };
+    let mallory = scene.requests("mallory").await?;
+    let denied =
+        async |requests: &oz_e2e::ExecRequests, request: &ExecAccessRequest, reason: &str| {
+            requests.create(request).await?;
+            let status = requests.phase(&request.name_any(), Phase::Denied).await?;
+            let line = conditions_line(&status);
+            assert!(
+                line.contains(&format!("RequesterVerified=False ({reason}")),
+                "{line}"
+            );
+            Ok::<_, anyhow::Error>(())
+        };
+    denied(&mallory, &copy("other"), "StampOfAnotherRequest").await?;
+    let there = elsewhere.requests("mallory").await?;
+    denied(&there, &copy("named"), "StampOfAnotherRequest").await?;
+    let pods = scene.pod_requests("mallory").await?;
+    let mut pod: PodAccessRequest = pod_request("named", TEMPLATE, "5m");
+    pod.metadata
+        .annotations
+        .clone_from(&original.metadata.annotations);
+    pods.create(&pod).await?;
+    let status = pods.phase("named", Phase::Denied).await?;
+    assert!(conditions_line(&status).contains("StampOfAnotherRequest"));
+
+    // Under its own name, once it is free.
+    let free = async || {
+        alice
+            .api()
+            .delete("named", &DeleteParams::default())
+            .await?;
+        eventually("the name to be free", Duration::from_secs(60), async || {
+            Ok(alice.api().get_opt("named").await?.is_none().then_some(()))
+        })
+        .await
+    };
+    free().await?;
+    let mut longer = copy("named");
+    longer.spec.duration = Some("24h".to_owned());
+    denied(&mallory, &longer, "StampOfAnotherRequest").await?;
+    free().await?;
+    denied(&mallory, &copy("named"), "StampReplayed").await?;
+    free().await?;
+    // A process that has just been started remembers nothing: then age is what tells.
+    system.operator.process.kill9();
+    let _operator = Operator::start(cluster, &Options::default()).await?;
+    let old = stamped + MAX_DISTANCE + SignedDuration::from_secs(2);
+    eventually("the stamp to be old", Duration::from_secs(60), async || {
+        Ok((Timestamp::now() > old).then_some(()))
+    })
+    .await?;
+    denied(&mallory, &copy("named"), "StampOutOfTime").await?;
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Attempts to get more than was granted, each with what is expected to come of it, on a real API
+//! server. docs/reference/attempts.md is made from the doc comments: what is tried, and after the
+//! colon what comes of it.
+
+mod authors;
+mod bytes;
+mod connecting;
+mod identity;
+mod objects;
+mod requests;
+
+use std::ops::Deref;
+
+use anyhow::Result;
+use oz_e2e::{Scene, System};
+use oz_testkit::Cluster;
+use tokio::sync::{RwLock, RwLockReadGuard};
+
+/// The oz of this process: shared by all tests but those that stop it.
+static SYSTEM: RwLock<Option<System>> = RwLock::const_new(None);
+
+/// A scene, and the oz that watches it.
+struct Stage {
+    system: RwLockReadGuard<'static, Option<System>>,
+    scene: Scene,
+}
+
+impl Stage {
+    async fn set(prefix: &str) -> Result<Self> {
+        let system = system().await?;
+        let scene = Scene::set(Cluster::shared().await?, prefix).await?;
+        Ok(Self { system, scene })
+    }
+
+    fn oz(&self) -> Result<&System> {
+        self.system.as_ref().ok_or(anyhow::anyhow!("oz is stopped"))
+    }
+}
+
+impl Deref for Stage {
+    type Target = Scene;
+
+    fn deref(&self) -> &Scene {
+        &self.scene
+    }
+}
+
+async fn system() -> Result<RwLockReadGuard<'static, Option<System>>> {
+    loop {
+        let there = SYSTEM.read().await;
+        if there.is_some() {
+            return Ok(there);
+        }
+        drop(there);
+        let mut place = SYSTEM.write().await;
+        if place.is_none() {
+            *place = Some(System::start(Cluster::shared().await?).await?);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Meddling with what oz writes for a grant, before, while and after it lasts.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use oz_core::api::{AuditEvent, Phase, TargetKind};
+use oz_core::labels;
+use oz_e2e::{
+    Asked, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, refusal, refused,
+};
+use oz_testkit::eventually;
+use serde_json::{Value, json};
+
+use crate::Stage;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Grants, has an administrator change the Role or the RoleBinding, and sees the grant revoked and
+/// mallory with nothing.
+async fn revokes<K>(prefix: &str, change: Value) -> Result<()>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let stage = Stage::set(prefix).await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("mine", TEMPLATE, "10m"))
+        .await?;
+    let patch = Patch::Merge(&change);
+    stage
+        .api::<K>()
+        .patch(&asked.object_name(), &PatchParams::default(), &patch)
+        .await?;
+    let status = alice.phase("mine", Phase::Revoked).await?;
+    let line = conditions_line(&status);
+    assert!(line.contains("DriftDetected"), "{line}");
+    worthless(&stage, &asked).await
+}
+
+/// Waits until nobody has anything by the grant.
+async fn worthless(stage: &Stage, asked: &Asked) -> Result<()> {
+    eventually("the grant to be worth nothing", SOON, async || {
+        let (role, binding) = stage.grant(&asked.object_name()).await?;
+        let nobody = binding.is_none_or(|one| one.subjects.unwrap_or_default().is_empty());
+        let nothing = role.is_none_or(|one| one.rules.unwrap_or_default().is_empty());
+        Ok((nobody && nothing).then_some(()))
+    })
+    .await?;
+    for user in ["alice", "mallory"] {
+        assert!(!stage.can(user, "get", &format!("pods/{}", asked.pod()))?);
+    }
+    Ok(())
+}
+
+/// Adding mallory to the RoleBinding's subjects: the grant is revoked, with an alarm.
+#[tokio::test]
+async fn a_subject_that_is_added() -> Result<()> {
+    let user =
+        |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
+    revokes::<RoleBinding>(
+        "subject",
+        json!({"subjects": [user("alice"), user("mallory")]}),
+    )
+    .await
+}
+
+/// Widening the Role's rules to every pod: revoked.
+#[tokio::test]
+async fn rules_that_are_widened() -> Result<()> {
+    let rule = json!({"apiGroups": [""], "resources": ["pods", "pods/exec"], "verbs": ["*"]});
+    revokes::<Role>("rules", json!({"rules": [rule]})).await
+}
+
+/// Putting a finalizer on the RoleBinding, so that it outlives its deletion: revoked, and emptied, so
+/// that what is left of it binds nobody.
+#[tokio::test]
+async fn a_finalizer_on_the_binding() -> Result<()> {
+    revokes::<RoleBinding>(
+        "finalizer",
+        json!({"metadata": {"finalizers": ["example.com/stay"]}}),
+    )
+    .await
+}
+
+/// Taking the owner reference off the RoleBinding, so that it outlives the request: revoked.
+#[tokio::test]
+async fn an_owner_that_is_taken_off() -> Result<()> {
+    revokes::<RoleBinding>("owner", json!({"metadata": {"ownerReferences": null}})).await
+}
+
+/// Writing a later end into the sealed decision: the seal does not match; revoked.
+#[tokio::test]
+async fn a_decision_that_is_rewritten() -> Result<()> {
+    let grant = json!({"until": "2099-01-01T00:00:00Z", "mac": "AAAA"}).to_string();
+    revokes::<Role>(
+        "decision",
+        json!({"metadata": {"annotations": {labels::GRANT: grant}}}),
+    )
+    .await
+}
+
+/// Copying the sealed decision to a Role of one's own, to be let into an enforcing namespace: it is
+/// good for the Role that it was sealed for, and for alice, only.
+#[tokio::test]
+async fn a_decision_that_is_copied() -> Result<()> {
+    let stage = Stage::set("copied").await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("mine", TEMPLATE, "10m"))
+        .await?;
+    let mut role = stage.api::<Role>().get(&asked.object_name()).await?;
+    role.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        name: Some("another".to_owned()),
+        labels: role.metadata.labels,
+        annotations: role.metadata.annotations,
+        ..Default::default()
+    };
+    stage
+        .api::<Role>()
+        .create(&PostParams::default(), &role)
+        .await?;
+    stage
+        .standing("mallory", "pods/exec", &["get", "create"])
+        .await?;
+    stage.enforce().await?;
+    alice.api().delete("mine", &DeleteParams::default()).await?;
+    let pod = asked.pod();
+    for user in ["mallory", "alice"] {
+        let refused = eventually(&format!("{user} to be refused"), SOON, async || {
+            Ok(refusal(&stage.exec(user, &[&pod, "--", "true"]).output()?))
+        })
+        .await?;
+        assert!(!refused.is_empty());
+    }
+    Ok(())
+}
+
+/// Occupying the name that oz will use with a Role of one's own: oz says so and takes nothing over;
+/// nobody gets anything.
+#[tokio::test]
+async fn a_role_that_is_there_first() -> Result<()> {
+    let stage = Stage::set("first").await?;
+    let asked = waiting(&stage, "mine").await?;
+    let role = json!({"metadata": {"name": asked.object_name()}, "rules": []});
+    let role: Role = serde_json::from_value(role)?;
+    let foreign = stage
+        .api::<Role>()
+        .create(&PostParams::default(), &role)
+        .await?;
+    comes(&stage).await?;
+    conflicts(&stage, "mine").await?;
+    let (role, binding) = stage.grant(&asked.object_name()).await?;
+    assert_eq!(
+        role.map(|role| role.metadata.uid),
+        Some(foreign.metadata.uid)
+    );
+    assert!(binding.is_none());
+    Ok(())
+}
+
+/// Having a RoleBinding of one's own wait for the Role that oz will make (Kubernetes checks what a
+/// binding hands out when it is written, and an empty Role of that name hands out nothing): refused,
+/// whatever the binding is called.
+#[tokio::test]
+async fn a_binding_that_waits_for_the_role() -> Result<()> {
+    let stage = Stage::set("waits").await?;
+    let rule = json!({
+        "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"],
+        "verbs": ["create", "delete"],
+    });
+    stage.allow("rbac", "mallory", &[rule]).await?;
+    let asked = waiting(&stage, "mine").await?;
+    let role = asked.object_name();
+    let client = stage.cluster.client("mallory").await?;
+    let roles: Api<Role> = Api::namespaced(client.clone(), stage.name());
+    let empty = serde_json::from_value(json!({"metadata": {"name": role}, "rules": []}))?;
+    roles.create(&PostParams::default(), &empty).await?;
+    let bindings: Api<RoleBinding> = Api::namespaced(client, stage.name());
+    for name in [&role, "innocent"] {
+        let binding = binding(name, &role)?;
+        let why = refused(bindings.create(&PostParams::default(), &binding).await)?;
+        assert!(why.contains("is oz's, for request mine"), "{name}: {why}");
+    }
+    roles.delete(&role, &DeleteParams::default()).await?;
+    comes(&stage).await?;
+    let asked = stage.requests("alice").await?.ready("mine").await?;
+    assert!(!stage.can("mallory", "get", &format!("pods/{}", asked.pod()))?);
+    Ok(())
+}
+
+/// A binding of mallory to a role.
+fn binding(name: &str, role: &str) -> serde_json::Result<RoleBinding> {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}],
+    }))
+}
+
+/// A request of alice's for a template that is yet to come: its name and UID are known, its Role is not
+/// there.
+async fn waiting(stage: &Stage, name: &str) -> Result<Asked> {
+    let alice = stage.requests("alice").await?;
+    let request = alice.create(&exec_request(name, "later", "5m")).await?;
+    Ok(Asked { request })
+}
+
+/// The template comes.
+async fn comes(stage: &Stage) -> Result<()> {
+    let template = exec_template("later", TargetKind::Deployment, WORKLOAD);
+    stage.template(&template).await?;
+    Ok(())
+}
+
+async fn conflicts(stage: &Stage, name: &str) -> Result<()> {
+    let alice = stage.requests("alice").await?;
+    let request = alice
+        .until(name, "to say what is in the way", |status| {
+            conditions_line(status).contains("NameConflict")
+        })
+        .await?;
+    assert_eq!(request.status.context("no status")?.phase, Phase::Pending);
+    Ok(())
+}
+
+/// Binding somebody else to a grant's Role while it exists, without holding its rights: Kubernetes'
+/// check against escalation refuses.
+#[tokio::test]
+async fn a_second_binding_to_the_role() -> Result<()> {
+    let stage = Stage::set("second").await?;
+    let rule = json!({
+        "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["rolebindings"], "verbs": ["create"],
+    });
+    stage.allow("rbac", "mallory", &[rule]).await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
+    let binding = binding("second", &asked.object_name())?;
+    let bindings: Api<RoleBinding> =
+        Api::namespaced(stage.cluster.client("mallory").await?, stage.name());
+    let why = refused(bindings.create(&PostParams::default(), &binding).await)?;
+    assert!(
+        why.contains("attempting to grant RBAC permissions not currently held"),
+        "{why}"
+    );
+    Ok(())
+}
+
+/// Writing or deleting records of the audit trail, as an administrator: refused.
+#[tokio::test]
+async fn records_that_are_forged_or_deleted() -> Result<()> {
+    let stage = Stage::set("records").await?;
+    let alice = stage.requests("alice").await?;
+    alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
+    let events: Api<AuditEvent> = Api::all(stage.admin.clone());
+    let one = eventually("a record", SOON, async || {
+        Ok(events.list(&Default::default()).await?.items.pop())
+    })
+    .await?;
+    let name = one.metadata.name.clone().unwrap_or_default();
+    let mut forged = one.clone();
+    forged.metadata = Default::default();
+    forged.metadata.name = Some(format!("{name}0"));
+    let alone = "written and deleted by oz alone";
+    assert!(refused(events.create(&PostParams::default(), &forged).await)?.contains(alone));
+    assert!(refused(events.delete(&name, &DeleteParams::default()).await)?.contains(alone));
+    let rewrite = Patch::Merge(json!({"spec": {"message": "nothing to see"}}));
+    refused(events.patch(&name, &PatchParams::default(), &rewrite).await)?;
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! Containers of every kind, side by side in one pod: with another shell and another `timeout` than
+//! busybox has, without either, with a root that cannot be written, with a user who is not root.
+//! Where a session can be made to end by itself it does, and where not that is said, or it is refused.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::SignedDuration;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt as _;
+use kube::api::PostParams;
+use oz_core::api::{Operation, Sessions, TargetKind};
+use oz_core::audit::Action;
+use oz_core::conditions;
+use oz_e2e::{
+    Options, Scene, Session, System, exec_request, exec_template, on_a_terminal, records_in, run,
+    running_grants,
+};
+use oz_testkit::{Cluster, Image, eventually, fixtures};
+use serde_json::json;
+
+use crate::alone;
+use crate::exec::exec;
+
+const SOON: Duration = Duration::from_secs(60);
+const BUSYBOX: &str = "/bin/busybox";
+/// The containers in which a session can be made to end.
+const ABLE: [&str; 4] = ["app", "gnu", "readonly", "nonroot"];
+/// Those in which it cannot.
+const UNABLE: [&str; 2] = ["shellless", "timeoutless"];
+
+/// A program of this machine, with the libraries that it needs.
+fn with_program(mut image: Image, path: &str, program: &str) -> Result<Image> {
+    let mut ldd = Command::new("ldd");
+    ldd.arg(program);
+    for library in run(ldd)?
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'))
+    {
+        let inside = library.trim_start_matches('/');
+        image = image.file(inside, 0o755, &std::fs::read(library)?)?;
+    }
+    image.file(path, 0o755, &std::fs::read(Path::new(program))?)
+}
+
+/// Images without a shell, and with the shell of this machine, with and without its `timeout`.
+fn import(cluster: &Cluster) -> Result<()> {
+    let busybox = |image: Image| image.file(&BUSYBOX[1..], 0o755, &std::fs::read(BUSYBOX)?);
+    let wait = [BUSYBOX, "sleep", "86400"];
+    cluster.import_image(busybox(Image::new("example.test/shellless:1", &wait))?)?;
+    let shell = |image| with_program(image, "bin/sh", "/bin/sh");
+    let timeoutless = Image::new("example.test/timeoutless:1", &wait);
+    cluster.import_image(shell(busybox(timeoutless)?)?)?;
+    let gnu = shell(Image::busybox("example.test/gnu:1")?)?;
+    cluster.import_image(with_program(gnu, "bin/timeout", "/usr/bin/timeout")?)
+}
+
+/// A pod with one of each.
+async fn zoo(scene: &Scene) -> Result<()> {
+    let container = |name: &str, image: &str| json!({ "name": name, "image": image });
+    let mut readonly = container("readonly", fixtures::IMAGE);
+    readonly["securityContext"] = json!({ "readOnlyRootFilesystem": true });
+    let mut nonroot = container("nonroot", fixtures::IMAGE);
+    nonroot["securityContext"] = json!({ "runAsUser": 1000, "runAsGroup": 1000 });
+    let containers = [
+        container("app", fixtures::IMAGE),
+        container("gnu", "example.test/gnu:1"),
+        container("shellless", "example.test/shellless:1"),
+        container("timeoutless", "example.test/timeoutless:1"),
+        readonly,
+        nonroot,
+    ];
+    let labels = json!({ "app": "zoo" });
+    let deployment: Deployment = serde_json::from_value(json!({
+        "metadata": { "name": "zoo" },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": { "containers": containers, "terminationGracePeriodSeconds": 1 },
+            },
+        },
+    }))?;
+    let parameters = PostParams::default();
+    scene.api().create(&parameters, &deployment).await?;
+    fixtures::ready_pods(&scene.admin, scene.name(), "app=zoo", 1).await?;
+    for sessions in [Sessions::BestEffort, Sessions::Required] {
+        let name = format!("{sessions:?}").to_lowercase();
+        let mut template = exec_template(&name, TargetKind::Deployment, "zoo");
+        let config = &mut template.spec.access_config;
+        config.sessions = sessions;
+        if sessions == Sessions::BestEffort {
+            // Of what cannot be cut nobody may require that it is.
+            config.operations = vec![Operation::Exec, Operation::Attach, Operation::PortForward];
+        }
+        scene.template(&template).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_can_be_made_to_end_does_and_what_cannot_is_said_or_refused() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let mut system = System::start_with(cluster, &Options::default().cutting()).await?;
+    import(cluster)?;
+    let scene = Scene::empty(cluster, "zoo").await?;
+    zoo(&scene).await?;
+    scene.enforce().await?;
+
+    let alice = scene.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("best", "besteffort", "10m"))
+        .await?;
+    let pod = asked.pod();
+    let status = asked.status();
+    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).context("not said")?;
+    assert_eq!(
+        (cut.status.as_str(), cut.reason.as_str()),
+        ("False", "NotProbed")
+    );
+    assert!(
+        cut.message.contains("shellless, timeoutless"),
+        "{}",
+        cut.message
+    );
+    let bob = scene.requests("bob").await?;
+    bob.granted(&exec_request("strict", "required", "10m"))
+        .await?;
+
+    let enter = |user: &str, container: &str, command: &[&str]| {
+        let arguments = [&["-c", container, &pod, "--"], command].concat();
+        exec(cluster, user, scene.name(), &arguments).output()
+    };
+    for container in ABLE {
+        for user in ["alice", "bob"] {
+            let said = enter(
+                user,
+                container,
+                &["sh", "-c", "echo ${OZ_GRANT:-none}; exit 5"],
+            )?;
+            assert_eq!(said.status.code(), Some(5), "{container}");
+            assert_ne!(said.stdout, b"none\n", "{container}");
+        }
+    }
+    for container in UNABLE {
+        let said = enter("alice", container, &[BUSYBOX, "echo", "a b", ""])?;
+        assert_eq!(String::from_utf8(said.stdout)?, "a b \n", "{container}");
+        let refused = enter("bob", container, &[BUSYBOX, "true"])?;
+        let why = String::from_utf8(refused.stderr)?;
+        assert!(
+            why.contains("requires that sessions end"),
+            "{container}: {why}"
+        );
+    }
+    streams(&system, &scene, &pod).await?;
+    by_themselves(&mut system, &scene).await
+}
+
+/// What cannot be ended is let in where that is accepted.
+async fn streams(system: &System, scene: &Scene, pod: &str) -> Result<()> {
+    let streaming = |user: &str, words: &[&str]| {
+        let mut command = scene.cluster.kubectl(user);
+        command.args(words).args(["-n", scene.name()]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let mut forward = streaming("alice", &["port-forward", pod, ":80"]).spawn()?;
+    let mut line = String::new();
+    let output = forward.stdout.take().context("no standard output")?;
+    BufReader::new(output).read_line(&mut line)?;
+    forward.kill()?;
+    forward.wait()?;
+    ensure!(line.starts_with("Forwarding from"), "{line}");
+    let mut attach = streaming("alice", &["attach", "-c", "app", pod]).spawn()?;
+    eventually("alice to be attached", SOON, async || {
+        let records = records_in(&system.webhook.process)?;
+        let attached = records.iter().any(|record| {
+            record.action == Action::SessionOpened
+                && record.details.get("way").is_some_and(|way| way == "attach")
+                && record
+                    .details
+                    .get("ends")
+                    .is_some_and(|how| how.contains("cannot be cut"))
+        });
+        Ok(attached.then_some(()))
+    })
+    .await?;
+    attach.kill()?;
+    attach.wait()?;
+    Ok(())
+}
+
+/// With the operator down, every kind of shell and `timeout` ends what it was given, on a terminal
+/// and without one.
+async fn by_themselves(system: &mut System, scene: &Scene) -> Result<()> {
+    scene.cluster.issue_kubeconfig("carol", &["devs"])?;
+    let carol = scene.requests("carol").await?;
+    let asked = carol
+        .granted(&exec_request("brief", "besteffort", "60s"))
+        .await?;
+    let (pod, until) = (asked.pod(), asked.status().expires_at.context("no end")?);
+    let grant = asked.request.uid().context("no UID")?;
+    let mut sessions = Vec::new();
+    for container in ABLE {
+        for streams in ["-i", "-ti"] {
+            let words = "trap '' HUP; echo here; while :; do sleep 1; done";
+            let arguments = [streams, "-c", container, &pod, "--", "sh", "-c", words];
+            let mut command = exec(scene.cluster, "carol", scene.name(), &arguments);
+            if streams == "-ti" {
+                command = on_a_terminal(&command);
+            }
+            let session =
+                Session::open(command).with_context(|| format!("{container} {streams}"))?;
+            sessions.push((container, streams, session));
+        }
+    }
+    system.operator.process.kill9();
+    for (container, streams, session) in sessions {
+        let patience = Duration::try_from(until.duration_since(jiff::Timestamp::now()));
+        let ended = session.ended(patience.unwrap_or_default() + SOON);
+        let ended = ended.with_context(|| format!("{container} {streams}"))?;
+        let early = SignedDuration::from_secs(2);
+        ensure!(
+            ended >= until - early,
+            "{container} {streams}: {ended} is before {until}"
+        );
+    }
+    eventually("the last process to end", SOON, async || {
+        Ok((!running_grants()?.contains(&grant)).then_some(()))
+    })
+    .await
+}

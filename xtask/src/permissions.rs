@@ -1,0 +1,467 @@
+//! `cargo xtask permissions`: whether the roles in `deploy/rbac` hold what oz needs and nothing else.
+//! What it needs is what the API servers of all tests saw it ask for, or hand out. The last step of
+//! `cargo xtask test`; here on its own, to judge together with what tests on a real node used.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use oz_testkit::permissions::{Place, Use, recorded};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::programs;
+
+/// A permission that no test without a node uses, or one that a test is refused on purpose.
+struct Exception {
+    account: &'static str,
+    verb: &'static str,
+    resource: &'static str,
+    /// Whether it is used on a real node: it has to be, once what was used there is known.
+    on_node: bool,
+    why: &'static str,
+}
+
+/// A failure that no test brings about each time, or something that only a node does.
+const UNUSED: &[Exception] = &[
+    lost_answer("oz-operator", "get", "auditevents.crds.wizardofoz.co"),
+    lost_answer("oz-webhook", "get", "auditevents.crds.wizardofoz.co"),
+    lost_answer("oz-operator", "get", "networkpolicies.networking.k8s.io"),
+    Exception {
+        account: "oz-operator",
+        verb: "patch",
+        resource: "networkpolicies.networking.k8s.io",
+        on_node: false,
+        why: "after a crash between policy and pod, if the template changed meanwhile",
+    },
+    Exception {
+        account: "oz-operator",
+        verb: "patch",
+        resource: "pods",
+        on_node: false,
+        why: "an earlier deadline for a pod that started late: kwok's start at once",
+    },
+    Exception {
+        account: "oz-webhook",
+        verb: "patch",
+        resource: "events.events.k8s.io",
+        on_node: false,
+        why: "the very same event again within minutes is counted up",
+    },
+    left_over("mutatingwebhookconfigurations.admissionregistration.k8s.io"),
+    left_over("validatingwebhookconfigurations.admissionregistration.k8s.io"),
+];
+
+const fn lost_answer(
+    account: &'static str,
+    verb: &'static str,
+    resource: &'static str,
+) -> Exception {
+    Exception {
+        account,
+        verb,
+        resource,
+        on_node: false,
+        why: "asked when it is there already: the answer to its creation was lost",
+    }
+}
+
+const fn left_over(resource: &'static str) -> Exception {
+    Exception {
+        account: "oz-webhook",
+        verb: "update",
+        resource,
+        on_node: false,
+        why: "what server-side apply leaves of others; tested in crates/admission, as somebody else",
+    }
+}
+
+/// Refusals that a test is about.
+const REFUSED: &[Exception] = &[Exception {
+    account: "oz-operator",
+    verb: "create",
+    resource: "auditevents.crds.wizardofoz.co",
+    on_node: false,
+    why: "nothing is granted while records cannot be written",
+}];
+
+/// One verb on one resource, held by a service account.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Permission {
+    account: String,
+    verb: String,
+    api_group: String,
+    resource: String,
+    /// Of this object only.
+    name: Option<String>,
+    /// Kind and name.
+    role: String,
+    /// Not only in the account's own namespace.
+    everywhere: bool,
+}
+
+impl Permission {
+    fn allows(&self, one: &Use) -> bool {
+        self.account == one.account
+            && self.verb == one.verb
+            && self.api_group == one.api_group
+            && self.resource == one.resource
+            && (self.everywhere || one.place == Place::Own)
+            && self.name.as_ref().is_none_or(|name| *name == one.name)
+    }
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let resource = full(&self.resource, &self.api_group);
+        write!(formatter, "{}: {} {resource}", self.role, self.verb)?;
+        match &self.name {
+            Some(name) => write!(formatter, " {name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As kubectl writes it, `deployments.apps`.
+fn full(resource: &str, api_group: &str) -> String {
+    match api_group {
+        "" => resource.to_owned(),
+        group => format!("{resource}.{group}"),
+    }
+}
+
+impl Exception {
+    fn is_for(&self, account: &str, verb: &str, resource: &str, api_group: &str) -> bool {
+        account.rsplit(':').next() == Some(self.account)
+            && verb == self.verb
+            && full(resource, api_group) == self.resource
+    }
+
+    fn is_for_permission(&self, held: &Permission) -> bool {
+        self.is_for(&held.account, &held.verb, &held.resource, &held.api_group)
+    }
+}
+
+/// Where the tests that need no root, and those on a real node, leave what was used.
+pub(crate) fn directories() -> Result<[PathBuf; 2]> {
+    let directory = programs::target_directory()?.join("permissions");
+    Ok([directory.join("suite"), directory.join("node")])
+}
+
+pub(crate) fn run() -> Result<ExitCode> {
+    let [suite, node] = directories()?;
+    let (suite, node) = (recorded(&suite)?, recorded(&node)?);
+    if suite.is_empty() {
+        bail!("failed to judge the roles: nothing was recorded yet; run `make test` first");
+    }
+    let findings = findings(&suite, &node)?;
+    for line in &findings {
+        crate::screen::Screen::new().line(line)?;
+    }
+    Ok(ExitCode::from(u8::from(!findings.is_empty())))
+}
+
+/// What is wrong with the roles, a line each.
+pub(crate) fn findings(suite: &BTreeSet<Use>, node: &BTreeSet<Use>) -> Result<Vec<String>> {
+    let held = held(&documents(&oz_e2e::repository().join("deploy/rbac"))?)?;
+    let uses: BTreeSet<&Use> = suite.union(node).collect();
+    Ok(compare(&held, &uses, !node.is_empty(), UNUSED, REFUSED))
+}
+
+fn compare(
+    held: &BTreeSet<Permission>,
+    uses: &BTreeSet<&Use>,
+    with_node: bool,
+    unused: &[Exception],
+    refused: &[Exception],
+) -> Vec<String> {
+    let mut findings = Vec::new();
+    for permission in held {
+        let is_used = uses
+            .iter()
+            .any(|one| one.refused.is_none() && permission.allows(one));
+        let exception = unused.iter().find(|it| it.is_for_permission(permission));
+        let may_be_unused = exception.is_some_and(|it| !(it.on_node && with_node));
+        if !is_used && !may_be_unused {
+            findings.push(format!(
+                "unused: {permission}: no test needs it; remove the rule, or write the test"
+            ));
+        }
+    }
+    for exception in unused {
+        if !held.iter().any(|it| exception.is_for_permission(it)) {
+            let Exception {
+                account,
+                verb,
+                resource,
+                why,
+                ..
+            } = exception;
+            findings.push(format!(
+                "an exception for nothing ({why}): {account} may not {verb} {resource} any more"
+            ));
+        }
+    }
+    for one in uses {
+        let is_expected =
+            |it: &Exception| it.is_for(&one.account, &one.verb, &one.resource, &one.api_group);
+        // Accounts of a test's own hold nothing of ours.
+        let is_ours = held.iter().any(|it| it.account == one.account);
+        if let Some(message) = &one.refused
+            && is_ours
+            && !refused.iter().any(is_expected)
+        {
+            findings.push(format!(
+                "refused: {}: {} {}: {message}",
+                one.account,
+                one.verb,
+                full(&one.resource, &one.api_group)
+            ));
+        }
+    }
+    findings
+}
+
+/// Every document in the YAML files under `directory`.
+fn documents(directory: &Path) -> Result<Vec<Value>> {
+    let mut documents = Vec::new();
+    let failed = || format!("failed to read {}", directory.display());
+    for entry in std::fs::read_dir(directory).with_context(failed)? {
+        let path = entry.with_context(failed)?.path();
+        if path.is_dir() {
+            documents.extend(self::documents(&path)?);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).with_context(failed)?;
+        let parsed: Vec<Value> = serde_saphyr::from_multiple(&text)
+            .with_context(|| format!("failed to parse {}", path.display()))?;
+        documents.extend(parsed);
+    }
+    Ok(documents)
+}
+
+/// Every single permission that a service account is bound to.
+fn held(documents: &[Value]) -> Result<BTreeSet<Permission>> {
+    let mut held = BTreeSet::new();
+    for document in documents {
+        let (role, subjects) = match document["kind"].as_str() {
+            Some("ClusterRoleBinding") => {
+                let binding: ClusterRoleBinding = parse(document)?;
+                (binding.role_ref, binding.subjects)
+            }
+            Some("RoleBinding") => {
+                let binding: RoleBinding = parse(document)?;
+                (binding.role_ref, binding.subjects)
+            }
+            _ => continue,
+        };
+        let rules = rules(documents, &role)?;
+        let everywhere = document["kind"] == "ClusterRoleBinding";
+        for account in subjects.unwrap_or_default().iter().filter_map(account) {
+            for rule in &rules {
+                expand(rule, &account, &role, everywhere, &mut held);
+            }
+        }
+    }
+    Ok(held)
+}
+
+fn parse<T: DeserializeOwned>(document: &Value) -> Result<T> {
+    let name = &document["metadata"]["name"];
+    serde_json::from_value(document.clone()).with_context(|| format!("failed to read {name}"))
+}
+
+fn account(subject: &Subject) -> Option<String> {
+    let namespace = subject.namespace.as_deref()?;
+    (subject.kind == "ServiceAccount").then(|| format!("{namespace}:{}", subject.name))
+}
+
+fn rules(documents: &[Value], role: &RoleRef) -> Result<Vec<PolicyRule>> {
+    let found = documents.iter().find(|document| {
+        document["kind"] == role.kind.as_str() && document["metadata"]["name"] == role.name.as_str()
+    });
+    let found = found.with_context(|| format!("failed to find {} {}", role.kind, role.name))?;
+    let rules = if role.kind == "ClusterRole" {
+        parse::<ClusterRole>(found)?.rules
+    } else {
+        parse::<Role>(found)?.rules
+    };
+    Ok(rules.unwrap_or_default())
+}
+
+fn expand(
+    rule: &PolicyRule,
+    account: &str,
+    role: &RoleRef,
+    everywhere: bool,
+    held: &mut BTreeSet<Permission>,
+) {
+    let names: Vec<Option<String>> = match rule.resource_names.as_deref() {
+        None | Some([]) => vec![None],
+        Some(names) => names.iter().cloned().map(Some).collect(),
+    };
+    for api_group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            for verb in &rule.verbs {
+                held.extend(names.iter().map(|name| Permission {
+                    account: account.to_owned(),
+                    verb: verb.clone(),
+                    api_group: api_group.clone(),
+                    resource: resource.clone(),
+                    name: name.clone(),
+                    role: format!("{} {}", role.kind, role.name),
+                    everywhere,
+                }));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn roles() -> BTreeSet<Permission> {
+        let rbac = "rbac.authorization.k8s.io";
+        let subject = json!([{"kind": "ServiceAccount", "name": "oz", "namespace": "home"}]);
+        let binding = |kind: &str, to: &str| {
+            json!({"kind": kind, "metadata": {"name": "oz"}, "subjects": subject,
+                   "roleRef": {"apiGroup": rbac, "kind": to, "name": "oz"}})
+        };
+        let role = |kind: &str, rules: Value| json!({"kind": kind, "metadata": {"name": "oz"}, "rules": rules});
+        let pods =
+            json!([{"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get"]}]);
+        let keys = json!([{"apiGroups": [""], "resources": ["secrets"],
+                           "resourceNames": ["a", "b"], "verbs": ["get"]}]);
+        held(&[
+            role("ClusterRole", pods),
+            role("Role", keys),
+            binding("ClusterRoleBinding", "ClusterRole"),
+            binding("RoleBinding", "Role"),
+            // Nobody is bound to it.
+            json!({"kind": "ClusterRole", "metadata": {"name": "users"}, "rules": []}),
+        ])
+        .unwrap()
+    }
+
+    fn used(resource: &str, place: Place, name: &str) -> Use {
+        Use {
+            account: "home:oz".to_owned(),
+            verb: "get".to_owned(),
+            api_group: String::new(),
+            resource: resource.to_owned(),
+            place,
+            name: name.to_owned(),
+            refused: None,
+        }
+    }
+
+    fn all() -> Vec<Use> {
+        vec![
+            used("pods", Place::Cluster, ""),
+            used("pods/log", Place::Other, ""),
+            used("secrets", Place::Own, "a"),
+            used("secrets", Place::Own, "b"),
+        ]
+    }
+
+    fn judged(
+        uses: &[Use],
+        node: bool,
+        unused: &[Exception],
+        refused: &[Exception],
+    ) -> Vec<String> {
+        let said = compare(&roles(), &uses.iter().collect(), node, unused, refused);
+        let head = |line: String| line.split(": ").take(3).collect::<Vec<_>>().join(": ");
+        said.into_iter().map(head).collect()
+    }
+
+    const fn exception(resource: &'static str, on_node: bool) -> Exception {
+        Exception {
+            account: "oz",
+            verb: "get",
+            resource,
+            on_node,
+            why: "",
+        }
+    }
+
+    #[test]
+    fn what_every_rule_needs_is_a_use_of_it() {
+        assert_eq!(judged(&all(), false, &[], &[]), [""; 0]);
+        for (left_out, said) in [
+            (0, "unused: ClusterRole oz: get pods"),
+            (1, "unused: ClusterRole oz: get pods/log"),
+            (2, "unused: Role oz: get secrets a"),
+        ] {
+            let mut uses = all();
+            uses.remove(left_out);
+            assert_eq!(judged(&uses, false, &[], &[]), [said]);
+        }
+        // Elsewhere than the role is for, or by somebody else, is no use of it.
+        let mut uses = all();
+        uses[2].place = Place::Other;
+        assert_eq!(
+            judged(&uses, false, &[], &[]),
+            ["unused: Role oz: get secrets a"]
+        );
+        uses[2].place = Place::Own;
+        uses[2].account = "home:other".to_owned();
+        assert_eq!(
+            judged(&uses, false, &[], &[]),
+            ["unused: Role oz: get secrets a"]
+        );
+    }
+
+    #[test]
+    fn what_only_a_node_uses_has_to_be_used_once_there_was_one() {
+        let mut uses = all();
+        uses.remove(1);
+        let on_node = [exception("pods/log", true)];
+        let nowhere = [exception("pods/log", false)];
+        assert_eq!(judged(&uses, false, &on_node, &[]), [""; 0]);
+        assert_eq!(judged(&uses, true, &on_node, &[]).len(), 1);
+        assert_eq!(judged(&uses, true, &nowhere, &[]), [""; 0]);
+        assert_eq!(judged(&all(), true, &on_node, &[]), [""; 0]);
+    }
+
+    #[test]
+    fn an_exception_for_what_nobody_holds_is_found() {
+        let gone = [exception("nodes", false)];
+        assert_eq!(judged(&all(), false, &gone, &[]).len(), 1);
+    }
+
+    #[test]
+    fn a_refusal_is_found_unless_a_test_is_about_it() {
+        let mut uses = all();
+        let mut refusal = used("nodes", Place::Cluster, "");
+        refusal.refused = Some("forbidden".to_owned());
+        uses.push(refusal);
+        assert_eq!(
+            judged(&uses, false, &[], &[]),
+            ["refused: home:oz: get nodes"]
+        );
+        let mut foreign = uses.clone();
+        foreign[4].account = "home:other".to_owned();
+        assert_eq!(judged(&foreign, false, &[], &[]), [""; 0]);
+        let expected = [exception("nodes", false)];
+        assert_eq!(judged(&uses, false, &[], &expected), [""; 0]);
+        // And what was refused was not used.
+        uses[0].refused = Some("forbidden".to_owned());
+        let said = judged(&uses, false, &[], &[exception("pods", false)]);
+        assert_eq!(
+            said,
+            [
+                "unused: ClusterRole oz: get pods",
+                "refused: home:oz: get nodes"
+            ]
+        );
+    }
+}

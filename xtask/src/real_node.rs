@@ -1,0 +1,44 @@
+//! A scene on a real node, for what is recorded or measured there.
+
+use anyhow::{Result, ensure};
+use oz_e2e::{Scene, System};
+use oz_testkit::{Cluster, ClusterOptions, Node};
+
+/// A cluster with a real node, which ends with the first value, and a handle on it to hand around: a
+/// scene takes one that is there for good, which costs a few bytes. Takes root and Debian packages.
+pub(crate) async fn cluster() -> Result<(Cluster, &'static Cluster)> {
+    ensure!(
+        Node::Real.is_possible()?,
+        "this takes a real node: root and Debian packages"
+    );
+    let options = ClusterOptions {
+        node: Node::Real,
+        ..ClusterOptions::default()
+    };
+    let owner = Cluster::start(options).await?;
+    let handle = Cluster::attach(owner.state_dir())?;
+    Ok((owner, Box::leak(Box::new(handle))))
+}
+
+/// oz on a cluster with a real node, and a scene whose people may look. All of it ends when it is
+/// dropped.
+pub(crate) struct RealNode {
+    pub(crate) scene: Scene,
+    _system: System,
+    _owner: Cluster,
+}
+
+impl RealNode {
+    /// Starts it; `prefix` begins the name of the scene's namespace.
+    pub(crate) async fn start(prefix: &str) -> Result<Self> {
+        let (owner, cluster) = cluster().await?;
+        let system = System::start(cluster).await?;
+        let scene = Scene::set(cluster, prefix).await?;
+        scene.people_may_look().await?;
+        Ok(Self {
+            scene,
+            _system: system,
+            _owner: owner,
+        })
+    }
+}

@@ -40,7 +40,7 @@ $(TOOLS)/bin/cargo-fuzz:
 fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server for a minute (SECONDS=n for longer)
 	@mkdir -p $(TOOLS)/../fuzz/review
 	cd crates/admission && PATH="$(TOOLS)/bin:$$PATH" cargo fuzz run --sanitizer none --dev review \
-		$(TOOLS)/../fuzz/review fuzz/seeds -- -max_total_time=$(or $(SECONDS),60) -print_final_stats=1
+		$(TOOLS)/../fuzz/review fuzz/seeds -- -max_total_time=$(or $(SECONDS),60) -print_final_stats=1 -verbosity=0
 
 generate: ## Write the generated files again
 	cargo xtask generate

@@ -30,7 +30,8 @@ pub use scene::{Scene, TEMPLATE, WORKLOAD};
 pub use service::Service;
 pub use session::{Session, on_a_terminal, running_grants};
 pub use system::{
-    NAMESPACE, Operator, Options, System, Webhook, install, repository, run, unregister,
+    NAMESPACE, Operator, Options, System, Webhook, established, install, repository, run,
+    unregister,
 };
 pub use terminal::Terminal;
 pub use traffic::{Course, Outcome, Traffic};

@@ -96,16 +96,25 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
             .arg(root.join(part));
         run(kubectl).with_context(|| format!("failed to apply {part}"))?;
     }
-    let mut wait = cluster.kubectl("admin");
-    wait.args([
+    established(cluster)
+}
+
+/// Waits until the API server serves every kind that was defined.
+///
+/// # Errors
+/// When it does not within a minute.
+pub fn established(cluster: &Cluster) -> Result<()> {
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl.args([
         "wait",
         "--for=condition=Established",
         "--timeout=60s",
         "crd",
         "--all",
     ]);
-    run(wait).context("failed to wait for the CRDs")?;
-    Ok(())
+    run(kubectl)
+        .map(drop)
+        .context("failed to wait for the CRDs")
 }
 
 /// Takes oz's webhooks out of the path of requests, as an administrator could.

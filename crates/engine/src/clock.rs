@@ -59,6 +59,18 @@ struct State {
 /// A skew that is worth a warning.
 pub const NOTABLE_SKEW: SignedDuration = SignedDuration::from_secs(2);
 
+/// A skew in words, as in `3600 s ahead of the API server's`.
+#[must_use]
+pub fn skew_in_words(skew: SignedDuration) -> String {
+    let direction = if skew.is_negative() {
+        "behind"
+    } else {
+        "ahead of"
+    };
+    let seconds = skew.abs().as_secs_f64();
+    format!("{seconds:.0} s {direction} the API server's")
+}
+
 impl Default for ServerClock {
     fn default() -> Self {
         Self::new()

@@ -11,7 +11,7 @@ use axum::routing::get;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
-use crate::clock::{Clock, NOTABLE_SKEW};
+use crate::clock::{Clock, NOTABLE_SKEW, skew_in_words};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 
@@ -65,9 +65,7 @@ async fn ready(State(probes): State<Probes>) -> Response {
         let skew = probes.clock.skew();
         if skew.abs() > NOTABLE_SKEW {
             // Ready all the same: it is the API server's clock that counts.
-            let seconds = skew.as_secs_f64();
-            return format!("ok; the local clock is {seconds:.0} s ahead of the API server's")
-                .into_response();
+            return format!("ok; the local clock is {}", skew_in_words(skew)).into_response();
         }
         return "ok".into_response();
     }

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
@@ -18,7 +16,7 @@ use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
 use oz_core::audit::{Action, Decision, Record};
 use oz_engine::Clock;
 use oz_process::audit::Trail;
-use oz_process::{Common, signing_keys};
+use oz_process::{Common, Warnings, signing_keys};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
@@ -97,11 +95,7 @@ pub(crate) struct Canary {
 impl Canary {
     /// Tries again and again until `shutdown`.
     pub(crate) async fn run(self, shutdown: CancellationToken) {
-        let reporter = Reporter {
-            controller: "oz".to_owned(),
-            instance: Some(self.replica.clone()),
-        };
-        let recorder = Recorder::new(self.client.clone(), reporter);
+        let warnings = Warnings::new(self.client.clone(), &self.namespace, &self.replica);
         let mut failures = 0_u32;
         loop {
             match sing(&self.client, &self.keys, &self.namespace).await {
@@ -115,7 +109,7 @@ impl Canary {
                 Err(why) => {
                     failures = failures.saturating_add(1);
                     self.in_path.set(0);
-                    self.alarm(&recorder, failures, &why).await;
+                    self.alarm(&warnings, failures, &why).await;
                 }
             }
             let pause = if failures == 0 {
@@ -130,7 +124,7 @@ impl Canary {
         }
     }
 
-    async fn alarm(&self, recorder: &Recorder, failures: u32, why: &str) {
+    async fn alarm(&self, warnings: &Warnings, failures: u32, why: &str) {
         // The first failure may be the webhook starting a moment after us.
         if failures < 2 {
             tracing::info!(why, "the stamp hook is not in the path yet");
@@ -153,24 +147,7 @@ impl Canary {
                 format!("new access requests are not stamped, so each will be denied: {why}"),
             ));
         }
-        let event = Event {
-            type_: EventType::Warning,
-            reason: "StampNotInPath".to_owned(),
-            note: Some(format!(
-                "New access requests are not stamped, so each will be denied: {why}"
-            )),
-            action: "Check".to_owned(),
-            secondary: None,
-        };
-        let pod = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(self.namespace.clone()),
-            name: Some(self.replica.clone()),
-            ..ObjectReference::default()
-        };
-        if let Err(error) = recorder.publish(&event, &pod).await {
-            tracing::debug!(%error, "failed to publish an event");
-        }
+        let note = format!("New access requests are not stamped, so each will be denied: {why}");
+        warnings.publish("StampNotInPath", note).await;
     }
 }

@@ -9,7 +9,6 @@ use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use oz_core::api::{Operation, Phase, RequestStatus};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::choose::{self, Wish};
 use crate::cluster::Cluster;
@@ -17,14 +16,12 @@ use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::interrupts::Interrupts;
 use crate::names;
 use crate::request::{self, Ask, Clock, Outcome, RequestKind};
 use crate::target::{Offering, Target};
 use crate::verbs::patience;
 use crate::waiting::Waiting;
-
-/// How long the API server may take for what is left to do at the end.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How to ask, on every verb that does.
 #[derive(Args, Clone, Debug)]
@@ -153,18 +150,9 @@ where
         extends: None,
     };
     let mut interrupts = Interrupts::new()?;
-    let mut creating = std::pin::pin!(request::create::<R>(&cluster, &ask));
-    let created = tokio::select! {
-        created = &mut creating => created?,
-        exit = interrupts.next() => {
-            // It may be there already; its name is in the answer.
-            if let Some(Ok(created)) = interrupts.unless(creating).await {
-                give_back::<R>(&cluster, &created.name_any(), &mut interrupts)
-                    .await
-                    .map_err(|failure| failure.with(exit))?;
-            }
-            return Ok(exit);
-        }
+    let created = match ask_for::<R>(&cluster, &ask, &mut interrupts).await? {
+        Ok(created) => created,
+        Err(exit) => return Ok(exit),
     };
     let name = created.name_any();
     let (ended, used) = (Cell::new(false), Cell::new(false));
@@ -197,25 +185,29 @@ where
     result
 }
 
+/// Creates a request. How the process is to end, if a signal came first; then nothing is left of it.
+pub(crate) async fn ask_for<R: RequestKind>(
+    cluster: &Cluster,
+    ask: &Ask,
+    interrupts: &mut Interrupts,
+) -> Result<Result<R, Exit>> {
+    let creating = request::create::<R>(cluster, ask);
+    interrupts
+        .made(creating, async |created, interrupts| {
+            give_back::<R>(cluster, &created.name_any(), interrupts).await
+        })
+        .await
+}
+
 /// Gives access back, unless whoever waits for it has had enough.
-async fn give_back<R: RequestKind>(
+pub(crate) async fn give_back<R: RequestKind>(
     cluster: &Cluster,
     name: &str,
     interrupts: &mut Interrupts,
 ) -> Result<()> {
-    let released = interrupts.unless(request::release::<R>(cluster, name));
-    released
-        .await
-        .unwrap_or_else(|| {
-            Err(Failure::new(format!(
-                "failed to give access back ({name}): the API server does not answer"
-            )))
-        })
-        .map_err(|failure| {
-            failure.next(format!(
-                "`ozctl revoke {name}` does so later; it ends by itself in its time"
-            ))
-        })
+    let released = request::release::<R>(cluster, name);
+    let later = format!("`ozctl revoke {name}` does so later; it ends by itself in its time");
+    interrupts.given_back(name, released, later).await
 }
 
 async fn existing<R: RequestKind>(
@@ -289,41 +281,5 @@ fn waited_for(name: &str, status: &RequestStatus) -> (String, bool) {
         (Some(why), _) => (format!("waiting for {name}: {why}"), true),
         (None, Phase::Active) => (format!("waiting for {name} to be ready"), false),
         (None, _) => (format!("waiting for {name} to be granted"), false),
-    }
-}
-
-/// The signals that end a program, so that access is given back first.
-struct Interrupts {
-    interrupt: Signal,
-    terminate: Signal,
-    hang_up: Signal,
-}
-
-impl Interrupts {
-    fn new() -> Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// How the process is to end, once one comes.
-    async fn next(&mut self) -> Exit {
-        // As a shell reports a program that a signal ended: 128 and the signal's number.
-        tokio::select! {
-            _ = self.interrupt.recv() => Exit::INTERRUPTED,
-            _ = self.terminate.recv() => Exit::code(143),
-            _ = self.hang_up.recv() => Exit::code(129),
-        }
-    }
-
-    /// What comes of the work, unless another signal comes first or it takes too long.
-    async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            done = work => Some(done),
-            _ = self.next() => None,
-            () = tokio::time::sleep(ANSWERS_WITHIN) => None,
-        }
     }
 }

@@ -10,6 +10,7 @@ mod connection;
 mod context;
 mod exit;
 mod failure;
+mod interrupts;
 mod lint;
 mod names;
 mod output;

@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use oz_engine::Clock;
-use oz_engine::clock::NOTABLE_SKEW;
+use oz_engine::clock::{NOTABLE_SKEW, skew_in_words};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use crate::Warnings;
 
 /// How often to look.
 const LOOK: Duration = Duration::from_secs(5);
@@ -50,57 +50,32 @@ impl ClockAlarm {
 
     /// Looks now and then, as long as the process lasts.
     pub async fn run(self, client: Client) {
-        let reporter = Reporter {
-            controller: "oz".to_owned(),
-            instance: Some(self.replica.clone()),
-        };
-        let recorder = Recorder::new(client, reporter);
+        let warnings = Warnings::new(client, &self.namespace, &self.replica);
         let mut told = false;
         loop {
             let skew = self.clock.skew();
             self.skew.set(skew.as_secs_f64());
             let wrong = skew.abs() > NOTABLE_SKEW;
             if wrong && !told {
-                self.alarm(&recorder, skew).await;
+                self.alarm(&warnings, skew).await;
             }
             told = wrong;
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    async fn alarm(&self, recorder: &Recorder, skew: SignedDuration) {
+    async fn alarm(&self, warnings: &Warnings, skew: SignedDuration) {
         let note = note(self.component, &self.replica, skew);
         tracing::warn!(skew_seconds = skew.as_secs_f64(), "{note}");
-        let event = Event {
-            type_: EventType::Warning,
-            reason: "ClockSkewed".to_owned(),
-            note: Some(note),
-            action: "Check".to_owned(),
-            secondary: None,
-        };
-        let pod = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(self.namespace.clone()),
-            name: Some(self.replica.clone()),
-            ..ObjectReference::default()
-        };
-        if let Err(error) = recorder.publish(&event, &pod).await {
-            tracing::debug!(%error, "failed to publish an event");
-        }
+        warnings.publish("ClockSkewed", note).await;
     }
 }
 
 fn note(component: &str, replica: &str, skew: SignedDuration) -> String {
-    let direction = if skew.is_negative() {
-        "behind"
-    } else {
-        "ahead of"
-    };
     format!(
-        "the clock of {component} {replica} is {:.0} s {direction} the API server's. Grants go by the \
-         API server's and end on time; set the node's clock right (NTP), or that of the control plane",
-        skew.abs().as_secs_f64()
+        "the clock of {component} {replica} is {}. Grants go by the API server's and end on time; set \
+         the node's clock right (NTP), or that of the control plane",
+        skew_in_words(skew)
     )
 }
 

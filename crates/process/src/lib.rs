@@ -8,6 +8,7 @@ mod clock_alarm;
 mod signals;
 mod signing_key;
 mod transient;
+mod warnings;
 
 pub use address::Address;
 pub use args::{Common, LogFormat};
@@ -15,3 +16,4 @@ pub use clock_alarm::ClockAlarm;
 pub use signals::shutdown_on_signal;
 pub use signing_key::{KeyNews, follow_signing_keys, replace_signing_key, signing_keys};
 pub use transient::TransientArgs;
+pub use warnings::Warnings;

@@ -224,26 +224,30 @@ struct Event {
     stage_timestamp: Timestamp,
 }
 
+/// Who asked.
 #[derive(Deserialize)]
-struct User {
+pub(crate) struct User {
     #[serde(default)]
-    username: String,
+    pub(crate) username: String,
 }
 
+/// What was asked for.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct ObjectRef {
-    api_group: String,
-    resource: String,
-    subresource: String,
-    namespace: String,
-    name: String,
+pub(crate) struct ObjectRef {
+    pub(crate) api_group: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
+/// What was answered.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Status {
-    code: u16,
+pub(crate) struct Status {
+    pub(crate) code: u16,
+    pub(crate) message: String,
 }
 
 impl From<Event> for AuditEntry {

@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 use serde::{Deserialize, Serialize};
 
+use crate::audit::{ObjectRef, Status, User};
+
 /// The environment variable that names the directory.
 pub const RECORD: &str = "OZ_PERMISSIONS";
 
@@ -167,28 +169,6 @@ struct Event {
     response_status: Status,
     request_object: Option<Body>,
     stage_timestamp: Timestamp,
-}
-
-#[derive(Deserialize)]
-struct User {
-    username: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ObjectRef {
-    api_group: String,
-    resource: String,
-    subresource: String,
-    namespace: String,
-    name: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Status {
-    code: u16,
-    message: String,
 }
 
 /// What a role holds or a binding binds.

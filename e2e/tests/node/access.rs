@@ -1,8 +1,8 @@
 //! The main job on a real node: whose exec works, whose does not, and until when.
 //!
-//! A session that is open when the grant ends goes on: Kubernetes asks for permission when a session
-//! opens and never again, and oz does not end sessions yet. The test below says on standard error what
-//! it saw, and asserts nothing about it.
+//! This oz does not end sessions (`sessions.rs` has one that does): a session that is open when the grant
+//! ends goes on, since Kubernetes asks for permission when it opens and never again. The test says on
+//! standard error what it saw, and asserts nothing about it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;

@@ -220,13 +220,17 @@ async fn sessions_end_with_their_grant_whatever_their_user_does() -> Result<()> 
             "{ended} is before {until}"
         );
     }
-    assert!(!running(&scene, &pod, "sleep 700")?);
-    let cut = records_in(&system.operator.process)?;
-    let cut = cut
-        .iter()
-        .find(|one| one.action == Action::SessionCut)
-        .context("not on record")?;
-    assert!(cut.details["ended"].parse::<u32>()? > 0 && cut.details["left"] == "0");
+    eventually("the processes to be gone", SOON, async || {
+        Ok((!running(&scene, &pod, "sleep 700")?).then_some(()))
+    })
+    .await?;
+    let cut = eventually("the end to be on record", SOON, async || {
+        let mut records = records_in(&system.operator.process)?.into_iter();
+        Ok(records.find(|one| one.action == Action::SessionCut))
+    })
+    .await?;
+    assert!(cut.details["ended"].parse::<u32>()? > 0, "{cut:?}");
+    assert_eq!(cut.details["left"], "0", "{cut:?}");
     Ok(())
 }
 

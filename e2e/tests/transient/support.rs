@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use oz_core::api::{BindingStatus, Phase, TransientRoleBinding};
 use oz_core::transient::Kind;
-use oz_e2e::{NAMESPACE, Operator, Options, Webhook, install, repository, run};
+use oz_e2e::{NAMESPACE, Operator, Options, Webhook, established, install, repository, run};
 use oz_testkit::{Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -34,15 +34,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         for part in ["deploy/rbac/transient", "deploy/example-com"] {
             apply(cluster, part)?;
         }
-        let mut wait = cluster.kubectl("admin");
-        wait.args([
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "crd",
-            "--all",
-        ]);
-        run(wait)?;
+        established(cluster)?;
         people(&cluster.client("admin").await?).await?;
         let options = Options::default()
             .flag("--bindable-roles=view,team-*,*/team-*")

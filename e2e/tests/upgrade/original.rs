@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use oz_e2e::{NAMESPACE, Scene, run};
+use oz_e2e::{NAMESPACE, Scene, established, run};
 use oz_testkit::Cluster;
 use serde_json::{Value, json};
 
@@ -118,16 +118,7 @@ pub(crate) fn install(cluster: &Cluster) -> Result<()> {
         },
     }));
     apply(cluster, &objects)?;
-    let mut wait = cluster.kubectl("admin");
-    wait.args([
-        "wait",
-        "--for=condition=Established",
-        "--timeout=60s",
-        "crd",
-        "--all",
-    ]);
-    run(wait)?;
-    Ok(())
+    established(cluster)
 }
 
 /// What it registered, which refuses everything now that nobody answers.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use oz_core::api::{BindingStatus, Phase, TransientClusterRoleBinding, TransientRoleBinding};
 use oz_core::transient::Kind;
@@ -13,6 +13,7 @@ use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::interrupts::Interrupts;
 use crate::request;
 use crate::verbs::patience;
 use crate::waiting::Waiting;
@@ -83,21 +84,13 @@ impl Bind {
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
         let object = self.object()?;
         let cluster = context.cluster().await?;
-        let text = if self.cluster_wide {
+        if self.cluster_wide {
             let api = Api::<TransientClusterRoleBinding>::all(cluster.client.clone());
-            bound(context, &cluster, &api, object, within).await?
+            bind(context, &cluster, &api, object, within).await
         } else {
-            bound(
-                context,
-                &cluster,
-                &cluster.api::<TransientRoleBinding>(),
-                object,
-                within,
-            )
-            .await?
-        };
-        context.print(&text)?;
-        Ok(Exit::SUCCESS)
+            let api = cluster.api::<TransientRoleBinding>();
+            bind(context, &cluster, &api, object, within).await
+        }
     }
 
     /// What is asked for.
@@ -154,23 +147,30 @@ impl Bind {
     }
 }
 
-/// Creates the object and waits until it is bound; what to say then.
-async fn bound<K: Kind>(
+/// Creates the object, waits until it is bound and says so.
+async fn bind<K: Kind>(
     context: &Context,
     cluster: &Cluster,
     api: &Api<K>,
     object: Value,
     within: Duration,
-) -> Result<String> {
+) -> Result<Exit> {
     let object: K = serde_json::from_value(object)
         .map_err(|error| Failure::new(format!("failed to put the request together: {error}")))?;
-    let created = cluster
-        .answer(api.create(&PostParams::default(), &object))
-        .await?;
+    let mut interrupts = Interrupts::new()?;
+    let parameters = PostParams::default();
+    let creating = cluster.answer(api.create(&parameters, &object));
+    let give_back = async |created: K, interrupts: &mut Interrupts| {
+        give_back(api, &created.name_any(), interrupts).await
+    };
+    let created = match interrupts.made(creating, give_back).await? {
+        Ok(created) => created,
+        Err(exit) => return Ok(exit),
+    };
     let name = created.name_any();
     let role = created.terms().map(|terms| terms.role).unwrap_or_default();
     let role = format!("{} {}", role.kind, role.name);
-    let what = format!("{}/{name}", <K as Resource>::plural(&()));
+    let what = resource::<K>(&name);
     let waiting = async {
         let waiting = Waiting::new(context, &format!("waiting until {role} is bound"));
         loop {
@@ -183,16 +183,36 @@ async fn bound<K: Kind>(
             tokio::time::sleep(LOOK).await;
         }
     };
-    let status = match tokio::time::timeout(within, waiting).await {
-        Ok(status) => status?,
-        Err(_) => {
-            return Err(
-                Failure::new(format!("{role} was not bound within {within:?}"))
-                    .next(format!("`kubectl describe {what}` says what it waits for")),
-            );
+    let waited = tokio::select! {
+        waited = tokio::time::timeout(within, waiting) => waited,
+        exit = interrupts.next() => {
+            let given_back = give_back(api, &name, &mut interrupts).await;
+            return given_back.map(|()| exit).map_err(|failure| failure.with(exit));
         }
     };
-    told(&role, &what, &status)
+    let status = waited.map_err(|_| {
+        Failure::new(format!("{role} was not bound within {within:?}"))
+            .next(format!("`kubectl describe {what}` says what it waits for"))
+    })??;
+    context.print(&told(&role, &what, &status)?)?;
+    Ok(Exit::SUCCESS)
+}
+
+/// As kubectl names it.
+fn resource<K: Kind>(name: &str) -> String {
+    format!("{}/{name}", <K as Resource>::plural(&()))
+}
+
+/// Deletes it. That it is gone already is what was wanted.
+async fn give_back<K: Kind>(api: &Api<K>, name: &str, interrupts: &mut Interrupts) -> Result<()> {
+    let deleting = async {
+        match api.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            answer => answer.map(drop).map_err(Failure::from),
+        }
+    };
+    let later = format!("`kubectl delete {}` does so later", resource::<K>(name));
+    interrupts.given_back(name, deleting, later).await
 }
 
 /// Bound, refused, or waiting for nothing but its window.

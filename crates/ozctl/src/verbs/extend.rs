@@ -8,11 +8,13 @@ use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
 
 use super::patience;
 use super::revoke::{kinds, no_request};
+use crate::access::{ask_for, give_back};
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::interrupts::Interrupts;
 use crate::output::{TextFormat, json, whole, yaml};
 use crate::request::{self, Ask, Outcome, RequestKind};
 
@@ -53,17 +55,16 @@ impl Extend {
                 .find(&cluster.api::<ExecAccessRequest>(), name)
                 .await?
         {
-            self.extend(context, &cluster, &running).await?;
+            self.extend(context, &cluster, &running).await
         } else if pod
             && let Some(running) = cluster
                 .find(&cluster.api::<PodAccessRequest>(), name)
                 .await?
         {
-            self.extend(context, &cluster, &running).await?;
+            self.extend(context, &cluster, &running).await
         } else {
-            return Err(no_request(&cluster, name));
+            Err(no_request(&cluster, name))
         }
-        Ok(Exit::SUCCESS)
     }
 
     async fn extend<R: RequestKind>(
@@ -71,7 +72,7 @@ impl Extend {
         context: &Context,
         cluster: &Cluster,
         running: &R,
-    ) -> Result<()> {
+    ) -> Result<Exit> {
         let within = patience(&self.wait)
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
         let old = running.name_any();
@@ -96,9 +97,20 @@ impl Extend {
             template: asked.template,
             container: asked.container,
         };
-        let created: R = request::create(cluster, &ask).await?;
+        let mut interrupts = Interrupts::new()?;
+        let created = match ask_for::<R>(cluster, &ask, &mut interrupts).await? {
+            Ok(created) => created,
+            Err(exit) => return Ok(exit),
+        };
         let name = created.name_any();
-        let ready = match request::wait(cluster, created, within, |_| ()).await? {
+        let outcome = tokio::select! {
+            outcome = request::wait(cluster, created, within, |_| ()) => outcome?,
+            exit = interrupts.next() => {
+                let given_back = give_back::<R>(cluster, &name, &mut interrupts).await;
+                return given_back.map(|()| exit).map_err(|failure| failure.with(exit));
+            }
+        };
+        let ready = match outcome {
             Outcome::Ready(ready) => ready,
             Outcome::Over(request) => {
                 let status = request.request_status().cloned().unwrap_or_default();
@@ -109,8 +121,8 @@ impl Extend {
             }
         };
         match self.output {
-            TextFormat::Json => context.print(&json(&whole(&ready)?)?),
-            TextFormat::Yaml => context.print(&yaml(&whole(&ready)?)?),
+            TextFormat::Json => context.print(&json(&whole(&ready)?)?)?,
+            TextFormat::Yaml => context.print(&yaml(&whole(&ready)?)?)?,
             TextFormat::Text => {
                 let end = |status: Option<&oz_core::api::RequestStatus>| {
                     let until = status.and_then(|status| status.expires_at);
@@ -125,9 +137,10 @@ impl Extend {
                         .request_status()
                         .and_then(|status| status.pod_name.as_deref())
                         .map_or_else(|| "TARGET".to_owned(), |pod| format!("pod/{pod}")),
-                ))
+                ))?;
             }
         }
+        Ok(Exit::SUCCESS)
     }
 }
 

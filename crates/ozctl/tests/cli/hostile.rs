@@ -66,6 +66,10 @@ fn is_watch(asked: &Asked) -> bool {
     asked.query.contains("watch=true")
 }
 
+fn is_looked_at(asked: &Asked) -> bool {
+    asked.what.starts_with("GET ") && asked.what.contains("/transientrolebindings/")
+}
+
 fn is_create(asked: &Asked) -> bool {
     asked.what.starts_with("POST ") && asked.what.ends_with("/execaccessrequests")
 }
@@ -84,15 +88,24 @@ fn deleted(stub: &Stub) -> Vec<String> {
 #[test]
 fn a_signal_while_access_is_waited_for_gives_it_back() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let (stub, told) = slow(is_watch, |_| never());
-        // There is nothing to keep yet.
-        let waiting = child(&stub, &["exec", "deploy/web", "--keep", "--", "true"]);
-        told.recv().unwrap();
-        send(&waiting, signal);
-        let (ended, said) = ended(waiting);
-        assert_eq!(ended, Some(code), "{said}");
-        // The table knows no such request, which counts as given back.
-        assert_eq!(deleted(&stub), ["alice-n4w5r"], "{said}");
+        for (words, name) in [
+            // There is nothing to keep yet.
+            (
+                &["exec", "deploy/web", "--keep", "--", "true"][..],
+                "alice-n4w5r",
+            ),
+            (&["extend", "alice-x7k2p"], "alice-n4w5r"),
+            (&["bind", "view", "--user=lea", "--for=1h"], "lea-m2k9c"),
+        ] {
+            let (stub, told) = slow(|asked| is_watch(asked) || is_looked_at(asked), |_| never());
+            let waiting = child(&stub, words);
+            told.recv().unwrap();
+            send(&waiting, signal);
+            let (ended, said) = ended(waiting);
+            assert_eq!(ended, Some(code), "{words:?}: {said}");
+            // The table knows no such object, which counts as given back.
+            assert_eq!(deleted(&stub), [name], "{words:?}: {said}");
+        }
     }
 }
 

@@ -160,10 +160,10 @@ async fn bind<K: Kind>(
     let mut interrupts = Interrupts::new()?;
     let parameters = PostParams::default();
     let creating = cluster.answer(api.create(&parameters, &object));
-    let give_back = async |created: K, interrupts: &mut Interrupts| {
+    let made = interrupts.made(creating, async |created, interrupts| {
         give_back(api, &created.name_any(), interrupts).await
-    };
-    let created = match interrupts.made(creating, give_back).await? {
+    });
+    let created = match made.await? {
         Ok(created) => created,
         Err(exit) => return Ok(exit),
     };

@@ -115,7 +115,7 @@ where
         .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", flags.wait)))?;
     let cluster = context.cluster().await?;
     if let Some(name) = &flags.request {
-        let granted = existing::<R>(&cluster, names::checked(name)?, &want).await?;
+        let granted = existing::<R>(context, &cluster, names::checked(name)?, &want).await?;
         let mut interrupts = Interrupts::new()?;
         return tokio::select! {
             result = body(&cluster, &granted) => result,
@@ -211,6 +211,7 @@ pub(crate) async fn give_back<R: RequestKind>(
 }
 
 async fn existing<R: RequestKind>(
+    context: &Context,
     cluster: &Cluster,
     name: &str,
     want: &Want<'_>,
@@ -230,7 +231,14 @@ async fn existing<R: RequestKind>(
         .container
         .map(str::to_owned)
         .or_else(|| found.asked().container);
-    Granted::new(name.to_owned(), &status, container, Clock::local())
+    let clock = Clock::of_server(cluster).await;
+    let mut granted = Granted::new(name.to_owned(), &status, container, clock)?;
+    if granted.left().is_some_and(|left| left.is_zero()) {
+        // The API server says that it is ready, so a clock is wrong, and perhaps ours.
+        context.say("oz: by this clock access is over already; it ends when the cluster ends it");
+        granted.until = None;
+    }
+    Ok(granted)
 }
 
 async fn wait_for<R: RequestKind>(

@@ -1,7 +1,7 @@
 //! From the words of a command line to an exit code.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -43,7 +43,12 @@ pub(crate) struct Cli {
 /// All commands and flags, for whoever documents them.
 #[must_use]
 pub fn command() -> clap::Command {
-    Cli::command()
+    last_wins(Cli::command())
+}
+
+/// Of a flag that is given twice the last counts, as with kubectl: an alias may set the first.
+fn last_wins(command: clap::Command) -> clap::Command {
+    command.args_override_self(true).mut_subcommands(last_wins)
 }
 
 /// The help page of a verb.
@@ -105,9 +110,14 @@ fn is_plugin(program: Option<&OsString>) -> bool {
 }
 
 fn run(mut cli: Cli) -> Exit {
-    if let Verb::Bind(bind) = &mut cli.verb {
+    cli.connection.tidy();
+    let user = &mut cli.connection.user;
+    match &mut cli.verb {
         // As kubectl has it for `create rolebinding`: there, --user is who is bound.
-        bind.user = cli.connection.user.take();
+        Verb::Bind(bind) => bind.user = user.take(),
+        // And here, who would ask.
+        Verb::Explain(explain) => explain.take_person(user),
+        _ => {}
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -120,7 +130,7 @@ fn run(mut cli: Cli) -> Exit {
             return Exit::code(1);
         }
     };
-    let context = Context::new(cli.connection, std::io::stderr().is_terminal());
+    let context = Context::new(cli.connection);
     let result = runtime.block_on(cli.verb.run(&context));
     // A thread may still be waiting for the keyboard; nobody waits for it.
     runtime.shutdown_background();

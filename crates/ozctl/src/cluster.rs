@@ -2,13 +2,14 @@
 //! kubeconfig, then the service account of the pod that we run in.
 
 use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
-use kube::client::AuthError;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::client::{AuthError, Body};
+use kube::config::{AuthInfo, ExecInteractiveMode, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config, Resource};
 use oz_core::duration::GoDuration;
 use serde::de::DeserializeOwned;
@@ -30,10 +31,17 @@ pub(crate) struct Cluster {
     request_timeout: Option<Duration>,
 }
 
+/// The API server's clock, if it tells its time, and ours.
+pub(crate) struct Clocks {
+    pub(crate) before: Timestamp,
+    pub(crate) after: Timestamp,
+    pub(crate) server: Option<Timestamp>,
+}
+
 impl Cluster {
     pub(crate) async fn connect(flags: &Connection) -> Result<Self> {
         let config = config(flags).await?;
-        let named = flags.namespace.clone().filter(|name| !name.is_empty());
+        let named = flags.namespace.clone();
         let namespace = named.unwrap_or_else(|| config.default_namespace.clone());
         names::checked(&namespace)?;
         let url = config.cluster_url.to_string();
@@ -75,6 +83,26 @@ impl Cluster {
         }
     }
 
+    /// What the API server's clock says. It is in whole seconds, and was written between two instants
+    /// of ours.
+    pub(crate) async fn clocks(&self) -> Result<Clocks> {
+        let request = http::Request::get("/version").body(Body::empty());
+        let request = request.map_err(|error| Failure::new(error.to_string()))?;
+        let before = Timestamp::now();
+        let answer = self.answer(self.client.send(request)).await?;
+        let after = Timestamp::now();
+        let date = answer.headers().get(http::header::DATE);
+        let server = date.and_then(|date| {
+            let parser = jiff::fmt::rfc2822::DateTimeParser::new();
+            parser.parse_timestamp(date.to_str().ok()?).ok()
+        });
+        Ok(Clocks {
+            before,
+            after,
+            server,
+        })
+    }
+
     /// Waits for an answer of the API server, as long as `--request-timeout` lets it.
     pub(crate) async fn answer<T>(
         &self,
@@ -87,7 +115,8 @@ impl Cluster {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(
                 Failure::new(format!("the API server did not answer within {limit:?}"))
-                    .next("try again, or give it longer with --request-timeout"),
+                    .next("try again, or give it longer with --request-timeout")
+                    .passing(),
             ),
         }
     }
@@ -115,6 +144,9 @@ async fn config(flags: &Connection) -> Result<Config> {
         user: flags.user.clone(),
     };
     let kubeconfig = kubeconfig(flags)?;
+    if let Some(user) = &flags.user {
+        known_user(kubeconfig.as_ref(), user)?;
+    }
     let own_proxy = kubeconfig
         .as_ref()
         .and_then(|kubeconfig| proxy_url(kubeconfig, &options));
@@ -134,6 +166,8 @@ async fn config(flags: &Connection) -> Result<Config> {
         },
     };
     overrule(&mut config, flags)?;
+    let may_ask = !flags.unattended && std::io::stdin().is_terminal();
+    leave_input_alone(&mut config.auth_info, may_ask)?;
     // The library compares NO_PROXY with the proxy, where kubectl compares it with the server.
     config.proxy_url = proxy::of(&config.cluster_url, own_proxy.as_deref(), |name| {
         std::env::var(name).ok()
@@ -145,7 +179,18 @@ async fn config(flags: &Connection) -> Result<Config> {
     Ok(config)
 }
 
-fn kubeconfig(flags: &Connection) -> Result<Option<Kubeconfig>> {
+/// The library would go on as nobody in particular.
+fn known_user(kubeconfig: Option<&Kubeconfig>, user: &str) -> Result<()> {
+    let mut users = kubeconfig.iter().flat_map(|known| &known.auth_infos);
+    match users.any(|known| known.name == user) {
+        true => Ok(()),
+        false => Err(Failure::new(format!("the kubeconfig has no user {user}"))
+            .next("`kubectl config get-users` lists what it has")),
+    }
+}
+
+/// The kubeconfig that the flags or the surroundings name, as one; `None` if there is none at all.
+pub(crate) fn kubeconfig(flags: &Connection) -> Result<Option<Kubeconfig>> {
     let unreadable = |error: KubeconfigError| {
         Failure::new(format!("failed to read the kubeconfig: {error}"))
             .next("name another with --kubeconfig or $KUBECONFIG")
@@ -185,6 +230,23 @@ fn several(paths: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
         });
     }
     Ok(whole)
+}
+
+/// What is typed ahead or comes by a pipeline is for the session, and not for a credential plugin;
+/// a plugin may have it only where somebody sits at a terminal.
+fn leave_input_alone(auth: &mut AuthInfo, may_ask: bool) -> Result<()> {
+    let Some(plugin) = auth.exec.as_mut().filter(|_| !may_ask) else {
+        return Ok(());
+    };
+    if plugin.interactive_mode == Some(ExecInteractiveMode::Always) {
+        let command = plugin.command.as_deref().unwrap_or_default();
+        return Err(Failure::new(format!(
+            "the credential plugin {command} asks at a terminal, and standard input is none"
+        ))
+        .next("run it where input is a terminal, or give credentials by --token"));
+    }
+    plugin.interactive_mode = Some(ExecInteractiveMode::Never);
+    Ok(())
 }
 
 /// The proxy that the kubeconfig names for the chosen cluster.
@@ -229,9 +291,9 @@ fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
                 .next("see that nothing but the token is given, such as the end of a line"));
         }
         // Of two kinds of credentials the API server would choose; the flag must win.
-        *auth = kube::config::AuthInfo {
+        *auth = AuthInfo {
             token: Some(token.clone().into()),
-            ..kube::config::AuthInfo::default()
+            ..AuthInfo::default()
         };
     }
     let path = |path: &std::path::Path| path.display().to_string();

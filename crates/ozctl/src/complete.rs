@@ -1,39 +1,40 @@
 //! Names for completion. The shell waits while we ask the cluster, so an answer that takes long is
 //! no answer, and a failure is silence.
 
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use clap_complete::CompletionCandidate;
 use futures::future::join;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::ListParams;
-use kube::config::Kubeconfig;
-use kube::{Api, Resource, ResourceExt};
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, Resource};
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate};
 use serde::de::DeserializeOwned;
 
-use crate::cluster::Cluster;
+use crate::cluster::{self, Cluster};
 use crate::connection::Connection;
+use crate::names;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Names of templates for exec.
 pub(crate) fn exec_templates() -> Vec<CompletionCandidate> {
-    ask(async |cluster| names::<ExecAccessTemplate>(&cluster).await)
+    ask(async |cluster| names_of::<ExecAccessTemplate>(&cluster).await)
 }
 
 /// Names of templates for pods.
 pub(crate) fn pod_templates() -> Vec<CompletionCandidate> {
-    ask(async |cluster| names::<PodAccessTemplate>(&cluster).await)
+    ask(async |cluster| names_of::<PodAccessTemplate>(&cluster).await)
 }
 
 /// Names of templates of both kinds.
 pub(crate) fn templates() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
         let (exec, pod) = join(
-            names::<ExecAccessTemplate>(&cluster),
-            names::<PodAccessTemplate>(&cluster),
+            names_of::<ExecAccessTemplate>(&cluster),
+            names_of::<PodAccessTemplate>(&cluster),
         )
         .await;
         [exec, pod].concat()
@@ -44,11 +45,32 @@ pub(crate) fn templates() -> Vec<CompletionCandidate> {
 pub(crate) fn requests() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
         let (exec, pod) = join(
-            names::<ExecAccessRequest>(&cluster),
-            names::<PodAccessRequest>(&cluster),
+            names_of::<ExecAccessRequest>(&cluster),
+            names_of::<PodAccessRequest>(&cluster),
         )
         .await;
         [exec, pod].concat()
+    })
+}
+
+/// What `get` may be asked for: kinds, and names once there is a kind.
+pub(crate) fn words() -> Vec<CompletionCandidate> {
+    let typed = typed();
+    let verb = typed.iter().position(|word| word == "get");
+    let after = typed.get(verb.map_or(0, |at| at + 1)..).unwrap_or_default();
+    let Some(kind) = after.iter().find_map(|word| names::resource(word)) else {
+        let kinds = [
+            "execaccessrequests",
+            "execaccesstemplates",
+            "podaccessrequests",
+            "podaccesstemplates",
+        ];
+        return kinds.map(CompletionCandidate::new).into();
+    };
+    ask(async move |cluster| {
+        let client = cluster.client.clone();
+        let api: Api<DynamicObject> = Api::namespaced_with(client, &cluster.namespace, &kind);
+        listed(&api).await
     })
 }
 
@@ -81,11 +103,7 @@ pub(crate) fn namespaces() -> Vec<CompletionCandidate> {
 
 /// Names of the kubeconfig's contexts.
 pub(crate) fn contexts() -> Vec<CompletionCandidate> {
-    let flags = connection();
-    let kubeconfig = match &flags.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
+    let kubeconfig = cluster::kubeconfig(&connection()).ok().flatten();
     kubeconfig
         .into_iter()
         .flat_map(|kubeconfig| kubeconfig.contexts)
@@ -93,7 +111,7 @@ pub(crate) fn contexts() -> Vec<CompletionCandidate> {
         .collect()
 }
 
-async fn names<K>(cluster: &Cluster) -> Vec<String>
+async fn names_of<K>(cluster: &Cluster) -> Vec<String>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -105,52 +123,66 @@ where
 
 async fn listed<K>(api: &Api<K>) -> Vec<String>
 where
-    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Clone + DeserializeOwned + std::fmt::Debug,
 {
     let found = api.list_metadata(&ListParams::default()).await;
     let found = found.into_iter().flatten();
-    found.map(|object| object.name_any()).collect()
+    found.filter_map(|object| object.metadata.name).collect()
 }
 
-/// Asks the cluster that the words typed so far name.
-fn ask(question: impl AsyncFnOnce(Cluster) -> Vec<String>) -> Vec<CompletionCandidate> {
+/// Asks the cluster that the words typed so far name. A credential plugin holds up the thread that it
+/// is run on, so that is one which nobody needs: it ends with the process.
+fn ask<Q>(question: Q) -> Vec<CompletionCandidate>
+where
+    Q: AsyncFnOnce(Cluster) -> Vec<String> + Send + 'static,
+{
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        // Nobody listens any more if it took too long.
+        let _ = tell.send(answer(question));
+    });
+    let names = told.recv_timeout(PATIENCE).ok().flatten();
+    let names = names.unwrap_or_default();
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+fn answer(question: impl AsyncFnOnce(Cluster) -> Vec<String>) -> Option<Vec<String>> {
     // Whoever comes second finds a provider, which is all that is wanted.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-    else {
-        return Vec::new();
-    };
-    let answer = runtime.block_on(async {
-        let asked = async {
-            let cluster = Cluster::connect(&connection()).await.ok()?;
-            Some(question(cluster).await)
-        };
-        tokio::time::timeout(PATIENCE, asked).await.ok().flatten()
-    });
-    runtime.shutdown_background();
-    let names = answer.unwrap_or_default();
-    names.into_iter().map(CompletionCandidate::new).collect()
+        .ok()?;
+    runtime.block_on(async {
+        let cluster = Cluster::connect(&connection()).await.ok()?;
+        Some(question(cluster).await)
+    })
+}
+
+/// The words typed so far; what stands before the first `--` is the shell's.
+fn typed() -> Vec<String> {
+    let words = std::env::args().skip_while(|word| word != "--");
+    words.skip(1).collect()
 }
 
 /// The flags among the words typed so far. They are no whole command line yet, so they are looked
 /// for and not parsed.
 fn connection() -> Connection {
-    // What stands before the first `--` is the shell's.
-    let words: Vec<String> = std::env::args()
-        .skip_while(|word| word != "--")
-        .skip(1)
-        .collect();
-    Connection {
+    let words = typed();
+    let mut connection = Connection {
         namespace: flag(&words, &["-n", "--namespace"]),
         context: flag(&words, &["--context"]),
         kubeconfig: flag(&words, &["--kubeconfig"]).map(Into::into),
         impersonate: flag(&words, &["--as"]),
         cluster: flag(&words, &["--cluster"]),
         user: flag(&words, &["--user"]),
+        server: flag(&words, &["-s", "--server"]),
+        token: flag(&words, &["--token"]),
+        unattended: true,
         ..Connection::default()
-    }
+    };
+    connection.tidy();
+    connection
 }
 
 fn flag(words: &[String], names: &[&str]) -> Option<String> {

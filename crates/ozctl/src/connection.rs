@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap_complete::ArgValueCandidates;
 
 use crate::complete;
@@ -21,7 +22,7 @@ pub(crate) struct Connection {
     #[arg(long, global = true, value_name = "NAME", add = ArgValueCandidates::new(complete::contexts))]
     pub(crate) context: Option<String>,
     /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// User to act as
     #[arg(long = "as", global = true, value_name = "USER")]
@@ -52,13 +53,13 @@ pub(crate) struct Connection {
           default_missing_value = "true", value_name = "BOOL")]
     pub(crate) insecure_skip_tls_verify: Option<bool>,
     /// File with the certificates that vouch for the API server
-    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    #[arg(long, global = true, value_name = "FILE", hide = true, value_parser = path())]
     pub(crate) certificate_authority: Option<PathBuf>,
     /// File with your certificate
-    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    #[arg(long, global = true, value_name = "FILE", hide = true, value_parser = path())]
     pub(crate) client_certificate: Option<PathBuf>,
     /// File with your certificate's key
-    #[arg(long, global = true, value_name = "FILE", hide = true)]
+    #[arg(long, global = true, value_name = "FILE", hide = true, value_parser = path())]
     pub(crate) client_key: Option<PathBuf>,
     /// Bearer token
     #[arg(long, global = true, value_name = "TOKEN", hide = true)]
@@ -72,6 +73,43 @@ pub(crate) struct Connection {
           default_missing_value = "true", value_name = "BOOL")]
     pub(crate) disable_compression: Option<bool>,
     /// Taken for compatibility; ozctl caches nothing
-    #[arg(long, global = true, value_name = "DIRECTORY", hide = true)]
+    #[arg(long, global = true, value_name = "DIRECTORY", hide = true, value_parser = path())]
     pub(crate) cache_dir: Option<PathBuf>,
+    /// Nobody can be asked for anything, whatever standard input is: a shell waits for names.
+    #[arg(skip)]
+    pub(crate) unattended: bool,
+}
+
+/// A path; empty, it stands for none, which the library's own parser refuses.
+fn path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
+impl Connection {
+    /// An empty value says as little as no flag at all, as with kubectl: scripts pass variables on
+    /// that may be empty.
+    pub(crate) fn tidy(&mut self) {
+        for text in [
+            &mut self.namespace,
+            &mut self.context,
+            &mut self.impersonate,
+            &mut self.as_uid,
+            &mut self.cluster,
+            &mut self.user,
+            &mut self.server,
+            &mut self.tls_server_name,
+            &mut self.token,
+            &mut self.request_timeout,
+        ] {
+            text.take_if(|text| text.is_empty());
+        }
+        for path in [
+            &mut self.kubeconfig,
+            &mut self.certificate_authority,
+            &mut self.client_certificate,
+            &mut self.client_key,
+        ] {
+            path.take_if(|path| path.as_os_str().is_empty());
+        }
+    }
 }

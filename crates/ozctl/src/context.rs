@@ -1,17 +1,18 @@
 //! What every verb is given: how to reach the cluster, and how to speak.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 
 use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
 use crate::output::line;
+use crate::terminal;
 
 /// The surroundings of a verb.
 pub(crate) struct Context {
     /// The flags that choose cluster and user.
     pub(crate) connection: Connection,
-    /// Whether standard error is a terminal, where lines may be written over.
+    /// Whether standard error is a terminal on which lines may be written over.
     pub(crate) live: bool,
     colour: bool,
 }
@@ -39,13 +40,11 @@ impl Style {
 }
 
 impl Context {
-    pub(crate) fn new(connection: Connection, live: bool) -> Self {
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-            && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    pub(crate) fn new(connection: Connection) -> Self {
         Self {
             connection,
-            live,
-            colour: wanted,
+            live: terminal::draws(&std::io::stderr()),
+            colour: terminal::is_coloured(),
         }
     }
 
@@ -61,7 +60,11 @@ impl Context {
 
     /// For standard output.
     pub(crate) fn paint_output(&self, style: Style, text: &str) -> String {
-        painted(self.colour && std::io::stdout().is_terminal(), style, text)
+        painted(
+            self.colour && terminal::draws(&std::io::stdout()),
+            style,
+            text,
+        )
     }
 
     /// A line of progress, on standard error.
@@ -78,17 +81,17 @@ impl Context {
 
     /// Text on standard output. A reader who has seen enough, as `head` does, ends it in peace.
     pub(crate) fn print(&self, text: &str) -> Result<()> {
-        self.write(text.as_bytes())
+        self.pass_on(text.as_bytes()).map(drop)
     }
 
-    /// As [`Context::print`], for bytes of others.
-    pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
+    /// Part of a stream on standard output; whether anybody still reads it. Who has no end of its
+    /// own must ask, or would go on for nobody.
+    pub(crate) fn pass_on(&self, bytes: &[u8]) -> Result<bool> {
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
-                format!("failed to write to standard output: {error}"),
-            )),
-            _ => Ok(()),
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(unwritten(&error)),
         }
     }
 
@@ -105,6 +108,11 @@ impl Context {
         }
         text
     }
+}
+
+/// The failure that standard output which takes nothing is, such as a full disk.
+pub(crate) fn unwritten(error: &std::io::Error) -> Failure {
+    Failure::new(format!("failed to write to standard output: {error}"))
 }
 
 fn painted(colour: bool, style: Style, text: &str) -> String {

@@ -19,6 +19,7 @@ pub(crate) struct Failure {
     exit: Exit,
     /// The HTTP status, if the API server answered with one.
     status: Option<u16>,
+    passes: bool,
 }
 
 /// What verbs give.
@@ -31,7 +32,20 @@ impl Failure {
             next: None,
             exit: Exit::FAILURE,
             status: None,
+            passes: false,
         }
+    }
+
+    /// Marks one that may be over when it is tried again.
+    pub(crate) fn passing(mut self) -> Self {
+        self.passes = true;
+        self
+    }
+
+    /// Marks one about an object that is not there.
+    pub(crate) fn not_found(mut self) -> Self {
+        self.status = Some(404);
+        self
     }
 
     /// What to do next. What is known already stays.
@@ -83,6 +97,16 @@ impl Failure {
         self.status == Some(404) && self.message.contains(UNKNOWN_KIND)
     }
 
+    /// Whether it may be over when it is tried again: the API server is busy, starts anew, or cannot
+    /// be reached at the moment.
+    pub(crate) fn passes(&self) -> bool {
+        self.passes || self.status.is_some_and(|code| code == 429 || code >= 500)
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.status == Some(410)
+    }
+
     pub(crate) fn is_forbidden(&self) -> bool {
         self.status == Some(403)
     }
@@ -104,8 +128,12 @@ impl From<kube::Error> for Failure {
             kube::Error::Auth(error) => {
                 Self::new(format!("failed to get credentials: {error}")).next(LOG_IN)
             }
-            kube::Error::Service(error) => unreachable(&error.to_string(), &chain(&*error)),
-            kube::Error::HyperError(error) => unreachable(&error.to_string(), &chain(&error)),
+            kube::Error::Service(error) => {
+                unreachable(&error.to_string(), &chain(&*error)).passing()
+            }
+            kube::Error::HyperError(error) => {
+                unreachable(&error.to_string(), &chain(&error)).passing()
+            }
             kube::Error::SerdeError(error) => Self::new(format!(
                 "the server's answer is none of Kubernetes' API: {error}"
             ))
@@ -167,6 +195,7 @@ fn of_status(status: &Status) -> Failure {
         next,
         exit: Exit::FAILURE,
         status: Some(status.code),
+        passes: false,
     }
 }
 
@@ -355,6 +384,21 @@ mod tests {
             "{message}"
         );
         assert!(next.unwrap().contains("ozctl doctor"));
+    }
+
+    #[test]
+    fn what_may_be_over_when_it_is_tried_again_is_told_from_what_stays() {
+        for (code, passes) in [
+            (400, false),
+            (403, false),
+            (409, false),
+            (429, true),
+            (500, true),
+            (503, true),
+        ] {
+            let failure = of_status(&Status::failure("no", "No").with_code(code));
+            assert_eq!(failure.passes(), passes, "{code}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(crate) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
+    quit: Signal,
 }
 
 impl Interrupts {
@@ -24,6 +25,7 @@ impl Interrupts {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
+            quit: signal(SignalKind::quit())?,
         })
     }
 
@@ -34,6 +36,7 @@ impl Interrupts {
             _ = self.interrupt.recv() => Exit::INTERRUPTED,
             _ = self.terminate.recv() => Exit::code(143),
             _ = self.hang_up.recv() => Exit::code(129),
+            _ = self.quit.recv() => Exit::code(131),
         }
     }
 

@@ -19,6 +19,7 @@ mod request;
 mod session;
 mod target;
 mod terminal;
+mod trouble;
 mod verbs;
 mod waiting;
 

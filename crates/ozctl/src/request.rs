@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{DeleteParams, PostParams, WatchEvent, WatchParams};
@@ -16,9 +16,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Clocks, Cluster};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::trouble::Trouble;
 
 /// The longest `generateName` that the webhook lets in, with its `-`.
 const PREFIX: usize = 57;
@@ -60,6 +61,11 @@ pub(crate) trait RequestKind:
         + Send
         + 'static;
 
+    /// The verb that opens a session by it.
+    const VERB: &'static str;
+
+    /// What that verb is to be told of where.
+    fn place(&self) -> String;
     /// A request that asks for this.
     fn asking(ask: &Ask) -> Self;
     /// What became of it.
@@ -70,6 +76,13 @@ pub(crate) trait RequestKind:
 
 impl RequestKind for ExecAccessRequest {
     type Template = ExecAccessTemplate;
+    const VERB: &'static str = "exec";
+
+    fn place(&self) -> String {
+        let status = self.status.as_ref();
+        let pod = status.and_then(|status| status.pod_name.as_deref());
+        pod.map_or_else(|| "TARGET".to_owned(), |pod| format!("pod/{pod}"))
+    }
 
     fn asking(ask: &Ask) -> Self {
         let mut request = Self::new(
@@ -108,6 +121,11 @@ impl RequestKind for ExecAccessRequest {
 
 impl RequestKind for PodAccessRequest {
     type Template = PodAccessTemplate;
+    const VERB: &'static str = "pod";
+
+    fn place(&self) -> String {
+        format!("template/{}", self.spec.template_name)
+    }
 
     fn asking(ask: &Ask) -> Self {
         let mut request = Self::new(
@@ -218,83 +236,127 @@ pub(crate) enum Outcome<R> {
     Late(R),
 }
 
-/// Waits until a request is ready or over. `seen` is told each status.
+/// Waits until a request is ready or over. `seen` is told each status. What passes while it waits,
+/// such as an API server that starts anew, ends nothing.
 pub(crate) async fn wait<R: RequestKind>(
     cluster: &Cluster,
     created: R,
     within: Duration,
-    mut seen: impl FnMut(&RequestStatus),
+    seen: impl FnMut(&RequestStatus),
 ) -> Result<Outcome<R>> {
-    let api = cluster.api::<R>();
     let deadline = Instant::now() + within;
-    let mut last = created;
-    match tokio::time::timeout_at(deadline, watch(&api, &mut last, &mut seen)).await {
+    let mut wait = Wait {
+        api: cluster.api::<R>(),
+        name: created.name_any(),
+        last: created,
+        seen,
+        trouble: Trouble::default(),
+    };
+    match tokio::time::timeout_at(deadline, wait.watch()).await {
         Ok(outcome) => outcome,
-        Err(_) => Ok(Outcome::Late(last)),
+        // What it is like now is not known.
+        Err(_) => match wait.trouble.at_the_end() {
+            Some(failure) => {
+                let what = format!("request {} is not ready after {within:?}", wait.name);
+                Err(failure.during(&what))
+            }
+            None => Ok(Outcome::Late(wait.last)),
+        },
     }
 }
 
-/// Watches until the end; again, where a watch ends early or breaks.
-async fn watch<R: RequestKind>(
-    api: &Api<R>,
-    last: &mut R,
-    seen: &mut impl FnMut(&RequestStatus),
-) -> Result<Outcome<R>> {
-    let name = last.name_any();
-    let parameters = WatchParams::default().fields(&format!("metadata.name={name}"));
-    let mut version = last.resource_version().unwrap_or_default();
-    loop {
-        let events = match api.watch(&parameters, &version).await {
-            Ok(events) => events,
-            // The original only ever needed `get`.
-            Err(kube::Error::Api(status)) if status.code == 403 => {
-                return poll(api, last, seen).await;
+/// A request that is waited for.
+struct Wait<R, F> {
+    api: Api<R>,
+    name: String,
+    /// What is known of it.
+    last: R,
+    seen: F,
+    trouble: Trouble,
+}
+
+impl<R: RequestKind, F: FnMut(&RequestStatus)> Wait<R, F> {
+    /// Watches until the end; again, where a watch ends early or breaks.
+    async fn watch(&mut self) -> Result<Outcome<R>> {
+        let parameters = WatchParams::default().fields(&format!("metadata.name={}", self.name));
+        loop {
+            let version = self.last.resource_version().unwrap_or_default();
+            match self.api.watch(&parameters, &version).await {
+                Ok(events) => {
+                    self.trouble.over();
+                    if let Some(outcome) = self.follow(events).await? {
+                        return Ok(outcome);
+                    }
+                    tokio::time::sleep(WATCH_AGAIN).await;
+                }
+                Err(error) => match Failure::from(error) {
+                    // The original only ever needed `get`.
+                    failure if failure.is_forbidden() => return self.poll().await,
+                    // Too old to go on from there.
+                    failure if failure.is_gone() => tokio::time::sleep(WATCH_AGAIN).await,
+                    failure => self.trouble.with(failure).await?,
+                },
             }
-            Err(error) => return Err(error.into()),
-        };
+            // Where it broke is not known, so what is there now is looked at first.
+            if let Some(outcome) = self.look().await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// The outcome, if one watch brings it.
+    async fn follow(
+        &mut self,
+        events: impl Stream<Item = kube::Result<WatchEvent<R>>>,
+    ) -> Result<Option<Outcome<R>>> {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event {
                 Ok(WatchEvent::Added(request) | WatchEvent::Modified(request)) => {
-                    *last = request;
-                    if let Some(outcome) = judge(last, seen) {
-                        return Ok(outcome);
+                    if let Some(outcome) = self.judge(request) {
+                        return Ok(Some(outcome));
                     }
                 }
-                Ok(WatchEvent::Deleted(_)) => return Err(deleted(&name)),
+                Ok(WatchEvent::Deleted(_)) => return Err(deleted(&self.name)),
                 Ok(WatchEvent::Bookmark(_)) => {}
                 Ok(WatchEvent::Error(_)) | Err(_) => break,
             }
         }
-        // Where it broke is not known, so what is there now is looked at first.
-        tokio::time::sleep(WATCH_AGAIN).await;
-        *last = get(api, &name).await?;
-        if let Some(outcome) = judge(last, seen) {
-            return Ok(outcome);
-        }
-        version = last.resource_version().unwrap_or_default();
+        Ok(None)
     }
-}
 
-async fn poll<R: RequestKind>(
-    api: &Api<R>,
-    last: &mut R,
-    seen: &mut impl FnMut(&RequestStatus),
-) -> Result<Outcome<R>> {
-    let name = last.name_any();
-    loop {
-        *last = get(api, &name).await?;
-        if let Some(outcome) = judge(last, seen) {
-            return Ok(outcome);
+    async fn poll(&mut self) -> Result<Outcome<R>> {
+        loop {
+            if let Some(outcome) = self.look().await? {
+                return Ok(outcome);
+            }
+            self.trouble.over();
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
     }
-}
 
-async fn get<R: RequestKind>(api: &Api<R>, name: &str) -> Result<R> {
-    match api.get(name).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Err(deleted(name)),
-        answer => Ok(answer?),
+    /// The outcome, if it is there now.
+    async fn look(&mut self) -> Result<Option<Outcome<R>>> {
+        loop {
+            match self.api.get(&self.name).await.map_err(Failure::from) {
+                Ok(request) => {
+                    self.trouble.eased();
+                    return Ok(self.judge(request));
+                }
+                Err(failure) if failure.is_not_found() => return Err(deleted(&self.name)),
+                Err(failure) => self.trouble.with(failure).await?,
+            }
+        }
+    }
+
+    fn judge(&mut self, request: R) -> Option<Outcome<R>> {
+        self.last = request;
+        let status = self.last.request_status()?;
+        (self.seen)(status);
+        if status.phase.is_terminal() {
+            return Some(Outcome::Over(self.last.clone()));
+        }
+        status.ready.then(|| Outcome::Ready(self.last.clone()))
     }
 }
 
@@ -303,15 +365,7 @@ fn deleted(name: &str) -> Failure {
         "request {name} was deleted while it was waited for"
     ))
     .next("ask again, or find out from the audit record who deleted it")
-}
-
-fn judge<R: RequestKind>(request: &R, seen: &mut impl FnMut(&RequestStatus)) -> Option<Outcome<R>> {
-    let status = request.request_status()?;
-    seen(status);
-    if status.phase.is_terminal() {
-        return Some(Outcome::Over(request.clone()));
-    }
-    status.ready.then(|| Outcome::Ready(request.clone()))
+    .not_found()
 }
 
 /// Gives access back. That it is gone already is what was wanted.
@@ -388,6 +442,18 @@ impl Clock {
     pub(crate) fn local() -> Self {
         Self {
             ahead: jiff::SignedDuration::ZERO,
+        }
+    }
+
+    /// From what the API server says now.
+    pub(crate) async fn of_server(cluster: &Cluster) -> Self {
+        match cluster.clocks().await {
+            Ok(Clocks {
+                before,
+                server: Some(server),
+                ..
+            }) => Self::compare(before, server),
+            _ => Self::local(),
         }
     }
 

@@ -1,10 +1,12 @@
 //! One command in a container, with its streams: ours are its own. On a terminal every key and
 //! every change of size goes there, and the remaining time stands in the title.
 
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
 use futures::SinkExt;
 use futures::channel::mpsc::Sender;
+use futures::future::try_join;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Api;
@@ -15,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::access::Granted;
 use crate::cluster::Cluster;
+use crate::context::unwritten;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::terminal::{self, Raw};
@@ -46,10 +49,9 @@ pub(crate) struct Command {
 pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command) -> Result<Exit> {
     let mut process = open(cluster, granted, command).await?;
     let status = process.take_status();
-    let terminal = if command.tty {
-        Some(Raw::enter()?)
-    } else {
-        None
+    let terminal = match command.tty {
+        true => terminal()?,
+        false => None,
     };
     let sizes = process.terminal_size();
     let input = process.stdin();
@@ -59,14 +61,18 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
     let feeding = tokio::spawn(feed(input));
     let sizing = tokio::spawn(follow_size(sizes));
     let output = async {
-        let out = copy(stdout, tokio::io::stdout());
-        let errors = copy(stderr, tokio::io::stderr());
-        tokio::join!(out, errors)
+        // Whichever of them nobody takes any more ends both.
+        try_join(
+            copy(stdout, tokio::io::stdout()),
+            copy(stderr, tokio::io::stderr()),
+        )
+        .await
     };
     let finished = async {
-        let (piped, _) = output.await;
-        if piped.is_err() {
-            return Ok(BROKEN_PIPE);
+        match output.await {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(BROKEN_PIPE),
+            Err(error) => return Err(unwritten(&error)),
+            Ok(_) => {}
         }
         let status = match status {
             Some(status) => status.await,
@@ -82,7 +88,6 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
     sizing.abort();
     drop(terminal);
     if matches!(result, Ok(Exit::ENDED)) {
-        use std::io::Write;
         let _ = writeln!(
             std::io::stderr(),
             "oz: access to {} is over; `ozctl exec` asks anew",
@@ -90,6 +95,19 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
         );
     }
     result
+}
+
+/// The terminal in front of us, if there is one to pass keys on from. The command has one of its own
+/// all the same, as with kubectl.
+fn terminal() -> Result<Option<Raw>> {
+    if std::io::stdin().is_terminal() {
+        return Raw::enter().map(Some);
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "Unable to use a TTY - input is not a terminal or the right kind of file"
+    );
+    Ok(None)
 }
 
 /// Runs the command with streams that are not ours, for the verbs that copy.

@@ -13,6 +13,16 @@ pub(crate) fn is_there() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
+/// Whether escape sequences may be written there: not to a file, nor where nobody reads them.
+pub(crate) fn draws(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Whether colours are wanted: an empty $NO_COLOR says nothing (<https://no-color.org>).
+pub(crate) fn is_coloured() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// How wide the terminal is that errors go to.
 pub(crate) fn columns() -> Option<usize> {
     let size = tcgetwinsize(std::io::stderr()).ok()?;
@@ -42,7 +52,8 @@ impl Raw {
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(&stdin, OptionalActions::Now, &raw).map_err(failed)?;
-        let titled = std::env::var("TERM").is_ok_and(|term| !term.is_empty() && term != "dumb");
+        let named = std::env::var_os("TERM").is_some_and(|term| !term.is_empty());
+        let titled = named && draws(&std::io::stdout());
         let terminal = Self { before, titled };
         // The title that is there now is put aside.
         terminal.control("\x1b[22;2t");
@@ -57,7 +68,7 @@ impl Raw {
     /// A line of our own in between, bold, with a bell.
     pub(crate) fn notice(&self, text: &str) {
         let mut stderr = std::io::stderr();
-        let (on, off) = if self.titled && std::env::var_os("NO_COLOR").is_none() {
+        let (on, off) = if draws(&stderr) && is_coloured() {
             ("\x1b[1;33m", "\x1b[0m")
         } else {
             ("", "")

@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::request;
+use crate::trouble::Trouble;
 use crate::verbs::patience;
 use crate::waiting::Waiting;
 
@@ -160,42 +161,77 @@ async fn bind<K: Kind>(
     let mut interrupts = Interrupts::new()?;
     let parameters = PostParams::default();
     let creating = cluster.answer(api.create(&parameters, &object));
-    let made = interrupts.made(creating, async |created, interrupts| {
+    let not_wanted = async |created: K, interrupts: &mut Interrupts| {
         give_back(api, &created.name_any(), interrupts).await
-    });
-    let created = match made.await? {
+    };
+    let created = match interrupts.made(creating, not_wanted).await? {
         Ok(created) => created,
         Err(exit) => return Ok(exit),
     };
     let name = created.name_any();
-    let role = created.terms().map(|terms| terms.role).unwrap_or_default();
-    let role = format!("{} {}", role.kind, role.name);
+    let role = role(&created);
     let what = resource::<K>(&name);
-    let waiting = async {
-        let waiting = Waiting::new(context, &format!("waiting until {role} is bound"));
-        loop {
-            let status = cluster.answer(api.get(&name)).await?.status().cloned();
-            let status = status.unwrap_or_default();
-            if settled(&status) {
-                return Ok::<BindingStatus, Failure>(status);
-            }
-            waiting.draw();
-            tokio::time::sleep(LOOK).await;
-        }
-    };
     let waited = tokio::select! {
-        waited = tokio::time::timeout(within, waiting) => waited,
+        waited = bound(context, cluster, api, &created, within) => waited,
         exit = interrupts.next() => {
             let given_back = give_back(api, &name, &mut interrupts).await;
             return given_back.map(|()| exit).map_err(|failure| failure.with(exit));
         }
     };
-    let status = waited.map_err(|_| {
-        Failure::new(format!("{role} was not bound within {within:?}"))
-            .next(format!("`kubectl describe {what}` says what it waits for"))
-    })??;
+    // It may be bound yet, when nobody looks any more.
+    let ends = format!("`kubectl delete {what}` gives it back");
+    let status = waited.map_err(|failure| match failure.is_not_found() {
+        true => failure,
+        false => failure.or_next(&ends),
+    })?;
     context.print(&told(&role, &what, &status)?)?;
     Ok(Exit::SUCCESS)
+}
+
+/// Kind and name of the role.
+fn role<K: Kind>(binding: &K) -> String {
+    let role = binding.terms().map(|terms| terms.role).unwrap_or_default();
+    format!("{} {}", role.kind, role.name)
+}
+
+/// Waits until it is bound, refused, or waits for nothing but its window.
+async fn bound<K: Kind>(
+    context: &Context,
+    cluster: &Cluster,
+    api: &Api<K>,
+    created: &K,
+    within: Duration,
+) -> Result<BindingStatus> {
+    let (name, role) = (created.name_any(), role(created));
+    let mut trouble = Trouble::default();
+    let looking = async {
+        let waiting = Waiting::new(context, &format!("waiting until {role} is bound"));
+        loop {
+            match cluster.answer(api.get(&name)).await {
+                Err(failure) => trouble.with(failure).await?,
+                Ok(found) => {
+                    trouble.over();
+                    let status = found.status().cloned().unwrap_or_default();
+                    if settled(&status) {
+                        return Ok(status);
+                    }
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
+            waiting.draw();
+        }
+    };
+    if let Ok(looked) = tokio::time::timeout(within, looking).await {
+        return looked;
+    }
+    let late = format!("{role} was not bound within {within:?}");
+    Err(match trouble.at_the_end() {
+        Some(failure) => failure.during(&late),
+        None => Failure::new(late).next(format!(
+            "`kubectl describe {}` says what it waits for",
+            resource::<K>(&name)
+        )),
+    })
 }
 
 /// As kubectl names it.

@@ -36,7 +36,10 @@ Examples:
   ozctl explain alice-x7k2p
   ozctl explain trb/lea-m2k9c
   ozctl explain --template shell
-  ozctl explain --template shell --for bob --group devs --duration 8h
+  ozctl explain --template shell --user bob --group devs --duration 8h
+
+With --template, --user is who would ask; the user of your kubeconfig is then
+chosen by --context.
 
 The requester's seal is checked by the operator alone: nobody else has its key.
 What needs rights that you do not have, such as listing pods, is left out, and
@@ -50,11 +53,11 @@ pub(crate) struct Explain {
     /// A template instead: what if somebody asked by it
     #[arg(long, conflicts_with = "request", add = ArgValueCandidates::new(complete::templates))]
     template: Option<String>,
-    /// Who would ask [default: you]
+    /// Who would ask, as --user [default: you]
     #[arg(long = "for", requires = "template", value_name = "USER")]
     person: Option<String>,
     /// A group that they would be in; may be repeated
-    #[arg(long, requires = "person", value_name = "GROUP")]
+    #[arg(long, requires = "template", value_name = "GROUP")]
     group: Vec<String>,
     /// How long they would ask for
     #[arg(short = 'D', long, requires = "template")]
@@ -106,7 +109,21 @@ impl Explanation {
 }
 
 impl Explain {
+    /// With a template, `--user` of the command line is who would ask, and not the kubeconfig's;
+    /// unless `--for` says who.
+    pub(crate) fn take_person(&mut self, user: &mut Option<String>) {
+        if self.template.is_some() {
+            self.person = self.person.take().or_else(|| user.take());
+        }
+    }
+
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        if !self.group.is_empty() && self.person.is_none() {
+            return Err(
+                Failure::new("--group goes with a person who would be in it")
+                    .next("name one with --user"),
+            );
+        }
         let cluster = context.cluster().await?;
         let exit = |yes| if yes { Exit::SUCCESS } else { Exit::FAILURE };
         let explanation = match (&self.request, &self.template) {

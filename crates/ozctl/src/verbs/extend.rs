@@ -82,7 +82,7 @@ impl Extend {
                 "request {old} is {}; only one that is Active can be continued",
                 status.phase
             ))
-            .next("ask anew with `ozctl exec`"));
+            .next(format!("ask anew with `ozctl {}`", R::VERB)));
         }
         let asked = running.asked();
         let ask = Ask {
@@ -104,7 +104,9 @@ impl Extend {
         };
         let name = created.name_any();
         let outcome = tokio::select! {
-            outcome = request::wait(cluster, created, within, |_| ()) => outcome?,
+            outcome = request::wait(cluster, created, within, |_| ()) => {
+                outcome.map_err(|failure| still_there(failure, &name))?
+            }
             exit = interrupts.next() => {
                 let given_back = give_back::<R>(cluster, &name, &mut interrupts).await;
                 return given_back.map(|()| exit).map_err(|failure| failure.with(exit));
@@ -117,31 +119,44 @@ impl Extend {
                 return Err(request::over(&name, &status));
             }
             Outcome::Late(request) => {
-                return Err(request::late(&name, within, request.request_status()));
+                let late = request::late(&name, within, request.request_status());
+                return Err(still_there(late, &name));
             }
         };
-        match self.output {
-            TextFormat::Json => context.print(&json(&whole(&ready)?)?)?,
-            TextFormat::Yaml => context.print(&yaml(&whole(&ready)?)?)?,
-            TextFormat::Text => {
-                let end = |status: Option<&oz_core::api::RequestStatus>| {
-                    let until = status.and_then(|status| status.expires_at);
-                    until.map_or("its end".to_owned(), |until| until.to_string())
-                };
-                context.print(&format!(
-                    "{name} continues {old}: until {}\nSessions that are open keep their end, {}. \
-                     For more, open another: ozctl exec {} --request {name}\n",
-                    end(ready.request_status()),
-                    end(Some(&status)),
-                    ready
-                        .request_status()
-                        .and_then(|status| status.pod_name.as_deref())
-                        .map_or_else(|| "TARGET".to_owned(), |pod| format!("pod/{pod}")),
-                ))?;
-            }
-        }
+        context.print(&match self.output {
+            TextFormat::Json => json(&whole(&ready)?)?,
+            TextFormat::Yaml => yaml(&whole(&ready)?)?,
+            TextFormat::Text => continued(running, &ready),
+        })?;
         Ok(Exit::SUCCESS)
     }
+}
+
+/// It may be granted yet, when nobody waits for it any more; nobody is to have it unawares.
+fn still_there(failure: Failure, name: &str) -> Failure {
+    match failure.is_not_found() {
+        true => failure,
+        false => failure.or_next(&format!("give it back with `ozctl revoke {name}`")),
+    }
+}
+
+/// What became of it, and how it is used.
+fn continued<R: RequestKind>(running: &R, ready: &R) -> String {
+    let end = |request: &R| {
+        let status = request.request_status();
+        let until = status.and_then(|status| status.expires_at);
+        until.map_or("its end".to_owned(), |until| until.to_string())
+    };
+    let name = ready.name_any();
+    format!(
+        "{name} continues {}: until {}\nSessions that are open keep their end, {}. For more, open \
+         another: ozctl {} {} --request {name}\n",
+        running.name_any(),
+        end(ready),
+        end(running),
+        R::VERB,
+        ready.place(),
+    )
 }
 
 /// What the name of the running one begins with, so that they stand side by side.

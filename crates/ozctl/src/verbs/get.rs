@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
@@ -11,6 +12,7 @@ use oz_core::api::{GROUP, VERSION};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
+use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -30,7 +32,8 @@ Kinds: execaccesstemplates (eat), podaccesstemplates (pat),
 execaccessrequests (ear), podaccessrequests (par).")]
 pub(crate) struct Get {
     /// Kinds, by commas, and names; or KIND/NAME, any number of times
-    #[arg(required = true, value_name = "KIND [NAME...]|KIND/NAME...")]
+    #[arg(required = true, value_name = "KIND [NAME...]|KIND/NAME...",
+          add = ArgValueCandidates::new(complete::words))]
     words: Vec<String>,
     /// All namespaces
     #[arg(short = 'A', long)]

@@ -110,7 +110,7 @@ async fn show(
     loop {
         let count = stream.read(&mut buffer).await?;
         match buffer.get(..count) {
-            Some(bytes) if !bytes.is_empty() => context.write(bytes)?,
+            Some(bytes) if !bytes.is_empty() && context.pass_on(bytes)? => {}
             _ => return Ok(Exit::SUCCESS),
         }
     }

@@ -41,6 +41,8 @@ pub(crate) struct Revoke {
 
 impl Revoke {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let wanted = self.names.iter().map(|name| kinds(name));
+        let wanted: Vec<_> = wanted.collect::<Result<_>>()?;
         let cluster = context.cluster().await?;
         if self.mine {
             let me = choose::myself(&cluster).await?.user;
@@ -54,16 +56,27 @@ impl Revoke {
             }
             return Ok(Exit::SUCCESS);
         }
-        for name in &self.names {
-            let (exec, pod, name) = kinds(name)?;
-            let found = (exec && delete::<ExecAccessRequest>(context, &cluster, name).await?)
-                || (pod && delete::<PodAccessRequest>(context, &cluster, name).await?);
-            if !found {
-                return Err(no_request(&cluster, name));
+        let mut failed: Option<Failure> = None;
+        for wanted in wanted {
+            // What one name is wrong with keeps nobody from ending the others.
+            if let Err(failure) = revoke(context, &cluster, wanted).await
+                && let Some(before) = failed.replace(failure)
+            {
+                context.say(context.error(&before).trim_end());
             }
         }
-        Ok(Exit::SUCCESS)
+        failed.map_or(Ok(Exit::SUCCESS), Err)
     }
+}
+
+async fn revoke(
+    context: &Context,
+    cluster: &Cluster,
+    (exec, pod, name): (bool, bool, &str),
+) -> Result<()> {
+    let found = (exec && delete::<ExecAccessRequest>(context, cluster, name).await?)
+        || (pod && delete::<PodAccessRequest>(context, cluster, name).await?);
+    found.then_some(()).ok_or_else(|| no_request(cluster, name))
 }
 
 /// The failure that a name of no request is.

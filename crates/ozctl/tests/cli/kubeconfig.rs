@@ -132,6 +132,99 @@ fn credentials_are_the_flags_or_the_kubeconfigs() {
 }
 
 #[test]
+fn a_user_that_the_kubeconfig_does_not_have_is_nobody_to_go_on_as() {
+    let stub = shop::open();
+    for words in [
+        &["templates", "--user", "bob"][..],
+        &["explain", "alice-x7k2p", "--user", "bob"],
+    ] {
+        let answer = stub.ozctl(words).output().unwrap();
+        let said = text(&answer.stderr);
+        assert_eq!(answer.status.code(), Some(1), "{words:?}: {said}");
+        assert!(
+            said.contains("the kubeconfig has no user bob"),
+            "{words:?}: {said}"
+        );
+        assert!(said.contains("Next: "), "{words:?}: {said}");
+    }
+    assert!(stub.asked().is_empty());
+}
+
+#[test]
+fn who_would_ask_by_a_template_is_no_user_of_the_kubeconfig() {
+    let stub = shop::open();
+    for (line, code, said) in [
+        (
+            "explain --user bob --template shell",
+            1,
+            "bob is in none of the groups",
+        ),
+        ("explain --user bob --group devs --template shell", 0, "bob"),
+        ("--user bob explain --template shell --group devs", 0, "bob"),
+        ("explain --for bob --group devs --template shell", 0, "bob"),
+        // Where --for says who would ask, --user is what it is elsewhere.
+        (
+            "explain --for bob --group devs --template shell --user here",
+            0,
+            "bob",
+        ),
+        (
+            "explain --for bob --template shell --user carol",
+            1,
+            "no user carol",
+        ),
+        (
+            "explain --group devs --template shell",
+            1,
+            "--group goes with a person",
+        ),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = stub.ozctl(&words).output().unwrap();
+        let told = text(&answer.stdout) + &text(&answer.stderr);
+        assert_eq!(answer.status.code(), Some(code), "{line}: {told}");
+        assert!(told.contains(said), "{line}: {told}");
+    }
+}
+
+#[test]
+fn of_a_flag_that_is_given_twice_the_last_counts() {
+    let stub = shop::open();
+    for line in [
+        "templates -n other -n shop",
+        "templates --namespace other --namespace=shop",
+        "templates --context there --context here --token a --token alices",
+        "templates --all --all -o json -o name",
+        "get ear -o json -o name -A -A",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = stub.ozctl(&words).output().unwrap();
+        assert!(answer.status.success(), "{line}: {}", text(&answer.stderr));
+    }
+    assert!(namespaces(&stub).iter().all(|name| name == "shop"));
+}
+
+#[test]
+fn a_flag_with_an_empty_value_is_none() {
+    let stub = shop::open();
+    let flags = "--context= --kubeconfig= --server= --token= --cluster= --user= --as= --as-uid= \
+                 --request-timeout= --namespace= --tls-server-name= --certificate-authority= \
+                 --client-certificate= --client-key= --cache-dir=";
+    let words: Vec<&str> = ["templates"].into_iter().chain(flags.split(' ')).collect();
+    let answer = stub.ozctl(&words).output().unwrap();
+    assert!(answer.status.success(), "{}", text(&answer.stderr));
+    let answer = stub.ozctl(&["templates", "-n", ""]).output().unwrap();
+    assert!(answer.status.success(), "{}", text(&answer.stderr));
+    assert_eq!(namespaces(&stub), ["shop", "shop"]);
+    let asked = stub.asked();
+    assert!(
+        asked
+            .iter()
+            .all(|asked| asked.header("authorization") == "Bearer alices")
+    );
+}
+
+#[test]
 fn every_flag_of_the_original_is_taken_after_its_commands() {
     let stub = shop::open();
     let server = format!("http://{}", stub.address);
@@ -242,6 +335,82 @@ fn a_credential_plugin_that_fails_is_said_with_what_it_said() {
     let said = text(&answer.stderr);
     assert!(said.contains("/nonexistent/plugin"), "{said}");
     assert!(said.contains("Next: "), "{said}");
+}
+
+#[test]
+fn a_credential_plugin_leaves_the_pipelines_input_alone() {
+    let stub = shop::open();
+    let script = r#"typed=$(cat); echo "{\"apiVersion\": \"client.authentication.k8s.io/v1\",
+        \"kind\": \"ExecCredential\", \"status\": {\"token\": \"token$typed\"}}""#;
+    let mut user = plugin(stub.directory.path(), script);
+    let run = |user: &Value| {
+        let answer = ozctl(&["templates"])
+            .env("KUBECONFIG", stub.kubeconfig(user))
+            .write_stdin("for the command")
+            .output()
+            .unwrap();
+        (answer.status.code(), text(&answer.stderr))
+    };
+    user["exec"]["interactiveMode"] = json!("IfAvailable");
+    let (code, said) = run(&user);
+    assert_eq!(code, Some(0), "{said}");
+    let asked = stub.asked();
+    assert!(!asked.is_empty());
+    for one in asked {
+        assert_eq!(one.header("authorization"), "Bearer token");
+    }
+    user["exec"]["interactiveMode"] = json!("Always");
+    let (code, said) = run(&user);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("asks at a terminal"), "{said}");
+    assert!(said.contains("Next: "), "{said}");
+}
+
+/// What is offered for the last of the words.
+fn offered(kubeconfig: &Path, words: &[&str]) -> Vec<String> {
+    let words = [&["--", "ozctl"], words].concat();
+    let answer = ozctl(&words)
+        .env("COMPLETE", "fish")
+        .env("KUBECONFIG", kubeconfig)
+        .output()
+        .unwrap();
+    assert!(answer.status.success(), "{}", text(&answer.stderr));
+    let offered = text(&answer.stdout);
+    let names = offered.lines().filter_map(|line| line.split('\t').next());
+    names.map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn a_credential_plugin_that_hangs_does_not_hang_the_shell() {
+    let stub = shop::open();
+    let user = plugin(stub.directory.path(), "exec sleep 30");
+    let path = stub.kubeconfig(&user);
+    let before = std::time::Instant::now();
+    offered(&path, &["exec", ""]);
+    assert!(before.elapsed() < std::time::Duration::from_secs(20));
+    assert!(stub.asked().is_empty());
+}
+
+#[test]
+fn names_are_offered_of_what_is_there() {
+    let stub = shop::open();
+    let path = stub.kubeconfig(&json!({"token": "alices"}));
+    let has = |words: &[&str], name: &str| {
+        let offered = offered(&path, words);
+        assert!(
+            offered.iter().any(|one| one == name),
+            "{words:?}: {offered:?}"
+        );
+    };
+    has(&["exec", ""], "deployment/web");
+    has(&["revoke", ""], "alice-x7k2p");
+    has(&["get", ""], "execaccessrequests");
+    has(&["get", "ear", ""], "alice-x7k2p");
+    has(&["get", "-n", "shop", "pat", ""], "debug");
+    // One file of several that is not there hides none of the others' contexts.
+    let both = std::env::join_paths([Path::new("/nonexistent/config"), &path]).unwrap();
+    let contexts = offered(Path::new(&both), &["templates", "--context", ""]);
+    assert!(contexts.iter().any(|one| one == "here"), "{contexts:?}");
 }
 
 #[test]

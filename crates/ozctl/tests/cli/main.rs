@@ -5,5 +5,6 @@
 mod hostile;
 mod kubeconfig;
 mod output;
+mod sessions;
 mod shop;
 mod stub;

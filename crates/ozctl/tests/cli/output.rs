@@ -2,7 +2,9 @@
 //! anew. What differs from run to run has a stand-in: instants, digests, versions, addresses.
 
 use jiff::Timestamp;
+use serde_json::json;
 
+use crate::sessions::{a_word, playing};
 use crate::shop;
 use crate::stub::{Stub, ozctl};
 
@@ -95,14 +97,18 @@ tells! {
         "create ExecAccessRequest shell", "create exec shell -o json", "create exec shell -o yaml",
         "create exec shell -o name", "create pod debug", "create exec nothing",
     ];
-    extend: ["extend alice-x7k2p", "extend alice-x7k2p -o json", "extend bob-a1b2c", "extend nobody"];
+    extend: [
+        "extend alice-x7k2p", "extend alice-x7k2p -o json", "extend bob-a1b2c", "extend nobody",
+        "extend par/alice-m2n3p",
+    ];
     revoke: [
         "revoke alice-x7k2p", "delete par/alice-m2n3p", "revoke --mine", "revoke nobody",
-        "revoke pod/x",
+        "revoke pod/x", "revoke alice-x7k2p gone bob-a1b2c",
     ];
     explain: [
         "explain alice-x7k2p", "explain bob-a1b2c", "explain --template shell -D 48h",
         "explain --template shell --for mallory --group interns",
+        "explain --template shell --user bob --group devs",
         "explain --template debug", "explain --template nothing", "explain nobody",
         "explain trb/lea-m2k9c", "explain trb/nobody", "explain pods/x",
     ];
@@ -125,9 +131,13 @@ tells! {
     audit: [
         "audit list", "audit list -o wide", "audit list -o json", "audit list -o lines",
         "audit list -o csv", "audit list --who nobody", "audit show granted-0123abcd",
-        "audit show granted-0123abcd --json", "audit show nothing",
+        "audit show granted-0123abcd --json", "audit show nothing", "audit export",
+        "audit export -o csv", "audit keys", "audit verify", "audit verify -o json",
+        "audit verify -o yaml", "audit verify --offline",
     ];
-    bind: ["bind view --for 1h", "bind pod/view --user lea --for 1h"];
+    bind: [
+        "bind view --for 1h", "bind pod/view --user lea --for 1h", "bind view --user lea --for 2h",
+    ];
 }
 
 #[test]
@@ -162,8 +172,60 @@ spec:
         "lint bad.yaml -o json",
         "lint bad.yaml -o sarif",
         "lint nothing.yaml",
+        "lint good.yaml -o json",
+        "lint good.yaml -o sarif",
+        "lint nothing.yaml . bad.yaml -o sarif",
     ];
     shows(&told(&stub, &lines), "lint");
+}
+
+#[test]
+fn nothing_is_there() {
+    let stub = Stub::start(|asked| {
+        let (code, mut body) = shop::answer(asked);
+        if body["items"].is_array() {
+            body["items"] = json!([]);
+        }
+        (code, body)
+    });
+    let lines = [
+        "templates",
+        "templates -o json",
+        "requests",
+        "requests -o json",
+        "requests -o name",
+        "get ear",
+        "get ear,par -o json",
+        "audit list",
+        "audit list -o json",
+        "audit list -o csv",
+        "audit verify",
+        "audit verify -o json",
+        "revoke --mine",
+    ];
+    shows(&told(&stub, &lines), "nothing_is_there");
+}
+
+#[test]
+fn create_that_takes_too_long() {
+    let stub = Stub::start(|asked| match asked.query.contains("watch=true") {
+        true => loop {
+            std::thread::park();
+        },
+        false => shop::answer(asked),
+    });
+    let lines = [
+        "create exec shell --wait 500ms",
+        "create exec shell --wait 500ms -o json",
+    ];
+    shows(&told(&stub, &lines), "create_that_takes_too_long");
+}
+
+#[test]
+fn access_that_is_kept() {
+    let stub = playing(a_word);
+    let lines = ["exec deploy/web --keep -- true", "exec deploy/web -- true"];
+    shows(&told(&stub, &lines), "access_that_is_kept");
 }
 
 #[test]

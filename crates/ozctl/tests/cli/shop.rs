@@ -413,7 +413,9 @@ fn kinds() -> Answer {
             "resources": [
                 resource("ExecAccessTemplate", "eat", true), resource("ExecAccessRequest", "ear", true),
                 resource("PodAccessTemplate", "pat", true), resource("PodAccessRequest", "par", true),
-                resource("TransientRoleBinding", "trb", true), resource("AuditEvent", "oza", false),
+                resource("TransientRoleBinding", "trb", true),
+                resource("TransientClusterRoleBinding", "tcrb", false),
+                resource("AuditEvent", "oza", false),
             ],
         }),
     )

@@ -31,11 +31,22 @@ impl Asked {
 /// Code and body.
 pub(crate) type Answer = (u16, Value);
 
+/// Takes a connection over, if what was asked for is not answered in one piece.
+pub(crate) type Stream = dyn Fn(&Asked, &TcpStream) -> bool + Send + Sync;
+
+/// What a server may do beside answering.
+#[derive(Default)]
+struct More {
+    stream: Option<Arc<Stream>>,
+    date: Option<String>,
+}
+
 /// A server at a port of this machine, for as long as the process lives.
 pub(crate) struct Stub {
     pub(crate) address: SocketAddr,
     pub(crate) directory: tempfile::TempDir,
     asked: Arc<Mutex<Vec<Asked>>>,
+    more: Arc<Mutex<More>>,
 }
 
 impl Stub {
@@ -45,17 +56,34 @@ impl Stub {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
         let answer = Arc::new(answer);
+        let more = Arc::new(Mutex::new(More::default()));
+        let does = Arc::clone(&more);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
-                std::thread::spawn(move || serve(stream, &seen, &*answer));
+                let does = Arc::clone(&does);
+                std::thread::spawn(move || serve(stream, &seen, &*answer, &does));
             }
         });
         Self {
             address,
             directory: tempfile::tempdir().unwrap(),
             asked,
+            more,
         }
+    }
+
+    /// Has some answers written piece by piece.
+    pub(crate) fn streams(
+        &self,
+        stream: impl Fn(&Asked, &TcpStream) -> bool + Send + Sync + 'static,
+    ) {
+        self.more.lock().unwrap().stream = Some(Arc::new(stream));
+    }
+
+    /// Has every answer dated.
+    pub(crate) fn dates(&self, date: &str) {
+        self.more.lock().unwrap().date = Some(date.to_owned());
     }
 
     /// All that was asked so far.
@@ -120,15 +148,27 @@ pub(crate) fn status(code: u16, message: &str) -> Answer {
 }
 
 /// One connection, to its end.
-fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &dyn Fn(&Asked) -> Answer) {
+fn serve(
+    stream: TcpStream,
+    seen: &Mutex<Vec<Asked>>,
+    answer: &dyn Fn(&Asked) -> Answer,
+    more: &Mutex<More>,
+) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut writer = stream;
     while let Some(asked) = read(&mut reader) {
         seen.lock().unwrap().push(asked.clone());
+        let stream = more.lock().unwrap().stream.clone();
+        if stream.is_some_and(|stream| stream(&asked, &writer)) {
+            return;
+        }
         let (code, body) = answer(&asked);
         let body = format!("{body}\n");
+        let date = more.lock().unwrap().date.clone();
+        let date = date.map_or_else(String::new, |date| format!("date: {date}\r\n"));
         let head = format!(
-            "HTTP/1.1 {code} Told\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "HTTP/1.1 {code} Told\r\ncontent-type: application/json\r\n{date}content-length: \
+             {}\r\n\r\n",
             body.len()
         );
         if writer.write_all((head + &body).as_bytes()).is_err() {

@@ -30,7 +30,9 @@ impl Tail {
         };
         let mut version = Some(now().await?);
         // Whoever reads it may count on what comes after.
-        context.print(&table(&[], true).to_string())?;
+        if !context.pass_on(table(&[], true).to_string().as_bytes())? {
+            return Ok(Exit::SUCCESS);
+        }
         loop {
             let from = match version.take() {
                 Some(version) => version,
@@ -48,7 +50,10 @@ impl Tail {
                         if let Ok(entry) = entry
                             && query.matches(&entry)
                         {
-                            context.print(&format!("{}\n", cells(&entry, true).join("   ")))?;
+                            let line = format!("{}\n", cells(&entry, true).join("   "));
+                            if !context.pass_on(line.as_bytes())? {
+                                return Ok(Exit::SUCCESS);
+                            }
                         }
                     }
                     Ok(Some(WatchEvent::Bookmark(mark))) => {

@@ -1,0 +1,53 @@
+//! Errors that pass while something is waited for: the API server is busy, or a connection breaks.
+//! They are tried over, ever more slowly; whoever waits has the deadline.
+
+use std::time::Duration;
+
+use crate::failure::{Failure, Result};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What is wrong at the moment, if anything is.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pause: Duration,
+    last: Option<Failure>,
+}
+
+impl Default for Trouble {
+    fn default() -> Self {
+        Self {
+            pause: FIRST_PAUSE,
+            last: None,
+        }
+    }
+}
+
+impl Trouble {
+    /// Rests after a failure that passes; any other stays one.
+    pub(crate) async fn with(&mut self, failure: Failure) -> Result<()> {
+        if !failure.passes() {
+            return Err(failure);
+        }
+        self.last = Some(failure);
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+
+    /// An answer came: how things are is known, but one good answer does not quicken the pace.
+    pub(crate) fn eased(&mut self) {
+        self.last = None;
+    }
+
+    /// There is none any more.
+    pub(crate) fn over(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What was wrong until the end, if it was.
+    pub(crate) fn at_the_end(self) -> Option<Failure> {
+        self.last
+    }
+}

@@ -1,22 +1,21 @@
 //! `ozctl lint`: templates, requests and transient bindings in files, checked before they reach a cluster: by the
 //! schema that the API server has, and by the functions that the webhook calls.
 
-use std::io::Read;
-
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::context::{Context, Style};
 use crate::exit::Exit;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::lint::{self, Finding};
 use crate::output;
 
 /// Check templates, requests and transient bindings in files
 ///
-/// By the schema and the rules of admission, without a cluster, for CI. What needs one is not checked: whether targets and roles exist, whether
-/// the author may hand out what the template does, and which roles may be bound.
+/// By the schema and the rules of admission, without a cluster, for CI. What needs one is not
+/// checked: whether targets and roles exist, whether the author may hand out what the template does,
+/// and which roles may be bound. Whether a commandPolicy compiles is told at admission only.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -47,9 +46,15 @@ impl Lint {
         let mut findings = Vec::new();
         let mut checked = 0;
         for file in &self.files {
-            let (count, found) = lint::check(file, &read(file)?, now);
-            checked += count;
-            findings.extend(found);
+            // The others are checked all the same: a code host wants to see what is in them.
+            match read(file) {
+                Err(error) => findings.push(lint::unreadable(file, &error)),
+                Ok(text) => {
+                    let (count, found) = lint::check(file, &text, now);
+                    checked += count;
+                    findings.extend(found);
+                }
+            }
         }
         let text = match self.output {
             Output::Text => text(context, &findings),
@@ -80,14 +85,11 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{s}")
 }
 
-fn read(file: &str) -> Result<String> {
-    let mut text = String::new();
-    let read = match file {
-        "-" => std::io::stdin().read_to_string(&mut text).map(drop),
-        path => std::fs::read_to_string(path).map(|read| text = read),
-    };
-    read.map_err(|error| Failure::new(format!("failed to read {file}: {error}")))?;
-    Ok(text)
+fn read(file: &str) -> std::io::Result<String> {
+    match file {
+        "-" => std::io::read_to_string(std::io::stdin()),
+        path => std::fs::read_to_string(path),
+    }
 }
 
 fn text(context: &Context, findings: &[Finding]) -> String {

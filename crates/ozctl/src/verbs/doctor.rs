@@ -120,14 +120,22 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.push(kinds);
     if there {
         findings.extend(checks::rights(cluster).await);
-        findings.push(checks::stamp(cluster).await);
+        findings.push(checks::stamp(cluster, oz).await);
         findings.push(checks::templates(cluster).await);
     }
     findings.extend(installed::webhooks(cluster).await);
     findings.push(installed::operator(cluster, oz).await);
-    findings.push(installed::operator_rights(cluster, oz).await);
-    findings.push(installed::versions(cluster, oz).await);
+    let deployments = installed::deployments(cluster, oz).await;
+    findings.push(installed::operator_rights(cluster, oz, &deployments).await);
+    findings.push(installed::versions(oz, &deployments));
     findings
+}
+
+/// How to read what a part of oz wrote, whatever its release is called.
+fn logs(oz: &str, component: &str) -> String {
+    format!(
+        "kubectl logs -n {oz} -l app.kubernetes.io/name=oz,app.kubernetes.io/component={component}"
+    )
 }
 
 fn text(context: &Context, findings: &[Finding]) -> String {

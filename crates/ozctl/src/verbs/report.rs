@@ -26,9 +26,10 @@ use crate::output;
 #[derive(Args)]
 #[command(after_help = "\
 In it: versions, what `ozctl doctor` found, the namespace's templates and
-requests, and oz's events. People are user-1, user-2 and so on; reasons, values
-of environment variables, annotations and the API server's address are left
-out. Read it before you send it.
+requests, and oz's events. People are user-1, user-2 and so on, requests
+request-1 and so on; reasons, commands, values of environment variables,
+annotations and the API server's address are left out. Read it before you
+send it.
 
 Examples:
   ozctl report > oz-report.yaml
@@ -58,11 +59,11 @@ impl Report {
             "podAccessRequests": list::<PodAccessRequest>(&cluster).await,
             "events": events(&cluster).await,
         });
-        let mut people = People::default();
-        people.add(&me.user);
-        people.find(&report);
+        let mut names = Names::default();
+        names.add("user", &me.user);
+        names.find(&report);
         redact(&mut report);
-        people.rename(&mut report);
+        names.rename(&mut report);
         rename(&mut report, &cluster.url, "https://api-server/");
         let text = output::yaml(&report)?;
         match &self.file {
@@ -110,10 +111,12 @@ async fn events(cluster: &Cluster) -> Value {
                 version.is_some_and(|version| version.starts_with(GROUP))
             })
             .map(|event| {
+                let about = event.regarding.as_ref();
                 json!({
                     "time": event.event_time.as_ref().map(|time| time.0.to_string()),
                     "type": event.type_, "reason": event.reason, "note": event.note,
-                    "regarding": event.regarding.as_ref().and_then(|about| about.name.clone()),
+                    "kind": about.and_then(|about| about.kind.clone()),
+                    "regarding": about.and_then(|about| about.name.clone()),
                 })
             })
             .collect(),
@@ -125,8 +128,15 @@ fn redact(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(redact),
         Value::Object(fields) => {
-            for field in ["annotations", "managedFields"] {
+            // What a name begins with is its author's.
+            for field in ["annotations", "managedFields", "generateName"] {
                 fields.remove(field);
+            }
+            // Passwords are handed over in them, against all advice.
+            for field in ["command", "args"] {
+                if let Some(words @ Value::Array(_)) = fields.get_mut(field) {
+                    *words = json!(["<redacted>"]);
+                }
             }
             // A request's; a condition's reason says nothing of people.
             if fields.contains_key("templateName") && fields.contains_key("reason") {
@@ -149,15 +159,17 @@ fn redact(value: &mut Value) {
     }
 }
 
-/// Everybody who is named, and what they are called instead.
+/// What is named, and what it is called instead. Requests are named after people, too.
 #[derive(Default)]
-struct People(BTreeMap<String, String>);
+struct Names(BTreeMap<String, String>);
 
-impl People {
-    fn add(&mut self, name: &str) {
+impl Names {
+    fn add(&mut self, what: &str, name: &str) {
         if !name.is_empty() && !self.0.contains_key(name) {
-            let number = self.0.len() + 1;
-            self.0.insert(name.to_owned(), format!("user-{number}"));
+            let prefix = format!("{what}-");
+            let before = self.0.values().filter(|known| known.starts_with(&prefix));
+            let instead = format!("{prefix}{}", before.count() + 1);
+            self.0.insert(name.to_owned(), instead);
         }
     }
 
@@ -165,14 +177,15 @@ impl People {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.find(item)),
             Value::Object(fields) => {
+                self.find_request(value);
                 for (field, value) in fields {
                     match (field.as_str(), value) {
                         ("requester" | "crds.wizardofoz.co/requested-by", Value::String(name)) => {
-                            self.add(name);
+                            self.add("user", name);
                         }
                         ("allowedUsers", Value::Array(names)) => {
                             for name in names.iter().filter_map(Value::as_str) {
-                                self.add(name);
+                                self.add("user", name);
                             }
                         }
                         (_, value) => self.find(value),
@@ -180,6 +193,25 @@ impl People {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A request, or an event about one, which may be gone.
+    fn find_request(&mut self, value: &Value) {
+        let is_template = value["kind"]
+            .as_str()
+            .is_some_and(|kind| kind.ends_with("Template"));
+        if let Some(about) = value["regarding"].as_str().filter(|_| !is_template) {
+            self.add("request", about);
+        }
+        if let (true, Some(name)) = (
+            value["spec"]["templateName"].is_string(),
+            value["metadata"]["name"].as_str(),
+        ) {
+            self.add("request", name);
+        }
+        if let Some(before) = value["extends"].as_str() {
+            self.add("request", before);
         }
     }
 
@@ -214,33 +246,56 @@ mod tests {
     fn nothing_of_people_and_secrets_is_left() {
         let mut report = json!({
             "requests": [{
-                "metadata": {"name": "alice-x7k2p", "annotations": {
-                    "crds.wizardofoz.co/requested-by": "alice",
-                    "crds.wizardofoz.co/requester": "{\"user\":\"alice\",\"mac\":\"s3cr3t\"}",
-                }},
-                "spec": {"templateName": "shell", "reason": "of alice's illness"},
+                "metadata": {
+                    "name": "alice-x7k2p", "generateName": "alice-", "annotations": {
+                        "crds.wizardofoz.co/requested-by": "alice@example.com",
+                        "crds.wizardofoz.co/requester": "{\"user\":\"alice\",\"mac\":\"s3cr3t\"}",
+                    },
+                },
+                "spec": {
+                    "templateName": "shell", "reason": "of alice's illness",
+                    "extends": "alice-b4c5d",
+                },
                 "status": {
-                    "requester": "alice",
-                    "conditions": [{"reason": "Success", "message": "Requested by alice"}],
+                    "requester": "alice@example.com", "podName": "alice-x7k2p-12345678",
+                    "accessMessage": "kubectl attach -ti alice-x7k2p-12345678",
+                    "conditions": [{
+                        "reason": "Success", "message": "Requested by alice@example.com",
+                    }],
                 },
             }],
+            "events": [
+                {
+                    "kind": "ExecAccessRequest", "regarding": "alice-a1b2c",
+                    "note": "alice-a1b2c was granted",
+                },
+                {"kind": "ExecAccessTemplate", "regarding": "shell", "note": "shell is ready"},
+            ],
             "templates": [{"spec": {
                 "accessConfig": {"allowedUsers": ["alice.smith"]},
                 "controllerTargetMutationConfig": {
                     "env": [{"name": "TOKEN", "value": "s3cr3t"}],
+                    "command": ["login", "--password=s3cr3t"],
                     "patchSpecOperations": [{"op": "add", "path": "/a", "value": "s3cr3t"}],
                 },
+                "podSpec": {"containers": [{"name": "app", "args": ["--password=s3cr3t"]}]},
             }}],
         });
-        let mut people = People::default();
-        people.find(&report);
+        let mut names = Names::default();
+        names.find(&report);
         redact(&mut report);
-        people.rename(&mut report);
+        names.rename(&mut report);
         let text = report.to_string();
         for left in ["alice", "s3cr3t", "illness", "smith"] {
             assert!(!text.contains(left), "{left}: {text}");
         }
         let reason = &report["requests"][0]["status"]["conditions"][0]["reason"];
         assert_eq!(reason, "Success");
+        let pod = report["requests"][0]["status"]["podName"].as_str().unwrap();
+        assert!(
+            pod.starts_with("request-") && pod.ends_with("-12345678"),
+            "{pod}"
+        );
+        assert_eq!(report["events"][1]["note"], "shell is ready");
     }
 }

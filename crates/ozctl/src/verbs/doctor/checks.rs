@@ -7,14 +7,13 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::api::{ListParams, PostParams};
-use kube::client::Body;
 use kube::{Api, ResourceExt};
 use oz_core::api::{
     ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessTemplate, TemplateStatus, VERSION,
 };
 use oz_core::labels;
 
-use super::Finding;
+use super::{Finding, logs};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::request::{Ask, RequestKind};
@@ -37,24 +36,13 @@ pub(super) async fn api_server(cluster: &Cluster) -> Vec<Finding> {
 
 async fn clock(cluster: &Cluster) -> Finding {
     const CHECK: &str = "clock";
-    let Ok(request) = http::Request::get("/version").body(Body::empty()) else {
-        return Finding::unknown(CHECK, "no request could be made");
-    };
-    let before = Timestamp::now();
-    let answer = match cluster.answer(cluster.client.send(request)).await {
-        Ok(answer) => answer,
-        Err(failure) => return Finding::unknown(CHECK, failure.message()),
-    };
-    let after = Timestamp::now();
-    let date = answer.headers().get(http::header::DATE);
-    let date = date.and_then(|date| {
-        let parser = jiff::fmt::rfc2822::DateTimeParser::new();
-        parser.parse_timestamp(date.to_str().ok()?).ok()
-    });
-    let Some(date) = date else {
-        return Finding::unknown(CHECK, "the API server does not tell its time");
-    };
-    judge_clock(before, after, date)
+    match cluster.clocks().await {
+        Err(failure) => Finding::unknown(CHECK, failure.message()),
+        Ok(clocks) => match clocks.server {
+            None => Finding::unknown(CHECK, "the API server does not tell its time"),
+            Some(date) => judge_clock(clocks.before, clocks.after, date),
+        },
+    }
 }
 
 /// The server's date is in whole seconds, and was written between the two instants.
@@ -91,16 +79,10 @@ pub(super) async fn kinds(cluster: &Cluster) -> Finding {
         }
         Err(failure) => return Finding::unknown(CHECK, failure.message()),
     };
-    let wanted = [
-        "ExecAccessTemplate",
-        "ExecAccessRequest",
-        "PodAccessTemplate",
-        "PodAccessRequest",
-    ];
-    let missing: Vec<&str> = wanted
+    let wanted = oz_core::api::crds()
         .into_iter()
-        .filter(|kind| !there.iter().any(|one| one == kind))
-        .collect();
+        .map(|crd| crd.spec.names.kind);
+    let missing: Vec<String> = wanted.filter(|kind| !there.contains(kind)).collect();
     if missing.is_empty() {
         return Finding::good(CHECK, format!("{version} is there"));
     }
@@ -170,7 +152,7 @@ pub(super) async fn rights(cluster: &Cluster) -> Vec<Finding> {
 
 /// A request that is never stored tells whether the webhook stamps: the same proof that the
 /// operator makes each minute.
-pub(super) async fn stamp(cluster: &Cluster) -> Finding {
+pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Finding {
     const CHECK: &str = "webhook";
     let ask = Ask {
         template: "oz-doctor".to_owned(),
@@ -190,8 +172,10 @@ pub(super) async fn stamp(cluster: &Cluster) -> Finding {
         Ok(_) => Finding::wrong(
             CHECK,
             "requests are not stamped, so none is ever granted: the webhook is not in their path",
-            "start oz-webhook; it registers itself. See its log if it runs: kubectl logs -n \
-             oz-system deploy/oz-webhook",
+            format!(
+                "start oz-webhook; it registers itself. See its log if it runs: {}",
+                logs(oz, "webhook")
+            ),
         ),
         Err(failure) if failure.is_forbidden() && failure.message().contains(" may not ") => {
             Finding::unknown(CHECK, failure.message())
@@ -199,8 +183,11 @@ pub(super) async fn stamp(cluster: &Cluster) -> Finding {
         Err(failure) => Finding::wrong(
             CHECK,
             failure.message(),
-            "see that oz-webhook runs and that the API server reaches it: kubectl get pods -n \
-             oz-system; kubectl logs -n oz-system deploy/oz-webhook",
+            format!(
+                "see that oz-webhook runs and that the API server reaches it: kubectl get pods -n \
+                 {oz}; {}",
+                logs(oz, "webhook")
+            ),
         ),
     }
 }

@@ -19,8 +19,9 @@ use kube::api::{ListParams, PostParams};
 use oz_core::api::GROUP;
 use x509_parser::pem::Pem;
 
-use super::Finding;
+use super::{Finding, logs};
 use crate::cluster::Cluster;
+use crate::failure::{Failure, Result};
 
 /// The operator renews its lease every two seconds.
 const STALE: SignedDuration = SignedDuration::from_secs(60);
@@ -161,8 +162,10 @@ fn certificates(bundles: &[(String, WebhookClientConfig)], now: Timestamp) -> Fi
 
 pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Finding {
     const CHECK: &str = "operator";
-    const FIX: &str = "start oz-operator, or see why it does not run: kubectl logs -n oz-system \
-                       deploy/oz-operator";
+    let fix = format!(
+        "start oz-operator, or see why it does not run: {}",
+        logs(oz, "operator")
+    );
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), oz);
     let lease = match cluster.answer(leases.get(LEASE)).await {
         Ok(lease) => lease,
@@ -188,12 +191,14 @@ pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Finding {
                 "nobody has led for {}s; access ends by itself only where Kubernetes ends it",
                 since.as_secs()
             ),
-            FIX,
+            fix,
         ),
-        None => Finding::wrong(CHECK, "nobody leads", FIX),
+        None => Finding::wrong(CHECK, "nobody leads", fix),
     }
 }
 
+/// Not where people are given no pods of their own.
+const MAKE_PODS: (&str, &str, &str, &str) = ("create", "", "pods", "");
 /// What the operator must be permitted to grant and to take away.
 const OPERATOR: [(&str, &str, &str, &str); 10] = [
     ("create", "rbac.authorization.k8s.io", "roles", ""),
@@ -201,23 +206,65 @@ const OPERATOR: [(&str, &str, &str, &str); 10] = [
     ("create", "rbac.authorization.k8s.io", "rolebindings", ""),
     ("delete", "rbac.authorization.k8s.io", "rolebindings", ""),
     ("list", "", "pods", ""),
-    ("create", "", "pods", ""),
+    MAKE_PODS,
     ("create", "", "pods", "exec"),
     ("get", "", "pods", "exec"),
     ("patch", GROUP, "execaccessrequests", "status"),
     ("delete", GROUP, "execaccessrequests", ""),
 ];
 
-pub(super) async fn operator_rights(cluster: &Cluster, oz: &str) -> Finding {
+/// The Deployments that oz runs as.
+pub(super) async fn deployments(cluster: &Cluster, oz: &str) -> Result<Vec<Deployment>> {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), oz);
+    let parameters = ListParams::default().labels("app.kubernetes.io/name=oz");
+    let list = cluster.answer(deployments.list(&parameters)).await?;
+    Ok(list.items)
+}
+
+/// Who the operator is, and whether it makes pods.
+struct Operator {
+    account: String,
+    makes_pods: bool,
+}
+
+impl Operator {
+    /// What its Deployment says; else what it is without a word.
+    fn of(deployments: &[Deployment]) -> Self {
+        let is_operator = |one: &&Deployment| {
+            let labels = one.metadata.labels.iter().flatten();
+            let mut labels = labels.filter(|(key, _)| *key == "app.kubernetes.io/component");
+            labels.any(|(_, component)| component == "operator")
+        };
+        let found = deployments.iter().find(is_operator);
+        let spec = found.and_then(|one| one.spec.as_ref()?.template.spec.as_ref());
+        let account = spec.and_then(|spec| spec.service_account_name.clone());
+        let containers = spec.iter().flat_map(|spec| &spec.containers);
+        let mut arguments = containers.flat_map(|container| container.args.iter().flatten());
+        Self {
+            account: account.unwrap_or_else(|| "oz-operator".to_owned()),
+            makes_pods: !arguments.any(|argument| argument == "--pod-access=false"),
+        }
+    }
+}
+
+pub(super) async fn operator_rights(
+    cluster: &Cluster,
+    oz: &str,
+    deployments: &Result<Vec<Deployment>>,
+) -> Finding {
     const CHECK: &str = "operator's rights";
+    let operator = Operator::of(deployments.as_deref().unwrap_or_default());
+    let account = &operator.account;
+    let wanted = OPERATOR.into_iter();
+    let wanted = wanted.filter(|right| operator.makes_pods || *right != MAKE_PODS);
     let reviews: Api<SubjectAccessReview> = Api::all(cluster.client.clone());
-    let answers = join_all(OPERATOR.map(|(verb, group, resource, subresource)| {
+    let answers = join_all(wanted.map(|(verb, group, resource, subresource)| {
         let reviews = &reviews;
         async move {
             let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
             let question = SubjectAccessReview {
                 spec: SubjectAccessReviewSpec {
-                    user: Some(format!("system:serviceaccount:{oz}:oz-operator")),
+                    user: Some(format!("system:serviceaccount:{oz}:{account}")),
                     groups: Some(vec![
                         "system:serviceaccounts".to_owned(),
                         format!("system:serviceaccounts:{oz}"),
@@ -241,7 +288,7 @@ pub(super) async fn operator_rights(cluster: &Cluster, oz: &str) -> Finding {
             let allowed = answer.status.is_some_and(|status| status.allowed);
             let slash = if subresource.is_empty() { "" } else { "/" };
             let what = format!("{verb} {resource}{slash}{subresource}");
-            Ok::<_, crate::failure::Failure>((!allowed).then_some(what))
+            Ok::<_, Failure>((!allowed).then_some(what))
         }
     }))
     .await;
@@ -270,35 +317,26 @@ pub(super) async fn operator_rights(cluster: &Cluster, oz: &str) -> Finding {
     )
 }
 
-/// Which versions run, by the tags of their images.
-pub(super) async fn versions(cluster: &Cluster, oz: &str) -> Finding {
+/// Which versions run.
+pub(super) fn versions(oz: &str, deployments: &Result<Vec<Deployment>>) -> Finding {
     const CHECK: &str = "versions";
     let ours = env!("CARGO_PKG_VERSION");
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), oz);
-    let parameters = ListParams::default().labels("app.kubernetes.io/name=oz");
-    let list = match cluster.answer(deployments.list(&parameters)).await {
+    let deployments = match deployments {
         Ok(list) => list,
         Err(failure) => {
             return Finding::unknown(CHECK, format!("ozctl is {ours}; {}", failure.message()));
         }
     };
-    let tags: BTreeSet<String> = list
-        .items
-        .into_iter()
-        .filter_map(|one| one.spec?.template.spec)
-        .flat_map(|spec| spec.containers)
-        .filter_map(|container| {
-            let image = container.image?;
-            let image = image.split('@').next().unwrap_or_default();
-            let (_, tag) = image.rsplit_once(':')?;
-            Some(tag.trim_start_matches('v').to_owned())
-        })
-        .collect();
-    let seen: Vec<&str> = tags.iter().map(String::as_str).collect();
+    let versions: BTreeSet<String> = deployments.iter().flat_map(versions_of).collect();
+    let seen: Vec<&str> = versions.iter().map(String::as_str).collect();
     match &seen[..] {
-        [] => Finding::unknown(
+        [] if deployments.is_empty() => Finding::unknown(
             CHECK,
             format!("ozctl is {ours}; oz runs as no Deployment of {oz}"),
+        ),
+        [] => Finding::unknown(
+            CHECK,
+            format!("ozctl is {ours}; neither tags nor labels of {oz} say which oz runs"),
         ),
         [one] if *one == ours => Finding::good(CHECK, format!("ozctl and oz are {ours}")),
         seen => Finding::wrong(
@@ -306,5 +344,81 @@ pub(super) async fn versions(cluster: &Cluster, oz: &str) -> Finding {
             format!("ozctl is {ours}, oz is {}", seen.join(" and ")),
             "install the same version of both",
         ),
+    }
+}
+
+/// By the tags of its images; one that a digest names has the version that its Deployment is labelled
+/// with.
+fn versions_of(deployment: &Deployment) -> Vec<String> {
+    let labels = deployment.metadata.labels.as_ref();
+    let label = labels.and_then(|labels| labels.get("app.kubernetes.io/version"));
+    let spec = deployment.spec.as_ref();
+    let spec = spec.and_then(|spec| spec.template.spec.as_ref());
+    let containers = spec.iter().flat_map(|spec| &spec.containers);
+    let images = containers.filter_map(|container| container.image.as_deref());
+    let version = |image: &str| {
+        let tag = match image.split_once('@') {
+            Some((named, _)) => label.map(String::as_str).or_else(|| tag(named)),
+            None => tag(image).or(label.map(String::as_str)),
+        };
+        Some(tag?.trim_start_matches('v').to_owned())
+    };
+    images.filter_map(version).collect()
+}
+
+/// What follows the last colon, unless that is the one before a registry's port.
+fn tag(image: &str) -> Option<&str> {
+    let (_, tag) = image.rsplit_once(':')?;
+    (!tag.contains('/')).then_some(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment(name: &str, image: &str, arguments: &[&str]) -> Deployment {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {
+                "app.kubernetes.io/component": "operator", "app.kubernetes.io/version": "1.2.3",
+            }},
+            "spec": {"selector": {}, "template": {"spec": {
+                "serviceAccountName": name,
+                "containers": [{"name": "operator", "image": image, "args": arguments}],
+            }}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_version_is_the_tags_or_else_the_labels() {
+        for (image, version) in [
+            ("registry.example/oz:v2.0.0", "2.0.0"),
+            ("registry.example:5000/oz:2.0.0", "2.0.0"),
+            ("registry.example:5000/oz", "1.2.3"),
+            ("registry.example/oz@sha256:0123", "1.2.3"),
+            ("registry.example:5000/oz:2.0.0@sha256:0123", "1.2.3"),
+        ] {
+            assert_eq!(
+                versions_of(&deployment("oz", image, &[])),
+                [version],
+                "{image}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_operator_is_who_its_deployment_says() {
+        let nobody = Operator::of(&[]);
+        assert_eq!(
+            (nobody.account.as_str(), nobody.makes_pods),
+            ("oz-operator", true)
+        );
+        let arguments = ["--leader-elect", "--pod-access=false"];
+        let other = deployment("access-oz-operator", "oz:1", &arguments);
+        let operator = Operator::of(&[other]);
+        assert_eq!(operator.account, "access-oz-operator");
+        assert!(!operator.makes_pods);
     }
 }

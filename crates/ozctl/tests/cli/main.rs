@@ -8,3 +8,4 @@ mod output;
 mod sessions;
 mod shop;
 mod stub;
+mod trail;

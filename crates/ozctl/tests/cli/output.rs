@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::sessions::{a_word, playing};
 use crate::shop;
 use crate::stub::{Stub, ozctl};
+use crate::trail;
 
 /// What came of some command lines, one after the other.
 fn told(stub: &Stub, lines: &[&str]) -> String {
@@ -128,16 +129,49 @@ tells! {
         "exec deploy/web --request bob-a1b2c", "exec deploy/web --wait soon",
         "pod deploy/api", "logs deploy/web", "cp a b", "port-forward deploy/web 0:0",
     ];
-    audit: [
-        "audit list", "audit list -o wide", "audit list -o json", "audit list -o lines",
-        "audit list -o csv", "audit list --who nobody", "audit show granted-0123abcd",
-        "audit show granted-0123abcd --json", "audit show nothing", "audit export",
-        "audit export -o csv", "audit keys", "audit verify", "audit verify -o json",
-        "audit verify -o yaml", "audit verify --offline",
-    ];
     bind: [
         "bind view --for 1h", "bind pod/view --user lea --for 1h", "bind view --user lea --for 2h",
     ];
+}
+
+#[test]
+fn audit() {
+    let stub = shop::open();
+    let key = stub.ozctl(&["audit", "keys"]).output().unwrap();
+    std::fs::write(stub.directory.path().join("oz.pub"), key.stdout).unwrap();
+    let log = stub.ozctl(&["audit", "export"]).output().unwrap();
+    std::fs::write(stub.directory.path().join("oz.jsonl"), &log.stdout).unwrap();
+    let changed = String::from_utf8_lossy(&log.stdout).replace("alice may exec", "bob may exec");
+    std::fs::write(stub.directory.path().join("changed.jsonl"), changed).unwrap();
+    let name = trail::grants_name();
+    let (show, show_json) = (
+        format!("audit show {name}"),
+        format!("audit show {name} --json"),
+    );
+    let lines = [
+        "audit list",
+        "audit list -o wide",
+        "audit list -o json",
+        "audit list -o lines",
+        "audit list -o csv",
+        "audit list --who nobody",
+        "audit list --log oz.jsonl --action AccessGranted",
+        &show,
+        &show_json,
+        "audit show nothing",
+        "audit export",
+        "audit export -o csv",
+        "audit keys",
+        "audit keys --oz-namespace elsewhere",
+        "audit verify",
+        "audit verify --key oz.pub",
+        "audit verify --key oz.pub -o json",
+        "audit verify --key oz.pub -o yaml",
+        "audit verify --key oz.pub --log changed.jsonl",
+        "audit verify --key oz.pub --offline --log oz.jsonl",
+        "audit verify --offline",
+    ];
+    shows(&told(&stub, &lines), "audit");
 }
 
 #[test]

@@ -2,11 +2,10 @@
 //! requests, a binding, and what the verbs ask beside them.
 
 use jiff::{SignedDuration, Timestamp};
-use oz_core::access::stamp::Requester;
-use oz_core::audit::{Action, Decision, Entry, PodRef, Record, RequestRef};
 use serde_json::{Value, json};
 
 use crate::stub::{Answer, Asked, Stub, status};
+use crate::trail;
 
 const GROUP: &str = "crds.wizardofoz.co/v1alpha1";
 
@@ -150,41 +149,6 @@ fn binding() -> Value {
     object("TransientRoleBinding", "lea-m2k9c", &spec, &status)
 }
 
-fn audit_event() -> Value {
-    let record = Record {
-        id: "0123abcd".to_owned(),
-        time: "2026-01-01T12:00:00Z".parse().unwrap(),
-        action: Action::AccessGranted,
-        decision: Decision::Allow,
-        reason: "Granted".to_owned(),
-        message: "alice may exec in pod web-7d4b9c5f6-x2x8p".to_owned(),
-        user: Some(Requester {
-            user: "alice".to_owned(),
-            groups: vec!["devs".to_owned()],
-            ..Requester::default()
-        }),
-        request: RequestRef {
-            kind: "ExecAccessRequest".to_owned(),
-            namespace: "shop".to_owned(),
-            name: "alice-x7k2p".to_owned(),
-            uid: "uid-of-alice-x7k2p".to_owned(),
-        },
-        template: "shell".to_owned(),
-        pod: Some(PodRef {
-            name: "web-7d4b9c5f6-x2x8p".to_owned(),
-            ..PodRef::default()
-        }),
-        ..Record::default()
-    };
-    let entry = Entry {
-        record,
-        ..Entry::default()
-    };
-    let mut event = object("AuditEvent", "granted-0123abcd", &json!({}), &json!({}));
-    event["spec"] = serde_json::to_value(entry).unwrap();
-    event
-}
-
 /// A workload with one pod, and the ReplicaSet between them.
 fn workload(path: &str) -> Option<Value> {
     let owned = |name: &str, kind: &str, owner: &str| {
@@ -271,6 +235,12 @@ pub(crate) fn answer(asked: &Asked) -> Answer {
     if path == "api/v1/namespaces/shop/pods" {
         return (200, pods());
     }
+    if let Some(name) = path.strip_prefix("api/v1/namespaces/oz-system/configmaps/") {
+        return match trail::map(name) {
+            Some(map) => (200, map),
+            None => status(404, &format!("configmaps \"{name}\" not found")),
+        };
+    }
     let Some(path) = path.strip_prefix("apis/") else {
         return forbidden("list", "things", "in the namespace \"shop\"");
     };
@@ -356,7 +326,7 @@ fn of_oz(method: &str, path: &str, asked: &Asked) -> Answer {
         "execaccessrequests" => ("ExecAccessRequest", vec![hers(), his()]),
         "podaccessrequests" => ("PodAccessRequest", vec![own_pod()]),
         "transientrolebindings" => ("TransientRoleBinding", vec![binding()]),
-        "auditevents" => ("AuditEvent", vec![audit_event()]),
+        "auditevents" => ("AuditEvent", trail::events()),
         _ => return status(404, "the server could not find the requested resource"),
     };
     let made = |name: &str| {

@@ -64,10 +64,12 @@ pub(crate) struct Granted {
     pub(crate) message: String,
     /// The API server's time.
     pub(crate) clock: Clock,
+    /// The verb that asks anew.
+    pub(crate) verb: &'static str,
 }
 
 impl Granted {
-    fn new(
+    fn new<R: RequestKind>(
         name: String,
         status: &RequestStatus,
         container: Option<String>,
@@ -84,6 +86,7 @@ impl Granted {
             until: status.expires_at,
             message: status.access_message.clone().unwrap_or_default(),
             clock,
+            verb: R::VERB,
         })
     }
 
@@ -232,7 +235,7 @@ async fn existing<R: RequestKind>(
         .map(str::to_owned)
         .or_else(|| found.asked().container);
     let clock = Clock::of_server(cluster).await;
-    let mut granted = Granted::new(name.to_owned(), &status, container, clock)?;
+    let mut granted = Granted::new::<R>(name.to_owned(), &status, container, clock)?;
     if granted.left().is_some_and(|left| left.is_zero()) {
         // The API server says that it is ready, so a clock is wrong, and perhaps ours.
         context.say("oz: by this clock access is over already; it ends when the cluster ends it");
@@ -272,7 +275,7 @@ async fn wait_for<R: RequestKind>(
     match outcome {
         Outcome::Ready(ready) => {
             let status = ready.request_status().cloned().unwrap_or_default();
-            Granted::new(name, &status, container, clock)
+            Granted::new::<R>(name, &status, container, clock)
         }
         Outcome::Over(request) => {
             ended.set(true);

@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let exit = match parse(&arguments) {
-        Ok(cli) => run(cli),
+        Ok(cli) => run(cli, is_plugin(arguments.first())),
         Err(error) => said(&error),
     };
     exit.into()
@@ -109,7 +109,7 @@ fn is_plugin(program: Option<&OsString>) -> bool {
         .is_some_and(|name| name == "kubectl-oz" || name == "kubectl_oz")
 }
 
-fn run(mut cli: Cli) -> Exit {
+fn run(mut cli: Cli, plugin: bool) -> Exit {
     cli.connection.tidy();
     let user = &mut cli.connection.user;
     match &mut cli.verb {
@@ -130,7 +130,7 @@ fn run(mut cli: Cli) -> Exit {
             return Exit::code(1);
         }
     };
-    let context = Context::new(cli.connection);
+    let context = Context::new(cli.connection, plugin);
     let result = runtime.block_on(cli.verb.run(&context));
     // A thread may still be waiting for the keyboard; nobody waits for it.
     runtime.shutdown_background();

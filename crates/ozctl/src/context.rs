@@ -1,5 +1,6 @@
 //! What every verb is given: how to reach the cluster, and how to speak.
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 
 use crate::cluster::Cluster;
@@ -15,6 +16,8 @@ pub(crate) struct Context {
     /// Whether standard error is a terminal on which lines may be written over.
     pub(crate) live: bool,
     colour: bool,
+    /// Whether kubectl started us.
+    plugin: bool,
 }
 
 /// How a word looks on a terminal.
@@ -40,11 +43,12 @@ impl Style {
 }
 
 impl Context {
-    pub(crate) fn new(connection: Connection) -> Self {
+    pub(crate) fn new(connection: Connection, plugin: bool) -> Self {
         Self {
             connection,
             live: terminal::draws(&std::io::stderr()),
             colour: terminal::is_coloured(),
+            plugin,
         }
     }
 
@@ -69,7 +73,15 @@ impl Context {
 
     /// A line of progress, on standard error.
     pub(crate) fn say(&self, text: &str) {
-        let _ = writeln!(std::io::stderr(), "{text}");
+        let _ = writeln!(std::io::stderr(), "{}", self.by_name(text));
+    }
+
+    /// Commands of ours as they are typed where kubectl started us.
+    fn by_name<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.plugin {
+            true => text.replace("`ozctl ", "`kubectl oz ").into(),
+            false => text.into(),
+        }
     }
 
     /// Part of a line of progress.
@@ -103,7 +115,7 @@ impl Context {
             line(failure.message())
         );
         if let Some(next) = failure.next_step() {
-            let next = line(next);
+            let next = line(&self.by_name(next));
             text.push_str(&format!("{} {next}\n", self.paint(Style::Bold, "Next:")));
         }
         text

@@ -90,8 +90,9 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
     if matches!(result, Ok(Exit::ENDED)) {
         let _ = writeln!(
             std::io::stderr(),
-            "oz: access to {} is over; `ozctl exec` asks anew",
-            granted.pod
+            "oz: access to {} is over; `ozctl {}` asks anew",
+            granted.pod,
+            granted.verb
         );
     }
     result

@@ -61,9 +61,15 @@ fn several_files_are_one_kubeconfig_and_a_flag_names_one_alone() {
     // The first file's context is the current one.
     let said = run(&["templates"]);
     assert!(said.contains("failed to talk to the API server"), "{said}");
-    run(&["templates", "--context", "second"]);
-    run(&["templates", "--cluster", "second"]);
-    run(&["templates", "--kubeconfig", second.to_str().unwrap()]);
+    let second = second.to_str().unwrap();
+    for flag in [
+        ["--context", "second"],
+        ["--cluster", "second"],
+        ["--kubeconfig", second],
+    ] {
+        let said = run(&[&["templates"], &flag[..]].concat());
+        assert!(!said.contains("Error"), "{flag:?}: {said}");
+    }
     assert_eq!(namespaces(&stub), ["right", "wrong", "right"]);
 
     let nothing = ozctl(&["templates"])

@@ -317,3 +317,28 @@ fn a_clock_that_agrees_ends_access_when_it_is_over() {
     assert_eq!(code, Some(124), "{said}");
     assert!(said.contains("is over"), "{said}");
 }
+
+#[test]
+fn what_to_do_next_is_said_by_the_name_that_kubectl_knows() {
+    let stub = playing(a_word);
+    let plugin = stub.directory.path().join("kubectl-oz");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ozctl"), &plugin).unwrap();
+    for (words, said) in [
+        (
+            &["exec", "deploy/web", "--keep", "--", "true"][..],
+            "`kubectl oz revoke alice-n4w5r`",
+        ),
+        (&["revoke", "nobody"], "Next: `kubectl oz requests`"),
+    ] {
+        let kubeconfig = stub.kubeconfig(&json!({"token": "alices"}));
+        let answer = Command::new(&plugin)
+            .args(words)
+            .env("KUBECONFIG", kubeconfig)
+            .env("USER", "alice")
+            .output()
+            .unwrap();
+        let told = text(&answer.stderr);
+        assert!(told.contains(said), "{words:?}: {told}");
+        assert!(!told.contains("`ozctl"), "{words:?}: {told}");
+    }
+}

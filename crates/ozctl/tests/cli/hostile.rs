@@ -337,6 +337,23 @@ fn a_wait_outlasts_an_error_that_passes() {
 }
 
 #[test]
+fn a_wait_outlasts_connections_that_break() {
+    for words in [
+        &["create", "exec", "shell", "-o", "name"][..],
+        &["bind", "view", "--user=lea", "--for=1h"],
+    ] {
+        let stub = unsteady(is_waited_for, &[]);
+        let count = AtomicUsize::new(0);
+        stub.streams(move |asked, _| {
+            is_waited_for(asked) && count.fetch_add(1, Ordering::SeqCst) < 2
+        });
+        let answer = stub.ozctl(words).output().unwrap();
+        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert_eq!(answer.status.code(), Some(0), "{words:?}: {said}");
+    }
+}
+
+#[test]
 fn a_wait_ends_with_an_error_that_stays() {
     for (words, gives_back) in [
         (&["extend", "alice-x7k2p"][..], "`ozctl revoke alice-n4w5r`"),

@@ -25,9 +25,21 @@ fn namespaces(stub: &Stub) -> Vec<String> {
     listed.map(ToOwned::to_owned).collect()
 }
 
+/// A shop that is the same in every namespace: what is listed in parallel is then all asked for.
+fn chain() -> Stub {
+    Stub::start(|asked| {
+        let mut asked = asked.clone();
+        for name in ["other", "third", "right", "wrong"] {
+            let place = format!("/namespaces/{name}/");
+            asked.what = asked.what.replace(&place, "/namespaces/shop/");
+        }
+        shop::answer(&asked)
+    })
+}
+
 #[test]
 fn the_namespace_is_the_flags_or_the_contexts() {
-    let stub = shop::open();
+    let stub = chain();
     assert!(
         stub.ozctl(&["templates"])
             .output()
@@ -45,7 +57,7 @@ fn the_namespace_is_the_flags_or_the_contexts() {
 
 #[test]
 fn several_files_are_one_kubeconfig_and_a_flag_names_one_alone() {
-    let stub = shop::open();
+    let stub = chain();
     let server = json!({"server": format!("http://{}", stub.address)});
     let nowhere = json!({"server": "http://127.0.0.1:1"});
     let alice = json!({"token": "alices"});

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::sessions::{a_word, playing};
 use crate::shop;
-use crate::stub::{Stub, ozctl};
+use crate::stub::{Answer, Asked, Stub, ozctl};
 use crate::trail;
 
 /// What came of some command lines, one after the other.
@@ -211,6 +211,96 @@ spec:
         "lint nothing.yaml . bad.yaml -o sarif",
     ];
     shows(&told(&stub, &lines), "lint");
+}
+
+/// oz under another name in another namespace, its image by digest, without pods of one's own; and
+/// its operator has not led for long.
+fn elsewhere(asked: &Asked) -> Answer {
+    let labels = |component: &str| {
+        json!({
+            "app.kubernetes.io/name": "oz", "app.kubernetes.io/component": component,
+            "app.kubernetes.io/version": env!("CARGO_PKG_VERSION"),
+        })
+    };
+    let deployment = |component: &str, arguments: &[&str]| {
+        let name = format!("access-oz-{component}");
+        json!({
+            "metadata": {"name": name, "labels": labels(component)},
+            "spec": {"selector": {}, "template": {"spec": {
+                "serviceAccountName": name,
+                "containers": [{
+                    "name": component, "image": "registry.example:5000/oz@sha256:0123",
+                    "args": arguments,
+                }],
+            }}},
+        })
+    };
+    match asked.what.as_str() {
+        "GET /apis/apps/v1/namespaces/access/deployments" => (
+            200,
+            json!({
+                "apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {},
+                "items": [
+                    deployment("webhook", &[]), deployment("operator", &["--pod-access=false"]),
+                ],
+            }),
+        ),
+        "GET /apis/coordination.k8s.io/v1/namespaces/access/leases/9b20101a.wizardofoz.co" => (
+            200,
+            json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {},
+                "spec": {"holderIdentity": ""},
+            }),
+        ),
+        "POST /apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+            let mut review = asked.body.clone();
+            let spec = &asked.body["spec"];
+            let of = &spec["resourceAttributes"];
+            let makes_pods =
+                of["verb"] == "create" && of["resource"] == "pods" && of["subresource"].is_null();
+            let is_operator = spec["user"] == "system:serviceaccount:access:access-oz-operator";
+            review["status"] = json!({"allowed": is_operator && !makes_pods});
+            (201, review)
+        }
+        _ => {
+            let (code, mut body) = shop::answer(asked);
+            // Nor does the webhook stamp.
+            body["metadata"]["annotations"].take();
+            (code, body)
+        }
+    }
+}
+
+#[test]
+fn doctor_of_another_release() {
+    let stub = Stub::start(elsewhere);
+    shows(
+        &told(&stub, &["doctor --oz-namespace access"]),
+        "doctor_of_another_release",
+    );
+}
+
+#[test]
+fn a_report_names_nobody_whose_name_is_an_address() {
+    let stub = Stub::start(|asked| {
+        let (code, body) = shop::answer(asked);
+        let mut text = body.to_string();
+        for (plain, address) in [
+            ("\"alice\"", "\"alice@example.com\""),
+            ("\\\"alice\\\"", "\\\"alice@example.com\\\""),
+            ("by alice\"", "by alice@example.com\""),
+        ] {
+            text = text.replace(plain, address);
+        }
+        (code, serde_json::from_str(&text).unwrap())
+    });
+    let answer = stub.ozctl(&["report"]).output().unwrap();
+    let report = String::from_utf8_lossy(&answer.stdout).into_owned();
+    assert!(
+        report.contains("request-1") && report.contains("user-1"),
+        "{report}"
+    );
+    assert!(!report.contains("alice"), "{report}");
 }
 
 #[test]

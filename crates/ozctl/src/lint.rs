@@ -194,8 +194,7 @@ fn of_published<K: Kind>(object: &Value, now: Timestamp, found: &mut Found) {
 /// A kind of oz under a group that is not oz's: some other project's, unless it is one that nobody
 /// else has, or the group looks like oz's.
 fn astray(schemas: &BTreeMap<String, Value>, group: &str, kind: &str) -> Option<Found> {
-    let is_meant = group.contains("wizardofoz")
-        || (kind.contains("AccessRe") || kind.contains("AccessTemplate"));
+    let is_meant = group.contains("wizardofoz") || kind.contains("Access");
     (schemas.contains_key(kind) && is_meant).then(|| {
         let message = format!("must be {GROUP}/{VERSION}");
         vec![("kind", "apiVersion".to_owned(), message)]

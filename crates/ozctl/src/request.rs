@@ -1,12 +1,13 @@
 //! Asking for access: a request is created, watched until it is ready or over, and given back.
 
+mod clock;
+mod wait;
+
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
-use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{DeleteParams, PostParams, WatchEvent, WatchParams};
-use kube::{Api, Resource, ResourceExt};
+use kube::Resource;
+use kube::api::{DeleteParams, PostParams};
 use oz_core::api::{
     ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, Phase, PodAccessRequest,
     PodAccessRequestSpec, PodAccessTemplate, RequestStatus,
@@ -14,20 +15,15 @@ use oz_core::api::{
 use oz_core::conditions;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
 
-use crate::cluster::{Clocks, Cluster};
+pub(crate) use self::clock::Clock;
+pub(crate) use self::wait::{Outcome, wait};
+use crate::cluster::Cluster;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::trouble::Trouble;
 
 /// The longest `generateName` that the webhook lets in, with its `-`.
 const PREFIX: usize = 57;
-/// Between two looks where watching is not permitted.
-const LOOK_AGAIN: Duration = Duration::from_millis(300);
-/// After a watch that broke.
-const WATCH_AGAIN: Duration = Duration::from_millis(200);
-
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ask {
@@ -226,148 +222,6 @@ pub(crate) async fn create<R: RequestKind>(cluster: &Cluster, ask: &Ask) -> Resu
         .await
 }
 
-/// How a request turned out.
-pub(crate) enum Outcome<R> {
-    /// It can be used.
-    Ready(R),
-    /// It ended without ever being ready.
-    Over(R),
-    /// Neither, in time.
-    Late(R),
-}
-
-/// Waits until a request is ready or over. `seen` is told each status. What passes while it waits,
-/// such as an API server that starts anew, ends nothing.
-pub(crate) async fn wait<R: RequestKind>(
-    cluster: &Cluster,
-    created: R,
-    within: Duration,
-    seen: impl FnMut(&RequestStatus),
-) -> Result<Outcome<R>> {
-    let deadline = Instant::now() + within;
-    let mut wait = Wait {
-        api: cluster.api::<R>(),
-        name: created.name_any(),
-        last: created,
-        seen,
-        trouble: Trouble::default(),
-    };
-    match tokio::time::timeout_at(deadline, wait.watch()).await {
-        Ok(outcome) => outcome,
-        // What it is like now is not known.
-        Err(_) => match wait.trouble.at_the_end() {
-            Some(failure) => {
-                let what = format!("request {} is not ready after {within:?}", wait.name);
-                Err(failure.during(&what))
-            }
-            None => Ok(Outcome::Late(wait.last)),
-        },
-    }
-}
-
-/// A request that is waited for.
-struct Wait<R, F> {
-    api: Api<R>,
-    name: String,
-    /// What is known of it.
-    last: R,
-    seen: F,
-    trouble: Trouble,
-}
-
-impl<R: RequestKind, F: FnMut(&RequestStatus)> Wait<R, F> {
-    /// Watches until the end; again, where a watch ends early or breaks.
-    async fn watch(&mut self) -> Result<Outcome<R>> {
-        let parameters = WatchParams::default().fields(&format!("metadata.name={}", self.name));
-        loop {
-            let version = self.last.resource_version().unwrap_or_default();
-            match self.api.watch(&parameters, &version).await {
-                Ok(events) => {
-                    self.trouble.over();
-                    if let Some(outcome) = self.follow(events).await? {
-                        return Ok(outcome);
-                    }
-                    tokio::time::sleep(WATCH_AGAIN).await;
-                }
-                Err(error) => match Failure::from(error) {
-                    // The original only ever needed `get`.
-                    failure if failure.is_forbidden() => return self.poll().await,
-                    // Too old to go on from there.
-                    failure if failure.is_gone() => tokio::time::sleep(WATCH_AGAIN).await,
-                    failure => self.trouble.with(failure).await?,
-                },
-            }
-            // Where it broke is not known, so what is there now is looked at first.
-            if let Some(outcome) = self.look().await? {
-                return Ok(outcome);
-            }
-        }
-    }
-
-    /// The outcome, if one watch brings it.
-    async fn follow(
-        &mut self,
-        events: impl Stream<Item = kube::Result<WatchEvent<R>>>,
-    ) -> Result<Option<Outcome<R>>> {
-        let mut events = std::pin::pin!(events);
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(WatchEvent::Added(request) | WatchEvent::Modified(request)) => {
-                    if let Some(outcome) = self.judge(request) {
-                        return Ok(Some(outcome));
-                    }
-                }
-                Ok(WatchEvent::Deleted(_)) => return Err(deleted(&self.name)),
-                Ok(WatchEvent::Bookmark(_)) => {}
-                Ok(WatchEvent::Error(_)) | Err(_) => break,
-            }
-        }
-        Ok(None)
-    }
-
-    async fn poll(&mut self) -> Result<Outcome<R>> {
-        loop {
-            if let Some(outcome) = self.look().await? {
-                return Ok(outcome);
-            }
-            self.trouble.over();
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-    }
-
-    /// The outcome, if it is there now.
-    async fn look(&mut self) -> Result<Option<Outcome<R>>> {
-        loop {
-            match self.api.get(&self.name).await.map_err(Failure::from) {
-                Ok(request) => {
-                    self.trouble.eased();
-                    return Ok(self.judge(request));
-                }
-                Err(failure) if failure.is_not_found() => return Err(deleted(&self.name)),
-                Err(failure) => self.trouble.with(failure).await?,
-            }
-        }
-    }
-
-    fn judge(&mut self, request: R) -> Option<Outcome<R>> {
-        self.last = request;
-        let status = self.last.request_status()?;
-        (self.seen)(status);
-        if status.phase.is_terminal() {
-            return Some(Outcome::Over(self.last.clone()));
-        }
-        status.ready.then(|| Outcome::Ready(self.last.clone()))
-    }
-}
-
-fn deleted(name: &str) -> Failure {
-    Failure::new(format!(
-        "request {name} was deleted while it was waited for"
-    ))
-    .next("ask again, or find out from the audit record who deleted it")
-    .not_found()
-}
-
 /// Gives access back. That it is gone already is what was wanted.
 pub(crate) async fn release<R: RequestKind>(cluster: &Cluster, name: &str) -> Result<()> {
     let api = cluster.api::<R>();
@@ -428,70 +282,6 @@ pub(crate) fn late(name: &str, within: Duration, status: Option<&RequestStatus>)
         .next("give it longer with --wait")
 }
 
-/// How much is left of a grant.
-///
-/// The API server's clock counts. Ours is believed if it agrees with the time that the API server
-/// wrote at the creation, and is corrected by the difference if not.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    ahead: jiff::SignedDuration,
-}
-
-impl Clock {
-    /// Ours, where there is nothing to compare it with.
-    pub(crate) fn local() -> Self {
-        Self {
-            ahead: jiff::SignedDuration::ZERO,
-        }
-    }
-
-    /// From what the API server says now.
-    pub(crate) async fn of_server(cluster: &Cluster) -> Self {
-        match cluster.clocks().await {
-            Ok(Clocks {
-                before,
-                server: Some(server),
-                ..
-            }) => Self::compare(before, server),
-            _ => Self::local(),
-        }
-    }
-
-    /// From an object that was created just now.
-    pub(crate) fn at_creation<R: RequestKind>(created: &R) -> Self {
-        let Some(time) = created.meta().creation_timestamp.as_ref() else {
-            return Self::local();
-        };
-        Self::compare(Timestamp::now(), time.0)
-    }
-
-    fn compare(ours: Timestamp, created: Timestamp) -> Self {
-        // Creation times are whole seconds, and the answer took its time.
-        const TOLERATED: jiff::SignedDuration = jiff::SignedDuration::from_secs(3);
-        let ahead = ours.duration_since(created);
-        let agrees = ahead.abs() <= TOLERATED;
-        Self {
-            ahead: if agrees {
-                jiff::SignedDuration::ZERO
-            } else {
-                ahead
-            },
-        }
-    }
-
-    /// What the API server's clock says now.
-    pub(crate) fn now(self) -> Timestamp {
-        Timestamp::now()
-            .checked_sub(self.ahead)
-            .unwrap_or(Timestamp::MAX)
-    }
-
-    /// What is left until then; nothing, if it is past.
-    pub(crate) fn left(self, until: Timestamp) -> Duration {
-        Duration::try_from(until.duration_since(self.now())).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -525,15 +315,5 @@ mod tests {
             assert!(check_prefix(&tidy(user)).is_ok(), "{user}");
         }
         assert_eq!(tidy(&"a".repeat(80)).len(), PREFIX);
-    }
-
-    #[test]
-    fn a_clock_that_is_off_is_corrected_and_one_that_agrees_is_believed() {
-        let created: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let second = jiff::SignedDuration::from_secs(1);
-        assert!(Clock::compare(created + second, created).ahead.is_zero());
-        let hour = jiff::SignedDuration::from_hours(1);
-        assert_eq!(Clock::compare(created + hour, created).ahead, hour);
-        assert_eq!(Clock::compare(created - hour, created).ahead, -hour);
     }
 }

@@ -50,7 +50,7 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
     let mut process = open(cluster, granted, command).await?;
     let status = process.take_status();
     let terminal = match command.tty {
-        true => terminal()?,
+        true => local_terminal()?,
         false => None,
     };
     let sizes = process.terminal_size();
@@ -100,7 +100,7 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
 
 /// The terminal in front of us, if there is one to pass keys on from. The command has one of its own
 /// all the same, as with kubectl.
-fn terminal() -> Result<Option<Raw>> {
+fn local_terminal() -> Result<Option<Raw>> {
     if std::io::stdin().is_terminal() {
         return Raw::enter().map(Some);
     }

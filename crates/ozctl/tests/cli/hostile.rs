@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -43,14 +43,17 @@ fn ended(mut child: Child) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), said)
 }
 
-fn never() -> Answer {
+pub(crate) fn never() -> Answer {
     loop {
         std::thread::park();
     }
 }
 
 /// A shop in which some answers wait for the test; it is told when one is asked for.
-fn slow(is_slow: fn(&Asked) -> bool, answer: fn(&Asked) -> Answer) -> (Stub, Receiver<()>) {
+pub(crate) fn slow(
+    is_slow: fn(&Asked) -> bool,
+    answer: fn(&Asked) -> Answer,
+) -> (Stub, Receiver<()>) {
     let (tell, told) = channel();
     let stub = Stub::start(move |asked| {
         if is_slow(asked) {
@@ -62,11 +65,11 @@ fn slow(is_slow: fn(&Asked) -> bool, answer: fn(&Asked) -> Answer) -> (Stub, Rec
     (stub, told)
 }
 
-fn is_watch(asked: &Asked) -> bool {
+pub(crate) fn is_watch(asked: &Asked) -> bool {
     asked.query.contains("watch=true")
 }
 
-fn is_looked_at(asked: &Asked) -> bool {
+pub(crate) fn is_looked_at(asked: &Asked) -> bool {
     asked.what.starts_with("GET ") && asked.what.contains("/transientrolebindings/")
 }
 
@@ -296,109 +299,6 @@ fn a_lookup_that_fails_is_not_taken_for_nothing() {
         !asked.iter().any(|asked| asked.what.contains("transient")),
         "{asked:?}"
     );
-}
-
-/// A shop in which some answers fail a few times, each with the next of the codes.
-fn unsteady(is_unsteady: fn(&Asked) -> bool, codes: &'static [u16]) -> Stub {
-    let count = AtomicUsize::new(0);
-    Stub::start(move |asked| {
-        if is_unsteady(asked)
-            && let Some(code) = codes.get(count.fetch_add(1, Ordering::SeqCst))
-        {
-            return status(*code, "the server is not itself");
-        }
-        // The table has none under the name of what it makes; its older one will do.
-        let mut asked = asked.clone();
-        if asked.what.starts_with("GET ") {
-            asked.what = asked.what.replace("alice-n4w5r", "alice-x7k2p");
-        }
-        shop::answer(&asked)
-    })
-}
-
-fn is_waited_for(asked: &Asked) -> bool {
-    is_watch(asked)
-        || is_looked_at(asked)
-        || asked.what.starts_with("GET ") && asked.what.ends_with("/alice-n4w5r")
-}
-
-#[test]
-fn a_wait_outlasts_an_error_that_passes() {
-    for words in [
-        &["create", "exec", "shell", "-o", "name"][..],
-        &["extend", "alice-x7k2p"],
-        &["bind", "view", "--user=lea", "--for=1h"],
-    ] {
-        let stub = unsteady(is_waited_for, &[503, 429, 500]);
-        let answer = stub.ozctl(words).output().unwrap();
-        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
-        assert_eq!(answer.status.code(), Some(0), "{words:?}: {said}");
-    }
-}
-
-#[test]
-fn a_wait_outlasts_connections_that_break() {
-    for words in [
-        &["create", "exec", "shell", "-o", "name"][..],
-        &["bind", "view", "--user=lea", "--for=1h"],
-    ] {
-        let stub = unsteady(is_waited_for, &[]);
-        let count = AtomicUsize::new(0);
-        stub.streams(move |asked, _| {
-            is_waited_for(asked) && count.fetch_add(1, Ordering::SeqCst) < 2
-        });
-        let answer = stub.ozctl(words).output().unwrap();
-        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
-        assert_eq!(answer.status.code(), Some(0), "{words:?}: {said}");
-    }
-}
-
-#[test]
-fn a_wait_ends_with_an_error_that_stays() {
-    for (words, gives_back) in [
-        (&["extend", "alice-x7k2p"][..], "`ozctl revoke alice-n4w5r`"),
-        (
-            &["bind", "view", "--user=lea", "--for=1h"],
-            "`kubectl delete transientrolebindings/lea-m2k9c`",
-        ),
-    ] {
-        let stub = unsteady(is_waited_for, &[400; 9]);
-        let answer = stub.ozctl(words).output().unwrap();
-        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
-        assert_eq!(answer.status.code(), Some(1), "{words:?}: {said}");
-        assert!(said.contains("not itself"), "{words:?}: {said}");
-        // Nobody is to have unawares what was asked for.
-        assert!(said.contains(gives_back), "{words:?}: {said}");
-    }
-}
-
-#[test]
-fn a_wait_that_takes_too_long_says_what_was_wrong_and_how_to_give_it_back() {
-    for (words, gives_back) in [
-        (
-            &["extend", "alice-x7k2p", "--wait=1s"][..],
-            "`ozctl revoke alice-n4w5r`",
-        ),
-        (
-            &["bind", "view", "--user=lea", "--for=1h", "--wait=1s"],
-            "`kubectl delete transientrolebindings/lea-m2k9c`",
-        ),
-    ] {
-        let stub = unsteady(is_waited_for, &[503; 99]);
-        let answer = stub.ozctl(words).output().unwrap();
-        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
-        assert_eq!(answer.status.code(), Some(1), "{words:?}: {said}");
-        assert!(
-            said.contains("1s") && said.contains("not itself"),
-            "{words:?}: {said}"
-        );
-        assert!(said.contains(gives_back), "{words:?}: {said}");
-        let (stub, _told) = slow(|asked| is_watch(asked) || is_looked_at(asked), |_| never());
-        let answer = stub.ozctl(words).output().unwrap();
-        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
-        assert_eq!(answer.status.code(), Some(1), "{words:?}: {said}");
-        assert!(said.contains(gives_back), "{words:?}: {said}");
-    }
 }
 
 #[test]

@@ -5,7 +5,9 @@
 mod hostile;
 mod kubeconfig;
 mod output;
+mod plugins;
 mod sessions;
 mod shop;
 mod stub;
 mod trail;
+mod waits;

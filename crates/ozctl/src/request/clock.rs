@@ -1,0 +1,87 @@
+//! The API server's clock, by which access ends.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::RequestKind;
+use crate::cluster::{Clocks, Cluster};
+
+/// How much is left of a grant.
+///
+/// The API server's clock counts. Ours is believed if it agrees with the time that the API server
+/// wrote at the creation, and is corrected by the difference if not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    ahead: jiff::SignedDuration,
+}
+
+impl Clock {
+    /// Ours, where there is nothing to compare it with.
+    pub(crate) fn local() -> Self {
+        Self {
+            ahead: jiff::SignedDuration::ZERO,
+        }
+    }
+
+    /// From what the API server says now.
+    pub(crate) async fn of_server(cluster: &Cluster) -> Self {
+        match cluster.clocks().await {
+            Ok(Clocks {
+                before,
+                server: Some(server),
+                ..
+            }) => Self::compare(before, server),
+            _ => Self::local(),
+        }
+    }
+
+    /// From an object that was created just now.
+    pub(crate) fn at_creation<R: RequestKind>(created: &R) -> Self {
+        let Some(time) = created.meta().creation_timestamp.as_ref() else {
+            return Self::local();
+        };
+        Self::compare(Timestamp::now(), time.0)
+    }
+
+    fn compare(ours: Timestamp, created: Timestamp) -> Self {
+        // Creation times are whole seconds, and the answer took its time.
+        const TOLERATED: jiff::SignedDuration = jiff::SignedDuration::from_secs(3);
+        let ahead = ours.duration_since(created);
+        let agrees = ahead.abs() <= TOLERATED;
+        Self {
+            ahead: if agrees {
+                jiff::SignedDuration::ZERO
+            } else {
+                ahead
+            },
+        }
+    }
+
+    /// What the API server's clock says now.
+    pub(crate) fn now(self) -> Timestamp {
+        Timestamp::now()
+            .checked_sub(self.ahead)
+            .unwrap_or(Timestamp::MAX)
+    }
+
+    /// What is left until then; nothing, if it is past.
+    pub(crate) fn left(self, until: Timestamp) -> Duration {
+        Duration::try_from(until.duration_since(self.now())).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_is_corrected_and_one_that_agrees_is_believed() {
+        let created: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let second = jiff::SignedDuration::from_secs(1);
+        assert!(Clock::compare(created + second, created).ahead.is_zero());
+        let hour = jiff::SignedDuration::from_hours(1);
+        assert_eq!(Clock::compare(created + hour, created).ahead, hour);
+        assert_eq!(Clock::compare(created - hour, created).ahead, -hour);
+    }
+}

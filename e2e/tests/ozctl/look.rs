@@ -304,7 +304,10 @@ async fn a_report_names_nobody() -> Result<()> {
     let report = run(&scene, "alice", &["report"]).await?;
     report.ended_with(0)?;
     let said: Value = serde_saphyr::from_str(&report.stdout)?;
-    assert_eq!(said["execAccessRequests"][0]["metadata"]["name"], "asked");
+    assert_eq!(
+        said["execAccessRequests"][0]["metadata"]["name"],
+        "request-1"
+    );
     for private in [
         "alice",
         "bob",

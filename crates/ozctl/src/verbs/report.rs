@@ -64,7 +64,9 @@ impl Report {
         names.find(&report);
         redact(&mut report);
         names.rename(&mut report);
-        rename(&mut report, &cluster.url, "https://api-server/");
+        rewrite(&mut report, &|text| {
+            text.replace(&cluster.url, "https://api-server/")
+        });
         let text = output::yaml(&report)?;
         match &self.file {
             None => context.print(&text)?,
@@ -220,22 +222,34 @@ impl Names {
         let mut names: Vec<(&String, &String)> = self.0.iter().collect();
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         for (name, instead) in names {
-            rename(value, name, instead);
+            rewrite(value, &|text| replaced(text, name, instead));
         }
     }
 }
 
-fn rename(value: &mut Value, name: &str, instead: &str) {
+/// Every text in a value, as `instead` has it.
+fn rewrite(value: &mut Value, instead: &impl Fn(&str) -> String) {
     match value {
-        Value::String(text) if text.contains(name) => *text = text.replace(name, instead),
-        Value::Array(items) => items
-            .iter_mut()
-            .for_each(|item| rename(item, name, instead)),
+        Value::String(text) => *text = instead(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| rewrite(item, instead)),
         Value::Object(fields) => fields
             .values_mut()
-            .for_each(|field| rename(field, name, instead)),
+            .for_each(|field| rewrite(field, instead)),
         _ => {}
     }
+}
+
+/// A text with a name replaced, but not where it is part of a word: somebody may be called `al`.
+fn replaced(text: &str, name: &str, instead: &str) -> String {
+    let is_word = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
+    let (mut all, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once(name) {
+        all.push_str(before);
+        let is_part = is_word(all.chars().last()) || is_word(after.chars().next());
+        all.push_str(if is_part { name } else { instead });
+        rest = after;
+    }
+    all + rest
 }
 
 #[cfg(test)]
@@ -297,5 +311,19 @@ mod tests {
             "{pod}"
         );
         assert_eq!(report["events"][1]["note"], "shell is ready");
+    }
+
+    #[test]
+    fn a_short_name_spoils_no_word() {
+        for (text, expected) in [
+            ("al", "user-1"),
+            (
+                "al's pod al-x7k2p, by al",
+                "user-1's pod user-1-x7k2p, by user-1",
+            ),
+            ("allowed, signal, alal", "allowed, signal, alal"),
+        ] {
+            assert_eq!(replaced(text, "al", "user-1"), expected);
+        }
     }
 }

@@ -79,19 +79,35 @@ capabilities:
   value: {{ .Values.log.format | quote }}
 {{- end -}}
 
-{{/* Where pods go. Takes [root, component, its values]. */}}
-{{- define "oz.scheduling" -}}
+{{/* On which nodes pods can be, and how much they matter. Takes [root, values of a component]. */}}
+{{- define "oz.placement" -}}
 {{- $root := index . 0 -}}
-{{- $values := index . 2 -}}
-{{- with include "oz.priorityClass" $root }}
+{{- $values := index . 1 -}}
+{{- with include "oz.priorityClass" $root -}}
 priorityClassName: {{ . }}
-{{- end }}
+{{ end -}}
 nodeSelector:
-  {{- toYaml (merge (dict "kubernetes.io/os" "linux") $values.nodeSelector) | nindent 2 }}
+  {{- toYaml (merge (dict "kubernetes.io/os" "linux") ($values.nodeSelector | default dict)) | nindent 2 }}
 {{- with $values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{/* Where the pods of hooks go: where the operator's can, but not away from or close to others. */}}
+{{- define "oz.hookPlacement" -}}
+{{ include "oz.placement" (list . .Values.operator) }}
+{{- with (.Values.operator.affinity | default dict).nodeAffinity }}
+affinity:
+  nodeAffinity:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end -}}
+
+{{/* Where pods go. Takes [root, component, its values]. */}}
+{{- define "oz.scheduling" -}}
+{{- $values := index . 2 -}}
+{{ include "oz.placement" (list (index . 0) $values) }}
 {{- with $values.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
@@ -111,7 +127,7 @@ topologySpreadConstraints:
   {{- end }}
 {{- end -}}
 
-{{/* When what uninstalls exists. */}}
+{{/* When the rights of what uninstalls exist. */}}
 {{- define "oz.uninstallHook" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed

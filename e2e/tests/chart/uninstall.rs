@@ -4,9 +4,14 @@
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use oz_e2e::{Scene, System, TEMPLATE, exec_request, left, records_of, run};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use oz_core::api::ExecAccessRequest;
+use oz_core::transient::FINALIZER;
+use oz_e2e::{NAMESPACE, Scene, System, TEMPLATE, exec_request, left, records_of, run};
 use oz_testkit::{Cluster, cargo_binary};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{TURN, name_of, rendered};
 
@@ -77,6 +82,31 @@ async fn the_operator_ends_all_access_before_the_webhooks_go() -> Result<()> {
     Ok(())
 }
 
+/// A pod of a webhook that was evicted: it ended, and stays.
+async fn evicted(cluster: &Cluster) -> Result<(Api<Pod>, Pod)> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client("admin").await?, NAMESPACE);
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "evicted", "labels": {"app.kubernetes.io/component": "webhook"}},
+        "spec": {
+            "schedulerName": "nobody",
+            "securityContext": {
+                "runAsNonRoot": true, "runAsUser": 1, "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{
+                "name": "webhook", "image": "webhook",
+                "securityContext": {
+                    "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+                },
+            }],
+        },
+    }))?;
+    let pod = pods.create(&PostParams::default(), &pod).await?;
+    let failed = Patch::Merge(json!({"status": {"phase": "Failed", "reason": "Evicted"}}));
+    pods.patch_status("evicted", &PatchParams::default(), &failed)
+        .await?;
+    Ok((pods, pod))
+}
+
 #[tokio::test]
 async fn without_an_operator_access_ends_all_the_same() -> Result<()> {
     let _turn = TURN.lock().await;
@@ -85,13 +115,24 @@ async fn without_an_operator_access_ends_all_the_same() -> Result<()> {
     permit(cluster)?;
     let scene = Scene::set(cluster, "deserted").await?;
     let alice = scene.requests("alice").await?;
-    alice
-        .granted(&exec_request("debug", TEMPLATE, "30m"))
-        .await?;
+    // Whoever asks can keep their request by finalizers, ours among them, and holds up nothing by it.
+    let mut request = exec_request("debug", TEMPLATE, "30m");
+    request.metadata.finalizers = Some(vec![FINALIZER.to_owned(), "example.com/other".to_owned()]);
+    alice.granted(&request).await?;
     system.operator.process.kill9();
     system.webhook.process.kill9();
+    let (pods, evicted) = evicted(cluster).await?;
 
     run(uninstall(cluster, "3s")?)?;
 
-    assert_nothing_left_but(cluster, &[]).await
+    pods.delete(&evicted.name_any(), &DeleteParams::default())
+        .await?;
+    let kept = format!("ExecAccessRequest {} debug", scene.name());
+    assert_nothing_left_but(cluster, &[&kept]).await?;
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    scene
+        .api::<ExecAccessRequest>()
+        .patch("debug", &PatchParams::default(), &free)
+        .await?;
+    Ok(())
 }

@@ -11,7 +11,8 @@ use crate::uninstall;
 
 /// Grants access to pods for a limited time, and takes it away again.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "oz-operator", version)]
+// A flag that is there twice has its last value: charts and manifests are extended at the end.
+#[command(name = "oz-operator", version, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -125,6 +126,26 @@ mod tests {
         .unwrap();
         assert!(args.leader_elect);
         assert_eq!(args.template_reconciliation_interval, 7);
+    }
+
+    #[test]
+    fn a_flag_that_is_repeated_has_its_last_value_and_lists_have_all() {
+        let args = Args::try_parse_from([
+            "oz-operator",
+            "--leader-elect",
+            "--leader-elect=false",
+            "--workers=1",
+            "--workers=2",
+            "--serve-example-com",
+            "--serve-example-com",
+            "--access-namespaces=a,b",
+            "--access-namespaces=c",
+        ])
+        .unwrap();
+        assert_eq!((args.leader_elect, args.workers), (false, 2));
+        assert_eq!(args.access_namespaces, ["a", "b", "c"]);
+        let task = ["oz-operator", "uninstall", "--patience=1s", "--patience=2s"];
+        assert!(Args::try_parse_from(task).is_ok());
     }
 
     #[test]

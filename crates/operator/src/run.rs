@@ -237,13 +237,10 @@ fn pods(engine: &mut Engine, args: &Args, keys: &Keys, workloads: &Arc<Workloads
     );
 }
 
-/// Adds transient bindings, if any role may be bound: without one there is nothing to do, and the
-/// operator needs no right to bind anything.
+/// Adds transient bindings. If no role may be bound, nothing is: but what was bound before it was
+/// switched off must end, and what is deleted must go.
 fn bindings(engine: &mut Engine, args: &Args, keys: &Keys) {
     let policy = args.transient.policy(&args.common.namespace);
-    if policy.roles.is_empty() {
-        return;
-    }
     binding::<TransientRoleBinding>(engine, keys, &policy);
     binding::<TransientClusterRoleBinding>(engine, keys, &policy);
     if args.transient.serve_example_com {

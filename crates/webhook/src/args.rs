@@ -10,7 +10,8 @@ use oz_process::{Address, Common, TransientArgs};
 
 /// Stamps access requests with who asks, and refuses what oz would never grant.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "oz-webhook", version)]
+// A flag that is there twice has its last value: charts and manifests are extended at the end.
+#[command(name = "oz-webhook", version, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -66,6 +67,11 @@ pub(crate) struct Args {
         default_value = "system:masters"
     )]
     pub(crate) break_glass_groups: Vec<String>,
+
+    /// Namespaces that the operator serves, as its own flag says: elsewhere nothing that is asked for
+    /// would ever be given, so it is refused. By default all.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) access_namespaces: Vec<String>,
 
     /// Only serve: somebody else keeps the webhook configurations.
     #[arg(long)]
@@ -174,6 +180,20 @@ mod tests {
             "system:serviceaccount:oz:oz-operator"
         );
         assert_eq!(parse(&["--operator-user=robin"]).operator(), "robin");
+    }
+
+    #[test]
+    fn a_flag_that_is_repeated_has_its_last_value_and_lists_have_all() {
+        let args = parse(&[
+            "--drain=1s",
+            "--drain=2s",
+            "--no-register",
+            "--no-register",
+            "--break-glass-group=a",
+            "--break-glass-group=b,c",
+        ]);
+        assert_eq!(args.drain, Duration::from_secs(2));
+        assert_eq!(args.break_glass_groups, ["a", "b", "c"]);
     }
 
     #[test]

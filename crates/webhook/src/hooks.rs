@@ -39,6 +39,8 @@ pub(crate) struct Grounds {
     pub(crate) records: Arc<dyn Sink>,
     /// oz's own namespace.
     pub(crate) namespace: Arc<str>,
+    /// The namespaces that the operator serves; none for all.
+    pub(crate) served: Arc<[String]>,
     /// The operator's user name.
     pub(crate) operator: Arc<str>,
     /// What transient bindings may bind.
@@ -114,6 +116,7 @@ fn request<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Templat
         keys: grounds.keys.clone(),
         templates: templates.clone(),
         namespace: grounds.namespace.clone(),
+        served: grounds.served.clone(),
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
         kind: PhantomData,

@@ -43,6 +43,28 @@ pub(crate) fn own_namespace(namespace: &str) -> Rejection {
     )
 }
 
+/// Refuses what is asked for in a namespace that the operator does not watch: it would never be given,
+/// and what has a finalizer would never go. What has no namespace is served everywhere.
+///
+/// # Errors
+/// The refusal.
+pub(crate) fn served(namespaces: &[String], namespace: Option<&str>) -> Result<(), Rejection> {
+    let Some(namespace) = namespace else {
+        return Ok(());
+    };
+    if namespaces.is_empty() || namespaces.iter().any(|served| served == namespace) {
+        return Ok(());
+    }
+    Err(Rejection::forbidden(
+        "NamespaceNotServed",
+        format!(
+            "oz gives no access in namespace {namespace}: it serves {} only; ask an administrator to \
+             add the namespace (access.namespaces of the chart, --access-namespaces)",
+            namespaces.join(", ")
+        ),
+    ))
+}
+
 /// A status is written, which only the operator may: people and programs rely on what stands there.
 pub(crate) fn status_is_the_operators<K>(
     review: &Review<K>,

@@ -71,6 +71,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         break_glass: args.break_glass_groups.clone(),
         records,
         namespace: common.namespace.as_str().into(),
+        served: args.access_namespaces.as_slice().into(),
         operator: args.operator().into(),
         policy: args.transient.policy(&common.namespace),
         serve_example_com: args.transient.serve_example_com,

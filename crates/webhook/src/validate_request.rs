@@ -15,7 +15,7 @@ use oz_engine::Sink;
 
 use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::record;
-use crate::refusal::{immutable, invalid, own_namespace, status_is_the_operators};
+use crate::refusal::{immutable, invalid, own_namespace, served, status_is_the_operators};
 use crate::stamp::requester;
 use crate::templates::Templates;
 
@@ -25,6 +25,8 @@ pub(crate) struct RequestValidator<R: AccessRequest> {
     pub(crate) templates: Templates<R::Template>,
     /// oz's own namespace, into which it lets nobody.
     pub(crate) namespace: Arc<str>,
+    /// The namespaces that the operator serves; none for all.
+    pub(crate) served: Arc<[String]>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
     pub(crate) kind: PhantomData<fn() -> R>,
@@ -82,8 +84,11 @@ impl<R: AccessRequest> RequestValidator<R> {
     ) -> Result<Admitted<R::Template>, Rejection> {
         // All that the operator asks for there is whether requests are stamped.
         let canary = review.dry_run && review.user.username == *self.operator;
-        if review.namespace.as_deref() == Some(&*self.namespace) && !canary {
-            return Err(own_namespace(&self.namespace));
+        if !canary {
+            if review.namespace.as_deref() == Some(&*self.namespace) {
+                return Err(own_namespace(&self.namespace));
+            }
+            served(&self.served, review.namespace.as_deref())?;
         }
         bounded(object.meta())?;
         let violations = object.violations();

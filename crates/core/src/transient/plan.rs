@@ -9,6 +9,8 @@ use super::FINALIZER;
 use super::assess::{End, Observed, State, ours};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
+use super::roles::Listed;
+use super::terms::Terms;
 use crate::access::objects;
 use crate::api::BindingStatus;
 use crate::audit::{Action, Decision, Record};
@@ -151,7 +153,7 @@ impl<K: Kind> Transient<K> {
         let known = binding
             .status
             .is_some_and(|status| status.activated_at.is_some());
-        let keep = !known && !deleted && !live.is_empty();
+        let keep = !known && !deleted && !live.is_empty() && self.may_still_be_bound(binding);
         let plan = if keep {
             Plan::default().then(live.iter().filter_map(objects::emptied).map(Step::Apply))
         } else {
@@ -173,6 +175,16 @@ impl<K: Kind> Transient<K> {
         } else {
             plan
         }
+    }
+
+    /// Whether the role is on the list still. One that is not can only be taken away: Kubernetes
+    /// lets nobody write a binding who may not bind its role. Nor could it be bound once more.
+    fn may_still_be_bound(&self, binding: &Binding<'_>) -> bool {
+        let listed = |terms: &Terms| self.policy.roles.listed(&terms.role, binding.namespace());
+        binding
+            .terms
+            .as_ref()
+            .is_ok_and(|terms| listed(terms) != Listed::No)
     }
 
     fn records(

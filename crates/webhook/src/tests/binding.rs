@@ -169,6 +169,18 @@ async fn what_would_never_be_bound_is_refused_with_the_field() {
 }
 
 #[tokio::test]
+async fn nothing_is_to_be_bound_where_the_operator_does_not_look() {
+    for (served, refusal) in [("shop", None), ("billing", Some("NamespaceNotServed"))] {
+        let webhook = Webhook::new(Server {
+            served: vec![served.to_owned()],
+            ..Server::default()
+        });
+        let answer = webhook.create(&bob(binding())).await;
+        assert_eq!(answer.refusal(), refusal, "{served}");
+    }
+}
+
+#[tokio::test]
 async fn a_role_by_pattern_is_read_and_one_by_name_is_not() {
     let pods = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }]);
     let webhook = Webhook::new(Server {

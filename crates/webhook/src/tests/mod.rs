@@ -119,6 +119,7 @@ impl Webhook {
             pod_templates,
             records: records.clone(),
             namespace: "oz-system".into(),
+            served: server.served.clone().into(),
             operator: OPERATOR.into(),
             policy: policy(),
             serve_example_com: true,

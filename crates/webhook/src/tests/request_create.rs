@@ -239,6 +239,26 @@ async fn oz_lets_nobody_into_its_own_namespace_but_its_operator_may_try_the_stam
 }
 
 #[tokio::test]
+async fn where_the_operator_gives_nothing_nothing_is_asked_for() {
+    let in_ = |namespace: &str| with(request(EXEC, "shell"), "/metadata/namespace", namespace);
+    for (served, namespace, user, refusal) in [
+        (&[][..], "shop", "alice", None),
+        (&["billing", "shop"], "shop", "alice", None),
+        (&["billing"], "shop", "alice", Some("NamespaceNotServed")),
+        // The operator tries the stamp where it is, whether or not that is served.
+        (&["billing"], "oz-system", OPERATOR, None),
+    ] {
+        let webhook = Webhook::new(Server {
+            served: served.iter().map(ToString::to_string).collect(),
+            ..Server::default()
+        });
+        let attempt = Attempt::create(user, &["devs"], in_(namespace)).dry();
+        let answer = webhook.create(&attempt).await;
+        assert_eq!(answer.refusal(), refusal, "{served:?} {namespace}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_stored_must_be_what_was_stamped() {
     let webhook = webhook();
     let alice = Attempt::create("alice", &["devs"], request(EXEC, "shell"));

@@ -18,6 +18,8 @@ pub(super) struct Server {
     pub(super) roles: Vec<(&'static str, Value)>,
     /// What nobody may do, as in `create pods/exec`.
     pub(super) forbids: Vec<&'static str>,
+    /// The namespaces that the operator serves; none for all.
+    pub(super) served: Vec<String>,
     /// Whether it never answers.
     pub(super) silent: bool,
     /// How many events were published.

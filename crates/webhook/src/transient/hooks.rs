@@ -48,6 +48,7 @@ fn validate<K: Kind>(grounds: &Grounds) -> Hook {
     let handler = BindingValidator::<K> {
         keys: grounds.keys.clone(),
         policy: Arc::clone(&grounds.policy),
+        served: Arc::clone(&grounds.served),
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
         kind: PhantomData,

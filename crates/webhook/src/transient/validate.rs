@@ -19,7 +19,7 @@ use oz_engine::Sink;
 
 use crate::permission::{allowed, patiently};
 use crate::record;
-use crate::refusal::{forbidden, immutable, invalid, status_is_the_operators};
+use crate::refusal::{forbidden, immutable, invalid, served, status_is_the_operators};
 use crate::stamp::requester;
 use crate::validate_request::{bounded, same_requester};
 
@@ -27,6 +27,8 @@ use crate::validate_request::{bounded, same_requester};
 pub(crate) struct BindingValidator<K> {
     pub(crate) keys: Keys,
     pub(crate) policy: Arc<Policy>,
+    /// The namespaces that the operator serves; none for all.
+    pub(crate) served: Arc<[String]>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
     pub(crate) kind: PhantomData<fn() -> K>,
@@ -101,6 +103,7 @@ impl<K: Kind> BindingValidator<K> {
         let mut notes = self.window(cx.now, created, binding, terms)?;
         self.stamped(review, binding)?;
         let namespace = review.namespace.as_deref();
+        served(&self.served, namespace)?;
         let listed = self
             .policy
             .permits(terms, namespace, created)

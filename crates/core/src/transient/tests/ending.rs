@@ -59,6 +59,36 @@ fn a_foreign_binding_of_the_name_is_left_alone_and_costs_one_write() {
 }
 
 #[test]
+fn what_is_bound_ends_although_nothing_may_be_bound_any_more() {
+    // What the status does not know of yet, as after a crash, is emptied before it goes: if the
+    // operator may write it.
+    let forgotten = || {
+        let mut world = active();
+        world.object.status = None;
+        world
+    };
+    for (mut world, roles, emptied) in [
+        (active(), &[][..], false),
+        (forgotten(), &[], false),
+        (forgotten(), &["view"], true),
+    ] {
+        world.allow(roles);
+        assert!(world.plan(at(359)).stages.is_empty(), "not before its end");
+        let plan = world.plan(at(360));
+        let writes = plan.steps().any(|step| matches!(step, Step::Apply(_)));
+        assert_eq!(writes, emptied, "{roles:?}");
+        assert_eq!(world.settle(at(360)).phase, Phase::Expired);
+        assert!(world.live.is_empty());
+        world.delete();
+        world.settle(at(361));
+        assert!(world.gone);
+    }
+    let mut waiting = namespaced(|_| {});
+    waiting.allow(&[]);
+    assert_eq!(waiting.settle(at(60)).phase, Phase::Denied);
+}
+
+#[test]
 fn deleting_the_object_ends_the_binding_before_the_finalizer_goes() {
     let mut world = active();
     world.delete();

@@ -1,33 +1,38 @@
-{{/* What names of objects begin with. */}}
+{{/* What names of objects begin with. A release may have dots in its name, and begin with a digit; a
+Service may not. */}}
 {{- define "oz.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- $full := .Values.fullnameOverride -}}
+{{- if not $full -}}
+{{- $full = contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) | replace "." "-" -}}
 {{- end -}}
+{{- if regexMatch "^[^a-z]" $full -}}
+{{- $full = printf "oz-%s" $full -}}
 {{- end -}}
+{{- $full | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
 {{/* Labels by which pods are selected: they never change. Takes [root, component]. */}}
 {{- define "oz.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* All labels. Takes [root, component]. */}}
+{{/* All labels. Takes [root, component], and further labels of the object, which come before those of
+all objects; the schema keeps both from repeating ours. */}}
 {{- define "oz.labels" -}}
 {{- $root := index . 0 -}}
+{{- $more := dict -}}
+{{- if gt (len .) 2 -}}
+{{- $more = index . 2 | default dict -}}
+{{- end -}}
 {{ include "oz.selector" . }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
-{{- with $root.Values.commonLabels }}
+{{- with merge dict $more ($root.Values.commonLabels | default dict) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -40,11 +45,12 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
+{{/* The PriorityClass of all pods. A value cannot be changed: another one has another name. */}}
 {{- define "oz.priorityClass" -}}
 {{- if .Values.priorityClass.name -}}
 {{- .Values.priorityClass.name -}}
 {{- else if .Values.priorityClass.create -}}
-{{- include "oz.fullname" . -}}
+{{- printf "%s-%d" (include "oz.fullname" .) (int64 .Values.priorityClass.value) -}}
 {{- end -}}
 {{- end -}}
 
@@ -136,10 +142,10 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{/* The flags by which transient bindings are allowed: operator and webhook have the same. */}}
 {{- define "oz.transient" -}}
 {{- with .Values.transient.bindableRoles -}}
-- --bindable-roles={{ join "," . }}
+- {{ printf "--bindable-roles=%s" (join "," .) | quote }}
 - --max-binding-window={{ $.Values.transient.maxBindingWindow }}
 {{- range $namespace, $window := $.Values.transient.maxBindingWindowIn }}
-- --max-binding-window-in={{ $namespace }}={{ $window }}
+- {{ printf "--max-binding-window-in=%s=%s" $namespace $window | quote }}
 {{- end }}
 {{- end -}}
 {{- end -}}
@@ -150,24 +156,34 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 - --audit-checkpoint={{ .Values.audit.checkpoint }}
 {{- with .Values.audit.http }}
 {{- if .url }}
-- --audit-http={{ .url }}
+- {{ printf "--audit-http=%s" .url | quote }}
 - --audit-http-spool={{ int .spool }}
 {{- if .required }}
 - --audit-http-required
 {{- end }}
-{{- if and .secret.name .secret.token }}
-- --audit-http-token-file=/etc/oz/collector/{{ .secret.token }}
+{{- $secret := .secret | default dict }}
+{{- if and $secret.name $secret.token }}
+- --audit-http-token-file=/etc/oz/collector/{{ $secret.token }}
 {{- end }}
-{{- if and .secret.name .secret.ca }}
-- --audit-http-ca=/etc/oz/collector/{{ .secret.ca }}
+{{- if and $secret.name $secret.ca }}
+- --audit-http-ca=/etc/oz/collector/{{ $secret.ca }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
 
+{{/* The Secret that those flags name files of, if any. */}}
+{{- define "oz.collectorSecret" -}}
+{{- with .Values.audit.http -}}
+{{- if .url -}}
+{{- (.secret | default dict).name -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Where the files that those flags name are, in a container and in its pod. */}}
 {{- define "oz.auditMounts" -}}
-{{- if and .Values.audit.http.url .Values.audit.http.secret.name -}}
+{{- if include "oz.collectorSecret" . -}}
 volumeMounts:
   - name: collector
     mountPath: /etc/oz/collector
@@ -176,10 +192,17 @@ volumeMounts:
 {{- end -}}
 
 {{- define "oz.auditVolumes" -}}
-{{- if and .Values.audit.http.url .Values.audit.http.secret.name -}}
+{{- if include "oz.collectorSecret" . -}}
 volumes:
   - name: collector
     secret:
-      secretName: {{ .Values.audit.http.secret.name }}
+      secretName: {{ include "oz.collectorSecret" . }}
 {{- end -}}
+{{- end -}}
+
+{{/* How long a pod of the webhook may take to end, in seconds: it answers calls for `webhook.drain`, then
+finishes those under way, for 30 seconds at most, and writes the last records. */}}
+{{- define "oz.webhookGrace" -}}
+{{- $zero := toDate "2006-01-02 MST" "1970-01-01 UTC" -}}
+{{- add 40 (dateModify .Values.webhook.drain $zero | unixEpoch | int64) -}}
 {{- end -}}

@@ -1,6 +1,8 @@
 {{/*
 Values of the original Oz's chart that have another name here, or none. Taking them silently would
-leave a setting without effect; so each is refused, with what to write instead.
+leave a setting without effect; so each is refused, with what to write instead. Included at the head of
+what Helm renders first, the templates in directories: with `--reuse-values` those of the original are all
+there is.
 */}}
 {{- define "oz.refuse" -}}
 {{- $messages := list -}}
@@ -22,8 +24,34 @@ leave a setting without effect; so each is refused, with what to write instead.
 {{- if .certManager -}}{{- $messages = append $messages "webhook.certManager: the webhook makes its certificates itself; remove it" -}}{{- end -}}
 {{- if hasKey . "podExecWatcher" -}}{{- $messages = append $messages "webhook.podExecWatcher: who may connect is decided by namespace, with the label oz.wizardofoz.co/enforce=true; remove it" -}}{{- end -}}
 {{- end -}}
-{{- if .Values.metrics.includeUserLabel -}}{{- $messages = append $messages "metrics.includeUserLabel: metrics name nobody, the audit records do; remove it" -}}{{- end -}}
+{{- if (.Values.metrics | default dict).includeUserLabel -}}{{- $messages = append $messages "metrics.includeUserLabel: metrics name nobody, the audit records do; remove it" -}}{{- end -}}
 {{- if $messages -}}
 {{- fail (printf "values of the original Oz's chart:\n  %s" (join "\n  " $messages)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+What is given in a namespace is ended by the operator, which does nothing in one that is not listed: what
+lives there would live for ever.
+*/}}
+{{- define "oz.refuseToLeave" -}}
+{{- if .Values.access.namespaces -}}
+{{- $left := list -}}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "RoleBinding" "" "").items -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- if and (eq (get $labels "app.kubernetes.io/managed-by") "oz") (hasKey $labels "oz.wizardofoz.co/owner-uid") (not (has .metadata.namespace $.Values.access.namespaces)) -}}
+{{- $left = append $left (printf "rolebinding %s --namespace %s" .metadata.name .metadata.namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Capabilities.APIVersions.Has "crds.wizardofoz.co/v1alpha1/TransientRoleBinding" -}}
+{{- range (lookup "crds.wizardofoz.co/v1alpha1" "TransientRoleBinding" "" "").items -}}
+{{- if not (has .metadata.namespace $.Values.access.namespaces) -}}
+{{- $left = append $left (printf "transientrolebindings.crds.wizardofoz.co %s --namespace %s" .metadata.name .metadata.namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $left -}}
+{{- fail (printf "access.namespaces: oz would leave behind, and never end:\n  %s\nList their namespaces until this is over, or delete first, while oz still looks there, what asked for it: access requests and transient bindings" (join "\n  " (sortAlpha $left))) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -42,7 +42,8 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
         "pod-security.kubernetes.io/enforce=restricted",
     ];
     kubectl(cluster, &label)?;
-    let upgrade = ["upgrade", "oz", &chart, "--set=operator.replicas=3"];
+    let changed = "--set=operator.replicas=3,priorityClass.value=1000000";
+    let upgrade = ["upgrade", "oz", &chart, changed];
     helm(&[&upgrade[..], &wait].concat())?;
     let replicas = |expected: &str| -> Result<()> {
         let path = "-ojsonpath={.status.readyReplicas}";

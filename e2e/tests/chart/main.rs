@@ -2,6 +2,7 @@
 //! takes it. Whether it works is shown on a real node (`e2e/tests/node/chart.rs`).
 
 mod install;
+mod narrowed;
 mod permissions;
 mod render;
 mod schemas;
@@ -12,9 +13,9 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
-use oz_e2e::repository;
-use oz_testkit::{Tool, Tools};
-use serde_json::Value;
+use oz_e2e::{repository, run};
+use oz_testkit::{Cluster, Tool, Tools};
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 /// Installations take turns: a cluster has one oz.
@@ -56,6 +57,17 @@ fn rendered(flags: &[&str]) -> Result<Vec<Value>> {
         .into_iter()
         .filter(|document| !document.is_null())
         .collect())
+}
+
+/// Does with these objects what kubectl's `verb` does, as the administrator.
+fn kubectl(cluster: &Cluster, verb: &[&str], objects: &[Value]) -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("objects.json");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    std::fs::write(&file, serde_json::to_vec(&list)?)?;
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl.args(verb).arg("-f").arg(file);
+    run(kubectl).map(drop)
 }
 
 /// Kind and name, or what stands for them.

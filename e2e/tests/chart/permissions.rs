@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{name_of, rendered};
 
-const KINDS: [&str; 5] = [
+pub(crate) const KINDS: [&str; 5] = [
     "ServiceAccount",
     "Role",
     "ClusterRole",
@@ -128,8 +128,9 @@ fn with_namespaces_nothing_in_other_namespaces_is_allowed() -> Result<()> {
     assert!(left.is_disjoint(namespaced), "{left:?}");
     let all: BTreeSet<String> = left.union(namespaced).cloned().collect();
     assert_eq!(all, everywhere["ClusterRole oz-operator"]);
-    for permission in ["pods/exec", "rolebindings"] {
-        assert!(!left.iter().any(|it| it.contains(permission)), "{left:?}");
+    for resource in ["pods/exec", "rolebindings", "transientrolebindings"] {
+        let quoted = format!("\"{resource}\"");
+        assert!(!left.iter().any(|it| it.contains(&quoted)), "{left:?}");
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use oz_e2e::{NAMESPACE, Scene, System, TEMPLATE, exec_request, left, records_of,
 use oz_testkit::{Cluster, cargo_binary};
 use serde_json::{Value, json};
 
-use crate::{TURN, name_of, rendered};
+use crate::{TURN, kubectl, name_of, rendered};
 
 const USER: &str = "system:serviceaccount:oz-system:oz-uninstall";
 
@@ -27,13 +27,7 @@ fn permit(cluster: &Cluster) -> Result<()> {
         })
         .collect();
     assert_eq!(objects.len(), 5);
-    let directory = tempfile::tempdir()?;
-    let file = directory.path().join("rights.json");
-    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    std::fs::write(&file, serde_json::to_vec(&list)?)?;
-    let mut apply = cluster.kubectl("admin");
-    apply.args(["apply", "-f"]).arg(file);
-    run(apply).map(drop)
+    kubectl(cluster, &["apply"], &objects)
 }
 
 fn uninstall(cluster: &Cluster, patience: &str) -> Result<Command> {

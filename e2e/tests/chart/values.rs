@@ -1,9 +1,10 @@
 //! Values: those of the original's chart are kept or refused by name, and what is misspelt is
 //! refused.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
 
-use crate::{rendered, template};
+use crate::{name_of, rendered, template};
 
 /// What helm says when it refuses to render.
 fn refusal(flag: &str) -> Result<String> {
@@ -83,9 +84,153 @@ fn a_value_that_is_misspelt_or_makes_no_sense_is_refused() -> Result<()> {
         ("access.namespaces={Shop}", "namespaces"),
         ("webhook.extraArgs={verbose}", "extraArgs"),
         ("log.format=xml", "format"),
+        ("fullnameOverride=1oz", "fullnameOverride"),
+        ("rbac.viewAcess.aggregateTo.a=b", "viewAcess"),
+        (
+            "commonLabels.app\\.kubernetes\\.io/name=a",
+            "commonLabels/app.kubernetes.io~1name",
+        ),
+        (
+            "webhook.podLabels.app\\.kubernetes\\.io/component=a",
+            "podLabels/app.kubernetes.io~1component",
+        ),
     ] {
         let said = refusal(&format!("--set={flag}"))?;
         assert!(said.contains(part), "{flag}: {said}");
     }
+    Ok(())
+}
+
+/// `helm upgrade --reuse-values` over the original renders with its values alone.
+#[test]
+fn values_of_the_original_alone_are_refused_with_what_to_write() -> Result<()> {
+    let ours = "access transient crds audit log priorityClass operator webhook rbac metrics \
+                networkPolicy uninstall image imagePullSecrets";
+    let none: Vec<String> = ours
+        .split_whitespace()
+        .map(|it| format!("{it}=null"))
+        .collect();
+    let none = format!("--set={}", none.join(","));
+    // Helm renders templates of one depth in any order.
+    for _ in 0..5 {
+        let output = template(&[&none, "--set=controllerManager.replicas=2"])?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("set operator.replicas"), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_value_set_to_null_is_as_good_as_empty() -> Result<()> {
+    for flag in [
+        "operator.nodeSelector=null,webhook.nodeSelector=null",
+        "operator.tolerations=null,operator.affinity=null",
+        "operator.podLabels=null,commonLabels=null",
+        "audit.http=null",
+        "audit.http.url=https://collector.example,audit.http.secret=null",
+        "rbac.viewAccess=null",
+        "transient.bindableRoles=null,access.namespaces=null",
+    ] {
+        rendered(&[&format!("--set={flag}")])?;
+    }
+    Ok(())
+}
+
+/// The only container's arguments in the Deployment of this name.
+fn args(flags: &[&str], name: &str) -> Result<Vec<Value>> {
+    let all = rendered(flags)?;
+    let deployment = all.iter().find(|it| name_of(it) == name);
+    let deployment = deployment.with_context(|| format!("there is no {name}"))?;
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    Ok(container["args"].as_array().cloned().unwrap_or_default())
+}
+
+#[test]
+fn a_group_may_have_any_character_in_its_name() -> Result<()> {
+    for group in ["on call: #1", "a #b", "{c}", "d\"e"] {
+        let groups = serde_json::to_string(&[group])?;
+        let flag = format!("--set-json=webhook.breakGlassGroups={groups}");
+        let expected = format!("--break-glass-group={group}");
+        let args = args(&[&flag], "Deployment oz-webhook")?;
+        assert!(args.iter().any(|it| *it == expected), "{args:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pod_of_the_webhook_gets_the_time_that_it_drains_and_finishes() -> Result<()> {
+    for (drain, seconds) in [("0s", 40), ("5s", 45), ("1m30s", 130), ("500ms", 40)] {
+        let all = rendered(&[&format!("--set=webhook.drain={drain}")])?;
+        let webhook = all
+            .iter()
+            .find(|it| name_of(it) == "Deployment oz-webhook")
+            .context("there is no webhook")?;
+        let grace = &webhook["spec"]["template"]["spec"]["terminationGracePeriodSeconds"];
+        assert_eq!(*grace, seconds, "{drain}");
+    }
+    Ok(())
+}
+
+#[test]
+fn any_name_of_a_release_makes_names_of_services_and_labels_that_are_text() -> Result<()> {
+    for (release, expected) in [
+        ("oz", "oz-webhook"),
+        ("team.oz", "team-oz-webhook"),
+        ("1", "oz-1-oz-webhook"),
+        ("1e3", "oz-1e3-oz-webhook"),
+    ] {
+        let mut helm = crate::helm()?;
+        helm.args(["template", release]).arg(crate::chart());
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&oz_e2e::run(helm)?)?;
+        let service = documents
+            .iter()
+            .find(|it| it["kind"] == "Service" && it["metadata"]["name"] == expected)
+            .with_context(|| format!("{release}: there is no Service {expected}"))?;
+        let selector = &service["spec"]["selector"]["app.kubernetes.io/instance"];
+        assert_eq!(*selector, release);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_priority_class_is_made_unless_one_is_named() -> Result<()> {
+    for (flag, made, used) in [
+        ("priorityClass.value=7", Some("oz-7"), Some("oz-7")),
+        (
+            "priorityClass.name=system-cluster-critical",
+            None,
+            Some("system-cluster-critical"),
+        ),
+        ("priorityClass.create=false", None, None),
+    ] {
+        let all = rendered(&[&format!("--set={flag}")])?;
+        let class = all.iter().find(|it| it["kind"] == "PriorityClass");
+        let class = class.map(|it| &it["metadata"]["name"]);
+        assert_eq!(class.and_then(Value::as_str), made, "{flag}");
+        for object in all.iter().filter(|it| it["kind"] == "Deployment") {
+            let name = &object["spec"]["template"]["spec"]["priorityClassName"];
+            assert_eq!(name.as_str(), used, "{flag}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_role_whose_labels_are_null_is_part_of_no_other() -> Result<()> {
+    let aggregated = |flag: &str| -> Result<usize> {
+        let all = rendered(&[flag])?;
+        let role = all
+            .iter()
+            .find(|it| name_of(it) == "ClusterRole oz-view-access")
+            .context("there is no role")?;
+        let labels = role["metadata"]["labels"].as_object();
+        let labels = labels.into_iter().flatten();
+        Ok(labels
+            .filter(|(key, _)| key.contains("aggregate-to"))
+            .count())
+    };
+    assert_eq!(aggregated("--set=rbac.create=true")?, 3);
+    assert_eq!(aggregated("--set=rbac.viewAccess.aggregateTo=null")?, 0);
+    assert_eq!(aggregated("--set=rbac.viewAccess=null")?, 0);
     Ok(())
 }

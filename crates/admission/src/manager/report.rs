@@ -71,6 +71,18 @@ impl Report {
         }
     }
 
+    /// A configuration was as an earlier replica had it, with other settings, and now is as this one
+    /// has it. Nobody meddled: it is in the log only.
+    pub(super) fn replaced(&self, change: &Change) {
+        let (kind, name) = (change.kind, self.fingerprint.as_ref());
+        tracing::info!(
+            kind,
+            name,
+            what = change.path,
+            "took the registration over from another replica"
+        );
+    }
+
     /// A configuration was not as declared, and now is. By then it is mended: failing to tell
     /// of it is no failure.
     pub(super) async fn repaired(&self, change: &Change) {

@@ -27,7 +27,10 @@ use crate::{
         store::{self, Circumstances, Store},
         supplied::{self, Supplied},
     },
-    registration::apply::{self, Registrar},
+    registration::{
+        apply::{self, Registrar},
+        origin::{Precedence, Writer},
+    },
     server::reviewer::Clock,
 };
 
@@ -119,8 +122,12 @@ impl Upkeep {
             .hooks
             .iter()
             .map(|hook| hook.registered_name(&declared.fingerprint));
+        let precedence = Precedence::new(Writer {
+            since: (manager.clock)(),
+            identity: declared.identity.clone().unwrap_or_default(),
+        });
         Self {
-            registrar: Registrar::new(client, &declared.fingerprint, names.collect()),
+            registrar: Registrar::new(client, &declared.fingerprint, names.collect(), precedence),
             declared,
             publish,
             source,
@@ -313,8 +320,7 @@ impl Upkeep {
         now: Timestamp,
         bundle: Option<String>,
     ) -> Result<(), UpkeepError> {
-        let bundles = if self.publish {
-            self.register(bundle.as_deref()).await?;
+        let bundles = if self.publish && self.register(bundle.as_deref()).await? {
             vec![bundle.clone().unwrap_or_default()]
         } else {
             // Serving alone needs no right to read configurations.
@@ -336,14 +342,22 @@ impl Upkeep {
         Ok(())
     }
 
-    async fn register(&mut self, bundle: Option<&str>) -> Result<(), UpkeepError> {
+    /// Whether all is registered as this replica has it; else as one that started later has it.
+    async fn register(&mut self, bundle: Option<&str>) -> Result<bool, UpkeepError> {
         let desired = desired(&self.declared, bundle);
         let first = self.registered.is_none();
-        let changes = self.registrar.ensure(&desired).await?;
+        // The key of the authority, which no one has but replicas, and all of them.
+        let held = self.held();
+        let key = held.as_ref().map(|held| held.key.as_bytes());
+        let order = self.registrar.ensure(&desired, key).await?;
         if self.registered.as_ref().map(Option::as_deref) == Some(bundle) {
-            for change in changes {
+            for change in order.changes {
                 self.repairs.spend(std::time::Instant::now());
-                self.report.repaired(&change).await;
+                if change.replaced {
+                    self.report.replaced(&change);
+                } else {
+                    self.report.repaired(&change).await;
+                }
             }
         }
         if first {
@@ -353,7 +367,7 @@ impl Upkeep {
                 .await?;
         }
         self.registered = Some(bundle.map(str::to_owned));
-        Ok(())
+        Ok(!order.left)
     }
 
     /// How long to leave the registration alone, however much happens to it.

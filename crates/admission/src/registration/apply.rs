@@ -1,7 +1,7 @@
 //! Writing webhook configurations: server-side apply, never delete and create again,
 //! so that there is no moment without them.
 
-use std::{collections::BTreeSet, fmt::Debug};
+use std::{collections::BTreeSet, fmt::Debug, time::Instant};
 
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -19,6 +19,7 @@ use super::{
     desired::Configurations,
     drift::{drift, enforced},
     namespace_label,
+    origin::{self, Precedence},
 };
 
 /// Why the registration could not be brought into order.
@@ -48,6 +49,26 @@ pub(crate) struct Change {
     /// What was different, for the event; `None` if the object did not exist.
     pub(crate) path: Option<String>,
     pub(crate) uid: Option<String>,
+    /// Whether it was as another replica had written it: of another version, or with other
+    /// settings.
+    pub(crate) replaced: bool,
+}
+
+/// What became of a configuration that was looked at.
+enum Ensured {
+    /// It was as desired.
+    Same,
+    Changed(Change),
+    /// It is as a replica wants it that has its way.
+    Left,
+}
+
+/// What became of all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    pub(crate) changes: Vec<Change>,
+    /// Whether one was left as another replica wants it.
+    pub(crate) left: bool,
 }
 
 /// Brings the configurations of one product into order.
@@ -56,6 +77,7 @@ pub(crate) struct Registrar {
     fingerprint: String,
     /// The names of our webhooks; others may have put theirs beside them.
     names: BTreeSet<String>,
+    precedence: Precedence,
 }
 
 /// Mutating and validating configurations are two types of one shape.
@@ -78,46 +100,85 @@ impl Configuration for ValidatingWebhookConfiguration {
 }
 
 impl Registrar {
-    pub(crate) fn new(client: kube::Client, fingerprint: &str, names: BTreeSet<String>) -> Self {
+    pub(crate) fn new(
+        client: kube::Client,
+        fingerprint: &str,
+        names: BTreeSet<String>,
+        precedence: Precedence,
+    ) -> Self {
         Self {
             client,
             fingerprint: fingerprint.to_owned(),
             names,
+            precedence,
         }
     }
 
-    /// Puts right what differs and returns what that was.
-    pub(crate) async fn ensure(&self, desired: &Configurations) -> Result<Vec<Change>, Error> {
+    /// Puts right what differs and returns what that was. `key` is what all replicas have and
+    /// nobody else; without one, none knows what another wrote.
+    pub(crate) async fn ensure(
+        &self,
+        desired: &Configurations,
+        key: Option<&[u8]>,
+    ) -> Result<Order, Error> {
         let (mutating, validating) = futures::future::try_join(
-            self.ensure_one(desired.mutating.as_ref()),
-            self.ensure_one(desired.validating.as_ref()),
+            self.ensure_one(desired.mutating.as_ref(), key),
+            self.ensure_one(desired.validating.as_ref(), key),
         )
         .await?;
-        Ok(mutating.into_iter().chain(validating).collect())
+        let mut order = Order::default();
+        for ensured in [mutating, validating] {
+            match ensured {
+                Ensured::Same => {}
+                Ensured::Changed(change) => order.changes.push(change),
+                Ensured::Left => order.left = true,
+            }
+        }
+        Ok(order)
     }
 
     async fn ensure_one<K: Configuration>(
         &self,
         desired: Option<&K>,
-    ) -> Result<Option<Change>, Error> {
+        key: Option<&[u8]>,
+    ) -> Result<Ensured, Error> {
         let Some(desired) = desired else {
-            return Ok(None);
+            return Ok(Ensured::Same);
         };
         let api = Api::<K>::all(self.client.clone());
         let failed = |verb| move |source| api_error::<K>(verb, &self.fingerprint, source);
-        let wanted = with_type(desired)?;
+        let mut wanted = with_type(desired)?;
 
         let live = api
             .get_opt(&self.fingerprint)
             .await
             .map_err(failed("read"))?;
+        let live = live.as_ref().map(with_type).transpose()?;
         let path = match &live {
-            Some(live) => match drift(&wanted, &serde_json::to_value(live)?) {
+            Some(live) => match drift(&wanted, live) {
                 Some(path) => Some(path),
-                None => return Ok(None),
+                None => return Ok(Ensured::Same),
             },
             None => None,
         };
+        let other = live
+            .zip(key)
+            .and_then(|(live, key)| origin::writer(&live, key));
+        let now = Instant::now();
+        if let Some(other) = &other
+            && self.precedence.yields(other, now)
+        {
+            tracing::info!(
+                kind = K::KIND,
+                replica = other.identity,
+                path,
+                "left the registration to a replica that started later"
+            );
+            return Ok(Ensured::Left);
+        }
+        if let Some(key) = key {
+            origin::mark(&mut wanted, &self.precedence.me, key)?;
+        }
         let parameters = PatchParams::apply(&self.fingerprint).force();
         let mut applied = api
             .patch(&self.fingerprint, &parameters, &Patch::Apply(&wanted))
@@ -136,10 +197,11 @@ impl Registrar {
                 .await
                 .map_err(failed("repair"))?;
         }
-        Ok(Some(Change {
+        Ok(Ensured::Changed(Change {
             kind: K::KIND,
             path,
             uid: applied.uid(),
+            replaced: other.is_some_and(|other| self.precedence.is_rollout(&other, now)),
         }))
     }
 

@@ -133,6 +133,46 @@ async fn repaired(place: &Place, good: &Value, what: &str) -> Result<()> {
     Ok(())
 }
 
+/// As during a rollout: two replicas that do not want the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_replicas_the_later_one_has_its_way_and_neither_is_damage_to_the_other() -> Result<()>
+{
+    let place = Place::new("rollout").await?;
+    let (hook, count) = place.counting();
+    let replica = |seconds, name: &str| -> Result<_> {
+        let hook = hook.clone().timeout(Duration::from_secs(seconds));
+        Ok(place.manager()?.hook(hook).identity(name))
+    };
+    let early = Running::start(replica(5, "early")?).await?;
+    place.until_called(&count).await?;
+    let late = Running::start(replica(6, "late")?).await?;
+    let good = declared(&place).await?;
+    assert_eq!(good["webhooks"][0]["timeoutSeconds"], 6);
+
+    // Whoever is first puts it right, the later one for good.
+    let api = configurations(&place);
+    let damage = json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 1}]);
+    let damage: json_patch::Patch = serde_json::from_value(damage)?;
+    api.patch(
+        place.name(),
+        &PatchParams::default(),
+        &Patch::<()>::Json(damage),
+    )
+    .await?;
+    repaired(&place, &good, "a timeout, during a rollout").await?;
+    let (mut repairs, metric) = (0.0, "admission_registration_repairs_total");
+    for replica in [&early, &late] {
+        repairs += replica.metric(metric).await?;
+    }
+    // Both may have seen the damage; neither took the other for more of it.
+    assert!((1.0..=2.0).contains(&repairs), "{repairs}");
+    let generation = api.get(place.name()).await?.metadata.generation;
+    assert!(generation.is_some_and(|it| it <= 8), "{generation:?}");
+
+    early.stop().await?;
+    late.stop().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_put_into_the_object_stays() -> Result<()> {
     let place = Place::new("guests").await?;

@@ -1,0 +1,279 @@
+//! Which replica wrote a configuration. During a rollout two versions may register
+//! different things; each would put right what the other wrote, again and again.
+//!
+//! Whoever writes says so in an annotation, sealed by what only replicas have, together
+//! with all that was written: nobody else can claim to be a replica, and what was changed
+//! since was not written by one. The replica that started last has its way, for a while:
+//! should it be gone, those that are left do not wait for it for ever. Pure, but for the
+//! memory of what was seen.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use hmac::{Hmac, KeyInit, Mac};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use super::FINGERPRINT_LABEL;
+
+/// The annotation on a configuration.
+pub(crate) const WRITTEN_BY_ANNOTATION: &str = "oz-admission/written-by";
+
+/// How long what another replica wrote is believed to be part of a rollout, counted from
+/// when it was first met. That is enough to replace the earlier ones; what is still there
+/// later is of one that was broken off, or was brought back by somebody.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A replica. Later ones are greater.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Writer {
+    /// When it started.
+    pub(crate) since: Timestamp,
+    pub(crate) identity: String,
+}
+
+/// What the annotation says.
+#[derive(Serialize, Deserialize)]
+struct Origin {
+    #[serde(flatten)]
+    writer: Writer,
+    /// The names of what it wrote; others may have put theirs beside them.
+    webhooks: Vec<String>,
+    seal: String,
+}
+
+/// `object`, a configuration with its kind, marked as written by `writer`.
+pub(crate) fn mark(object: &mut Value, writer: &Writer, key: &[u8]) -> serde_json::Result<()> {
+    let mut webhooks: Vec<String> = named(object).into_keys().map(ToOwned::to_owned).collect();
+    webhooks.sort();
+    let seal = seal(object, writer, &webhooks, key);
+    let origin = Origin {
+        writer: writer.clone(),
+        webhooks,
+        seal: hex(seal),
+    };
+    object["metadata"]["annotations"][WRITTEN_BY_ANNOTATION] =
+        serde_json::to_string(&origin)?.into();
+    Ok(())
+}
+
+/// The replica that wrote `object`, if it is as one wrote it.
+pub(crate) fn writer(object: &Value, key: &[u8]) -> Option<Writer> {
+    let text = object["metadata"]["annotations"][WRITTEN_BY_ANNOTATION].as_str()?;
+    let origin: Origin = serde_json::from_str(text).ok()?;
+    let written = seal(object, &origin.writer, &origin.webhooks, key);
+    let said = unhex(&origin.seal)?;
+    written.verify_slice(&said).ok()?;
+    Some(origin.writer)
+}
+
+/// Over our label, and everything in the webhooks of these names, also what others added to them.
+fn seal(object: &Value, writer: &Writer, names: &[String], key: &[u8]) -> Hmac<Sha256> {
+    let live = named(object);
+    let webhooks: Vec<Value> = names
+        .iter()
+        .map(|name| {
+            let mut webhook = live.get(name.as_str()).copied().cloned();
+            // The API server keeps this list as a map; its order means nothing.
+            if let Some(Value::Array(conditions)) = webhook
+                .as_mut()
+                .and_then(|it| it.get_mut("matchConditions"))
+            {
+                conditions.sort_by_key(|it| it["name"].as_str().map(ToOwned::to_owned));
+            }
+            webhook.unwrap_or_default()
+        })
+        .collect();
+    let text = json!([
+        object["kind"],
+        object["metadata"]["name"],
+        object["metadata"]["labels"][FINGERPRINT_LABEL],
+        writer,
+        names,
+        webhooks
+    ]);
+    #[allow(clippy::expect_used, reason = "HMAC takes keys of any length")]
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    mac.update(b"oz-admission/written-by\0");
+    mac.update(text.to_string().as_bytes());
+    mac
+}
+
+fn named(object: &Value) -> BTreeMap<&str, &Value> {
+    let webhooks = object["webhooks"].as_array().into_iter().flatten();
+    webhooks
+        .filter_map(|webhook| Some((webhook["name"].as_str()?, webhook)))
+        .collect()
+}
+
+fn hex(mac: Hmac<Sha256>) -> String {
+    let bytes = mac.finalize().into_bytes();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+/// Who has their way.
+#[derive(Debug)]
+pub(crate) struct Precedence {
+    pub(crate) me: Writer,
+    met: Mutex<BTreeMap<Writer, Instant>>,
+}
+
+impl Precedence {
+    pub(crate) fn new(me: Writer) -> Self {
+        Self {
+            me,
+            met: Mutex::default(),
+        }
+    }
+
+    /// Whether what another replica wrote is left as it is for now.
+    pub(crate) fn yields(&self, other: &Writer, now: Instant) -> bool {
+        *other > self.me && self.is_rollout(other, now)
+    }
+
+    /// Whether what another replica wrote is no damage. Each has its time once: writing the same
+    /// again, or having it written by somebody, earns no more.
+    pub(crate) fn is_rollout(&self, other: &Writer, now: Instant) -> bool {
+        if *other == self.me {
+            return false;
+        }
+        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = *met.entry(other.clone()).or_insert(now);
+        now.duration_since(first) < PATIENCE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &[u8] = b"a key";
+
+    fn at(since: &str, identity: &str) -> Writer {
+        Writer {
+            since: since.parse().unwrap(),
+            identity: identity.to_owned(),
+        }
+    }
+
+    fn marked() -> Value {
+        let mut object = json!({
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "acme", "labels": {FINGERPRINT_LABEL: "acme"}},
+            "webhooks": [
+                {"name": "a.acme.admission", "failurePolicy": "Fail",
+                 "matchConditions": [{"name": "x", "expression": "true"},
+                                     {"name": "y", "expression": "true"}]},
+                {"name": "b.acme.admission", "failurePolicy": "Fail"},
+            ],
+        });
+        mark(&mut object, &at("2026-01-01T12:00:00Z", "one"), KEY).unwrap();
+        object
+    }
+
+    #[test]
+    fn a_replica_is_known_by_what_it_wrote_whatever_others_put_beside_it() {
+        let me = Some(at("2026-01-01T12:00:00Z", "one"));
+        assert_eq!(writer(&marked(), KEY), me);
+        let mut live = marked();
+        live["metadata"]["labels"]["team"] = json!("theirs");
+        let webhooks = live["webhooks"].as_array_mut().unwrap();
+        webhooks.reverse();
+        webhooks.push(json!({"name": "theirs.example.com"}));
+        webhooks[1]["matchConditions"]
+            .as_array_mut()
+            .unwrap()
+            .reverse();
+        assert_eq!(writer(&live, KEY), me);
+    }
+
+    #[test]
+    fn nobody_else_can_claim_to_be_one() {
+        type Change = fn(&mut Value);
+        let said = |object: &Value| -> Value {
+            let text = &object["metadata"]["annotations"][WRITTEN_BY_ANNOTATION];
+            serde_json::from_str(text.as_str().unwrap()).unwrap()
+        };
+        let later = |object: &mut Value| {
+            let mut origin = said(object);
+            origin["since"] = json!("2100-01-01T00:00:00Z");
+            object["metadata"]["annotations"][WRITTEN_BY_ANNOTATION] = origin.to_string().into();
+        };
+        let fewer = |object: &mut Value| {
+            let mut origin = said(object);
+            origin["webhooks"] = json!(["a.acme.admission"]);
+            object["metadata"]["annotations"][WRITTEN_BY_ANNOTATION] = origin.to_string().into();
+        };
+        let changes: [(&str, Change); 7] = [
+            ("weaker", |it| {
+                it["webhooks"][1]["failurePolicy"] = json!("Ignore")
+            }),
+            ("with a condition", |it| {
+                it["webhooks"][1]["matchConditions"] = json!([{"name": "off"}]);
+            }),
+            ("without one", |it| {
+                it["webhooks"].as_array_mut().unwrap().pop();
+            }),
+            ("of the other kind", |it| {
+                it["kind"] = json!("MutatingWebhookConfiguration");
+            }),
+            ("of another product", |it| {
+                it["metadata"]["name"] = json!("other")
+            }),
+            ("without our label", |it| {
+                it["metadata"]["labels"] = json!({})
+            }),
+            ("unmarked", |it| it["metadata"]["annotations"] = json!({})),
+        ];
+        for (what, change) in changes {
+            let mut live = marked();
+            change(&mut live);
+            assert_eq!(writer(&live, KEY), None, "{what}");
+        }
+        let mut live = marked();
+        later(&mut live);
+        assert_eq!(writer(&live, KEY), None);
+        let mut live = marked();
+        fewer(&mut live);
+        assert_eq!(writer(&live, KEY), None);
+        assert_eq!(writer(&marked(), b"another key"), None);
+    }
+
+    #[test]
+    fn the_latest_has_its_way_for_the_time_of_a_rollout() {
+        let (early, late) = (
+            at("2026-01-01T12:00:00Z", "b"),
+            at("2026-01-01T12:00:01Z", "a"),
+        );
+        let now = Instant::now();
+        let newcomer = Precedence::new(late.clone());
+        assert!(!newcomer.yields(&early, now));
+        assert!(!newcomer.yields(&late, now), "what it wrote itself");
+        let elder = Precedence::new(early);
+        assert!(elder.yields(&late, now));
+        assert!(elder.yields(&late, now + PATIENCE - Duration::from_secs(1)));
+        assert!(!elder.yields(&late, now + PATIENCE));
+        assert!(
+            !elder.yields(&late, now + PATIENCE * 2),
+            "no time is earned again"
+        );
+        // What an earlier one wrote is no damage, but what it wrote long ago and is back is.
+        assert!(newcomer.is_rollout(&elder.me, now));
+        assert!(!newcomer.is_rollout(&elder.me, now + PATIENCE));
+        assert!(!newcomer.is_rollout(&late, now), "its own, from before");
+        // Of two that started at once, one.
+        let twin = at("2026-01-01T12:00:00Z", "c");
+        assert!(elder.yields(&twin, now));
+        assert!(!Precedence::new(twin).yields(&elder.me, now));
+    }
+}

@@ -14,6 +14,23 @@ fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
 }
 
 #[tokio::test]
+async fn the_notes_warn_of_what_the_values_leave_to_people() -> Result<()> {
+    let _turn = TURN.lock().await;
+    let mut helm = oz_e2e::helm(Cluster::shared().await?)?;
+    helm.args(["install", "oz", &oz_e2e::chart(), "--dry-run=server"])
+        .args(["--take-ownership", "--namespace=default"])
+        .args(["--set=uninstall.hook=false"]);
+    let said = run(helm)?;
+    for expected in [
+        "oz is in the namespace `default`",
+        "docs/guides/install.md has the commands",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = Cluster::shared().await?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt as _;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use oz_core::access::stamp::{self, MAX_DISTANCE};
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
 use oz_core::labels;
@@ -248,5 +248,38 @@ async fn a_stamp_that_is_replayed() -> Result<()> {
     })
     .await?;
     denied(&mallory, &copy("named"), "StampOutOfTime").await?;
+    Ok(())
+}
+
+/// Writing another's genuine stamp on a request that was granted, while the webhook is out of the path
+/// (which takes an administrator): the grant is revoked.
+#[tokio::test]
+async fn a_stamp_that_is_exchanged_after_the_grant() -> Result<()> {
+    let mut place = SYSTEM.write().await;
+    let cluster = Cluster::shared().await?;
+    let mut system = match place.take() {
+        Some(system) => system,
+        None => System::start(cluster).await?,
+    };
+    let scene = Scene::set(cluster, "exchanged").await?;
+    let (alice, mallory) = (
+        scene.requests("alice").await?,
+        scene.requests("mallory").await?,
+    );
+    alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
+    let other = mallory
+        .create(&exec_request("other", "later", "5m"))
+        .await?;
+    system.webhook.process.kill9();
+    unregister(cluster)?;
+    let stamp = stamp::of(&other.metadata).context("no stamp")?;
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {labels::REQUESTER: stamp}}}));
+    let requests: Api<ExecAccessRequest> = Api::namespaced(scene.admin.clone(), scene.name());
+    requests
+        .patch("mine", &PatchParams::default(), &patch)
+        .await?;
+    let status = alice.phase("mine", Phase::Revoked).await?;
+    let line = conditions_line(&status);
+    assert!(line.contains("the stamp of mine was changed"), "{line}");
     Ok(())
 }

@@ -7,9 +7,11 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use oz_core::api::{AuditEvent, Phase, TargetKind};
+use oz_core::audit::Action;
 use oz_core::labels;
 use oz_e2e::{
-    Asked, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, refusal, refused,
+    Asked, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_in, refusal,
+    refused,
 };
 use oz_testkit::eventually;
 use serde_json::{Value, json};
@@ -103,6 +105,30 @@ async fn a_decision_that_is_rewritten() -> Result<()> {
         json!({"metadata": {"annotations": {labels::GRANT: grant}}}),
     )
     .await
+}
+
+/// Deleting the Role, and with it the decision: revoked, with the record of what was granted, and the
+/// sessions ended, by what the RoleBinding and the status know.
+#[tokio::test]
+async fn a_role_that_is_deleted() -> Result<()> {
+    let stage = Stage::set("deleted").await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("mine", TEMPLATE, "10m"))
+        .await?;
+    stage
+        .api::<Role>()
+        .delete(&asked.object_name(), &DeleteParams::default())
+        .await?;
+    alice.phase("mine", Phase::Revoked).await?;
+    worthless(&stage, &asked).await?;
+    let records = records_in(&stage.oz()?.operator.process)?;
+    let mut revoked = records
+        .iter()
+        .filter(|one| one.action == Action::AccessRevoked && one.request.namespace == stage.name());
+    let pod = revoked.next().and_then(|one| one.pod.as_ref());
+    assert_eq!(pod.map(|pod| &pod.name), Some(&asked.pod()));
+    Ok(())
 }
 
 /// Copying the sealed decision to a Role of one's own, to be let into an enforcing namespace: it is

@@ -84,7 +84,8 @@ fn after_grant<K: Kind>(
             } else {
                 End::Drift(what)
             };
-            return Some(State::Ending(begun.unwrap_or(end), None));
+            let remembered = kind.remembered(request, live).map(Box::new);
+            return Some(State::Ending(begun.unwrap_or(end), remembered));
         }
         if let Some(begun) = begun {
             return Some(State::Ending(begun, None));

@@ -29,6 +29,9 @@ pub struct Grant {
     pub request: RequestRef,
     /// Who asked.
     pub requester: Requester,
+    /// Digest of the stamp by which that is known; `None` in grants of releases that did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<String>,
     /// Who is bound: the requester, or the template's groups where it says so.
     pub subjects: Vec<Subject>,
     /// The pod.
@@ -59,6 +62,10 @@ pub struct Grant {
     /// About the pod, if it was made for this grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_pod: Option<OwnPod>,
+    /// Digest of the Role's rules, since another release may write others for the same grant; `None`
+    /// until there is a Role, and in grants of releases that did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
 }
 
 /// What sessions of a grant may do, and how they end; as it was when it was decided.

@@ -85,6 +85,13 @@ pub trait Kind: Send + Sync + Sized + 'static {
         Grant::open(self.keys(), &role.metadata, request.uid())
     }
 
+    /// The decision as the RoleBinding carries it: good for ending what it gave when the Role is gone
+    /// or its seal is broken, and for nothing else.
+    fn remembered(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
+        let binding = Objects::of(request, live).binding?;
+        Grant::open(self.keys(), &binding.metadata, request.uid())
+    }
+
     /// What is wrong when the live objects carry no decision; `None` if none is to be expected.
     fn lost(&self, request: &Request<'_>, live: &[Live]) -> Option<String> {
         Objects::of(request, live).without_decision(request)
@@ -231,6 +238,7 @@ impl<K: Kind> Case<'_, K> {
             request: self.request.reference(),
             subjects: decide::subjects(&self.requester, rules),
             requester: self.requester,
+            stamp: stamp::digest(self.request.metadata),
             pod,
             operations: decide::operations(rules),
             window: self.window,
@@ -243,6 +251,7 @@ impl<K: Kind> Case<'_, K> {
             sessions: SessionTerms::of(rules),
             following: None,
             own_pod: None,
+            rules: None,
         }
     }
 }
@@ -262,7 +271,7 @@ pub struct Offer {
 pub enum State {
     /// It ended, and its status says so.
     Over,
-    /// It must end now. The grant is `None` if there never was one.
+    /// It must end now. The grant is `None` if there never was one, or nothing is left that knows it.
     Ending(End, Option<Box<Grant>>),
     /// It was granted; nothing that was decided is decided again.
     Granted(Box<Grant>),

@@ -80,12 +80,10 @@ pub fn ending(
         .then(armed)
         .then(powerful)
         // Beside each other: what cannot be put on record runs on no longer for that.
-        .then(
-            records
-                .into_iter()
-                .map(Step::Record)
-                .chain(grant.and_then(|grant| sessions::end(now, end, grant))),
-        )
+        .then(records.into_iter().map(Step::Record).chain(match grant {
+            Some(grant) => sessions::end(now, end, grant),
+            None => sessions::end_forgotten(now, end, request),
+        }))
         .wake_at(if waiting {
             // An event tells when the pod has ended.
             now.checked_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX)

@@ -12,9 +12,11 @@ use super::grant::{self, Grant};
 use super::pod_state;
 use super::request::Request;
 use super::seal::Keys;
+use super::stamp;
 use crate::api::Phase;
 use crate::build;
 use crate::controller::{Child, Live};
+use crate::encode;
 use crate::labels;
 
 /// The live objects of one request, typed.
@@ -101,11 +103,15 @@ impl Objects {
     /// and annotate.
     pub(crate) fn drift(&self, request: &Request<'_>, grant: &Grant) -> Option<String> {
         let name = grant.object_name();
-        let role_differs = self
-            .role
-            .as_ref()
-            .is_some_and(|role| role.rules.as_deref() != Some(&build::rules(grant)));
-        if role_differs {
+        let request_name = &grant.request.name;
+        if grant.stamp.is_some() && grant.stamp != stamp::digest(request.metadata) {
+            return Some(format!("the stamp of {request_name} was changed"));
+        }
+        let differs = |role: &Role| match &grant.rules {
+            Some(digest) => encode::digest(&role.rules) != *digest,
+            None => role.rules.as_deref() != Some(&build::rules(grant)),
+        };
+        if self.role.as_ref().is_some_and(differs) {
             return Some(format!("the rules of Role {name} were changed"));
         }
         let metadata = [

@@ -13,6 +13,7 @@ use super::objects::{self, Objects};
 use crate::audit::{Action, Decision};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
+use crate::encode;
 
 pub(super) fn plan<K: Kind>(
     kind: &K,
@@ -127,6 +128,10 @@ fn move_on<K: Kind>(kind: &K, now: Timestamp, moving: &Move) -> Plan {
 
 /// Role and RoleBinding of a grant, which carry it.
 fn sealed<K: Kind>(kind: &K, grant: &Grant) -> Result<(Child, Child), Failure> {
+    let grant = &Grant {
+        rules: Some(encode::digest(&Some(build::rules(grant)))),
+        ..grant.clone()
+    };
     let sealed = grant.seal(kind.keys()).map_err(|error| {
         Failure::invalid("SealFailed", format!("failed to seal the grant: {error}"))
     })?;

@@ -4,9 +4,10 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::grant::Grant;
+use super::request::Request;
 use super::status::{End, Fact};
 use crate::api::Operation;
-use crate::audit::{Action, Decision};
+use crate::audit::{Action, Decision, PodRef};
 use crate::conditions::SESSIONS_CUT;
 use crate::controller::{Sessions, SessionsEnded, Step};
 
@@ -74,10 +75,8 @@ pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
 /// The step that ends what runs of the grant; none if nothing can, or nothing is waited for any
 /// more.
 pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
-    let until = grant.window.until;
-    let given_up = until.checked_add(PATIENCE).unwrap_or(Timestamp::MAX);
     let possible = grant.own_pod.is_none() && grant.operations.contains(&Operation::Exec);
-    if !possible || now >= given_up {
+    if !possible || is_given_up(now, grant.window.until) {
         return None;
     }
     let record = grant.record(
@@ -94,4 +93,41 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
         mark: grant.request.uid.clone(),
         record,
     })))
+}
+
+/// The same for a grant of which nothing is left that was sealed: the status, which oz alone writes,
+/// remembers the pod, and processes bear the request's UID.
+pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) -> Option<Step> {
+    let status = request.status?;
+    let (pod, pod_uid) = (status.pod_name.clone()?, status.pod_uid.clone()?);
+    let until = status.expires_at?;
+    // A pod of one's own ends itself.
+    if status.pod_digest.is_some() || is_given_up(now, until) {
+        return None;
+    }
+    let user = status.requester.as_deref().unwrap_or("somebody");
+    let mut record = request.record(
+        now,
+        Action::SessionCut,
+        Decision::End,
+        end.reason(),
+        &format!("Processes of {user} were ended"),
+    );
+    record.until = Some(until);
+    record.pod = Some(PodRef {
+        name: pod.clone(),
+        uid: pod_uid.clone(),
+        container: None,
+    });
+    Some(Step::EndSessions(Box::new(Sessions {
+        namespace: record.request.namespace.clone(),
+        pod,
+        pod_uid,
+        mark: request.uid().to_owned(),
+        record,
+    })))
+}
+
+fn is_given_up(now: Timestamp, until: Timestamp) -> bool {
+    now >= until.checked_add(PATIENCE).unwrap_or(Timestamp::MAX)
 }

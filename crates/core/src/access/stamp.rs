@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::seal::{self, Keys, SealError};
+use crate::encode;
 use crate::labels;
 
 const PURPOSE: &str = "oz.wizardofoz.co/stamp/v1";
@@ -126,6 +127,12 @@ pub fn of(metadata: &ObjectMeta) -> Option<&str> {
         .as_ref()?
         .get(labels::REQUESTER)
         .map(String::as_str)
+}
+
+/// Digest of the stamp as it stands on an object, by which it is known again when its key is gone.
+#[must_use]
+pub fn digest(metadata: &ObjectMeta) -> Option<String> {
+    of(metadata).map(|text| encode::digest(&text))
 }
 
 /// Says who created the request of this kind, metadata and spec digest; believed only if the

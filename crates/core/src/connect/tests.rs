@@ -66,6 +66,8 @@ fn grant() -> Grant {
             ..SessionTerms::default()
         },
         own_pod: None,
+        stamp: None,
+        rules: None,
     }
 }
 

@@ -58,6 +58,8 @@ pub(super) fn grant() -> Grant {
             ..SessionTerms::default()
         },
         own_pod: None,
+        stamp: None,
+        rules: None,
     }
 }
 

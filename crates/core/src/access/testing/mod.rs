@@ -10,6 +10,7 @@ use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 
+use super::grant::Grant;
 use super::kind::{Kind, ObservedOf, PodSeen};
 use super::seal::Keys;
 use super::stamp::{Requester, Stamp};
@@ -290,6 +291,12 @@ impl<K: InMemory> World<K> {
             .find(|live| live.resource.kind == kind)
             .unwrap();
         change(&mut live.object);
+    }
+
+    /// The decision that the live object of this kind carries.
+    pub(crate) fn decision(&self, kind: &str) -> Grant {
+        let live = self.live.iter().find(|live| live.resource.kind == kind);
+        Grant::open(self.controller.keys(), &live.unwrap().object.metadata, UID).unwrap()
     }
 
     pub(crate) fn remove(&mut self, kind: &str) {

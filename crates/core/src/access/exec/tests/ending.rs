@@ -1,17 +1,21 @@
 //! The end of a grant: on time whatever else is broken, early when somebody says so or meddles.
 
 use jiff::SignedDuration;
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::world::*;
 use crate::access::exec::ExecAccess;
+use crate::access::grant::Grant;
 use crate::access::kind::PodSeen;
+use crate::access::seal::Keys;
 use crate::access::testing::UID;
 use crate::api::{ExecAccessRequestSpec, Phase};
 use crate::conditions;
 use crate::controller::{Controller, Failure, Step};
+use crate::encode;
 
 fn granted() -> World {
     let mut world = World::new();
@@ -130,7 +134,7 @@ fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
 
 #[test]
 fn meddling_revokes_and_is_not_repaired() {
-    let cases: [(&str, Change); 7] = [
+    let cases: [(&str, Change); 12] = [
         ("wider rules", |world| {
             world.edit("Role", |role| {
                 role.data["rules"][0]["resourceNames"] = json!(["db-0", "db-1"])
@@ -161,12 +165,28 @@ fn meddling_revokes_and_is_not_repaired() {
         }),
         ("no binding", |world| world.remove("RoleBinding")),
         ("no role", |world| world.remove("Role")),
+        ("no decision anywhere", |world| {
+            for kind in ["Role", "RoleBinding"] {
+                world.edit(kind, |object| object.metadata.annotations = None);
+            }
+        }),
+        ("neither", |world| world.live.clear()),
+        ("another's stamp", |world| world.stamp("mallory", &["devs"])),
+        ("no stamp", |world| {
+            world.request.metadata.annotations = None
+        }),
+        ("a broken stamp", |world| {
+            let annotations = world.request.metadata.annotations.as_mut().unwrap();
+            annotations.insert(crate::labels::REQUESTER.into(), "{}".into());
+        }),
     ];
     for (what, meddle) in cases {
         let mut world = granted();
         meddle(&mut world);
         let status = world.settle(at(10));
         assert_eq!(status.phase, Phase::Revoked, "{what}");
+        assert!(!world.ended.is_empty(), "{what}: sessions go on");
+        assert!(world.ended.iter().all(|mark| mark == UID), "{what}");
         assert!(world.live.is_empty(), "{what}: {:?}", world.kinds());
         assert!(
             world.actions().contains(&"DriftDetected".to_owned()),
@@ -176,6 +196,99 @@ fn meddling_revokes_and_is_not_repaired() {
         assert_eq!(valid.reason, "DriftDetected", "{what}");
         assert!(!applies(&world.plan(at(11))), "{what}");
     }
+}
+
+/// Whoever deletes the Role ends the sessions as well, also if that takes more than one try.
+#[test]
+fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
+    let mut world = granted();
+    world.remove("Role");
+    world.sessions_fail = Some(Failure::transient(
+        Failure::SESSIONS_NOT_ENDED,
+        "the node does not answer",
+    ));
+    for seconds in 10..13 {
+        world.pass(at(seconds));
+    }
+    assert_eq!(
+        (world.kinds(), world.status().phase),
+        (vec![], Phase::Active)
+    );
+    assert_eq!(world.ended, [UID; 3]);
+    world.sessions_fail = None;
+    assert_eq!(world.settle(at(13)).phase, Phase::Revoked);
+    let times = |wanted: &str| world.actions().iter().filter(|one| *one == wanted).count();
+    assert_eq!((times("DriftDetected"), times("AccessRevoked")), (1, 1));
+
+    // A node that does not answer is not waited for without end.
+    let mut late = granted();
+    late.live.clear();
+    late.settle(at(300 + 60));
+    assert!(late.ended.is_empty());
+}
+
+#[test]
+fn a_key_that_is_gone_leaves_stamps_of_running_grants_alone() {
+    let mut world = granted();
+    let other = Keys::new(vec![vec![8; 32]]).unwrap();
+    world
+        .controller
+        .keys
+        .adopt(vec![vec![8; 32], vec![3; 32]])
+        .unwrap();
+    world.controller.keys.settle();
+    // What oz seals again is under the new key; the stamp stays as it was.
+    for kind in ["Role", "RoleBinding"] {
+        let grant = world.decision(kind).seal(&other).unwrap();
+        world.edit(kind, |object| {
+            let annotations = object.metadata.annotations.as_mut().unwrap();
+            annotations.insert(crate::labels::GRANT.into(), grant);
+        });
+    }
+    world.controller.keys.adopt(vec![vec![8; 32]]).unwrap();
+    assert!(world.plan(at(10)).stages.is_empty());
+}
+
+/// As 0.1.0 sealed it, without digests of the stamp and of the rules.
+#[test]
+fn a_grant_of_an_older_release_goes_on_and_is_guarded_as_it_was() {
+    let mut world = granted();
+    let older = Grant {
+        stamp: None,
+        rules: None,
+        ..world.decision("Role")
+    };
+    let sealed = older.seal(&world.controller.keys).unwrap();
+    assert!(!sealed.contains("stamp") && !sealed.contains("rules"));
+    for kind in ["Role", "RoleBinding"] {
+        world.edit(kind, |object| {
+            let annotations = object.metadata.annotations.as_mut().unwrap();
+            annotations.insert(crate::labels::GRANT.into(), sealed.clone());
+        });
+    }
+    assert!(world.plan(at(10)).stages.is_empty());
+    world.edit("Role", |role| role.data["rules"][1]["verbs"] = json!(["*"]));
+    assert_eq!(world.settle(at(11)).phase, Phase::Revoked);
+}
+
+/// Rules that another release wrote for the same grant are those that it sealed.
+#[test]
+fn rules_of_another_release_are_not_meddling() {
+    let mut world = granted();
+    let rules = json!([{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"],
+                        "resourceNames": [world.status().pod_name]}]);
+    let typed: Vec<PolicyRule> = serde_json::from_value(rules.clone()).unwrap();
+    let other = Grant {
+        rules: Some(encode::digest(&Some(typed))),
+        ..world.decision("Role")
+    };
+    let sealed = other.seal(&world.controller.keys).unwrap();
+    world.edit("Role", |role| {
+        role.data["rules"] = rules;
+        let annotations = role.metadata.annotations.as_mut().unwrap();
+        annotations.insert(crate::labels::GRANT.into(), sealed);
+    });
+    assert!(world.plan(at(10)).stages.is_empty());
 }
 
 #[test]

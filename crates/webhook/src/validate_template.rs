@@ -49,8 +49,23 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         if !violations.is_empty() {
             return Err(invalid(T::KIND, &violations));
         }
+        let missing =
+            permission::missing(&cx.client, &review.user, namespace, template.hands_out()).await?;
+        if !missing.is_empty() {
+            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            return Err(Rejection::forbidden(
+                "MissingPermission",
+                format!(
+                    "{} may not {} in namespace {namespace}, which this template would hand out; \
+                     have somebody write it who may",
+                    review.user.username,
+                    missing.join(", ")
+                ),
+            ));
+        }
+        // Evaluating costs, and is for those alone who may hand out something.
         if let Some(policy) = &template.config().command_policy
-            && let Err(why) = self.policies.check(policy).await
+            && let Err(why) = self.policies.check(namespace, policy).await
         {
             let violation = Violation {
                 field: "spec.accessConfig.commandPolicy".to_owned(),
@@ -59,24 +74,10 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             };
             return Err(invalid(T::KIND, &[violation]));
         }
-        let missing =
-            permission::missing(&cx.client, &review.user, namespace, template.hands_out()).await?;
-        if missing.is_empty() {
-            if !cx.dry_run {
-                let record = record::template_changed(cx.now, review, template);
-                record::write(&*self.records, &record).await?;
-            }
-            return Ok(Notes::none());
+        if !cx.dry_run {
+            let record = record::template_changed(cx.now, review, template);
+            record::write(&*self.records, &record).await?;
         }
-        let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-        Err(Rejection::forbidden(
-            "MissingPermission",
-            format!(
-                "{} may not {} in namespace {namespace}, which this template would hand out; \
-                 have somebody write it who may",
-                review.user.username,
-                missing.join(", ")
-            ),
-        ))
+        Ok(Notes::none())
     }
 }

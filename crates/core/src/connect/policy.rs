@@ -1,6 +1,7 @@
 //! Bounds for command policies: what a template's author may write is checked before anything
 //! parses it, since deep expressions overflow the stack of a parser and nested loops cost without
-//! end. Pure text; the evaluation is the webhook's.
+//! end. Pure text; what else a policy may cost is told from the parsed expression, by the webhook,
+//! which evaluates it.
 
 /// The longest policy, in bytes.
 pub const MAX_BYTES: usize = 1024;
@@ -13,10 +14,17 @@ pub const MAX_ARGUMENTS: usize = 1024;
 /// The most bytes of a command that a policy is asked about.
 pub const MAX_COMMAND: usize = 64 * 1024;
 
-/// Macros that loop.
-const LOOPS: [&str; 5] = ["all", "exists", "exists_one", "filter", "map"];
+/// The most copies of the command that one value of a policy may hold.
+pub const MAX_COPIES: usize = 4;
+/// The most loops, one after another.
+pub const MAX_LOOPS: usize = 8;
+/// The most regular expressions.
+pub const MAX_PATTERNS: usize = 8;
 
-/// Why a policy is not even parsed.
+/// Macros that loop.
+const LOOPS: [&str; 6] = ["all", "exists", "exists_one", "existsOne", "filter", "map"];
+
+/// Why a policy is not even parsed, or not evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
     /// Too long.
@@ -26,8 +34,25 @@ pub enum Excess {
     #[error("must not nest brackets, conditions and signs deeper than {MAX_DEPTH}")]
     TooDeep,
     /// A loop in a loop.
-    #[error("must not have a loop (all, exists, exists_one, filter, map) within another")]
+    #[error("must not have a loop (all, exists, exists_one, filter) within another")]
     NestedLoops,
+    /// Loop after loop.
+    #[error("must not have more than {MAX_LOOPS} loops")]
+    Loops,
+    /// A loop that makes a list of what it likes.
+    #[error("must not use map: say what is to hold of each argument, by all, exists or filter")]
+    Map,
+    /// Values that grow.
+    #[error(
+        "must not put more than {MAX_COPIES} copies of the command together, by + or in a list"
+    )]
+    Copies,
+    /// A regular expression that is not known before the command is.
+    #[error("must write regular expressions out, as in argv[0].matches('^[a-z]+$')")]
+    PatternNotWritten,
+    /// Too many regular expressions.
+    #[error("must not have more than {MAX_PATTERNS} regular expressions")]
+    Patterns,
 }
 
 /// Checks that evaluating `policy` is bounded, whatever else it says.
@@ -61,10 +86,12 @@ pub fn bounded(policy: &str) -> Result<(), Excess> {
     Ok(())
 }
 
-/// Whether a command is small enough to ask a policy about it.
+/// Whether a command, and the name of the container that it is for, are small enough to ask a policy
+/// about them.
 #[must_use]
-pub fn is_bounded(argv: &[String]) -> bool {
-    argv.len() <= MAX_ARGUMENTS && argv.iter().map(String::len).sum::<usize>() <= MAX_COMMAND
+pub fn is_bounded(argv: &[String], container: &str) -> bool {
+    let bytes = argv.iter().map(String::len).sum::<usize>() + container.len();
+    argv.len() <= MAX_ARGUMENTS && bytes <= MAX_COMMAND
 }
 
 #[derive(Default)]
@@ -192,6 +219,10 @@ mod tests {
                 Excess::NestedLoops,
             ),
             (
+                "argv.all(a, argv.existsOne(b, a == b))".into(),
+                Excess::NestedLoops,
+            ),
+            (
                 "argv.map(a, (argv.filter(b, true)))".into(),
                 Excess::NestedLoops,
             ),
@@ -206,8 +237,10 @@ mod tests {
 
     #[test]
     fn a_command_that_is_too_large_is_not_put_to_a_policy() {
-        assert!(is_bounded(&vec![String::new(); MAX_ARGUMENTS]));
-        assert!(!is_bounded(&vec![String::new(); MAX_ARGUMENTS + 1]));
-        assert!(!is_bounded(&["x".repeat(MAX_COMMAND + 1)]));
+        let large = "x".repeat(MAX_COMMAND + 1);
+        assert!(is_bounded(&vec![String::new(); MAX_ARGUMENTS], "app"));
+        assert!(!is_bounded(&vec![String::new(); MAX_ARGUMENTS + 1], "app"));
+        assert!(!is_bounded(std::slice::from_ref(&large), "app"));
+        assert!(!is_bounded(&[], &large), "nobody checked that there is one");
     }
 }

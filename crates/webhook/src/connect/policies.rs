@@ -1,42 +1,41 @@
 //! Command policies, evaluated so that nothing which a template's author writes can crash or stall
-//! the webhook: bounded before they are parsed, on a thread with a stack of their own, one moment
-//! at most, and few at once. What does not come to an answer is a refusal.
+//! the webhook: bounded before they are parsed and again before they are evaluated, on a thread with a
+//! stack of their own, one moment at most, and few at once. What does not come to an answer is a
+//! refusal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kube_cel::cel::{Context, Program, Value};
+use kube_cel::cel::extractors::This;
+use kube_cel::cel::{Context, ExecutionError, FunctionContext, Program, Value};
 use oz_core::connect::policy::{bounded, is_bounded};
 use oz_core::connect::{Attempt, Policed};
-use tokio::sync::{Semaphore, oneshot};
+use regex::{Regex, RegexBuilder};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-/// How long one evaluation may take, with its wait for a place.
+use super::bounds::affordable;
+use super::turns::{REST, Turns};
+
+/// How long one evaluation may take, and how long it may wait for its turn.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
 /// After how long no further policy is asked about the same connection.
 pub(crate) const ALTOGETHER: Duration = Duration::from_millis(300);
-/// Evaluations at once. One that takes for ever keeps its place until it is done.
-const AT_ONCE: usize = 8;
 /// Far more than a bounded expression takes.
 const STACK: usize = 16 * 1024 * 1024;
 /// Compiled policies that are kept.
 const KEPT: usize = 512;
+/// What a regular expression may compile to, in bytes.
+const PATTERN: usize = 1024 * 1024;
 
 type Compiled = Arc<Result<Program, String>>;
 
 /// Asks policies.
+#[derive(Default)]
 pub(crate) struct Policies {
-    places: Arc<Semaphore>,
+    turns: Turns,
     compiled: Arc<Mutex<HashMap<String, Compiled>>>,
-}
-
-impl Default for Policies {
-    fn default() -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(AT_ONCE)),
-            compiled: Arc::default(),
-        }
-    }
 }
 
 /// The command that a policy is asked about.
@@ -55,16 +54,17 @@ impl Policies {
         attempt: &Attempt<'_>,
         container: Option<&str>,
     ) -> Policed {
-        if !is_bounded(attempt.argv) {
+        let container = container.unwrap_or_default();
+        if !is_bounded(attempt.argv, container) {
             return Policed::Failed("the command is too large".to_owned());
         }
         let command = Command {
             argv: attempt.argv.to_vec(),
             tty: attempt.tty,
             stdin: attempt.stdin,
-            container: container.unwrap_or_default().to_owned(),
+            container: container.to_owned(),
         };
-        match self.evaluate(policy, command).await {
+        match self.evaluate(attempt.namespace, policy, command).await {
             Ok(Value::Bool(true)) => Policed::Allowed,
             Ok(Value::Bool(false)) => Policed::Refused,
             Ok(_) => Policed::Failed("it gives no true or false".to_owned()),
@@ -72,16 +72,16 @@ impl Policies {
         }
     }
 
-    /// What is wrong with a policy that somebody writes; nothing if it can be asked about a plain
-    /// command. That it fails for others cannot be known.
-    pub(crate) async fn check(&self, policy: &str) -> Result<(), String> {
+    /// What is wrong with a policy that somebody writes in this namespace; nothing if it can be asked
+    /// about a plain command. That it fails for others cannot be known.
+    pub(crate) async fn check(&self, namespace: &str, policy: &str) -> Result<(), String> {
         let command = Command {
             argv: vec!["sh".to_owned()],
             tty: true,
             stdin: true,
             container: "app".to_owned(),
         };
-        match self.evaluate(policy, command).await {
+        match self.evaluate(namespace, policy, command).await {
             Ok(Value::Bool(_)) => Ok(()),
             Ok(_) => Err("it must give true or false".to_owned()),
             // Other commands may have the argument that this one lacks.
@@ -90,32 +90,42 @@ impl Policies {
         }
     }
 
-    async fn evaluate(&self, policy: &str, command: Command) -> Result<Value, String> {
+    async fn evaluate(
+        &self,
+        namespace: &str,
+        policy: &str,
+        command: Command,
+    ) -> Result<Value, String> {
         bounded(policy).map_err(|excess| excess.to_string())?;
-        let (done, answer) = oneshot::channel();
-        let (policy, compiled) = (policy.to_owned(), Arc::clone(&self.compiled));
-        let places = Arc::clone(&self.places);
-        let waited = async move {
-            let place = places
-                .acquire_owned()
-                .await
-                .map_err(|_| "closed".to_owned())?;
-            std::thread::Builder::new()
-                .name("policy".to_owned())
-                .stack_size(STACK)
-                .spawn(move || {
-                    // A panic ends this thread alone; whoever waits is told by the broken channel.
-                    let _ = done.send(run(&policy, &compiled, command));
-                    drop(place);
-                })
-                .map_err(|error| format!("no thread for it: {error}"))?;
-            answer
-                .await
-                .unwrap_or_else(|_| Err("its evaluation failed".to_owned()))
+        if self.turns.rests(namespace, policy, Instant::now()) {
+            return Err(format!(
+                "it gave no answer in time, and is not asked for {REST:?}"
+            ));
+        }
+        let Ok(Some(turn)) = timeout(PATIENCE, self.turns.take(namespace)).await else {
+            return Err(format!(
+                "other policies took longer than {PATIENCE:?}; try again"
+            ));
         };
-        tokio::time::timeout(PATIENCE, waited)
-            .await
-            .unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")))
+        let (done, answer) = oneshot::channel();
+        let (asked, compiled) = (policy.to_owned(), Arc::clone(&self.compiled));
+        std::thread::Builder::new()
+            .name("policy".to_owned())
+            .stack_size(STACK)
+            .spawn(move || {
+                // A panic ends this thread alone; whoever waits is told by the broken channel.
+                let _ = done.send(run(&asked, &compiled, command));
+                drop(turn);
+            })
+            .map_err(|error| format!("no thread for it: {error}"))?;
+        match timeout(PATIENCE, answer).await {
+            Ok(Ok(value)) => value,
+            Ok(Err(_)) => Err("its evaluation failed".to_owned()),
+            Err(_) => {
+                self.turns.rest(namespace, policy, Instant::now());
+                Err(format!("no answer within {PATIENCE:?}"))
+            }
+        }
     }
 }
 
@@ -127,8 +137,7 @@ fn run(
     let known = || compiled.lock().unwrap_or_else(PoisonError::into_inner);
     let found = known().get(policy).cloned();
     let program = found.unwrap_or_else(|| {
-        let program = Program::compile(policy).map_err(|errors| first_line(&errors.to_string()));
-        let program = Arc::new(program);
+        let program = Arc::new(compile(policy));
         let mut known = known();
         if known.len() >= KEPT {
             known.clear();
@@ -138,6 +147,7 @@ fn run(
     });
     let program = program.as_ref().as_ref().map_err(Clone::clone)?;
     let mut context = Context::default();
+    context.add_function("matches", Patterns::new().matching());
     context.add_variable_from_value("argv", command.argv);
     context.add_variable_from_value("tty", command.tty);
     context.add_variable_from_value("stdin", command.stdin);
@@ -145,6 +155,62 @@ fn run(
     program
         .execute(&context)
         .map_err(|error| first_line(&error.to_string()))
+}
+
+fn compile(policy: &str) -> Result<Program, String> {
+    let program = Program::compile(policy).map_err(|errors| first_line(&errors.to_string()))?;
+    affordable(program.expression()).map_err(|excess| excess.to_string())?;
+    Ok(program)
+}
+
+/// The regular expressions of one evaluation, each compiled once, however often a loop comes to it.
+struct Patterns {
+    until: Instant,
+    known: Mutex<HashMap<String, Result<Regex, String>>>,
+}
+
+impl Patterns {
+    fn new() -> Self {
+        Self {
+            until: Instant::now() + PATIENCE,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The function of CEL. A text is looked at in proportion to it and to the expression, so one look
+    /// is short, and nobody waits for the next when time is up.
+    fn matching(
+        self,
+    ) -> impl Fn(
+        &FunctionContext<'_, '_>,
+        This<Arc<String>>,
+        Arc<String>,
+    ) -> Result<bool, ExecutionError>
+    + Send
+    + Sync
+    + 'static {
+        move |context, This(text), pattern| {
+            if Instant::now() >= self.until {
+                return Err(context.error("time is up"));
+            }
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let pattern = known
+                .entry(pattern.to_string())
+                .or_insert_with_key(|pattern| compiled(pattern));
+            match pattern {
+                Ok(pattern) => Ok(pattern.is_match(&text)),
+                Err(why) => Err(context.error(&*why)),
+            }
+        }
+    }
+}
+
+fn compiled(pattern: &str) -> Result<Regex, String> {
+    RegexBuilder::new(pattern)
+        .size_limit(PATTERN)
+        .dfa_size_limit(PATTERN)
+        .build()
+        .map_err(|error| format!("{pattern} is no regular expression: {error}"))
 }
 
 /// Errors of the library can be pages long, and hold the command.
@@ -253,13 +319,60 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_too_long_is_refused_and_others_are_answered() {
-        // Each argument compiles a large expression.
-        let slow = "argv.all(a, !a.matches('(((x{40}){40}y{40}){30})z'))";
+    async fn what_doubles_at_each_step_is_refused_before_it_is_evaluated() {
+        for policy in [
+            format!("[argv[0]]{}.size() == 1", ".map(a,a+a)".repeat(60)),
+            format!("[argv]{}.size() == 1", ".map(a,[a,a])".repeat(60)),
+            format!("size(argv[0]{}) > 0", " + argv[0]".repeat(80)),
+        ] {
+            let answer = asked(&policy, &["sh"]).await;
+            let Policed::Failed(why) = answer else {
+                panic!("{policy}: {answer:?}");
+            };
+            assert!(why.starts_with("must not"), "{policy}: {why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_regular_expression_costs_once_and_not_too_much() {
         let argv = vec!["x"; 1000];
-        let answer = asked(slow, &argv).await;
-        assert!(fails(&answer), "{answer:?}");
-        assert_eq!(asked("true", &["sh"]).await, Policed::Allowed);
+        let large = asked(
+            "argv.all(a, !a.matches('(((x{40}){40}y{40}){30})z'))",
+            &argv,
+        )
+        .await;
+        assert!(
+            matches!(&large, Policed::Failed(why) if why.contains("size")),
+            "{large:?}"
+        );
+        let argv = vec!["x"; 200];
+        let often = "argv.all(a, a.matches('^[a-z0-9./-]{1,20}$') && !a.matches('secret'))";
+        assert_eq!(asked(often, &argv).await, Policed::Allowed);
+        assert!(compiled(r"^[\w./-]{1,20}$").is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_took_too_long_is_not_asked_again_and_others_are_answered() {
+        let policies = Policies::default();
+        let command = || Command {
+            argv: vec!["sh".to_owned()],
+            tty: true,
+            stdin: true,
+            container: "app".to_owned(),
+        };
+        policies.turns.rest("shop", "true", Instant::now());
+        let refused = policies.evaluate("shop", "true", command()).await;
+        assert!(refused.unwrap_err().contains("in time"));
+        for (namespace, policy) in [("bank", "true"), ("shop", "tty")] {
+            let answer = policies.evaluate(namespace, policy, command()).await;
+            assert_eq!(answer, Ok(Value::Bool(true)));
+        }
+        // One that goes on keeps its namespace waiting, and no other.
+        let turn = policies.turns.take("shop").await;
+        let refused = policies.evaluate("shop", "tty", command()).await;
+        assert!(refused.unwrap_err().contains("other policies"));
+        assert!(policies.evaluate("bank", "tty", command()).await.is_ok());
+        drop(turn);
     }
 
     #[tokio::test]
@@ -272,7 +385,11 @@ mod tests {
             ("nobody == 'x'", false),
             ("argv[0] ==", false),
         ] {
-            assert_eq!(policies.check(policy).await.is_ok(), right, "{policy}");
+            assert_eq!(
+                policies.check("shop", policy).await.is_ok(),
+                right,
+                "{policy}"
+            );
         }
     }
 }

@@ -226,6 +226,21 @@ async fn observing_refuses_nobody_and_rewrites_nothing_that_no_grant_stands_for(
 }
 
 #[tokio::test]
+async fn what_would_be_rewritten_and_is_not_what_was_typed_is_refused_in_both_modes() {
+    let mut able_grant = grant();
+    able_grant.sessions.timeouts.insert("app".into(), able());
+    let webhook = webhook([able_grant]).await;
+    let mangled = exec(&["cat", "\u{FFFD}"]);
+    for path in [ENFORCING, OBSERVING] {
+        let answer = mangled.to(&webhook, path).await;
+        assert_eq!(answer.refusal(), Some("ArgumentsMangled"), "{path}");
+    }
+    let stranger = exec(&["cat", "\u{FFFD}"]).by("bob");
+    assert!(stranger.to(&webhook, OBSERVING).await.allowed);
+    assert!(mangled.to(&webhook, BREAK_GLASS).await.allowed);
+}
+
+#[tokio::test]
 async fn the_terms_of_the_grant_are_enforced() {
     type Change = fn(&mut Grant);
     let rows: [(Change, &[&str], Option<&str>); 9] = [

@@ -23,6 +23,20 @@ fn all_operations(template: Value) -> Value {
 }
 
 #[tokio::test]
+async fn a_policy_is_evaluated_for_those_alone_who_may_hand_out_something() {
+    let policy = "/spec/accessConfig/commandPolicy";
+    let template = with(exec_template("shell"), policy, "nobody == 'x'");
+    let create = Attempt::create("author", &["devs"], template);
+    for (forbidden, refusal) in [
+        (&[][..], "Invalid"),
+        (&["create pods/exec"], "MissingPermission"),
+    ] {
+        let answer = forbidding(forbidden).validate(&create).await;
+        assert_eq!(answer.refusal(), Some(refusal));
+    }
+}
+
+#[tokio::test]
 async fn an_author_hands_out_nothing_that_they_could_not_do_themselves() {
     let (exec, pod) = (exec_template("shell"), pod_template("pod"));
     for (template, forbidden, missing) in [

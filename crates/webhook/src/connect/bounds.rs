@@ -1,0 +1,278 @@
+//! Bounds for command policies that were parsed: what evaluating one can cost at most, told before
+//! it is evaluated. A value of CEL is no larger than what it is made of, so its size is known from the
+//! expression alone, in copies of the command; what is written out in the policy is small itself.
+
+use kube_cel::cel::IdedExpr;
+use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, operators};
+use oz_core::connect::policy::{Excess, MAX_COPIES, MAX_LOOPS, MAX_PATTERNS};
+
+/// What gives true, false or a number, whatever it is given.
+const SMALL: [&str; 19] = [
+    operators::LOGICAL_AND,
+    operators::LOGICAL_OR,
+    operators::LOGICAL_NOT,
+    operators::NOT_STRICTLY_FALSE,
+    operators::EQUALS,
+    operators::NOT_EQUALS,
+    operators::GREATER,
+    operators::GREATER_EQUALS,
+    operators::LESS,
+    operators::LESS_EQUALS,
+    operators::IN,
+    "contains",
+    "startsWith",
+    "endsWith",
+    MATCHES,
+    "size",
+    "int",
+    "uint",
+    "double",
+];
+const MATCHES: &str = "matches";
+
+/// Checks that evaluating a policy takes little memory, and time in proportion to few passes over the
+/// command.
+///
+/// # Errors
+/// The bound that it exceeds.
+pub(super) fn affordable(policy: &IdedExpr) -> Result<(), Excess> {
+    Cost::default().copies(policy).map(|_| ())
+}
+
+#[derive(Default)]
+struct Cost<'a> {
+    loops: usize,
+    patterns: usize,
+    /// What the loop calls what it looks at, and how many copies of the command that may hold.
+    item: Option<(&'a str, usize)>,
+}
+
+impl<'a> Cost<'a> {
+    /// How many copies of the command the value of an expression holds at most.
+    fn copies(&mut self, expression: &'a IdedExpr) -> Result<usize, Excess> {
+        match &expression.expr {
+            Expr::Unspecified | Expr::Literal(_) => Ok(0),
+            Expr::Ident(name) => Ok(match self.item {
+                Some((item, copies)) if item == name => copies,
+                _ if name == "argv" || name == "container" => 1,
+                _ => 0,
+            }),
+            Expr::Select(select) => self.copies(&select.operand),
+            Expr::List(list) => self.together(&list.elements),
+            Expr::Map(map) => self.entries(map.entries.iter().map(|entry| &entry.expr)),
+            Expr::Struct(message) => self.entries(message.entries.iter().map(|entry| &entry.expr)),
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+        }
+    }
+
+    fn sum(&mut self, parts: impl IntoIterator<Item = &'a IdedExpr>) -> Result<usize, Excess> {
+        parts.into_iter().try_fold(0, |sum: usize, part| {
+            Ok(sum.saturating_add(self.copies(part)?))
+        })
+    }
+
+    /// What is put together to one value.
+    fn together(&mut self, parts: impl IntoIterator<Item = &'a IdedExpr>) -> Result<usize, Excess> {
+        let copies = self.sum(parts)?;
+        if copies > MAX_COPIES {
+            return Err(Excess::Copies);
+        }
+        Ok(copies)
+    }
+
+    fn entries(&mut self, entries: impl Iterator<Item = &'a EntryExpr>) -> Result<usize, Excess> {
+        let parts: Vec<&IdedExpr> = entries
+            .flat_map(|entry| match entry {
+                EntryExpr::StructField(field) => vec![&field.value],
+                EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+            })
+            .collect();
+        self.together(parts)
+    }
+
+    fn call(&mut self, call: &'a CallExpr) -> Result<usize, Excess> {
+        let name = call.func_name.as_str();
+        if name == MATCHES {
+            self.pattern(call)?;
+        }
+        let given = call.target.as_deref().into_iter().chain(&call.args);
+        let copies = if name == operators::ADD {
+            self.together(given)?
+        } else {
+            self.sum(given)?
+        };
+        Ok(if SMALL.contains(&name) { 0 } else { copies })
+    }
+
+    fn pattern(&mut self, call: &CallExpr) -> Result<(), Excess> {
+        self.patterns += 1;
+        if self.patterns > MAX_PATTERNS {
+            return Err(Excess::Patterns);
+        }
+        let written = call.args.last().map(|pattern| &pattern.expr);
+        if matches!(written, Some(Expr::Literal(_))) {
+            Ok(())
+        } else {
+            Err(Excess::PatternNotWritten)
+        }
+    }
+
+    fn comprehension(&mut self, one: &'a ComprehensionExpr) -> Result<usize, Excess> {
+        if self.item.is_some() {
+            return Err(Excess::NestedLoops);
+        }
+        let range = self.copies(&one.iter_range)?;
+        self.loops += 1;
+        if self.loops > MAX_LOOPS {
+            return Err(Excess::Loops);
+        }
+        self.item = Some((&one.iter_var, range));
+        self.copies(&one.loop_step)?;
+        self.item = None;
+        match &one.accu_init.expr {
+            Expr::List(_) if keeps_items(one) => Ok(range),
+            Expr::List(_) => Err(Excess::Map),
+            _ => Ok(0),
+        }
+    }
+}
+
+/// Whether the list that a loop makes has nothing but what it looks at: `filter` is
+/// `condition ? @result + [item] : @result`, and `map` puts something else there.
+fn keeps_items(one: &ComprehensionExpr) -> bool {
+    let added = match arguments(&one.loop_step, operators::CONDITIONAL) {
+        Some([_, added, _]) => added,
+        _ => &one.loop_step,
+    };
+    let Some([_, list]) = arguments(added, operators::ADD) else {
+        return false;
+    };
+    let Expr::List(list) = &list.expr else {
+        return false;
+    };
+    let is_item =
+        |added: &IdedExpr| matches!(&added.expr, Expr::Ident(name) if *name == one.iter_var);
+    list.elements.iter().all(is_item)
+}
+
+/// The arguments, if this is a call of that name.
+fn arguments<'a>(expression: &'a IdedExpr, name: &str) -> Option<&'a [IdedExpr]> {
+    match &expression.expr {
+        Expr::Call(call) if call.func_name == name => Some(&call.args),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube_cel::cel::Program;
+
+    use super::*;
+
+    fn check(policy: &str) -> Result<(), Excess> {
+        affordable(Program::compile(policy).unwrap().expression())
+    }
+
+    #[test]
+    fn honest_policies_are_affordable() {
+        for policy in [
+            "argv[0] in ['ls', 'cat', 'nginx'] && !tty",
+            "argv[0] in ['ls', 'cat'] && argv.all(a, !a.startsWith('/etc'))",
+            "argv.filter(a, a.startsWith('-')).all(a, a in ['-l', '-a'])",
+            "argv.map(a, a.startsWith('-'), a).exists_one(a, a == '-l')",
+            "argv.exists(a, a == 'x') && argv.existsOne(a, a == 'y')",
+            "argv[0] + ' ' + argv[1] in ['git status', 'git log']",
+            "argv.all(a, a.matches('^[a-z0-9./-]+$') || a == '/' + container)",
+            "size(argv) + size(argv[0]) + size(argv) + size(argv) + size(argv) < 100",
+            "{'app': ['ls'], 'db': ['psql']}[container].exists(a, a == argv[0])",
+            "container == 'app' && !tty && (stdin ? argv[0] == 'tar' : true)",
+            "has({'a': 1}.a)",
+        ] {
+            assert_eq!(check(policy), Ok(()), "{policy}");
+        }
+    }
+
+    #[test]
+    fn what_grows_or_goes_on_is_refused() {
+        let repeated = |text: &str, count: usize| text.repeat(count);
+        for (policy, excess) in [
+            (
+                format!("[argv[0]]{} == []", repeated(".map(a,a+a)", 30)),
+                Excess::Map,
+            ),
+            (
+                format!("[argv]{} == []", repeated(".map(a,[a,a])", 30)),
+                Excess::Map,
+            ),
+            (
+                format!("[argv]{} == []", repeated(".map(a,true,{1:a,2:a})", 30)),
+                Excess::Map,
+            ),
+            ("argv.map(a, argv).size() == 1".into(), Excess::Map),
+            (
+                format!("(argv{}).size() > 0", repeated("+argv", 4)),
+                Excess::Copies,
+            ),
+            (
+                format!("[argv{}] == []", repeated(",argv", 4)),
+                Excess::Copies,
+            ),
+            (
+                format!("argv.all(a, a{} == '')", repeated("+a", 4)),
+                Excess::Copies,
+            ),
+            ("[argv+argv].all(a, a + a + a == [])".into(), Excess::Copies),
+            (
+                "[argv+argv+argv].filter(a, true)[0] + argv + argv == []".into(),
+                Excess::Copies,
+            ),
+            (
+                "[[[argv, argv], argv], [argv, argv]] == []".into(),
+                Excess::Copies,
+            ),
+            (
+                "{'a': argv, 'b': [argv, argv, argv, argv]} == {}".into(),
+                Excess::Copies,
+            ),
+            (
+                "bytes(argv[0]+argv[0]+argv[0]) + bytes(argv[0]+argv[0]) == b''".into(),
+                Excess::Copies,
+            ),
+            (
+                format!("(tty ? argv : argv){} == []", repeated("+argv", 3)),
+                Excess::Copies,
+            ),
+            (
+                format!("argv{} == []", repeated(".filter(a,true)", 9)),
+                Excess::Loops,
+            ),
+            (
+                repeated("argv.all(a,a=='')||", 8) + "argv.all(a,true)",
+                Excess::Loops,
+            ),
+            (
+                "argv.all(a, argv.existsOne(b, a == b))".into(),
+                Excess::NestedLoops,
+            ),
+            (
+                "argv.all(a, a.matches(a))".into(),
+                Excess::PatternNotWritten,
+            ),
+            (
+                "argv[0].matches('^' + container)".into(),
+                Excess::PatternNotWritten,
+            ),
+            (
+                "matches(argv[0], argv[1])".into(),
+                Excess::PatternNotWritten,
+            ),
+            (
+                format!("{}tty", repeated("argv[0].matches('')||", 9)),
+                Excess::Patterns,
+            ),
+        ] {
+            assert_eq!(check(&policy), Err(excess), "{policy}");
+        }
+    }
+}

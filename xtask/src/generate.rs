@@ -110,7 +110,9 @@ fn attempts(root: &Path) -> Result<String> {
          in a session against its end is tried on a real node\n\
          ([e2e/tests/node/sessions.rs](../../e2e/tests/node/sessions.rs)); what cannot be prevented\n\
          there, such as a process forked twice that drops its environment, its session and its\n\
-         streams, is said in [what belongs to a session](../concepts/sessions.md).\n\n\
+         streams, is said in [what belongs to a session](../concepts/sessions.md).\n\
+         Connections are opened in enforcing namespaces; what observing ones let through is in\n\
+         [the guide](../guides/enforcement.md).\n\n\
          | attempt | what comes of it | test |\n|---|---|---|\n",
     );
     let mut paths: Vec<PathBuf> = fs::read_dir(root.join(HOSTILE))?

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::Resource;
 use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
@@ -249,7 +250,8 @@ fn in_groups(groups: &[String]) -> String {
 }
 
 /// Only the removal of the label that makes a namespace enforcing is asked about: everything else
-/// about namespaces goes on without us.
+/// about namespaces goes on without us. Whoever may write only its status or its finalizers can write
+/// its labels as well: the API server keeps them from the spec alone.
 fn guard_namespace(grounds: &Grounds) -> Hook {
     let label = quoted(labels::ENFORCE);
     let has = |object: &str| {
@@ -258,8 +260,13 @@ fn guard_namespace(grounds: &Grounds) -> Hook {
              {object}.metadata.labels[{label}] == 'true'"
         )
     };
+    let others = ResourceRule::of::<Namespace>()
+        .subresource("status")
+        .subresource("finalize")
+        .on([Operation::Update]);
     Hook::validating("guard-namespace", NamespaceGuard)
         .on([Operation::Update])
+        .also(others)
         .namespaces(NamespaceScope::All)
         .side_effects(SideEffects::None)
         .path("/guard-namespace")

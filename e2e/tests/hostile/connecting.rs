@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Api;
 use kube::api::{AttachParams, DeleteParams, Patch, PatchParams};
 use oz_core::api::{Operation, TargetKind};
@@ -280,27 +280,8 @@ async fn a_command_without_measure() -> Result<()> {
 #[tokio::test]
 async fn the_label_that_enforces() -> Result<()> {
     let (stage, _) = enforced("label", "10m").await?;
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": stage.name()},
-        "rules": [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch", "update"]}],
-    });
-    let path = stage.cluster.state_dir().join(stage.name());
-    std::fs::write(&path, role.to_string())?;
-    let path = path.to_string_lossy().into_owned();
+    changes_namespaces(&stage, &["namespaces"])?;
     let name = stage.name();
-    for arguments in [
-        &["create", "-f", &path][..],
-        &[
-            "create",
-            "clusterrolebinding",
-            name,
-            "--user=alice",
-            &format!("--clusterrole={name}"),
-        ],
-    ] {
-        assert_eq!(refusal(&stage.kubectl("admin", arguments).output()?), None);
-    }
     let label = labels::ENFORCE;
     let json_patch =
         json!([{"op": "remove", "path": "/metadata/labels/oz.wizardofoz.co~1enforce"}]);
@@ -338,6 +319,71 @@ async fn the_label_that_enforces() -> Result<()> {
         ],
     ] {
         becomes(&stage, arguments, Some("may not take the label")).await?;
+    }
+    Ok(())
+}
+
+/// Taking the enforcing label off by the namespace's status or its finalizers, which carry labels as
+/// well, with the right to change those alone: refused.
+#[tokio::test]
+async fn the_label_that_enforces_by_the_back_door() -> Result<()> {
+    let (stage, _) = enforced("back-door", "10m").await?;
+    changes_namespaces(&stage, &["namespaces/status", "namespaces/finalize"])?;
+    let name = stage.name();
+    let namespaces: Api<Namespace> = Api::all(stage.admin.clone());
+    let mut bare = namespaces.get(name).await?;
+    bare.metadata.managed_fields = None;
+    bare.metadata.resource_version = None;
+    let labels = bare.metadata.labels.get_or_insert_default();
+    assert!(labels.remove(labels::ENFORCE).is_some());
+    let path = stage.cluster.state_dir().join(format!("{name}-bare"));
+    std::fs::write(&path, serde_json::to_string(&bare)?)?;
+    let path = path.to_string_lossy().into_owned();
+    let raw = |subresource: &str| format!("/api/v1/namespaces/{name}/{subresource}");
+    let (status, finalize) = (raw("status"), raw("finalize"));
+    let patch = r#"{"metadata":{"labels":null}}"#;
+    for arguments in [
+        &[
+            "patch",
+            "namespace",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            patch,
+        ][..],
+        &["replace", "--raw", &status, "-f", &path],
+        &["replace", "--raw", &finalize, "-f", &path],
+    ] {
+        becomes(&stage, arguments, Some("may not take the label")).await?;
+    }
+    let stays = namespaces.get(name).await?.metadata.labels;
+    assert!(stays.is_some_and(|labels| labels.contains_key(labels::ENFORCE)));
+    Ok(())
+}
+
+/// Gives alice the right to change these of the namespace.
+fn changes_namespaces(stage: &Stage, resources: &[&str]) -> Result<()> {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": stage.name()},
+        "rules": [{"apiGroups": [""], "resources": resources, "verbs": ["get", "patch", "update"]}],
+    });
+    let path = stage.cluster.state_dir().join(stage.name());
+    std::fs::write(&path, role.to_string())?;
+    let path = path.to_string_lossy().into_owned();
+    let name = stage.name();
+    for arguments in [
+        &["create", "-f", &path][..],
+        &[
+            "create",
+            "clusterrolebinding",
+            name,
+            "--user=alice",
+            &format!("--clusterrole={name}"),
+        ],
+    ] {
+        assert_eq!(refusal(&stage.kubectl("admin", arguments).output()?), None);
     }
     Ok(())
 }

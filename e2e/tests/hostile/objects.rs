@@ -107,8 +107,8 @@ async fn a_decision_that_is_rewritten() -> Result<()> {
     .await
 }
 
-/// Deleting the Role, and with it the decision: revoked, with the record of what was granted, and the
-/// sessions ended, by what the RoleBinding and the status know.
+/// Deleting the Role, and with it the decision: revoked all the same, with the record of what was
+/// granted, which the RoleBinding knows too.
 #[tokio::test]
 async fn a_role_that_is_deleted() -> Result<()> {
     let stage = Stage::set("deleted").await?;

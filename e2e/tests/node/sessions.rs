@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
-use kube::api::DeleteParams;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use oz_core::api::Phase;
 use oz_core::audit::Action;
-use oz_core::conditions;
+use oz_core::{conditions, labels};
 use oz_e2e::{
     Asked, Options, Scene, System, TEMPLATE, Terminal, exec_request, on_a_terminal, records_in,
 };
 use oz_testkit::eventually;
+use serde_json::json;
 
 use crate::alone;
 use crate::exec::{exec, with_input};
@@ -307,6 +309,42 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
     assert!(running(&scene, &pod, "sleep 8001")?);
     theirs.kill()?;
     theirs.wait()?;
+    Ok(())
+}
+
+/// With the Role goes the decision: the RoleBinding has it as well, and where that was changed too, the
+/// status knows which pod it was.
+#[tokio::test]
+async fn deleting_the_role_of_a_grant_ends_its_sessions() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let _system = System::start_with(cluster, &Options::default().cutting()).await?;
+    let scene = Scene::set(cluster, "roleless").await?;
+    let alice = scene.requests("alice").await?;
+    for (name, forgotten) in [("bound", false), ("forgotten", true)] {
+        let asked = granted(&scene, name, "10m").await?;
+        let words = format!("{HIDDEN} echo here; sleep 7007");
+        let pod = asked.pod();
+        let mut open = open(session(&scene, &["-i", &pod, "--", "sh", "-c", &words]))?;
+        let object = asked.object_name();
+        if forgotten {
+            let change = json!({"metadata": {"annotations": {labels::GRANT: null}}});
+            let change = Patch::Merge(&change);
+            let bindings = scene.api::<RoleBinding>();
+            bindings
+                .patch(&object, &PatchParams::default(), &change)
+                .await?;
+        }
+        let roles = scene.api::<Role>();
+        roles.delete(&object, &DeleteParams::default()).await?;
+        alice.phase(name, Phase::Revoked).await?;
+        gone(&mut open).await?;
+        eventually("the processes to be gone", SOON, async || {
+            Ok((!running(&scene, &pod, "sleep 700")?).then_some(()))
+        })
+        .await?;
+    }
     Ok(())
 }
 

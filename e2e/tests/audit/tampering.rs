@@ -206,7 +206,7 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     let writer = Writer::new("oz-operator", "oz-7", jiff::Timestamp::now(), 1);
     let (mut invented, first) = Chain::begin(writer, jiff::Timestamp::now(), &[], &key);
     let record = entry(second)?.record;
-    let next = invented.append(record, None);
+    let next = invented.append(record, &key);
     crime.entry(first).await?;
     crime.entry(next.clone()).await?;
     crime

@@ -92,7 +92,7 @@ fn records(report: &mut Report) -> Result<()> {
     let records: Vec<Record> = (0..RECORDS).map(|number| record(number, start)).collect();
     let mut lines = vec![first.value().to_string()];
     let mut batches = Vec::new();
-    let (mut signed, mut left) = (start, records.into_iter());
+    let mut left = records.into_iter();
     loop {
         let batch: Vec<Record> = left.by_ref().take(BATCH).collect();
         if batch.is_empty() {
@@ -101,11 +101,7 @@ fn records(report: &mut Report) -> Result<()> {
         let many = f64::from(u32::try_from(batch.len())?);
         let began = Instant::now();
         for record in batch {
-            let due = record.time.duration_since(signed) >= SignedDuration::from_secs(1);
-            if due {
-                signed = record.time;
-            }
-            let entry: Entry = chain.append(record, due.then_some(&key));
+            let entry: Entry = chain.append(record, &key);
             lines.push(entry.value().to_string());
             black_box(AuditEvent::from(entry));
         }
@@ -236,7 +232,7 @@ async fn retention(size: Size, report: &mut Report) -> Result<()> {
     let writer = Writer::new("oz-operator", "bench", start, 7);
     let (mut chain, first) = Chain::begin(writer, start, &[], &key);
     let records = (1..i64::try_from(size.events)?).map(|number| record(number, start));
-    let entries = std::iter::once(first).chain(records.map(|record| chain.append(record, None)));
+    let entries = std::iter::once(first).chain(records.map(|record| chain.append(record, &key)));
     stream::iter(entries.map(AuditEvent::from))
         .map(|event| {
             let events = &events;

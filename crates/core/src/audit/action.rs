@@ -43,7 +43,8 @@ pub enum Action {
     AccessRevoked,
     /// What oz wrote was changed by somebody else.
     DriftDetected,
-    /// A template was created, or its spec changed, by the user that the record names.
+    /// A template was created, or its spec changed, by the user that the record names; or they were
+    /// refused to.
     TemplateChanged,
     /// A session was allowed to open (exec, attach, port-forward, ephemeral container).
     SessionOpened,
@@ -61,6 +62,9 @@ pub enum Action {
     WebhookRepaired,
     /// New requests did not come back stamped.
     CanaryFailed,
+    /// A namespace's label that has connections enforced was taken off by the user that the record
+    /// names; or they were refused to.
+    EnforcementLifted,
 }
 
 impl Action {
@@ -74,6 +78,29 @@ impl Action {
         )
     }
 
+    /// How it can be decided.
+    #[must_use]
+    pub fn decisions(self) -> &'static [Decision] {
+        match self {
+            Self::RequestCreated
+            | Self::AccessGranted
+            | Self::TargetPinned
+            | Self::SessionOpened => &[Decision::Allow],
+            Self::RequestDenied | Self::SessionRefused => &[Decision::Deny],
+            Self::TemplateChanged | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
+            Self::AccessExpired
+            | Self::AccessRevoked
+            | Self::DriftDetected
+            | Self::SessionEnded
+            | Self::SessionCut => &[Decision::End],
+            Self::WriterStarted
+            | Self::CertificateRotated
+            | Self::KeyRotated
+            | Self::WebhookRepaired
+            | Self::CanaryFailed => &[Decision::Note],
+        }
+    }
+
     /// Which process writes it.
     #[must_use]
     pub fn written_by(self) -> &'static str {
@@ -85,7 +112,8 @@ impl Action {
             | Self::SessionOpened
             | Self::SessionRefused
             | Self::CertificateRotated
-            | Self::WebhookRepaired => "webhook",
+            | Self::WebhookRepaired
+            | Self::EnforcementLifted => "webhook",
             Self::AccessGranted
             | Self::TargetPinned
             | Self::AccessExpired

@@ -2,7 +2,7 @@
 //! changed, left out, moved or put in between without all later ones showing it. A process begins
 //! a chain of its own each time it starts: two that wrote at once could not share one.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +16,13 @@ use crate::api::timestamp;
 pub(super) const RECORD: &str = "oz-audit-record/v1";
 /// What the signature of a record is made for.
 pub(super) const SIGNED_RECORD: &str = "oz-audit-record-signature/v1\n";
+
+/// A record is signed itself when the one that was signed last is this much older, or younger: what
+/// is not signed follows closely on what is.
+const SIGN_EVERY: SignedDuration = SignedDuration::from_secs(1);
+/// How far behind the record before it one may lie and be given its time. A summary of what was
+/// counted for a minute does; a clock that is set back lies further.
+const BEHIND: SignedDuration = SignedDuration::from_secs(65);
 
 /// Who writes a chain.
 #[derive(
@@ -112,6 +119,7 @@ pub struct Chain {
     seq: u64,
     digest: String,
     time: Option<Timestamp>,
+    signed_at: Option<Timestamp>,
 }
 
 impl Chain {
@@ -136,16 +144,26 @@ impl Chain {
             seq: 0,
             digest: String::new(),
             time: None,
+            signed_at: None,
         };
-        let entry = chain.append(record, Some(key));
+        let entry = chain.append(record, key);
         (chain, entry)
     }
 
-    /// The next entry, with `record`; signed if there is a `key`.
-    pub fn append(&mut self, record: Record, key: Option<&AuditKey>) -> Entry {
-        let record = record.bounded();
+    /// The next entry, with `record`; signed when it is time to.
+    pub fn append(&mut self, record: Record, key: &AuditKey) -> Entry {
+        let mut record = record.bounded();
         self.seq += 1;
+        // Events are read, kept and thrown away by time: within a chain that must be its order.
+        if let Some(before) = self.time
+            && before.duration_since(record.time) <= BEHIND
+        {
+            record.time = record.time.max(before);
+        }
         let time = record.time;
+        let due = self
+            .signed_at
+            .is_none_or(|at| time.duration_since(at).abs() >= SIGN_EVERY);
         let mut entry = Entry {
             link: Link {
                 writer: self.writer.clone(),
@@ -158,7 +176,11 @@ impl Chain {
             record,
         };
         entry.link.digest = Entry::digest_of(&entry.value());
-        entry.link.signature = key.map(|key| key.sign(SIGNED_RECORD, entry.link.digest.as_bytes()));
+        if due {
+            self.signed_at = Some(time);
+            let digest = entry.link.digest.as_bytes();
+            entry.link.signature = Some(key.sign(SIGNED_RECORD, digest));
+        }
         self.digest.clone_from(&entry.link.digest);
         // A clock that steps back must not make what follows look older than it is.
         self.time = Some(self.time.map_or(time, |before| before.max(time)));

@@ -13,7 +13,7 @@ const WINDOW: SignedDuration = SignedDuration::from_secs(60);
 /// How many are written as they are.
 const PLAIN: u64 = 3;
 /// How many are named in a summary.
-const SAMPLES: usize = 3;
+pub(super) const SAMPLES: usize = 3;
 /// How many kinds of refusal are told apart at once. More are counted together.
 const KINDS: usize = 1_024;
 
@@ -53,7 +53,8 @@ impl Floodgate {
             record.action,
             record.reason.clone(),
         );
-        if self.kinds.len() >= KINDS && !self.kinds.contains_key(&kind) {
+        let others = self.kinds.len() >= KINDS && !self.kinds.contains_key(&kind);
+        if others {
             kind = (String::new(), record.action, String::new());
         }
         let counting = self.kinds.entry(kind).or_insert_with(|| Counting {
@@ -65,7 +66,7 @@ impl Floodgate {
             counting.plain += 1;
             return Admitted::Write(Box::new(record));
         }
-        counting.count(record);
+        counting.count(record, others);
         Admitted::Counted
     }
 
@@ -94,10 +95,26 @@ impl Counting {
         self.since.checked_add(WINDOW).unwrap_or(Timestamp::MAX)
     }
 
-    fn count(&mut self, mut record: Record) {
-        let sample = format!("{}: {}", record.request.name, record.message);
+    /// `others`: along with those of other users, or of other reasons.
+    fn count(&mut self, mut record: Record, others: bool) {
+        let mut sample = format!("{}: {}", record.request.name, record.message);
         let time = record.time;
+        if others {
+            let user = record.user.as_ref().map_or("", |user| &user.user);
+            sample = format!("{user}: {}: {sample}", record.reason);
+        }
         let summary = self.counted.get_or_insert_with(|| {
+            if others {
+                // Whose it was first says nothing of the rest.
+                record = Record::about(
+                    time,
+                    record.action,
+                    record.decision,
+                    &record.id,
+                    "Several",
+                    "Many users were refused, for several reasons",
+                );
+            }
             record.repeated = Some(Repeated {
                 count: 0,
                 first: time,

@@ -8,13 +8,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::flood::SAMPLES;
 use super::{Action, Decision};
 use crate::access::stamp::Requester;
 use crate::api::timestamp;
 
 /// The longest text of a record, in bytes. What a user can make longer is cut.
 const TEXT: usize = 1024;
-/// The most groups of a user, and the most details.
+/// The longest name of a detail; the cluster stores it several times.
+const NAME: usize = 512;
+/// The most groups of a user, and the most details. All of it at its longest, each character escaped,
+/// is less than the 1.5 MiB that etcd takes.
 const MANY: usize = 64;
 
 /// A fact about access: who, what, where, until when, and how it was decided.
@@ -165,34 +169,59 @@ impl Record {
     pub(super) fn bounded(mut self) -> Self {
         self.time = self.time.round(Unit::Microsecond).unwrap_or(self.time);
         for text in [
+            &mut self.id,
             &mut self.reason,
             &mut self.message,
-            &mut self.template,
+            &mut self.request.kind,
+            &mut self.request.namespace,
             &mut self.request.name,
+            &mut self.request.uid,
+            &mut self.template,
         ] {
-            cut(text);
+            cut(text, TEXT);
+        }
+        if let Some(digest) = &mut self.template_digest {
+            cut(digest, TEXT);
+        }
+        if let Some(pod) = &mut self.pod {
+            cut(&mut pod.name, TEXT);
+            cut(&mut pod.uid, TEXT);
+            if let Some(container) = &mut pod.container {
+                cut(container, TEXT);
+            }
+        }
+        if let Some(repeated) = &mut self.repeated {
+            repeated.samples.truncate(SAMPLES);
+            cut_all(&mut repeated.samples);
         }
         if let Some(user) = &mut self.user {
-            cut(&mut user.user);
-            cut(&mut user.uid);
+            cut(&mut user.user, TEXT);
+            cut(&mut user.uid, TEXT);
             let more = user.groups.len().saturating_sub(MANY);
             if more > 0 {
                 user.groups.truncate(MANY);
                 user.groups.push(format!("and {more} more"));
             }
-            user.groups.iter_mut().for_each(cut);
+            cut_all(&mut user.groups);
         }
-        if self.details.len() > MANY {
-            self.details = self.details.into_iter().take(MANY).collect();
-        }
-        self.details.values_mut().for_each(cut);
+        let details = std::mem::take(&mut self.details);
+        let bounded = |(mut name, mut value): (String, String)| {
+            cut(&mut name, NAME);
+            cut(&mut value, TEXT);
+            (name, value)
+        };
+        self.details = details.into_iter().take(MANY).map(bounded).collect();
         self
     }
 }
 
-fn cut(text: &mut String) {
-    if text.len() > TEXT {
-        let end = text.floor_char_boundary(TEXT - "…".len());
+fn cut_all(texts: &mut [String]) {
+    texts.iter_mut().for_each(|text| cut(text, TEXT));
+}
+
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        let end = text.floor_char_boundary(most - "…".len());
         text.truncate(end);
         text.push('…');
     }

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{ArgAction, Args, ValueEnum};
+use jiff::SignedDuration;
+use oz_core::audit::verify::PUBLISHED_WITHIN;
 use oz_core::duration::GoDuration;
 
+use super::ledger::BACKLOG;
 use super::log::{Out, Target};
 
 /// Flags about the audit trail, the same for every oz binary.
@@ -59,14 +62,26 @@ pub struct AuditArgs {
     )]
     pub(super) audit_http_spool: usize,
 
-    /// How long after a record a signed checkpoint covers it.
-    #[arg(long = "audit-checkpoint", default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    /// How long after a record a signed checkpoint covers it, 30s at most.
+    #[arg(long = "audit-checkpoint", default_value = "5s", value_name = "DURATION", value_parser = interval)]
     pub(super) audit_checkpoint: Duration,
 }
 
 /// What `--audit-log` says.
 #[derive(Clone, Debug)]
 pub(super) struct LogTarget(Target);
+
+impl AuditArgs {
+    /// How many records may wait for the collector. One that is required gets all that wait for
+    /// anything: without one that was dropped, nobody would ever get in again.
+    pub(super) fn spool(&self) -> usize {
+        if self.audit_http_required {
+            self.audit_http_spool.max(BACKLOG)
+        } else {
+            self.audit_http_spool
+        }
+    }
+}
 
 impl std::str::FromStr for LogTarget {
     type Err = std::convert::Infallible;
@@ -97,8 +112,50 @@ pub enum Fsync {
     Never,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    let nanos = u64::try_from(duration.as_nanos()).map_err(|_| "must not be negative")?;
+/// Verifying takes a checkpoint that is much later for one that was taken away.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    if SignedDuration::from(interval) > PUBLISHED_WITHIN {
+        return Err("must not be longer than 30s: verifying would miss it".to_owned());
+    }
+    let nanos = u64::try_from(interval.as_nanos()).map_err(|_| "must not be negative")?;
     Ok(Duration::from_nanos(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Process {
+        #[command(flatten)]
+        audit: AuditArgs,
+    }
+
+    fn parsed(flags: &[&str]) -> Result<AuditArgs, String> {
+        let words = ["oz", "--audit-http=http://collector"].iter().chain(flags);
+        let process = Process::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(process.audit)
+    }
+
+    #[test]
+    fn what_waits_for_a_required_collector_is_never_dropped() {
+        let spool = |flags: &[&str]| parsed(flags).unwrap().spool();
+        assert_eq!(spool(&["--audit-http-spool=10"]), 10);
+        assert_eq!(
+            spool(&["--audit-http-spool=10", "--audit-http-required"]),
+            BACKLOG
+        );
+        assert_eq!(spool(&["--audit-http-required"]), 10_000);
+    }
+
+    #[test]
+    fn a_checkpoint_comes_soon_enough_to_be_missed() {
+        for (interval, works) in [("0s", true), ("30s", true), ("31s", false), ("-1s", false)] {
+            let flag = format!("--audit-checkpoint={interval}");
+            assert_eq!(parsed(&[&flag]).is_ok(), works, "{interval}");
+        }
+    }
 }

@@ -111,7 +111,9 @@ async fn sign(trail: &Trail, maps: &Api<ConfigMap>) {
     let Some(checkpoint) = trail.ledger().checkpoint() else {
         return;
     };
-    trail.shared.lines.push(None, checkpoint.line().into());
+    if let Some(lines) = &trail.shared.lines {
+        lines.push(None, checkpoint.line().into());
+    }
     match publish(maps, &checkpoint).await {
         Ok(()) => {
             trail.published(checkpoint.head.seq);

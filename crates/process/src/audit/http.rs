@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
 use kube::client::Body;
 use kube::{Client, Config};
 use oz_core::audit::Entry;
@@ -20,6 +22,10 @@ use super::ledger::Place;
 const SOON: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest that the collector is left alone because it asks for it.
+const ASKED: Duration = Duration::from_secs(300);
+/// How often a record is sent that the collector says it will not take as it is.
+const HOPELESS: u32 = 5;
 
 /// A record as a CloudEvent.
 pub(super) struct Event {
@@ -118,6 +124,11 @@ impl Spool {
         events.front().cloned()
     }
 
+    pub(super) fn len(&self) -> usize {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.len()
+    }
+
     fn taken(&self, event: &Arc<Event>) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         if events
@@ -162,7 +173,7 @@ impl Collector {
         Ok(Self { client, path })
     }
 
-    async fn send(&self, event: &Event) -> anyhow::Result<()> {
+    async fn send(&self, event: &Event) -> anyhow::Result<Answer> {
         let request = http::Request::post(&self.path)
             .header(
                 "content-type",
@@ -172,12 +183,36 @@ impl Collector {
         let answer = tokio::time::timeout(PATIENCE, self.client.send(request))
             .await
             .context("no answer")??;
-        anyhow::ensure!(
-            answer.status().is_success(),
-            "it answered {}",
-            answer.status()
-        );
-        Ok(())
+        Ok(Answer::of(answer.status(), answer.headers()))
+    }
+}
+
+/// What the collector says to a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Taken,
+    /// Not now; perhaps it says when.
+    Later(Option<Duration>),
+    /// Not as it is.
+    Never,
+}
+
+impl Answer {
+    fn of(status: StatusCode, headers: &HeaderMap) -> Self {
+        match status {
+            _ if status.is_success() => Self::Taken,
+            StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNPROCESSABLE_ENTITY => Self::Never,
+            _ => {
+                // RFC 9110, section 10.2.3. A date is not understood, and tried as without.
+                let asked = headers.get(RETRY_AFTER).and_then(|value| {
+                    let seconds = value.to_str().ok()?.trim().parse().ok()?;
+                    Some(Duration::from_secs(seconds).clamp(SOON, ASKED))
+                });
+                Self::Later(asked)
+            }
+        }
     }
 }
 
@@ -198,25 +233,79 @@ pub(super) async fn deliver(
     component: &'static str,
 ) {
     let mut pause = SOON;
+    let (mut refused, mut times) = (0, 0);
     loop {
         let event = spool.first().await;
-        match collector.send(&event).await {
-            Ok(()) => {
+        let answer = collector.send(&event).await;
+        if let Ok(Answer::Taken) = answer {
+            spool.taken(&event);
+            trail.arrived(event.seq, Place::COLLECTOR);
+            pause = SOON;
+            continue;
+        }
+        trail.shared.meters.failed("http");
+        if pause == SOON {
+            tracing::warn!(
+                component,
+                "the audit collector does not take records: {answer:?}"
+            );
+        }
+        if let Ok(Answer::Never) = answer {
+            times = if refused == event.seq { times + 1 } else { 1 };
+            refused = event.seq;
+            if times == HOPELESS {
+                // The others need not wait for it.
+                tracing::error!(
+                    seq = event.seq,
+                    "the audit collector will not take a record"
+                );
                 spool.taken(&event);
-                trail.arrived(event.seq, Place::COLLECTOR);
+                trail.lost(event.seq, Place::COLLECTOR);
                 pause = SOON;
+                continue;
             }
-            Err(error) => {
-                trail.shared.meters.failed("http");
-                if pause == SOON {
-                    tracing::warn!(
-                        component,
-                        "the audit collector does not take records: {error:#}"
-                    );
-                }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LATE);
+        }
+        let asked = match answer {
+            Ok(Answer::Later(asked)) => asked,
+            _ => None,
+        };
+        tokio::time::sleep(asked.unwrap_or(pause)).await;
+        pause = (pause * 2).min(LATE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_is_obeyed_as_far_as_it_is_understood() {
+        let seconds = |seconds| Answer::Later(Some(Duration::from_secs(seconds)));
+        for (status, after, expected) in [
+            (202, None, Answer::Taken),
+            (204, Some("9"), Answer::Taken),
+            (400, None, Answer::Never),
+            (413, Some("9"), Answer::Never),
+            (422, None, Answer::Never),
+            // The token may be replaced.
+            (401, None, Answer::Later(None)),
+            (404, None, Answer::Later(None)),
+            (429, Some("9"), seconds(9)),
+            (503, Some("0"), Answer::Later(Some(SOON))),
+            (503, Some("86400"), Answer::Later(Some(ASKED))),
+            (
+                503,
+                Some("Fri, 31 Dec 1999 23:59:59 GMT"),
+                Answer::Later(None),
+            ),
+            (500, None, Answer::Later(None)),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(after) = after {
+                headers.insert(RETRY_AFTER, after.parse().unwrap());
             }
+            let answer = Answer::of(StatusCode::from_u16(status).unwrap(), &headers);
+            assert_eq!(answer, expected, "{status} {after:?}");
         }
     }
 }

@@ -4,18 +4,16 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use oz_core::audit::{
     Admitted, AuditKey, Chain, Checkpoint, Entry, Floodgate, Head, Medium, Record, Writer,
 };
 use tokio::sync::oneshot;
 
 /// Records that wait at most; more would only hide that nothing is written.
-const BACKLOG: usize = 4_096;
+pub(super) const BACKLOG: usize = 4_096;
 /// How many facts that were written are remembered, so that a retry does not write them again.
 const REMEMBERED: usize = 4_096;
-/// A record is signed itself when the one that was signed last is this much older.
-const SIGN_EVERY: SignedDuration = SignedDuration::from_secs(1);
 
 /// Some of the places to which records go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +31,10 @@ impl Place {
 
     const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    const fn has_any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     const fn has(self, other: Self) -> bool {
@@ -74,6 +76,8 @@ struct Open {
     id: String,
     head: Head,
     missing: Place,
+    /// There is a place that it will never be in.
+    lost: bool,
     log: Vec<oneshot::Sender<()>>,
     all: Vec<oneshot::Sender<()>>,
 }
@@ -93,7 +97,6 @@ pub(super) struct Ledger {
     complete: Option<Head>,
     /// How far the last checkpoint came.
     checkpointed: u64,
-    signed_at: Option<Timestamp>,
     closing: bool,
 }
 
@@ -116,7 +119,6 @@ impl Ledger {
             done_order: VecDeque::new(),
             complete: None,
             checkpointed: 0,
-            signed_at: None,
             closing: false,
         }
     }
@@ -158,18 +160,11 @@ impl Ledger {
                 } = &self.origin;
                 let writer = Writer::new(component, replica, record.time, *nonce);
                 let (chain, first) = Chain::begin(writer, record.time, known, key);
-                self.signed_at = Some(record.time);
                 written.push(self.opened(first));
                 chain
             }
         };
-        let due = self
-            .signed_at
-            .is_none_or(|at| record.time.duration_since(at).abs() >= SIGN_EVERY);
-        if due {
-            self.signed_at = Some(record.time);
-        }
-        let entry = chain.append(record, due.then_some(&self.origin.key));
+        let entry = chain.append(record, &self.origin.key);
         self.chain = Some(chain);
         let id = entry.record.id.clone();
         written.push(self.opened(entry));
@@ -186,6 +181,7 @@ impl Ledger {
                 id,
                 head: Head::of(&entry, &self.media),
                 missing: self.required,
+                lost: false,
                 log: Vec::new(),
                 all: Vec::new(),
             },
@@ -202,16 +198,23 @@ impl Ledger {
         let open = self.open.get_mut(self.by_id.get(id)?)?;
         let (in_log, log) = oneshot::channel();
         let (everywhere, all) = oneshot::channel();
-        if self.required.has(Place::LOG) {
-            if open.missing.has(Place::LOG) {
-                open.log.push(in_log);
-            } else {
-                let _ = in_log.send(());
-            }
-            open.all.push(everywhere);
+        // Without a log, nothing less than everywhere is durable.
+        let durable = if self.required.has(Place::LOG) {
+            Place::LOG
         } else {
-            // Without a log, nothing less than everywhere is durable.
-            open.all.extend([everywhere, in_log]);
+            self.required
+        };
+        if !open.missing.has_any(durable) {
+            let _ = in_log.send(());
+        } else if durable == Place::LOG {
+            open.log.push(in_log);
+        } else {
+            open.all.push(in_log);
+        }
+        if open.missing == Place::NOWHERE {
+            let _ = everywhere.send(());
+        } else {
+            open.all.push(everywhere);
         }
         Some(Submitted::Under { log, all })
     }
@@ -231,17 +234,33 @@ impl Ledger {
         if place == Place::LOG {
             tell(&mut open.log);
         }
-        if open.missing == Place::NOWHERE {
+        if open.missing == Place::NOWHERE && !open.lost {
             tell(&mut open.all);
         }
         while let Some(first) = self.open.first_entry()
             && first.get().missing == Place::NOWHERE
         {
             let open = first.remove();
-            self.by_id.remove(&open.id);
-            self.remember(open.id);
+            if !open.lost {
+                self.by_id.remove(&open.id);
+                self.remember(open.id);
+            }
             self.complete = Some(open.head);
         }
+    }
+
+    /// A record will never arrive somewhere. Nobody is told that it is durable, and it is forgotten:
+    /// whoever needs it asks again. The chain goes on, and that this one is missing from it is what
+    /// verifying says.
+    pub(super) fn lost(&mut self, seq: u64, place: Place) {
+        let Some(open) = self.open.get_mut(&seq) else {
+            return;
+        };
+        if open.missing.has(place) && !std::mem::replace(&mut open.lost, true) {
+            open.all.clear();
+            self.by_id.remove(&open.id);
+        }
+        self.arrived(seq, place);
     }
 
     fn remember(&mut self, id: String) {

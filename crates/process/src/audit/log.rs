@@ -1,9 +1,12 @@
 //! The log: one line of JSON for each record, on standard output or in a file. A thread of its own
 //! writes, so that a reader who stops reading holds up nobody but those who need the record. What
-//! cannot be written is kept and tried again, from the very byte that is missing.
+//! cannot be written is kept and tried again, from the very byte that is missing; what could not be
+//! forced to the disk is written again to where it stands.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -54,7 +57,11 @@ impl Lines {
 /// Where the log is.
 pub(super) enum Out {
     Stdout(io::Stdout),
-    File(File),
+    File {
+        file: File,
+        /// The same file: what is opened to append to writes to the end only.
+        again: File,
+    },
 }
 
 impl Out {
@@ -65,6 +72,8 @@ impl Out {
             .append(true)
             .read(true)
             .open(path)?;
+        let again = OpenOptions::new().write(true).open(path)?;
+        keep_name(path)?;
         if file.seek(SeekFrom::End(0))? > 0 {
             file.seek(SeekFrom::End(-1))?;
             let mut last = [0];
@@ -73,22 +82,97 @@ impl Out {
                 file.write_all(b"\n")?;
             }
         }
-        Ok(Self::File(file))
+        Ok(Self::File { file, again })
+    }
+}
+
+/// Forces the name of a file to the disk: a new file has none there before.
+fn keep_name(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let synced = File::open(directory.unwrap_or(Path::new(".")))?.sync_all();
+    match synced {
+        // Some file systems have nothing to do there, and say so.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        other => other,
+    }
+}
+
+/// What a [`Batch`] is written to.
+trait Device {
+    /// Writes some of it to the end. Gives how much, and where that stands if it can be written
+    /// there again.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<(usize, Option<u64>)>;
+    /// Writes to a place that was written to before.
+    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes what was written durable.
+    fn settle(&mut self, fsync: Fsync) -> io::Result<()>;
+}
+
+impl Device for Out {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<(usize, Option<u64>)> {
+        match self {
+            Self::Stdout(out) => Ok((out.write(bytes)?, None)),
+            Self::File { file, .. } => {
+                let written = file.write(bytes)?;
+                // Appending moves to the end of what was appended, whoever else appends.
+                let end = file.stream_position().ok();
+                let length = u64::try_from(written).unwrap_or(u64::MAX);
+                Ok((written, end.and_then(|end| end.checked_sub(length))))
+            }
+        }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Stdout(out) => out.write(bytes),
-            Self::File(file) => file.write(bytes),
+            Self::Stdout(_) => Ok(()),
+            Self::File { again, .. } => again.write_all_at(bytes, at),
         }
     }
 
     fn settle(&mut self, fsync: Fsync) -> io::Result<()> {
         match (self, fsync) {
             (Self::Stdout(out), _) => out.flush(),
-            (Self::File(file), Fsync::Always) => file.sync_data(),
-            (Self::File(_), Fsync::Never) => Ok(()),
+            (Self::File { file, .. }, Fsync::Always) => file.sync_data(),
+            (Self::File { .. }, Fsync::Never) => Ok(()),
         }
+    }
+}
+
+/// Lines that become durable together.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    written: usize,
+    /// Where parts of it stand.
+    parts: Vec<(u64, Range<usize>)>,
+    /// Linux drops what it failed to force to the disk, and says that all is well when it is asked
+    /// again.
+    doubtful: bool,
+}
+
+impl Batch {
+    /// Goes on where the attempt before came to.
+    fn attempt(&mut self, out: &mut impl Device, fsync: Fsync) -> io::Result<()> {
+        while self.written < self.bytes.len() {
+            match out.append(&self.bytes[self.written..]) {
+                Ok((0, _)) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok((count, at)) => {
+                    let part = self.written..self.written + count;
+                    self.written = part.end;
+                    self.parts.extend(at.map(|at| (at, part)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.doubtful {
+            for (at, part) in &self.parts {
+                out.rewrite(*at, &self.bytes[part.clone()])?;
+            }
+        }
+        let settled = out.settle(fsync);
+        self.doubtful |= settled.is_err();
+        settled
     }
 }
 
@@ -120,22 +204,12 @@ pub(super) fn start(trail: Trail, lines: Lines, mut out: Out, fsync: Fsync) -> i
     let write = move || {
         loop {
             let batch = lines.take();
-            let mut bytes = Vec::new();
+            let mut together = Batch::default();
             for (_, line) in &batch {
-                bytes.extend_from_slice(line.as_bytes());
-                bytes.push(b'\n');
+                together.bytes.extend_from_slice(line.as_bytes());
+                together.bytes.push(b'\n');
             }
-            insist(&trail, || {
-                while !bytes.is_empty() {
-                    match out.write(&bytes) {
-                        Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                        Ok(written) => drop(bytes.drain(..written)),
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                out.settle(fsync)
-            });
+            insist(&trail, || together.attempt(&mut out, fsync));
             for seq in batch.iter().filter_map(|(seq, _)| *seq) {
                 trail.arrived(seq, Place::LOG);
             }
@@ -156,5 +230,94 @@ fn insist(trail: &Trail, mut attempt: impl FnMut() -> io::Result<()>) {
         }
         failures += 1;
         std::thread::sleep(AGAIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that takes a few bytes at a time, and loses what it fails to keep.
+    #[derive(Default)]
+    struct Disk {
+        cached: Vec<u8>,
+        kept: Vec<u8>,
+        /// From which byte on the cache has something to be kept.
+        dirty: Option<usize>,
+        failures: u32,
+    }
+
+    impl Disk {
+        fn dirtied(&mut self, at: usize) {
+            self.dirty = Some(self.dirty.map_or(at, |dirty| dirty.min(at)));
+        }
+    }
+
+    impl Device for Disk {
+        fn append(&mut self, bytes: &[u8]) -> io::Result<(usize, Option<u64>)> {
+            let (at, count) = (self.cached.len(), bytes.len().min(5));
+            self.cached.extend_from_slice(&bytes[..count]);
+            self.dirtied(at);
+            Ok((count, Some(at as u64)))
+        }
+
+        fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            let at = usize::try_from(at).unwrap();
+            self.cached[at..at + bytes.len()].copy_from_slice(bytes);
+            self.dirtied(at);
+            Ok(())
+        }
+
+        fn settle(&mut self, _: Fsync) -> io::Result<()> {
+            let dirty = self.dirty.take();
+            if self.failures > 0 {
+                self.failures -= 1;
+                return Err(io::ErrorKind::Other.into());
+            }
+            if let Some(from) = dirty {
+                self.kept.resize(self.cached.len(), 0);
+                self.kept[from..].copy_from_slice(&self.cached[from..]);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_forced_to_the_disk_is_written_again_and_stands_there_once() {
+        for failures in 0..3 {
+            let mut disk = Disk::default();
+            let mut log = Vec::new();
+            for line in ["{\"seq\":1}\n", "{\"seq\":2}\n"] {
+                disk.failures = failures;
+                let mut batch = Batch {
+                    bytes: line.into(),
+                    ..Batch::default()
+                };
+                let mut attempts = 1;
+                while batch.attempt(&mut disk, Fsync::Always).is_err() {
+                    attempts += 1;
+                }
+                assert_eq!(attempts, failures + 1);
+                log.extend_from_slice(line.as_bytes());
+                assert_eq!(disk.kept, log);
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_is_appended_to_and_written_again_in_place() {
+        let directory = std::env::temp_dir().join(format!("oz-log-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("operator.jsonl");
+        std::fs::write(&path, "half a li").unwrap();
+        let mut out = Out::file(&path).unwrap();
+        let (_, at) = out.append(b"one\n").unwrap();
+        out.append(b"two\n").unwrap();
+        out.rewrite(at.unwrap(), b"ONE\n").unwrap();
+        out.append(b"three\n").unwrap();
+        out.settle(Fsync::Always).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(text, "half a li\nONE\ntwo\nthree\n");
     }
 }

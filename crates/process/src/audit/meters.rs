@@ -1,16 +1,26 @@
 //! What the trail counts.
 
-use oz_core::audit::Record;
+use oz_core::audit::{Action, Decision, Record};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use strum::IntoEnumIterator;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct What {
     action: &'static str,
     decision: &'static str,
+}
+
+impl What {
+    fn of(action: Action, decision: Decision) -> Self {
+        Self {
+            action: action.into(),
+            decision: decision.into(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,10 +42,16 @@ pub(super) struct Meters {
 
 impl Meters {
     pub(super) fn register(&self, registry: &mut Registry) {
+        // An alert about what happens once a year needs a zero before it.
+        for action in Action::iter() {
+            for decision in action.decisions() {
+                drop(self.records.get_or_create(&What::of(action, *decision)));
+            }
+        }
         let registry = registry.sub_registry_with_prefix("oz_audit");
         registry.register(
             "records",
-            "Audit records taken in, by what happened",
+            "What was put on record; what is counted in one record for several counts each time",
             self.records.clone(),
         );
         registry.register(
@@ -50,7 +66,8 @@ impl Meters {
         );
         registry.register(
             "dropped",
-            "Audit records that the collector never got, because it was away for too long",
+            "Audit records that the collector or the cluster will never have: it was away for too \
+             long, or does not take them",
             self.dropped.clone(),
         );
         registry.register(
@@ -71,11 +88,9 @@ impl Meters {
     }
 
     pub(super) fn written(&self, record: &Record) {
-        let what = What {
-            action: record.action.into(),
-            decision: record.decision.into(),
-        };
-        self.records.get_or_create(&what).inc();
+        let what = What::of(record.action, record.decision);
+        let many = record.repeated.as_ref().map_or(1, |several| several.count);
+        self.records.get_or_create(&what).inc_by(many);
     }
 
     pub(super) fn failed(&self, sink: &'static str) {
@@ -90,5 +105,43 @@ impl Meters {
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.unsigned
             .set(i64::try_from(unsigned).unwrap_or(i64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oz_core::audit::Repeated;
+
+    use super::*;
+
+    #[test]
+    fn what_alerts_are_about_begins_at_zero_and_counts_what_was_not_written() {
+        let (meters, mut registry) = (Meters::default(), Registry::default());
+        meters.register(&mut registry);
+        let shown = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            text
+        };
+        for series in [
+            r#"{action="DriftDetected",decision="End"} 0"#,
+            r#"{action="WebhookRepaired",decision="Note"} 0"#,
+            r#"{action="SessionRefused",decision="Deny"} 0"#,
+        ] {
+            assert!(shown().contains(series), "{series}: {}", shown());
+        }
+        let mut refused = Record {
+            action: Action::SessionRefused,
+            decision: Decision::Deny,
+            ..Record::default()
+        };
+        meters.written(&refused);
+        refused.repeated = Some(Repeated {
+            count: 9_000,
+            ..Repeated::default()
+        });
+        meters.written(&refused);
+        let counted = r#"{action="SessionRefused",decision="Deny"} 9001"#;
+        assert!(shown().contains(counted), "{}", shown());
     }
 }

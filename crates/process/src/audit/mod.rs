@@ -53,7 +53,7 @@ struct Shared {
     meters: Meters,
     /// Something can be signed, or a summary is due.
     changed: Notify,
-    lines: log::Lines,
+    lines: Option<log::Lines>,
     objects: Option<mpsc::UnboundedSender<objects::Job>>,
     collector: Option<http::Spool>,
 }
@@ -97,12 +97,12 @@ impl Trail {
             known: checkpoints::known(client, namespace, &key).await?,
             key: key.clone(),
         };
-        let lines = log::Lines::default();
+        let lines = out.is_some().then(log::Lines::default);
         let (jobs, queue) = mpsc::unbounded_channel();
         let collector = args
             .audit_http
             .as_ref()
-            .map(|_| http::Spool::new(args.audit_http_spool));
+            .map(|_| http::Spool::new(args.spool()));
         let shared = Arc::new(Shared {
             ledger: Mutex::new(Ledger::new(origin, required)),
             clock: Arc::new(clock),
@@ -113,7 +113,7 @@ impl Trail {
             collector: collector.clone(),
         });
         let trail = Self { shared };
-        if let Some(out) = out {
+        if let Some((out, lines)) = out.zip(lines) {
             log::start(trail.clone(), lines, out, args.audit_fsync)
                 .context("failed to start the thread that writes the audit log")?;
         }
@@ -169,7 +169,28 @@ impl Trail {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let _ = tokio::time::timeout(CLOSE, signed).await;
+        let _ = tokio::join!(
+            tokio::time::timeout(CLOSE, signed),
+            tokio::time::timeout(CLOSE, self.delivered())
+        );
+        let left = self.shared.collector.as_ref().map_or(0, http::Spool::len);
+        if left > 0 {
+            let lost = u64::try_from(left).unwrap_or(u64::MAX);
+            self.shared.meters.dropped.inc_by(lost);
+            tracing::warn!(lost, "the audit collector did not take the last records");
+        }
+    }
+
+    /// Until the collector, if there is one, has everything.
+    async fn delivered(&self) {
+        while self
+            .shared
+            .collector
+            .as_ref()
+            .is_some_and(|spool| spool.len() > 0)
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     fn key_made(&self, published: &oz_core::audit::Published) {
@@ -185,6 +206,11 @@ impl Trail {
             ),
         )
         .detail("publicKey", published.public_key.clone());
+        // Whoever has a log and the old key only can believe the new one by this.
+        let record = match &published.vouched {
+            Some(vouched) => record.detail("vouched", vouched.clone()),
+            None => record,
+        };
         self.note(record);
     }
 
@@ -232,7 +258,9 @@ impl Trail {
                 let lost = collector.push(http::Event::of(&entry, line.clone()));
                 self.shared.meters.dropped.inc_by(lost);
             }
-            self.shared.lines.push(Some(seq), line);
+            if let Some(lines) = &self.shared.lines {
+                lines.push(Some(seq), line);
+            }
             if let Some(objects) = &self.shared.objects {
                 let event = Box::new(entry.into());
                 // The task ends with the process only.
@@ -244,6 +272,13 @@ impl Trail {
     /// Said by a writer: this record is where it was to be.
     fn arrived(&self, seq: u64, place: Place) {
         self.change(|ledger| ledger.arrived(seq, place));
+        self.shared.changed.notify_one();
+    }
+
+    /// Said by a writer: this record will never be there.
+    fn lost(&self, seq: u64, place: Place) {
+        self.shared.meters.dropped.inc();
+        self.change(|ledger| ledger.lost(seq, place));
         self.shared.changed.notify_one();
     }
 

@@ -1,12 +1,14 @@
 //! AuditEvents: each record as an object in the cluster. Several are on their way at once, but none
-//! is far ahead of one that has not arrived, and the first of a chain arrives alone: what a killed
-//! process leaves out can be told from what somebody took away.
+//! is far ahead of one that has not arrived, and none is written before a signed one has arrived that
+//! comes before it, such as the first of a chain: what a killed process leaves out can be told from
+//! what somebody took away, or put there.
 
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use kube::api::PostParams;
+use kube::core::Status;
 use kube::{Api, Client};
 use oz_core::api::AuditEvent;
 use oz_core::audit::verify::IN_FLIGHT;
@@ -20,6 +22,9 @@ const AT_ONCE: usize = 16;
 /// Pauses after failures.
 const SOON: Duration = Duration::from_millis(100);
 const LATE: Duration = Duration::from_secs(5);
+/// How often a record is tried that the API server does not take as it is: half a minute, in which
+/// whoever upgrades oz may have replaced the definition of AuditEvents.
+const HOPELESS: u32 = 10;
 
 /// A record to be written.
 pub(super) struct Job {
@@ -31,22 +36,28 @@ pub(super) struct Job {
 pub(super) async fn write(trail: Trail, client: Client, mut queue: mpsc::UnboundedReceiver<Job>) {
     let api: Api<AuditEvent> = Api::all(client);
     let mut under_way = FuturesUnordered::new();
-    let mut places = std::collections::BTreeSet::new();
+    // By place: whether the record there is signed.
+    let mut places = std::collections::BTreeMap::new();
     let mut next: Option<Job> = None;
     loop {
         let may_start = next.as_ref().is_some_and(|job| {
-            let oldest = places.first().copied().unwrap_or(job.seq);
-            under_way.len() < AT_ONCE && oldest != 1 && job.seq < oldest + IN_FLIGHT
-                || places.is_empty()
+            let oldest = places.keys().next().copied().unwrap_or(job.seq);
+            under_way.len() < AT_ONCE
+                && job.seq < oldest + IN_FLIGHT
+                && !places.values().any(|signed| *signed)
         });
         if may_start && let Some(job) = next.take() {
-            places.insert(job.seq);
+            places.insert(job.seq, job.event.spec.link.signature.is_some());
             under_way.push(create(&trail, &api, job));
         }
         tokio::select! {
-            Some(seq) = under_way.next(), if !under_way.is_empty() => {
+            Some((seq, taken)) = under_way.next(), if !under_way.is_empty() => {
                 places.remove(&seq);
-                trail.arrived(seq, Place::OBJECTS);
+                if taken {
+                    trail.arrived(seq, Place::OBJECTS);
+                } else {
+                    trail.lost(seq, Place::OBJECTS);
+                }
             }
             job = queue.recv(), if next.is_none() => match job {
                 Some(job) => next = Some(job),
@@ -56,23 +67,37 @@ pub(super) async fn write(trail: Trail, client: Client, mut queue: mpsc::Unbound
     }
 }
 
-async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> u64 {
+/// Gives its place, and whether it was taken. What the cluster will never take is not tried for
+/// ever: all that follows would wait for it, and nobody would get in any more.
+async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> (u64, bool) {
     let mut pause = SOON;
-    let mut failures = 0_u32;
+    let (mut failures, mut hopeless) = (0_u32, 0);
     loop {
         let why = match api.create(&PostParams::default(), &job.event).await {
-            Ok(_) => return job.seq,
+            Ok(_) => return (job.seq, true),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 // Ours, if an answer of the API server was lost: its name holds its digest.
                 match is_there(api, &job.event).await {
-                    Ok(true) => return job.seq,
+                    Ok(true) => return (job.seq, true),
                     Ok(false) => "somebody else's AuditEvent has its name".to_owned(),
                     Err(error) => error.to_string(),
                 }
             }
+            Err(kube::Error::Api(status)) if is_hopeless(&status) => {
+                hopeless += 1;
+                status.message
+            }
             Err(error) => error.to_string(),
         };
         trail.shared.meters.failed("objects");
+        if hopeless == HOPELESS {
+            tracing::error!(
+                seq = job.seq,
+                why,
+                "an AuditEvent is given up: the cluster does not take it, and verifying will miss it"
+            );
+            return (job.seq, false);
+        }
         if failures.is_multiple_of(20) {
             tracing::error!(
                 seq = job.seq,
@@ -86,8 +111,41 @@ async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> u64 {
     }
 }
 
+/// Whether the same would be answered again: it is too large, or no AuditEvent as this cluster
+/// defines them.
+fn is_hopeless(status: &Status) -> bool {
+    matches!(status.code, 400 | 413 | 422) || status.message.contains("request is too large")
+}
+
 async fn is_there(api: &Api<AuditEvent>, event: &AuditEvent) -> kube::Result<bool> {
     let name = event.metadata.name.as_deref().unwrap_or_default();
     let found = api.get_opt(name).await?;
     Ok(found.is_some_and(|found| found.spec == event.spec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_never_be_stored_is_given_up() {
+        for (code, message, hopeless) in [
+            (413, "Request entity too large: limit is 3145728", true),
+            (422, "spec.action: Unsupported value", true),
+            (400, "strict decoding error", true),
+            (500, "etcdserver: request is too large", true),
+            (500, "etcdserver: request timed out", false),
+            (403, "auditevents is forbidden", false),
+            (
+                404,
+                "the server could not find the requested resource",
+                false,
+            ),
+            (429, "too many requests", false),
+            (503, "unavailable", false),
+        ] {
+            let status = Status::failure(message, "").with_code(code);
+            assert_eq!(is_hopeless(&status), hopeless, "{code} {message}");
+        }
+    }
 }

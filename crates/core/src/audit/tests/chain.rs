@@ -1,11 +1,12 @@
 //! What is written verifies: across restarts, rotation, retention, a crash, a round trip.
 
 use jiff::SignedDuration;
+use proptest::prelude::*;
 use serde_json::Value;
 
 use super::support::{
     BOTH, at, checkpoint, faults, judged, judged_objects, key, lines, objects, record, terms,
-    written,
+    written, written_at,
 };
 use crate::audit::verify::{Evidence, Fault, IN_FLIGHT, Terms, Verdict, verify};
 use crate::audit::{
@@ -79,7 +80,7 @@ fn names_sort_by_time_and_tell_it() {
 
 #[test]
 fn records_that_are_older_than_what_is_kept_may_be_gone() {
-    let entries = written("oz-0", 20);
+    let entries = written_at("oz-0", (1..=20).map(|number| number * 1_000));
     let signed = checkpoint(&entries[20]);
     let kept = Terms {
         objects_kept_since: Some(at(10)),
@@ -132,11 +133,12 @@ fn a_chain_that_vanishes_as_a_whole_is_missed_by_the_next_one() {
     let head = Head::of(&old[5], &BOTH);
     let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
     let (mut chain, first) = Chain::begin(writer, at(100), &[head], &key());
-    let new = [first, chain.append(record(101), None)];
-    let report = judged_objects(&objects(&new), &[], &terms());
+    let new = [first, chain.append(record(101), &key())];
+    let signed = [checkpoint(&new[1])];
+    let report = judged_objects(&objects(&new), &signed, &terms());
     assert_eq!(faults(&report), [(Fault::Truncated, Some(1))]);
     let all: Vec<_> = old.iter().chain(&new).cloned().collect();
-    assert!(judged_objects(&objects(&all), &[], &terms()).is_whole());
+    assert!(judged_objects(&objects(&all), &signed, &terms()).is_whole());
 }
 
 #[test]
@@ -185,7 +187,7 @@ fn objects_and_logs_of_one_chain_are_held_against_each_other() {
     // One that was written anew, digests and all, is another record in the same place.
     let forged = written("oz-0", 4);
     let (mut chain, _) = Chain::begin(forged[0].link.writer.clone(), at(0), &[], &key());
-    let other = (1..=5).map(|_| chain.append(record(77), None));
+    let other = (1..=5).map(|_| chain.append(record(77), &key()));
     let last = other.last().unwrap();
     evidence.object(&objects(&[last])[0]);
     let faults = faults(&verify(evidence, &terms()));
@@ -216,9 +218,100 @@ fn logs_of_replicas_that_were_not_given_are_not_missed() {
 fn a_clock_that_steps_back_makes_no_record_look_old_enough_to_be_gone() {
     let writer = Writer::new("oz-operator", "oz-0", at(0), 1);
     let (mut chain, first) = Chain::begin(writer, at(100), &[], &key());
-    let second = chain.append(record(1), None);
-    let third = chain.append(record(2), None);
+    let second = chain.append(record(1), &key());
+    let third = chain.append(record(2), &key());
     assert_eq!(third.link.prev_time, Some(first.record.time));
     assert!(third.record.time < first.record.time - SignedDuration::from_secs(90));
     assert_eq!(Head::of(&second, &[Medium::Log]).time, first.record.time);
+}
+
+#[test]
+fn what_comes_a_little_late_keeps_its_place_in_time() {
+    let entries = written_at("oz-0", [70_000, 10_000, 70_010]);
+    let times: Vec<_> = entries.iter().map(|entry| entry.record.time).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    assert_eq!(times[1], times[2]);
+    // As the record before it: it need not be signed again.
+    let signed = entries.iter().map(|entry| entry.link.signature.is_some());
+    assert_eq!(signed.collect::<Vec<_>>(), [true, true, false, false]);
+}
+
+#[test]
+fn what_a_process_says_besides_is_no_part_of_the_trail() {
+    let entries = written("oz-0", 2);
+    let mut log = lines(&entries);
+    log.insert(0, "starting".to_owned());
+    log.insert(
+        2,
+        r#"{"timestamp":"2026-01-02T15:04:05Z","level":"INFO","fields":{}}"#.to_owned(),
+    );
+    log.push("null".to_owned());
+    let report = judged(&log, Some(&checkpoint(&entries[2])));
+    assert!(report.is_whole(), "{:?}", report.problems);
+    assert_eq!(report.notes.len(), 1, "{:?}", report.notes);
+    assert!(report.notes[0].contains("3 lines"), "{:?}", report.notes);
+}
+
+#[test]
+fn a_record_of_a_new_key_lets_the_old_pin_do_without_a_cluster() {
+    let (next, stranger) = (AuditKey::new(&[8; 32]), AuditKey::new(&[9; 32]));
+    let rotated = |key: &AuditKey, before: &AuditKey| {
+        let published = key.published(Some(before));
+        let mut record = record(1);
+        record.action = crate::audit::Action::KeyRotated;
+        record = record.detail("publicKey", published.public_key);
+        record.detail("vouched", published.vouched.unwrap_or_default())
+    };
+    for (by, new, whole) in [(&key(), &next, true), (&stranger, &next, false)] {
+        let writer = Writer::new("oz-operator", "oz-0", at(0), 1);
+        let (mut chain, first) = Chain::begin(writer, at(0), &[], &key());
+        let entries = [
+            first,
+            chain.append(rotated(new, by), new),
+            chain.append(record(3), new),
+        ];
+        let report = judged(&lines(&entries), None);
+        assert_eq!(report.is_whole(), whole, "{:?}", report.problems);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// As `process::audit::objects` writes: several at once, but none after a signed one that has
+    /// not arrived; and a checkpoint within seconds.
+    #[test]
+    fn a_writer_that_is_killed_at_any_moment_leaves_a_whole_trail(
+        pauses in prop::collection::vec(prop::sample::select(vec![0, 3, 40, 990, 1_000, 1_700, 59_000, 600_000]), 1..60),
+        killed in any::<prop::sample::Index>(),
+        arrived in any::<u64>(),
+    ) {
+        let times = pauses.iter().scan(0, |time, pause| { *time += pause; Some(*time) });
+        let entries = written_at("oz-0", times);
+        let there = 1 + killed.index(entries.len());
+        let mut left = entries[..there].to_vec();
+        let since = entries.get(there).map(|entry| entry.record.time);
+        for (index, entry) in entries[there..].iter().enumerate().take(64) {
+            // Nothing is on its way for so long.
+            let long = SignedDuration::from_secs(10);
+            if since.is_some_and(|since| entry.record.time.duration_since(since) > long) {
+                break;
+            }
+            if arrived >> index & 1 == 1 {
+                left.push(entry.clone());
+            }
+            if entry.link.signature.is_some() {
+                break;
+            }
+        }
+        let end = left.last().unwrap().record.time;
+        let covered = |entry: &&crate::audit::Entry| {
+            end.duration_since(entry.record.time) > SignedDuration::from_secs(10)
+        };
+        let signed: Vec<_> = entries[..there].iter().filter(covered).map(checkpoint).collect();
+        let signed = signed.last().cloned();
+        let signed = signed.as_ref().map_or(&[][..], std::slice::from_ref);
+        let report = judged_objects(&objects(&left), signed, &terms());
+        prop_assert!(report.is_whole(), "{:?}", report.problems);
+    }
 }

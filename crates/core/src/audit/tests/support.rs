@@ -53,15 +53,33 @@ pub(super) fn record(number: i64) -> Record {
     .detail("reason", "INC-7")
 }
 
-/// A written chain: its entries, the first of which says that it began.
+/// A written chain: its entries, the first of which says that it began, and is the only one signed.
 pub(super) fn written(replica: &str, records: i64) -> Vec<Entry> {
+    written_at(replica, (1..=records).map(|number| number * 10))
+}
+
+/// A chain with a record at each of these milliseconds.
+pub(super) fn written_at(replica: &str, millis: impl IntoIterator<Item = i64>) -> Vec<Entry> {
     let writer = Writer::new("oz-operator", replica, at(0), 1);
     let (mut chain, first) = Chain::begin(writer, at(0), &[], &key());
     let mut entries = vec![first];
-    for number in 1..=records {
-        entries.push(chain.append(record(number), None));
+    for (number, millis) in (1..).zip(millis) {
+        let time = at(0) + SignedDuration::from_millis(millis);
+        let record = Record {
+            time,
+            ..record(number)
+        };
+        entries.push(chain.append(record, &key()));
     }
     entries
+}
+
+/// The entry with something else in it, or another place, by somebody who cannot sign.
+pub(super) fn forged(mut entry: Entry, change: impl FnOnce(&mut Entry)) -> Entry {
+    change(&mut entry);
+    entry.link.signature = None;
+    entry.link.digest = Entry::digest_of(&entry.value());
+    entry
 }
 
 pub(super) fn lines(entries: &[Entry]) -> Vec<String> {

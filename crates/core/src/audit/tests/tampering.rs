@@ -2,8 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::support::{checkpoint, faults, judged, lines, written};
-use crate::audit::verify::{Fault, Report};
+use jiff::SignedDuration;
+
+use super::support::{
+    at, checkpoint, faults, forged, judged, judged_objects, key, lines, objects, record, terms,
+    written, written_at,
+};
+use crate::audit::verify::{Fault, Report, Terms};
+use crate::audit::{Chain, Entry, Head, Medium, Writer};
 
 const RECORDS: i64 = 30;
 
@@ -129,6 +135,100 @@ fn a_chain_that_somebody_invented_is_found() {
         faults(&judged(&lines(&forged), None)),
         [(Fault::Unborn, Some(1))]
     );
+}
+
+#[test]
+fn a_chain_that_somebody_invented_without_a_first_record_is_found() {
+    let kept = Terms {
+        objects_kept_since: Some(at(-1_000)),
+        ..terms()
+    };
+    for long_ago in [None, Some(at(-1_000_000))] {
+        let mut prev = String::new();
+        let mut chain = Vec::new();
+        for entry in written("oz-9", 3).into_iter().skip(1) {
+            let entry = forged(entry, |entry| {
+                entry.link.prev = std::mem::take(&mut prev);
+                entry.link.prev_time = long_ago.or(entry.link.prev_time);
+            });
+            prev.clone_from(&entry.link.digest);
+            chain.push(entry);
+        }
+        let report = judged_objects(&objects(&chain), &[], &kept);
+        let found = faults(&report);
+        assert!(found.contains(&(Fault::Unsigned, Some(2))), "{found:?}");
+        assert_eq!(
+            found.contains(&(Fault::Missing, Some(1))),
+            long_ago.is_none()
+        );
+    }
+}
+
+/// `entries`, and one more that says that it came so much later.
+fn extended(entries: &[Entry], later: SignedDuration, skipped: u64) -> Vec<Entry> {
+    let last = entries.last().unwrap();
+    let more = forged(last.clone(), |entry| {
+        entry.link.prev.clone_from(&last.link.digest);
+        entry.link.prev_time = Some(last.record.time);
+        entry.link.seq += 1 + skipped;
+        entry.record.time += later;
+        entry.record.message = "was always here".to_owned();
+    });
+    entries.iter().cloned().chain([more]).collect()
+}
+
+#[test]
+fn what_somebody_adds_to_the_chain_of_a_dead_process_is_found() {
+    let entries = written("oz-0", 5);
+    let signed = [checkpoint(&entries[5])];
+    let later = SignedDuration::from_secs(3);
+    for skipped in [0, 1, 50] {
+        let more = objects(&extended(&entries, later, skipped));
+        let report = judged_objects(&more, &signed, &terms());
+        assert_eq!(faults(&report), [(Fault::Unsigned, Some(7 + skipped))]);
+    }
+    let report = judged(&lines(&extended(&entries, later, 0)), None);
+    assert_eq!(faults(&report), [(Fault::Unsigned, Some(7))]);
+}
+
+#[test]
+fn checkpoints_that_were_taken_away_or_put_back_are_found() {
+    let entries = written_at("oz-0", (1..=20).map(|number| number * 10_000));
+    let judge = |entries: &[Entry], signed: &[usize]| {
+        let signed: Vec<_> = signed.iter().map(|&n| checkpoint(&entries[n])).collect();
+        faults(&judged_objects(&objects(entries), &signed, &terms()))
+    };
+    assert_eq!(judge(&entries, &[20]), []);
+    // Whoever takes them away can take events away as well.
+    for left in [&entries[..], &entries[..15]] {
+        assert_eq!(judge(left, &[]), [(Fault::Unclaimed, Some(1))]);
+    }
+    assert_eq!(judge(&entries, &[5]), [(Fault::Unclaimed, Some(7))]);
+    // Of a process that writes on, the last ones are not covered yet.
+    assert_eq!(judge(&entries, &[15]), []);
+    // Nor is what comes after a long silence.
+    let idle = written_at("oz-0", [1_000, 900_000, 900_010]);
+    assert_eq!(judge(&idle, &[1]), []);
+    // A log alone has nothing to do with it.
+    assert!(judged(&lines(&entries), None).is_whole());
+}
+
+#[test]
+fn checkpoints_that_another_process_has_seen_do_not_vanish() {
+    let old = written("oz-0", 5);
+    let head = Head::of(&old[5], &[Medium::Objects]);
+    let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
+    let (mut chain, first) = Chain::begin(writer, at(100), &[head], &key());
+    let new = [first, chain.append(record(101), &key())];
+    let all: Vec<_> = old.iter().chain(&new).cloned().collect();
+    let report = judged_objects(&objects(&all), &[], &terms());
+    assert_eq!(faults(&report), [(Fault::Unclaimed, Some(6))]);
+    // Long ago: it may have been forgotten since.
+    let kept = Terms {
+        objects_kept_since: Some(at(50)),
+        ..terms()
+    };
+    assert!(judged_objects(&objects(&new), &[], &kept).is_whole());
 }
 
 #[test]

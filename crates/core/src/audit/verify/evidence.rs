@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::super::checkpoint::{Checkpoint, Medium};
 use super::super::event::{labels_of, name_of};
-use super::super::{Action, Entry, Link};
+use super::super::{Action, Entry, Link, Published};
 use super::{Fault, Place, Problem};
 
 /// What was read back.
@@ -18,6 +19,8 @@ pub struct Evidence {
     pub(super) media: BTreeSet<Medium>,
     pub(super) problems: Vec<Problem>,
     pub(super) notes: Vec<String>,
+    /// Keys that records say were made, with the voucher of the key before.
+    pub(super) keys: Vec<Published>,
 }
 
 /// What of a record matters to its chain.
@@ -26,38 +29,54 @@ pub(super) struct Item {
     pub(super) place: Place,
     pub(super) medium: Medium,
     pub(super) link: Link,
+    pub(super) time: Timestamp,
     /// Details of a first record, some of which name other chains.
     pub(super) mentions: BTreeMap<String, String>,
 }
 
 impl Evidence {
-    /// A log, line by line. The last line may be torn: its writer was killed.
+    /// A log, line by line. The last line may be torn: its writer was killed. What a process says
+    /// besides may stand in between, as in what `kubectl logs` gives.
     pub fn log(&mut self, source: &str, text: &str) {
         self.media.insert(Medium::Log);
+        let mut others = 0_u64;
         for (index, line) in text.split('\n').enumerate() {
-            if !line.trim().is_empty() {
-                self.line(source, index + 1, line);
+            if !line.trim().is_empty() && !self.line(source, index + 1, line) {
+                others += 1;
             }
+        }
+        if others > 0 {
+            self.notes.push(format!(
+                "{source}: {others} lines are neither records nor checkpoints"
+            ));
         }
     }
 
-    fn line(&mut self, source: &str, number: usize, line: &str) {
+    /// Whether the line is of the trail, or was to be.
+    fn line(&mut self, source: &str, number: usize, line: &str) -> bool {
         let place = Place {
             source: source.to_owned(),
             line: Some(number),
         };
         let Ok(value) = serde_json::from_str::<Value>(line) else {
-            self.unreadable(
-                place,
-                "the line is no JSON; a killed process may leave half a line",
-            );
-            return;
+            if !line.starts_with('{') {
+                return false;
+            }
+            // If it was more than half a line, the chain has a gap.
+            self.notes.push(format!(
+                "{place}: the line is no JSON; a killed process may leave half a line"
+            ));
+            return true;
         };
         if let Some(checkpoint) = value.get("checkpoint") {
             self.checkpoint_at(place, checkpoint);
-            return;
+            return true;
+        }
+        if value.get("digest").is_none() {
+            return false;
         }
         self.entry(place, Medium::Log, value);
+        true
     }
 
     /// Says that the AuditEvents of the cluster are among what is judged, even if there are none.
@@ -140,10 +159,20 @@ impl Evidence {
         } else {
             BTreeMap::new()
         };
+        let record = &entry.record;
+        if record.action == Action::KeyRotated
+            && let Some(public_key) = record.details.get("publicKey")
+        {
+            self.keys.push(Published {
+                public_key: public_key.clone(),
+                vouched: record.details.get("vouched").cloned(),
+            });
+        }
         self.items.push(Item {
             place,
             medium,
             link: entry.link.clone(),
+            time: record.time,
             mentions,
         });
         Some(entry)
@@ -157,10 +186,5 @@ impl Evidence {
             place: Some(place),
             message: message.to_owned(),
         });
-    }
-
-    /// Half a line is what a killed process leaves; if it was more, the chain has a gap.
-    fn unreadable(&mut self, place: Place, message: &str) {
-        self.notes.push(format!("{place}: {message}"));
     }
 }

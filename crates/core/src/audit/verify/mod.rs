@@ -7,7 +7,7 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 pub use evidence::Evidence;
@@ -20,6 +20,14 @@ use walk::Walk;
 /// How many records a writer has on their way to the cluster at once, at most. When it is killed,
 /// some of these may have arrived and others not; no earlier one is missing.
 pub const IN_FLIGHT: u64 = 64;
+
+/// How far apart a signed record and what follows it unsigned may be: twice of what writers keep to.
+const UNSIGNED: SignedDuration = SignedDuration::from_secs(2);
+/// How far apart the records may be that come after the last checkpoint: writers publish one within
+/// [`PUBLISHED_WITHIN`] of the first of them.
+const UNCLAIMED: SignedDuration = SignedDuration::from_secs(60);
+/// The longest that a writer may wait until it publishes a checkpoint.
+pub const PUBLISHED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// By what a record is judged.
 #[derive(Clone, Debug, Default)]
@@ -91,6 +99,11 @@ pub enum Fault {
     Missing,
     /// The end of a chain is not there.
     Truncated,
+    /// A checkpoint is not there, or an older one in its place: records that were written long after
+    /// the last one are covered by none.
+    Unclaimed,
+    /// A record is not signed where its writer would have signed it.
+    Unsigned,
     /// A record is there twice.
     Duplicate,
     /// Two records claim one place in a chain.
@@ -213,6 +226,8 @@ impl Report {
 struct Claim {
     head: Head,
     place: Place,
+    /// Whether it is by the first record of another chain, which found it in the cluster.
+    mentioned: bool,
 }
 
 /// Verifies what was read.
@@ -224,17 +239,25 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
         media,
         mut problems,
         notes,
+        keys,
     } = evidence;
+    // Whoever pinned the first key has what is needed to believe those that came after it.
+    let mut terms = terms.clone();
+    terms.trust.extend(&keys);
+    let terms = &terms;
+    // Where it was taken away as a whole.
+    let no_checkpoint = media.contains(&Medium::Objects) && checkpoints.is_empty();
     let mut claims: BTreeMap<Writer, Vec<Claim>> = BTreeMap::new();
     for (place, checkpoint) in checkpoints {
         let head = checkpoint.head.clone();
         match checkpoint.check(&terms.trust) {
             Ok(()) => {
                 let writer = head.writer.clone();
-                claims
-                    .entry(writer)
-                    .or_default()
-                    .push(Claim { head, place });
+                claims.entry(writer).or_default().push(Claim {
+                    head,
+                    place,
+                    mentioned: false,
+                });
             }
             Err(error) => problems.push(Problem {
                 writer: Some(head.writer),
@@ -250,10 +273,11 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
         for (name, value) in &item.mentions {
             if let Some(head) = Head::mentioned(name, value) {
                 let place = item.place.clone();
-                claims
-                    .entry(head.writer.clone())
-                    .or_default()
-                    .push(Claim { head, place });
+                claims.entry(head.writer.clone()).or_default().push(Claim {
+                    head,
+                    place,
+                    mentioned: true,
+                });
             }
         }
         chains
@@ -282,6 +306,7 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
             items: chains.remove(&writer).unwrap_or_default(),
             claims: claims.remove(&writer).unwrap_or_default(),
             media: judged.copied().collect(),
+            no_checkpoint,
             writer,
             problems: &mut problems,
             notes: &mut report.notes,

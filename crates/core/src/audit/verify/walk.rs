@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+
 use super::super::chain::{SIGNED_RECORD, Writer};
 use super::super::checkpoint::Medium;
 use super::evidence::Item;
-use super::{ChainReport, Claim, Fault, IN_FLIGHT, Place, Problem, Terms};
+use super::{ChainReport, Claim, Fault, IN_FLIGHT, Place, Problem, Terms, UNCLAIMED, UNSIGNED};
 
 pub(super) struct Walk<'a> {
     pub(super) terms: &'a Terms,
@@ -13,6 +15,7 @@ pub(super) struct Walk<'a> {
     pub(super) items: Vec<Item>,
     pub(super) claims: Vec<Claim>,
     pub(super) media: BTreeSet<Medium>,
+    pub(super) no_checkpoint: bool,
     pub(super) problems: &'a mut Vec<Problem>,
     pub(super) notes: &'a mut Vec<String>,
 }
@@ -107,6 +110,10 @@ impl Walk<'_> {
         }
         let promised = self.promised(medium, &chain);
         self.links(medium, &chain, promised);
+        self.unsigned(medium, &chain);
+        if medium == Medium::Objects {
+            self.unclaimed(&chain, promised);
+        }
         promised.min(chain.keys().next_back().copied().unwrap_or_default())
     }
 
@@ -116,7 +123,7 @@ impl Walk<'_> {
         let last = chain.keys().next_back().copied().unwrap_or_default();
         let mut promised = 0;
         let mut faults = Vec::new();
-        for Claim { head, place } in &self.claims {
+        for Claim { head, place, .. } in &self.claims {
             if let Some(item) = chain.get(&head.seq)
                 && item.link.digest != head.digest
             {
@@ -159,8 +166,9 @@ impl Walk<'_> {
                 let old = kept_since
                     .zip(item.link.prev_time)
                     .is_some_and(|(since, time)| time < since);
+                // The first of a chain is written alone: what is there without it was made up.
                 let under_way =
-                    medium == Medium::Objects && from > promised && from + IN_FLIGHT > last;
+                    medium == Medium::Objects && from > promised.max(1) && from + IN_FLIGHT > last;
                 if under_way && !old {
                     self.notes.push(format!(
                         "{}: {} to {} never arrived: the writer was stopped, or is writing them now",
@@ -177,6 +185,58 @@ impl Walk<'_> {
                 }
             }
             before = Some(item);
+        }
+    }
+
+    /// A writer signs so often that what is not signed follows closely on what is, and nothing
+    /// arrives before the signed record that it follows. So whoever cannot sign can add to the end
+    /// of a chain only what claims to be as old as that end.
+    fn unsigned(&mut self, medium: Medium, chain: &Places<'_>) {
+        let kept_since = self.terms.kept_since(medium);
+        let mut signed: Option<Timestamp> = None;
+        let mut told = false;
+        for (&seq, item) in chain {
+            let close = |to: Timestamp| item.time.duration_since(to).abs() <= UNSIGNED;
+            // What it follows may be gone for its age.
+            let old = kept_since.is_some_and(|since| item.time < since || close(since));
+            // A signature that is wrong, or not there on a first record, is a fault of its own.
+            if item.link.signature.is_some() || seq == 1 {
+                (signed, told) = (Some(item.time), false);
+            } else if !(told || old || signed.is_some_and(close)) {
+                told = true;
+                let message = "it is not signed, nor is any record shortly before it: its writer \
+                               would have signed it";
+                self.fault(Fault::Unsigned, seq, Some(&item.place), message.to_owned());
+            }
+        }
+    }
+
+    /// Checkpoints that are not there. Records that came after the last one are of a short while: its
+    /// writer was killed, or is about to write the next.
+    fn unclaimed(&mut self, chain: &Places<'_>, promised: u64) {
+        let mut after = chain.range(promised + 1..);
+        if let Some((&seq, first)) = after.next() {
+            let last = after.map(|(_, item)| item.time).max();
+            if last.is_some_and(|last| last.duration_since(first.time) > UNCLAIMED) {
+                let message = "no checkpoint covers it, nor what was written over a minute later: \
+                               checkpoints were taken away, or older ones put back";
+                self.fault(
+                    Fault::Unclaimed,
+                    seq,
+                    Some(&first.place),
+                    message.to_owned(),
+                );
+            }
+        }
+        let gone = |claim: &&Claim| {
+            let kept_since = self.terms.kept_since(Medium::Objects);
+            claim.mentioned && kept_since.is_none_or(|since| claim.head.time >= since)
+        };
+        let found = self.claims.iter().find(gone).filter(|_| self.no_checkpoint);
+        if let Some((seq, place)) = found.map(|claim| (claim.head.seq, claim.place.clone())) {
+            let message = "a later process found a checkpoint of it in the cluster, and now there \
+                           is none of any process: they were taken away";
+            self.fault(Fault::Unclaimed, seq, Some(&place), message.to_owned());
         }
     }
 

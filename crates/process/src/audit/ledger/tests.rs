@@ -1,4 +1,4 @@
-use oz_core::audit::verify::{Evidence, Terms, verify};
+use oz_core::audit::verify::{Evidence, Fault, Terms, verify};
 use oz_core::audit::{Action, Decision, Trust};
 
 use super::*;
@@ -31,6 +31,14 @@ fn granted(number: i64) -> Record {
     )
 }
 
+fn terms() -> Terms {
+    let public = AuditKey::new(&[1; 32]).public();
+    Terms {
+        trust: Trust::pinned([public.as_str()]).unwrap(),
+        ..Terms::default()
+    }
+}
+
 fn told(receiver: &mut oneshot::Receiver<()>) -> bool {
     receiver.try_recv().is_ok()
 }
@@ -53,6 +61,57 @@ fn a_record_is_durable_when_it_is_everywhere_and_not_before() {
     assert_eq!(ledger.checkpoint().unwrap().head.seq, 2);
     ledger.published(2);
     assert!(ledger.checkpoint().is_none() && ledger.unsigned() == 0);
+}
+
+#[test]
+fn a_record_that_a_place_will_never_take_is_durable_for_nobody_and_shows() {
+    let mut ledger = ledger(BOTH);
+    let (Submitted::Under { mut log, mut all }, mut written) = ledger.submit(granted(1), at(1))
+    else {
+        panic!("not taken")
+    };
+    let (_, more) = ledger.submit(granted(2), at(2));
+    written.extend(more);
+    ledger.lost(2, Place::OBJECTS);
+    ledger.arrived(2, Place::LOG);
+    assert!(told(&mut log) && all.try_recv() == Err(oneshot::error::TryRecvError::Closed));
+    // Who tries again is not told that it was done.
+    let (again, more) = ledger.submit(granted(1), at(3));
+    assert!(matches!(again, Submitted::Under { .. }));
+    written.extend(more);
+    for seq in [1, 3] {
+        ledger.arrived(seq, Place::LOG);
+        ledger.arrived(seq, Place::OBJECTS);
+    }
+    let (again, more) = ledger.submit(granted(1), at(3));
+    assert!(matches!(again, Submitted::Under { .. }) && more.is_empty());
+
+    let mut evidence = Evidence::default();
+    for Written { entry, .. } in written.into_iter().filter(|one| one.entry.link.seq != 2) {
+        let event = oz_core::api::AuditEvent::from(entry);
+        evidence.object(&serde_json::to_value(event).unwrap());
+    }
+    let checkpoint = serde_json::to_string(&ledger.checkpoint().unwrap()).unwrap();
+    evidence.checkpoint("ConfigMap", &checkpoint);
+    let report = verify(evidence, &terms());
+    let faults: Vec<_> = report
+        .problems
+        .iter()
+        .map(|one| (one.fault, one.seq))
+        .collect();
+    assert_eq!(faults, [(Fault::Missing, Some(2))]);
+}
+
+#[test]
+fn who_asks_late_for_what_is_everywhere_is_told_so() {
+    let mut ledger = ledger(BOTH);
+    drop(ledger.submit(granted(1), at(1)));
+    ledger.arrived(2, BOTH);
+    // The first record of the chain is still on its way.
+    let (Submitted::Under { mut log, mut all }, _) = ledger.submit(granted(1), at(1)) else {
+        panic!("not known")
+    };
+    assert!(told(&mut log) && told(&mut all));
 }
 
 #[test]
@@ -93,12 +152,7 @@ fn what_cannot_be_written_fills_up_and_is_refused_without_a_gap() {
     lines.extend(written.iter().map(|written| written.line.to_string()));
     let mut evidence = Evidence::default();
     evidence.log("log", &lines.join("\n"));
-    let public = AuditKey::new(&[1; 32]).public();
-    let terms = Terms {
-        trust: Trust::pinned([public.as_str()]).unwrap(),
-        ..Terms::default()
-    };
-    let report = verify(evidence, &terms);
+    let report = verify(evidence, &terms());
     assert!(report.is_whole(), "{:?}", report.problems);
 }
 

@@ -166,6 +166,8 @@ pub struct Sessions {
     pub pod_uid: String,
     /// What the processes are known by.
     pub mark: String,
+    /// Whether the pod goes with the grant, and so all sessions in it: nothing is run there.
+    pub with_pod: bool,
     /// What is put on record if any were ended: see [`Sessions::ended`].
     pub record: Record,
 }
@@ -176,7 +178,14 @@ impl Sessions {
     #[must_use]
     pub fn ended(&self, came: &SessionsEnded) -> Option<Record> {
         let mut record = self.record.clone();
-        if came.ended > 0 || came.left > 0 {
+        if self.with_pod {
+            if came.opened.is_empty() {
+                return None;
+            }
+            record.action = Action::SessionEnded;
+            record.id = Record::id(record.action, &self.mark);
+            "Its sessions end with their pod".clone_into(&mut record.message);
+        } else if came.ended > 0 || came.left > 0 {
             record = record
                 .detail("ended", came.ended.to_string())
                 .detail("left", came.left.to_string());
@@ -449,6 +458,7 @@ mod tests {
             pod: "web-0".into(),
             pod_uid: "pod-uid".into(),
             mark: id.into(),
+            with_pod: false,
             record: Record::about(now, action, Decision::End, id, "Expired", "were ended"),
         };
         let ago = |seconds| now - SignedDuration::from_secs(seconds);
@@ -486,5 +496,13 @@ mod tests {
         ] {
             assert_eq!(told(&came), expected);
         }
+        let with_pod = Sessions {
+            with_pod: true,
+            ..sessions.clone()
+        };
+        assert_eq!(with_pod.ended(&came(0, 0, &[], &[])), None);
+        let record = with_pod.ended(&came(0, 0, &[], &two)).unwrap();
+        assert_eq!(record.action, Action::SessionEnded);
+        assert_eq!(record.details["lastedAtMost"], "3m20s");
     }
 }

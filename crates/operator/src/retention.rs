@@ -26,8 +26,10 @@ const PAGE: u32 = 500;
 const AT_ONCE: usize = 8;
 /// The longest sleep: a clock that is set is noticed within this.
 const SLICE: Duration = Duration::from_secs(60);
-/// After a failure, and while another replica leads.
+/// After a failure.
 const AGAIN: Duration = Duration::from_secs(10);
+/// While another replica leads: what falls due when it is gone is late by no more.
+const STANDBY: SignedDuration = SignedDuration::from_secs(1);
 
 /// Deletes what is old enough.
 pub(crate) struct Retention {
@@ -69,7 +71,7 @@ impl Retention {
     /// Deletes what is due, and says when the next one is.
     async fn reap(&self) -> kube::Result<Timestamp> {
         if !self.leads().await? {
-            return Ok(self.clock.now() + SignedDuration::try_from(AGAIN).unwrap_or_default());
+            return Ok(self.clock.now() + STANDBY);
         }
         let events: Api<AuditEvent> = Api::all(self.client.clone());
         let mut page = ListParams::default().limit(PAGE);

@@ -131,6 +131,12 @@ pub(crate) struct Scripts {
 
 impl Scripts {
     async fn end_all(&self, sessions: &Sessions) -> Result<SessionsEnded, Failure> {
+        if sessions.with_pod {
+            return Ok(SessionsEnded {
+                opened: self.opened(sessions).await,
+                ..SessionsEnded::default()
+            });
+        }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &sessions.namespace);
         let read = tokio::time::timeout(PATIENCE, pods.get_opt(&sessions.pod)).await;
         let failed = |why: String| {
@@ -190,12 +196,13 @@ impl Scripts {
     async fn opened(&self, sessions: &Sessions) -> Vec<Timestamp> {
         let events: Api<AuditEvent> = Api::all(self.client.clone());
         let selector = format!(
-            "{}={},{} in ({},{})",
+            "{}={},{} in ({},{},{})",
             labels::AUDIT_GRANT,
             label_value(&sessions.mark),
             labels::AUDIT_KIND,
             Action::SessionOpened,
             Action::SessionCut,
+            Action::SessionEnded,
         );
         let some = ListParams::default().labels(&selector).limit(SOME);
         let events = match tokio::time::timeout(PATIENCE, events.list(&some)).await {
@@ -208,18 +215,26 @@ impl Scripts {
             Err(_) => return Vec::new(),
         };
         let records = events.into_iter().map(|event| event.spec.record);
-        let (opened, cut): (Vec<_>, Vec<_>) =
-            records.partition(|record| record.action == Action::SessionOpened);
-        // A port that is forwarded is no process in the container.
-        let exec = |record: &Record| {
-            let way = record.details.get("way");
-            way.is_some_and(|way| way == Way::Exec.title())
-        };
-        if !cut.is_empty() || !opened.iter().all(exec) {
-            return Vec::new();
-        }
-        opened.into_iter().map(|record| record.time).collect()
+        opened(records, sessions.with_pod)
     }
+}
+
+/// When the sessions were opened that end now; none if that is on record already. A port that is
+/// forwarded, or a stream that is attached to, is no process in the container: it ends with its pod
+/// only.
+fn opened(records: impl Iterator<Item = Record>, with_pod: bool) -> Vec<Timestamp> {
+    let (opened, ended): (Vec<_>, Vec<_>) =
+        records.partition(|record| record.action == Action::SessionOpened);
+    if !ended.is_empty() {
+        return Vec::new();
+    }
+    let exec = |record: &Record| {
+        let way = record.details.get("way");
+        way.is_some_and(|way| way == Way::Exec.title())
+    };
+    let opened = opened.into_iter();
+    let ending = opened.filter(|record| with_pod || exec(record));
+    ending.map(|record| record.time).collect()
 }
 
 impl EndSessions for Scripts {
@@ -323,9 +338,31 @@ impl Probes {
 
 #[cfg(test)]
 mod tests {
+    use oz_core::audit::Decision;
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_forwarded_port_hides_no_session_that_ends() {
+        let at = |second| Timestamp::constant(1_790_000_000 + second, 0);
+        let record = |action, second, way: Way| {
+            let id = second.to_string();
+            let record = Record::about(at(second), action, Decision::Allow, &id, "", "");
+            record.detail("way", way.title())
+        };
+        let all = [
+            record(Action::SessionOpened, 1, Way::Exec),
+            record(Action::SessionOpened, 2, Way::PortForward),
+            record(Action::SessionOpened, 3, Way::Exec),
+        ];
+        assert_eq!(opened(all.iter().cloned(), false), [at(1), at(3)]);
+        assert_eq!(opened(all.iter().cloned(), true), [at(1), at(2), at(3)]);
+        for action in [Action::SessionCut, Action::SessionEnded] {
+            let told = all.iter().cloned().chain([record(action, 4, Way::Exec)]);
+            assert_eq!(opened(told, false), []);
+        }
+    }
 
     #[test]
     fn a_container_is_given_up_only_where_the_runtime_says_that_there_is_no_shell() {

@@ -1,30 +1,56 @@
 //! The hook that guards the label of enforcing namespaces: whoever could take it off would get in
 //! without a grant.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Namespace;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_core::audit::{Action, Decision, Record};
 use oz_core::labels;
+use oz_engine::Sink;
 
 use crate::permission;
+use crate::record;
+use crate::stamp::requester;
 
 /// Called only when the label is taken off, or given another value.
-pub(crate) struct NamespaceGuard;
+pub(crate) struct NamespaceGuard {
+    pub(crate) records: Arc<dyn Sink>,
+}
 
 impl Validate for NamespaceGuard {
     type Object = Namespace;
 
     async fn validate(&self, cx: &Cx, review: &Review<Namespace>) -> Result<Notes, Rejection> {
+        let (user, namespace) = (&review.user.username, review.display_name());
+        let record = |decision, reason: &str, message: &str| {
+            let (action, subject) = (Action::EnforcementLifted, &review.uid);
+            let mut record = Record::about(cx.now, action, decision, subject, reason, message);
+            record.user = Some(requester(&review.user));
+            namespace.clone_into(&mut record.request.namespace);
+            record
+        };
         if permission::is_administrator(&cx.client, &review.user).await? {
+            if !cx.dry_run {
+                let label = labels::ENFORCE;
+                let message = format!("{user} took the label {label} off namespace {namespace}");
+                let record = record(Decision::Allow, "LabelRemoved", &message);
+                record::write(&*self.records, &record).await?;
+            }
             return Ok(Notes::none());
         }
-        let (user, namespace) = (&review.user.username, review.display_name());
-        Err(Rejection::forbidden(
+        let refusal = Rejection::forbidden(
             "EnforcementGuarded",
             format!(
                 "{user} may not take the label {} off namespace {namespace}, since that lets people \
                  into its pods without a grant; have a cluster administrator do it",
                 labels::ENFORCE
             ),
-        ))
+        );
+        if !cx.dry_run {
+            let record = record(Decision::Deny, &refusal.reason, &refusal.message);
+            record::write_refusal(&*self.records, &record).await;
+        }
+        Err(refusal)
     }
 }

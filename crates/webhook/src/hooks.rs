@@ -264,11 +264,14 @@ fn guard_namespace(grounds: &Grounds) -> Hook {
         .subresource("status")
         .subresource("finalize")
         .on([Operation::Update]);
-    Hook::validating("guard-namespace", NamespaceGuard)
+    let guard = NamespaceGuard {
+        records: grounds.records.clone(),
+    };
+    Hook::validating("guard-namespace", guard)
         .on([Operation::Update])
         .also(others)
         .namespaces(NamespaceScope::All)
-        .side_effects(SideEffects::None)
+        .side_effects(SideEffects::NoneOnDryRun)
         .path("/guard-namespace")
         .webhook_name("guard-namespace.kb.io")
         .when(

@@ -90,6 +90,21 @@ pub(crate) fn template_changed<T: AccessTemplate>(
     record
 }
 
+/// The record of a template that somebody was not to make, or to change so.
+pub(crate) fn template_refused<T: AccessTemplate>(
+    now: Timestamp,
+    review: &Review<T>,
+    template: &T,
+    rejection: &Rejection,
+) -> Record {
+    Record {
+        decision: Decision::Deny,
+        reason: rejection.reason.to_string(),
+        message: rejection.message.clone(),
+        ..template_changed(now, review, template)
+    }
+}
+
 /// Puts something on record before it is let through.
 pub(crate) async fn write(records: &dyn Sink, record: &Record) -> Result<(), Rejection> {
     records.record(record).await.map_err(|failure| {

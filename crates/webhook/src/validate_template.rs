@@ -53,7 +53,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             permission::missing(&cx.client, &review.user, namespace, template.hands_out()).await?;
         if !missing.is_empty() {
             let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-            return Err(Rejection::forbidden(
+            let refusal = Rejection::forbidden(
                 "MissingPermission",
                 format!(
                     "{} may not {} in namespace {namespace}, which this template would hand out; \
@@ -61,7 +61,12 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
                     review.user.username,
                     missing.join(", ")
                 ),
-            ));
+            );
+            if !cx.dry_run {
+                let record = record::template_refused(cx.now, review, template, &refusal);
+                record::write_refusal(&*self.records, &record).await;
+            }
+            return Err(refusal);
         }
         // Evaluating costs, and is for those alone who may hand out something.
         if let Some(policy) = &template.config().command_policy

@@ -3,6 +3,7 @@
 //! the next.
 
 use anyhow::{Context, Result};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
@@ -109,7 +110,7 @@ fn rechained(mut entry: Entry, prev: &str) -> Entry {
 #[tokio::test]
 #[allow(
     clippy::too_many_lines,
-    reason = "twelve deeds, one after the other, on one trail"
+    reason = "fourteen deeds, one after the other, on one trail"
 )]
 async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     let (_turn, cluster) = alone().await?;
@@ -262,6 +263,26 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         .found(
             Fault::BadSignature,
             "12. a checkpoint signed with a key of one's own",
+        )
+        .await?;
+
+    let mut added = entry(last)?;
+    let prev = added.link.digest.clone();
+    added.link.seq += 1;
+    added.link.prev_time = Some(added.record.time);
+    added.record.time += SignedDuration::from_secs(10);
+    crime.entry(rechained(added, &prev)).await?;
+    crime
+        .found(Fault::Unsigned, "13. a record added to a dead process's")
+        .await?;
+
+    let mut lone = entry(second)?;
+    lone.link.writer.replica = "oz-9".to_owned();
+    crime.entry(rechained(lone, "")).await?;
+    crime
+        .found(
+            Fault::Missing,
+            "14. a process invented, without its first record",
         )
         .await
 }

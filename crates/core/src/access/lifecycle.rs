@@ -61,10 +61,18 @@ pub fn ending(
     grant: Option<&Grant>,
     live: &[Live],
 ) -> Plan {
-    let records = if status::is_ending(request.status) {
-        Vec::new()
-    } else {
+    let first = !status::is_ending(request.status);
+    let records = if first {
         records(now, request, end, grant)
+    } else {
+        let late = grant.and_then(|grant| sessions::not_reached(now, grant, request.status));
+        late.into_iter().collect()
+    };
+    let sessions = match grant {
+        // What ends with its pod needs nothing done, and is said once.
+        Some(grant) if !first && grant.own_pod.is_some() => None,
+        Some(grant) => sessions::end(now, end, grant),
+        None => sessions::end_forgotten(now, end, request),
     };
     let live = objects::ours(request, live);
     let (powerful, _) = by_power(&live);
@@ -80,10 +88,7 @@ pub fn ending(
         .then(armed)
         .then(powerful)
         // Beside each other: what cannot be put on record runs on no longer for that.
-        .then(records.into_iter().map(Step::Record).chain(match grant {
-            Some(grant) => sessions::end(now, end, grant),
-            None => sessions::end_forgotten(now, end, request),
-        }))
+        .then(records.into_iter().map(Step::Record).chain(sessions))
         .wake_at(if waiting {
             // An event tells when the pod has ended.
             now.checked_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX)

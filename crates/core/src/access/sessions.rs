@@ -5,9 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::grant::Grant;
 use super::request::Request;
-use super::status::{End, Fact};
-use crate::api::Operation;
-use crate::audit::{Action, Decision, PodRef};
+use super::status::{self, End, Fact};
+use crate::api::{Operation, RequestStatus};
+use crate::audit::{Action, Decision, PodRef, Record};
 use crate::conditions::SESSIONS_CUT;
 use crate::controller::{Sessions, SessionsEnded, Step};
 
@@ -75,8 +75,8 @@ pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
 /// The step that ends what runs of the grant; none if nothing can, or nothing is waited for any
 /// more.
 pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
-    let possible = grant.own_pod.is_none() && grant.operations.contains(&Operation::Exec);
-    if !possible || is_given_up(now, grant.window.until) {
+    let with_pod = grant.own_pod.is_some();
+    if !with_pod && (!is_possible(grant) || is_given_up(now, grant.window.until)) {
         return None;
     }
     let record = grant.record(
@@ -91,6 +91,7 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
         pod: grant.pod.name.clone(),
         pod_uid: grant.pod.uid.clone(),
         mark: grant.request.uid.clone(),
+        with_pod,
         record,
     })))
 }
@@ -124,8 +125,36 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
         pod,
         pod_uid,
         mark: request.uid().to_owned(),
+        with_pod: false,
         record,
     })))
+}
+
+/// The record that the sessions of a grant may go on: their node has not answered until now, and is
+/// asked no more.
+pub(super) fn not_reached(
+    now: Timestamp,
+    grant: &Grant,
+    status: Option<&RequestStatus>,
+) -> Option<Record> {
+    let tried = is_possible(grant) && status::sessions_may_last(status);
+    (tried && is_given_up(now, grant.window.until)).then(|| {
+        grant.record(
+            now,
+            Action::SessionCut,
+            Decision::End,
+            "NotReached",
+            format!(
+                "Processes of {} may run on: nothing could be run in the pod to end them",
+                grant.requester.user
+            ),
+        )
+    })
+}
+
+/// Whether processes of the grant can be ended one by one.
+fn is_possible(grant: &Grant) -> bool {
+    grant.own_pod.is_none() && grant.operations.contains(&Operation::Exec)
 }
 
 fn is_given_up(now: Timestamp, until: Timestamp) -> bool {

@@ -315,6 +315,7 @@ pub fn resources_created(message: String, failure: Option<&Failure>) -> Fact {
 
 /// Reason of a grant that is on record as ended, while its pod is on its way out.
 const ENDING: &str = "Ending";
+const SESSIONS_MAY_LAST: &str = "Access has ended; its sessions may go on";
 
 /// The fact that a grant is on record as ended, but that its containers still run.
 #[must_use]
@@ -332,8 +333,16 @@ pub fn sessions_last(failure: &Failure) -> Fact {
     Fact::fails(
         conditions::ACCESS_RESOURCES_READY,
         ENDING,
-        format!("Access has ended; its sessions may go on: {failure}"),
+        format!("{SESSIONS_MAY_LAST}: {failure}"),
     )
+}
+
+/// Whether the status says what [`sessions_last`] does.
+#[must_use]
+pub fn sessions_may_last(status: Option<&RequestStatus>) -> bool {
+    status
+        .and_then(|status| conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_READY))
+        .is_some_and(|condition| condition.message.starts_with(SESSIONS_MAY_LAST))
 }
 
 /// The fact that nothing of a grant runs any more.

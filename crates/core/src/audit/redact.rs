@@ -7,8 +7,8 @@ const MASK: &str = "***";
 const MANY: usize = 64;
 const LONG: usize = 256;
 
-/// Words in the name of a flag or variable that make its value a secret.
-const SECRET: [&str; 13] = [
+/// Words in a name that make its value a secret.
+const SECRET: [&str; 17] = [
     "pass",
     "pwd",
     "secret",
@@ -21,7 +21,11 @@ const SECRET: [&str; 13] = [
     "private",
     "access-key",
     "access_key",
+    "accesskey",
     "cookie",
+    "jwt",
+    "bearer",
+    "signature",
 ];
 /// How well-known secrets begin.
 const BEGINNINGS: [&str; 10] = [
@@ -36,16 +40,30 @@ const BEGINNINGS: [&str; 10] = [
     "asia",
     "sk-",
 ];
+/// Flags of one letter that secrets follow, in the same word or in the next: those of mysql, curl,
+/// ldapsearch, smbclient, sshpass. To other programs they mean other things, which are masked as well.
+const ATTACHED: [char; 5] = ['p', 'u', 'U', 'w', 'H'];
+/// Flags that secrets follow in the next word only: redis-cli, curl.
+const NEXT: [&str; 6] = ["-a", "-b", "-user", "--user", "-header", "--header"];
+/// What secrets come after: names, values of all kinds of lists, parts of addresses.
+const BOUNDARIES: &[char] = &[
+    '=', ':', '&', ',', ';', '?', '{', '}', '[', ']', '(', ')', '|', '<', '>', '/', '@', '"', '\'',
+    '`', '\\',
+];
+const QUOTES: [char; 3] = ['"', '\'', '`'];
 
 /// The command line `argv` as it may be kept: the program's name, and with `record` its arguments,
-/// without what looks like a secret.
+/// without what looks like a secret. What looks like one and is none is masked as well.
 #[must_use]
 pub fn arguments(argv: &[String], record: bool) -> Vec<String> {
     let Some((program, arguments)) = argv.split_first() else {
         return Vec::new();
     };
-    let mut kept = vec![short(&masked(program))];
+    let mut masking = Masking::default();
     if !record {
+        // Somebody may have written the whole line as one word.
+        let program = program.split_whitespace().next().unwrap_or_default();
+        let mut kept = vec![short(&masking.argument(program))];
         match arguments.len() {
             0 => {}
             1 => kept.push("(1 argument)".to_owned()),
@@ -53,71 +71,117 @@ pub fn arguments(argv: &[String], record: bool) -> Vec<String> {
         }
         return kept;
     }
-    let mut secret_follows = false;
-    for argument in arguments.iter().take(MANY) {
-        if std::mem::take(&mut secret_follows) {
-            kept.push(MASK.to_owned());
-            continue;
-        }
-        // A script is a command line of its own.
-        let words: Vec<&str> = argument.split(' ').collect();
-        if words.len() > 1 {
-            let mut line = Vec::with_capacity(words.len());
-            for word in words {
-                if std::mem::take(&mut secret_follows) {
-                    line.push(MASK.to_owned());
-                } else {
-                    secret_follows = announces(word);
-                    line.push(masked(word));
-                }
-            }
-            secret_follows = false;
-            kept.push(short(&line.join(" ")));
-            continue;
-        }
-        secret_follows = announces(argument);
-        kept.push(short(&masked(argument)));
-    }
+    let mut kept: Vec<String> = argv
+        .iter()
+        .take(MANY + 1)
+        .map(|argument| short(&masking.argument(argument)))
+        .collect();
     if arguments.len() > MANY {
         kept.push(format!("(and {} more)", arguments.len() - MANY));
     }
     kept
 }
 
-/// Whether the word after this one is a secret.
-fn announces(word: &str) -> bool {
-    let word = word.trim_matches(['"', '\'']);
-    let name = word.strip_prefix('-');
-    match name {
-        // mysql -p takes its value in the same word; curl's and ldap's -u, -w in the next.
-        Some("u" | "w" | "-user" | "H" | "-header") => true,
-        Some(name) => !name.contains('=') && is_secret(name),
-        None => word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic"),
+/// Goes from word to word.
+#[derive(Default)]
+struct Masking {
+    /// The next word is a secret.
+    follows: bool,
+}
+
+impl Masking {
+    /// An argument. A script is a command line of its own, so each of its words is looked at.
+    fn argument(&mut self, text: &str) -> String {
+        if self.follows {
+            self.follows = goes_on(text);
+            return MASK.to_owned();
+        }
+        let mut kept = String::new();
+        let mut rest = text;
+        loop {
+            let word = rest.trim_start();
+            if word.len() < rest.len() {
+                kept.push(' ');
+            }
+            if word.is_empty() {
+                return kept;
+            }
+            rest = word;
+            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            let word = &rest[..end];
+            let secret = if self.follows {
+                Some(0)
+            } else {
+                secret_in(word)
+            };
+            let Some(at) = secret else {
+                kept.push_str(&without_passwords(word));
+                self.follows = announces(word);
+                rest = &rest[end..];
+                continue;
+            };
+            // To the next space, whatever is in between: a password may have any character.
+            let value = &rest[at..];
+            let length = quoted(value).unwrap_or(end - at);
+            kept.push_str(&without_passwords(&word[..at]));
+            kept.push_str(MASK);
+            let named = is_flag(word) && !word.contains('=') && announces(word);
+            self.follows = named || goes_on(&value[..length]);
+            rest = &value[length..];
+        }
     }
 }
 
-fn masked(word: &str) -> String {
-    let lower = word.to_ascii_lowercase();
-    let bare = lower.trim_start_matches(['"', '\'']);
-    if BEGINNINGS.iter().any(|begin| bare.starts_with(begin)) {
-        return MASK.to_owned();
-    }
-    if let Some(attached) = word.strip_prefix("-p")
-        && !attached.is_empty()
-        && !word.starts_with("--")
-        && !attached.chars().all(|c| c.is_ascii_digit())
+/// Where in a word a secret begins.
+fn secret_in(word: &str) -> Option<usize> {
+    let bare = word.trim_start_matches(QUOTES);
+    let mut letters = bare.chars();
+    if letters.next() == Some('-')
+        && letters
+            .next()
+            .is_some_and(|letter| ATTACHED.contains(&letter))
+        && letters.next().is_some()
     {
-        return format!("-p{MASK}");
+        return Some(word.len() - bare.len() + 2);
     }
-    for separator in ['=', ':'] {
-        if let Some((name, value)) = word.split_once(separator)
-            && !value.is_empty()
-            && is_secret(name)
-        {
-            return format!("{name}{separator}{MASK}");
+    let (mut name, mut begins) = (0, true);
+    for (at, letter) in word.char_indices() {
+        if begins && is_known(&word[at..]) {
+            return Some(at);
+        }
+        begins = BOUNDARIES.contains(&letter);
+        if matches!(letter, '=' | ':') {
+            let value = at + 1;
+            if value < word.len() && is_secret(&word[name..at]) {
+                return Some(value);
+            }
+            name = value;
         }
     }
-    without_password(word)
+    None
+}
+
+/// Whether the word after this one is a secret.
+fn announces(word: &str) -> bool {
+    let bare = word.trim_matches(QUOTES).trim_end_matches([':', '=']);
+    let mut letters = bare.chars();
+    let short = letters.next() == Some('-')
+        && letters
+            .next()
+            .is_some_and(|letter| ATTACHED.contains(&letter))
+        && letters.next().is_none();
+    short || NEXT.contains(&bare) || bare.eq_ignore_ascii_case("basic") || is_secret(bare)
+}
+
+/// Whether what was taken for a secret only leads to it: `-p` after `sshpass`, `Bearer`, or a name.
+fn goes_on(word: &str) -> bool {
+    let names = is_flag(word) || word.ends_with([':', '=']);
+    let scheme = ["bearer", "basic"];
+    names && announces(word) || scheme.iter().any(|one| word.eq_ignore_ascii_case(one))
+}
+
+fn is_flag(word: &str) -> bool {
+    word.starts_with('-')
 }
 
 fn is_secret(name: &str) -> bool {
@@ -125,17 +189,56 @@ fn is_secret(name: &str) -> bool {
     SECRET.iter().any(|word| name.contains(word))
 }
 
-/// `scheme://user:***@host` of `scheme://user:password@host`.
-fn without_password(word: &str) -> String {
-    let Some((scheme, rest)) = word.split_once("://") else {
-        return word.to_owned();
-    };
-    let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let Some(at) = rest[..host].rfind('@') else {
-        return word.to_owned();
-    };
-    let user = rest[..at].split(':').next().unwrap_or_default();
-    format!("{scheme}://{user}:{MASK}{}", &rest[at..])
+fn is_known(text: &str) -> bool {
+    BEGINNINGS.iter().any(|begin| {
+        let start = text.get(..begin.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(begin))
+    })
+}
+
+/// How long a value in quotes is, with them; to the end if they are never closed. Backslashes before
+/// the first one are before the last one as well.
+fn quoted(value: &str) -> Option<usize> {
+    let bare = value.trim_start_matches('\\');
+    let escaped = bare.len() < value.len();
+    let quote = bare.chars().next().filter(|quote| QUOTES.contains(quote))?;
+    let begin = value.len() - bare.len() + 1;
+    let mut backslash = false;
+    for (at, letter) in value[begin..].char_indices() {
+        if letter == quote && (escaped || !backslash) {
+            return Some(begin + at + 1);
+        }
+        backslash = letter == '\\' && !backslash;
+    }
+    Some(value.len())
+}
+
+/// `scheme://user:***@host` of `scheme://user:password@host`, as often as there is one.
+fn without_passwords(word: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = word;
+    while let Some((scheme, address)) = rest.split_once("://") {
+        kept.push_str(scheme);
+        kept.push_str("://");
+        let host = address.find(['/', '?', '#']).unwrap_or(address.len());
+        let (authority, path) = address.split_at(host);
+        match authority.rsplit_once('@') {
+            Some((who, host)) => {
+                // Without a password, the name may be one.
+                if let Some((user, _)) = who.split_once(':') {
+                    kept.push_str(user);
+                    kept.push(':');
+                }
+                kept.push_str(MASK);
+                kept.push('@');
+                kept.push_str(host);
+            }
+            None => kept.push_str(authority),
+        }
+        rest = path;
+    }
+    kept.push_str(rest);
+    kept
 }
 
 fn short(text: &str) -> String {

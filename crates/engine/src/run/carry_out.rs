@@ -177,6 +177,9 @@ where
                 tracing::error!(%failure, record = line, "the end of sessions is not on record");
             }
         }
+        if sessions.with_pod {
+            return Ok(Effect::None);
+        }
         Ok(Effect::SessionsEnded(ended))
     }
 

@@ -1,35 +1,52 @@
-//! Refusals of a moment ago: a denied kubectl exec tries again at once over the older protocol, and
-//! whoever fails in a loop must not fill the record.
+//! Refusals of a moment ago: a denied kubectl exec tries again at once over the older protocol, which
+//! is no second attempt; and whoever fails in a loop must not fill a pod's events.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// For how long the same refusal is the same.
-const SAME: SignedDuration = SignedDuration::from_secs(5);
+/// How soon the second try of one kubectl comes.
+const AGAIN: SignedDuration = SignedDuration::from_secs(5);
 /// How many are remembered.
 const REMEMBERED: usize = 4096;
 
-/// What was refused lately, by what makes two the same.
+/// What was refused lately, by a digest of what makes two the same.
 #[derive(Debug, Default)]
-pub(super) struct Recent(Mutex<HashMap<String, Timestamp>>);
+pub(super) struct Recent(Mutex<HashMap<String, Tries>>);
+
+#[derive(Debug)]
+struct Tries {
+    last: Timestamp,
+    count: u64,
+}
 
 impl Recent {
-    /// Whether this was refused a moment ago, for the first time in that while.
-    pub(super) fn is_known(&self, key: String, now: Timestamp) -> bool {
+    /// Whether this is the second try of what was refused a moment ago. A third one, and what goes
+    /// on from there, is no kubectl's: flood control counts those.
+    pub(super) fn is_second(&self, key: String, now: Timestamp) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = |at: &Timestamp| now.duration_since(*at).abs() < SAME;
-        if known.get(&key).is_some_and(fresh) {
-            return true;
+        let fresh = |tries: &Tries| now.duration_since(tries.last).abs() < AGAIN;
+        if let Some(tries) = known.get_mut(&key)
+            && fresh(tries)
+        {
+            tries.last = now;
+            tries.count = tries.count.saturating_add(1);
+            return tries.count == 2;
         }
         if known.len() >= REMEMBERED {
-            known.retain(|_, at| fresh(at));
+            known.retain(|_, tries| fresh(tries));
             if known.len() >= REMEMBERED {
                 known.clear();
             }
         }
-        known.insert(key, now);
+        known.insert(
+            key,
+            Tries {
+                last: now,
+                count: 1,
+            },
+        );
         false
     }
 }
@@ -69,15 +86,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_the_same_for_a_moment_and_memory_is_bounded() {
+    fn only_the_second_try_is_passed_over_and_memory_is_bounded() {
         let recent = Recent::default();
-        let start = Timestamp::UNIX_EPOCH;
-        assert!(!recent.is_known("a".into(), start));
-        assert!(recent.is_known("a".into(), start + SignedDuration::from_millis(40)));
-        assert!(!recent.is_known("b".into(), start));
-        assert!(!recent.is_known("a".into(), start + SAME));
+        let at = |millis| Timestamp::UNIX_EPOCH + SignedDuration::from_millis(millis);
+        let second = |key: &str, millis| recent.is_second(key.to_owned(), at(millis));
+        assert!(!second("a", 0));
+        assert!(second("a", 40));
+        assert!(!second("b", 40));
+        // Somebody tries in a loop.
+        assert!((1..10_000).all(|number| !second("a", 40 + number * 6)));
+        // Later it is a kubectl again.
+        assert!(!second("a", 70_000));
+        assert!(second("a", 70_040));
         for number in 0..3 * REMEMBERED {
-            recent.is_known(number.to_string(), start);
+            second(&number.to_string(), 80_000);
         }
         assert!(recent.0.lock().unwrap().len() <= REMEMBERED);
     }

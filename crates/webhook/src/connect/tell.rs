@@ -84,17 +84,17 @@ impl Told<'_> {
 
     fn is_again(&self, refusal: &Refusal) -> bool {
         let attempt = self.attempt;
-        let key = [
-            attempt.user.user.as_str(),
+        // A digest: a command may be as long as a request.
+        let key = encode::digest(&(
+            &attempt.user.user,
             attempt.namespace,
             attempt.pod,
             attempt.way.title(),
-            attempt.container.unwrap_or_default(),
+            attempt.container,
             refusal.reason,
-            &encode::digest(&attempt.argv),
-        ]
-        .join("\0");
-        self.connect.connections.recent.is_known(key, attempt.now)
+            attempt.argv,
+        ));
+        self.connect.connections.recent.is_second(key, attempt.now)
     }
 
     fn record(

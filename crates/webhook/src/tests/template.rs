@@ -1,5 +1,6 @@
 //! Who may write which template.
 
+use oz_core::audit::{Action, Decision};
 use serde_json::{Value, json};
 
 use super::server::{Server, right};
@@ -252,4 +253,72 @@ async fn an_author_about_whom_nothing_can_be_found_out_is_refused() {
         "{}",
         answer.status.message
     );
+}
+
+#[tokio::test]
+async fn who_may_not_hand_out_a_template_is_on_record() {
+    let webhook = forbidding(&["create pods/exec"]);
+    let create = Attempt::create("author", &["devs"], exec_template("shell"));
+    webhook.validate(&create.clone().dry()).await;
+    assert!(webhook.recorded().is_empty());
+    let answer = webhook.validate(&create).await;
+    let records = webhook.recorded();
+    let [record] = &records[..] else {
+        panic!("{records:?}")
+    };
+    let decided = (record.action, record.decision, record.reason.as_str());
+    let expected = (Action::TemplateChanged, Decision::Deny, "MissingPermission");
+    assert_eq!(decided, expected);
+    assert_eq!(record.message, answer.status.message);
+    assert_eq!(record.user.as_ref().unwrap().user, "author");
+    assert_eq!(
+        (record.template.as_str(), record.request.namespace.as_str()),
+        ("shell", "shop")
+    );
+}
+
+#[tokio::test]
+async fn who_lifts_the_enforcement_of_a_namespace_is_on_record_and_who_may_not_as_well() {
+    for (forbids, dry, decision) in [
+        (&[][..], false, Some(Decision::Allow)),
+        (&["* *"], false, Some(Decision::Deny)),
+        (&[], true, None),
+        (&["* *"], true, None),
+    ] {
+        let webhook = forbidding(forbids);
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" },
+        });
+        let body = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "review", "name": "shop", "operation": "UPDATE", "dryRun": dry,
+                "kind": { "group": "", "version": "v1", "kind": "Namespace" },
+                "resource": { "group": "", "version": "v1", "resource": "namespaces" },
+                "userInfo": { "username": "root" },
+                "object": namespace, "oldObject": namespace,
+            },
+        });
+        let body = serde_json::to_vec(&body).unwrap();
+        let reply = webhook.manager.review("/guard-namespace", &body).await;
+        let review: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(
+            review["response"]["allowed"],
+            forbids.is_empty(),
+            "{review}"
+        );
+        let records = webhook.recorded();
+        let told: Vec<_> = records
+            .iter()
+            .map(|record| {
+                (
+                    record.action,
+                    record.decision,
+                    record.request.namespace.as_str(),
+                )
+            })
+            .collect();
+        let expected = decision.map(|decision| (Action::EnforcementLifted, decision, "shop"));
+        assert_eq!(told, Vec::from_iter(expected));
+    }
 }

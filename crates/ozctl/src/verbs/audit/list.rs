@@ -70,9 +70,20 @@ fn shown(entries: &[Entry], format: Format) -> Result<String> {
         Format::Table => table(entries, false).to_string(),
         Format::Wide => table(entries, true).to_string(),
         Format::Json => output::json(&json!(values().collect::<Vec<Value>>()))?,
-        Format::Lines => values().map(|value| format!("{value}\n")).collect(),
+        Format::Lines => lines(entries),
         Format::Csv => csv(entries),
     })
+}
+
+/// Each chain in its own order, as its log has it: verifying takes a record in any other place for one
+/// that was moved there.
+fn lines(entries: &[Entry]) -> String {
+    let mut entries: Vec<&Entry> = entries.iter().collect();
+    entries.sort_by_key(|entry| (&entry.link.writer, entry.link.seq));
+    let lines = entries
+        .into_iter()
+        .map(|entry| format!("{}\n", entry.value()));
+    lines.collect()
 }
 
 fn csv(entries: &[Entry]) -> String {
@@ -107,7 +118,41 @@ fn field(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use jiff::{SignedDuration, Timestamp};
+    use oz_core::audit::verify::{Evidence, Terms, verify};
+    use oz_core::audit::{Action, AuditKey, Chain, Decision, Record, Trust, Writer};
+
     use super::*;
+
+    #[test]
+    fn exported_lines_verify_even_if_a_clock_was_set_back() {
+        let (now, key) = (
+            Timestamp::constant(1_790_000_000, 0),
+            AuditKey::new(&[7; 32]),
+        );
+        let mut entries = Vec::new();
+        for replica in ["oz-0", "oz-1"] {
+            let writer = Writer::new("oz-operator", replica, now, 1);
+            let (mut chain, first) = Chain::begin(writer, now, &[], &key);
+            entries.push(first);
+            for minutes in [30, 0, 31] {
+                let time = now + SignedDuration::from_mins(minutes);
+                let (action, note) = (Action::KeyRotated, Decision::Note);
+                let record = Record::about(time, action, note, "x", "Test", "test");
+                entries.push(chain.append(record, &key));
+            }
+        }
+        entries.sort_by_key(|entry| entry.record.time);
+        let mut evidence = Evidence::default();
+        evidence.log("exported", &shown(&entries, Format::Lines).unwrap());
+        let terms = Terms {
+            trust: Trust::pinned([key.public().as_str()]).unwrap(),
+            ..Terms::default()
+        };
+        let report = verify(evidence, &terms);
+        assert!(report.is_whole(), "{:?}", report.problems);
+        assert_eq!(report.records(), 8);
+    }
 
     #[test]
     fn a_field_of_csv_is_one_field_whatever_a_user_is_called() {

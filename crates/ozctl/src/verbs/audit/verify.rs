@@ -20,6 +20,15 @@ pub(super) const KEYS: &str = "oz-audit-keys";
 /// ConfigMap with the checkpoints.
 const CHECKPOINTS: &str = "oz-audit-checkpoints";
 
+/// How far the clock here may be behind that of the cluster, which decides what is old enough to go.
+const SLACK: SignedDuration = SignedDuration::from_mins(5);
+
+/// What is older may be gone from the cluster.
+fn kept_since(now: Timestamp, retention: GoDuration) -> Option<Timestamp> {
+    let kept = SignedDuration::from(retention) - SLACK;
+    now.checked_sub(kept.max(SignedDuration::ZERO)).ok()
+}
+
 /// Where oz runs.
 #[derive(Args)]
 pub(super) struct Oz {
@@ -107,10 +116,9 @@ impl Verify {
         let mut trust = Trust::pinned(pinned.iter().map(String::as_str))
             .map_err(|error| Failure::new(error.to_string()))?;
         trust.extend(&published);
-        let kept = SignedDuration::from(self.retention);
         let terms = Terms {
             trust,
-            objects_kept_since: Timestamp::now().checked_sub(kept).ok(),
+            objects_kept_since: kept_since(Timestamp::now(), self.retention),
             logs_kept_since: self.logs_since,
         };
         let report = verify(evidence, &terms);
@@ -192,5 +200,18 @@ impl Verify {
             context.print(&format!("  also {}\n", plain(&problem.to_string())))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_behind_misses_nothing_that_was_old_enough_to_go() {
+        let now = Timestamp::constant(1_790_000_000, 0);
+        let ago = |minutes| Some(now - SignedDuration::from_mins(minutes));
+        assert_eq!(kept_since(now, GoDuration::from_secs(3_600)), ago(55));
+        assert_eq!(kept_since(now, GoDuration::from_secs(60)), ago(0));
     }
 }

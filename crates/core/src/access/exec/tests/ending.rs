@@ -602,8 +602,11 @@ fn sessions_are_ended_beside_the_record_and_are_waited_for() {
     // A node that never answers is not waited for without end.
     let mut lost = world.clone();
     assert_eq!(lost.settle(at(360)).phase, Phase::Expired);
+    let told = ["AccessGranted", "AccessExpired", "SessionCut"];
+    assert_eq!(lost.actions(), told);
     world.sessions_fail = None;
     assert_eq!(world.settle(at(302)).phase, Phase::Expired);
+    assert_eq!(world.actions(), told[..2]);
     assert_eq!(world.live, []);
 }
 

@@ -236,9 +236,11 @@ fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
     let mut world = World::ready();
     let plan = world.controller.orphaned(at(10), &world.live);
     assert_eq!(deleted(&plan), ["RoleBinding", "Pod", "Role"]);
-    assert!(
-        matches!(&plan.stages[1][..], [Step::Record(record)] if record.action.to_string() == "AccessRevoked")
-    );
+    assert!(matches!(
+        &plan.stages[1][..],
+        [Step::Record(record), Step::EndSessions(sessions)]
+            if record.action.to_string() == "AccessRevoked" && sessions.with_pod
+    ));
     world.carry_out(&plan);
     assert!(
         world

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Event, Pod};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use oz_core::api::TargetKind;
 use oz_core::audit::Action;
 use oz_core::labels;
-use oz_e2e::{Scene, System, TEMPLATE, exec_request, exec_template, records_in, refusal};
+use oz_e2e::{
+    Options, Scene, System, TEMPLATE, Webhook, exec_request, exec_template, install, records_in,
+    refusal,
+};
 use oz_testkit::{eventually, fixtures};
 use serde_json::json;
 
@@ -125,6 +128,64 @@ async fn one_denied_kubectl_exec_is_one_record() -> Result<()> {
     let again = scene.exec("bob", &[&scene.pod()?, "--", "ls"]).output()?;
     assert!(refusal(&again).is_some());
     assert_eq!(counted()?, before + 1);
+    Ok(())
+}
+
+/// Takes from the webhook's role what has to do with AuditEvents.
+async fn without_events(admin: &kube::Client) -> Result<()> {
+    let roles: Api<ClusterRole> = Api::all(admin.clone());
+    let role = roles.get("oz-webhook").await?;
+    let mut rules = role.rules.unwrap_or_default();
+    for rule in &mut rules {
+        if let Some(resources) = &mut rule.resources {
+            resources.retain(|resource| resource != "auditevents");
+        }
+    }
+    rules.retain(|rule| rule.resources.as_ref().is_none_or(|all| !all.is_empty()));
+    let patch = Patch::Merge(json!({ "rules": rules }));
+    let parameters = PatchParams::default();
+    roles.patch("oz-webhook", &parameters, &patch).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_put_on_record_is_refused_unless_that_is_not_required()
+-> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "optional").await?;
+    scene.enforce().await?;
+    let alice = scene.requests("alice").await?;
+    let granted = alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
+    let enter = || -> Result<Option<String>> {
+        let pod = granted.pod();
+        Ok(refusal(
+            &scene.exec("alice", &[&pod, "--", "true"]).output()?,
+        ))
+    };
+    without_events(&scene.admin).await?;
+    let mut came = Vec::new();
+    for required in [true, false] {
+        system.webhook.process.kill9();
+        let options = Options::default().flag(&format!("--audit-required={required}"));
+        system.webhook = Webhook::start(cluster, &options).await?;
+        came.push((enter()?, system.webhook.metrics().await?));
+    }
+    install(cluster).await?;
+    let opened = |metrics: &str| {
+        let mut lines = metrics.lines();
+        lines.find_map(|line| {
+            let count = line.strip_prefix("oz_audit_unrecorded_sessions_total ")?;
+            count.parse::<u32>().ok()
+        })
+    };
+    let [(refused, before), (entered, after)] = &came[..] else {
+        unreachable!("two were tried")
+    };
+    let why = refused.as_ref().context("nobody was refused")?;
+    assert!(why.contains("record"), "{why}");
+    assert_eq!((entered, opened(before)), (&None, Some(0)));
+    assert_eq!(opened(after), Some(1));
     Ok(())
 }
 

@@ -43,8 +43,7 @@ pub enum Action {
     AccessRevoked,
     /// What oz wrote was changed by somebody else.
     DriftDetected,
-    /// A template was created, or its spec changed, by the user that the record names; or they were
-    /// refused to.
+    /// A template was created, or its spec changed, by the user that is named; or that was refused.
     TemplateChanged,
     /// A session was allowed to open (exec, attach, port-forward, ephemeral container).
     SessionOpened,
@@ -62,8 +61,7 @@ pub enum Action {
     WebhookRepaired,
     /// New requests did not come back stamped.
     CanaryFailed,
-    /// A namespace's label that has connections enforced was taken off by the user that the record
-    /// names; or they were refused to.
+    /// The label that has connections enforced was taken off a namespace; or that was refused.
     EnforcementLifted,
 }
 

@@ -99,8 +99,7 @@ pub enum Fault {
     Missing,
     /// The end of a chain is not there.
     Truncated,
-    /// A checkpoint is not there, or an older one in its place: records that were written long after
-    /// the last one are covered by none.
+    /// A checkpoint is not there, or an older one is in its place.
     Unclaimed,
     /// A record is not signed where its writer would have signed it.
     Unsigned,

@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_forwarded_port_hides_no_session_that_ends() {
         let at = |second| Timestamp::constant(1_790_000_000 + second, 0);
-        let record = |action, second, way: Way| {
+        let record = |action, second: i64, way: Way| {
             let id = second.to_string();
             let record = Record::about(at(second), action, Decision::Allow, &id, "", "");
             record.detail("way", way.title())
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(opened(all.iter().cloned(), true), [at(1), at(2), at(3)]);
         for action in [Action::SessionCut, Action::SessionEnded] {
             let told = all.iter().cloned().chain([record(action, 4, Way::Exec)]);
-            assert_eq!(opened(told, false), []);
+            assert!(opened(told, false).is_empty());
         }
     }
 

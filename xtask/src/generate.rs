@@ -108,9 +108,10 @@ fn attempts(root: &Path) -> Result<String> {
          # What was tried, and what comes of it\n\n\
          Each line is a test on a real API server, with oz under its own roles. What a user can do\n\
          in a session against its end is tried on a real node\n\
-         ([e2e/tests/node/sessions.rs](../../e2e/tests/node/sessions.rs)); what cannot be prevented\n\
-         there, such as a process forked twice that drops its environment, its session and its\n\
-         streams, is said in [what belongs to a session](../concepts/sessions.md).\n\
+         ([e2e/tests/node/sessions.rs](../../e2e/tests/node/sessions.rs),\n\
+         [script.rs](../../e2e/tests/node/script.rs)); what cannot be prevented there, such as a\n\
+         process forked twice that drops its environment, its session and its streams, or is the\n\
+         last to hold them, is said in [what belongs to a session](../concepts/sessions.md).\n\
          Connections are opened in enforcing namespaces; what observing ones let through is in\n\
          [the guide](../guides/enforcement.md).\n\n\
          | attempt | what comes of it | test |\n|---|---|---|\n",

@@ -166,6 +166,8 @@ pub struct Sessions {
     pub pod_uid: String,
     /// What the processes are known by.
     pub mark: String,
+    /// When they were granted: what began before is none of them.
+    pub granted_at: Timestamp,
     /// Whether the pod goes with the grant, and so all sessions in it: nothing is run there.
     pub with_pod: bool,
     /// What is put on record if any were ended: see [`Sessions::ended`].
@@ -458,6 +460,7 @@ mod tests {
             pod: "web-0".into(),
             pod_uid: "pod-uid".into(),
             mark: id.into(),
+            granted_at: now,
             with_pod: false,
             record: Record::about(now, action, Decision::End, id, "Expired", "were ended"),
         };

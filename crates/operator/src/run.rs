@@ -72,6 +72,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     if args.cut_sessions {
         engine.sessions(Scripts {
             client: client.clone(),
+            clock: clock.clone(),
         });
     }
     let probes = Probes::new(args.cut_sessions);

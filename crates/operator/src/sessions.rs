@@ -18,7 +18,7 @@ use oz_core::audit::{Action, Record, label_value};
 use oz_core::connect::{Way, cut, script};
 use oz_core::controller::{Failure, Sessions, SessionsEnded};
 use oz_core::labels;
-use oz_engine::EndSessions;
+use oz_engine::{Clock as _, EndSessions, ServerClock};
 use tokio::io::AsyncReadExt;
 
 /// How long one script may take in one container.
@@ -127,9 +127,15 @@ fn running(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 /// Ends sessions by a script that is run in each container of their pod.
 pub(crate) struct Scripts {
     pub(crate) client: Client,
+    pub(crate) clock: ServerClock,
 }
 
 impl Scripts {
+    fn command(&self, sessions: &Sessions) -> Vec<String> {
+        let age = self.clock.now().duration_since(sessions.granted_at);
+        script::command(&sessions.mark, age)
+    }
+
     async fn end_all(&self, sessions: &Sessions) -> Result<SessionsEnded, Failure> {
         if sessions.with_pod {
             return Ok(SessionsEnded {
@@ -156,7 +162,7 @@ impl Scripts {
             ended.opened = self.opened(sessions).await;
             return Ok(ended);
         };
-        let command = script::command(&sessions.mark);
+        let command = self.command(sessions);
         let runs = running(&pod).map(|container| {
             let (pods, command, name) = (&pods, command.clone(), container.name.clone());
             async move {

@@ -8,6 +8,7 @@ mod exec;
 mod images;
 mod ozctl;
 mod pod;
+mod script;
 mod sessions;
 
 use anyhow::Result;

@@ -59,7 +59,9 @@ pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
         opened: _,
     } = sessions;
     if *left > 0 {
-        let message = format!("{ended} processes were ended, {left} could not be");
+        let message = format!(
+            "{ended} processes were ended; {left} could not be, or cannot be told from others'"
+        );
         return Fact::fails(SESSIONS_CUT, "ProcessesLeft", message);
     }
     if !out_of_reach.is_empty() {
@@ -91,6 +93,7 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
         pod: grant.pod.name.clone(),
         pod_uid: grant.pod.uid.clone(),
         mark: grant.request.uid.clone(),
+        granted_at: grant.granted_at,
         with_pod,
         record,
     })))
@@ -125,6 +128,7 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
         pod,
         pod_uid,
         mark: request.uid().to_owned(),
+        granted_at: status.granted_at.unwrap_or_else(|| request.created()),
         with_pod: false,
         record,
     })))

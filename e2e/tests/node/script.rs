@@ -1,0 +1,227 @@
+//! The script that ends sessions, by itself: in a PID namespace of the test's own, with each shell that
+//! it is likely to meet. What stands in for the runtime is `nsenter`, a parent that is not to be seen.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::SignedDuration;
+use oz_core::connect::script::{self, Ended};
+use oz_e2e::run;
+use oz_testkit::{Node, eventually};
+
+const SHELLS: [&[&str]; 3] = [&["dash"], &["busybox", "ash"], &["bash"]];
+const SOON: Duration = Duration::from_secs(20);
+const ID: &str = "0b9f2a52-0001";
+const WAITS: &str = "exec sleep 600";
+const NOBODY: &str = "65534";
+
+/// A container: processes that see one another only, and end with the value.
+struct Container {
+    whole: Child,
+    /// PID 1, as it is called outside.
+    first: String,
+    sessions: Vec<Child>,
+}
+
+impl Container {
+    /// One whose application is this.
+    async fn start(application: &str) -> Result<Self> {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+        unshare.args(["bash", "-c", application]);
+        let whole = unshare.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let children = format!("/proc/{0}/task/{0}/children", whole.id());
+        let first = eventually("the application to start", SOON, async || {
+            let first = std::fs::read_to_string(&children)?.trim().to_owned();
+            // By then it has a /proc of its own.
+            let name = std::fs::read_to_string(format!("/proc/{first}/comm"));
+            Ok(name.is_ok_and(|name| name != "unshare\n").then_some(first))
+        })
+        .await?;
+        Ok(Self {
+            whole,
+            first,
+            sessions: Vec::new(),
+        })
+    }
+
+    /// Runs a command in it as a runtime does.
+    fn enter(&self, user: &str, argv: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.first, "-p", "-m", "-S", user, "-G", user]);
+        command.arg("setsid").args(argv);
+        command
+    }
+
+    /// Opens a session and waits until it says that it is there; marked as the grant's, or not.
+    fn open(&mut self, user: &str, marked: bool, words: &str) -> Result<()> {
+        // With a command at the end the shell stays.
+        let mut command = self.enter(user, &["bash", "-c", &format!("{words}\n:")]);
+        if marked {
+            command.env("OZ_GRANT", ID);
+        }
+        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut session = pipes.stderr(Stdio::null()).spawn()?;
+        let mut output = BufReader::new(session.stdout.take().context("no standard output")?);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        session.stdout = Some(output.into_inner());
+        self.sessions.push(session);
+        ensure!(line == "here\n", "{line}");
+        Ok(())
+    }
+
+    /// Runs the script.
+    fn end(&self, user: &str, shell: &[&str]) -> Result<Ended> {
+        let command = script::command(ID, SignedDuration::from_secs(60));
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let said = run(self.enter(user, &[shell, &command[1..]].concat()))?;
+        script::answer(&said).context(said)
+    }
+
+    /// The command lines of what runs.
+    fn running(&self) -> Result<String> {
+        run(self.enter("0", &["ps", "-eo", "args"]))
+    }
+
+    /// Waits until so many run whose command lines have this in them.
+    async fn has(&self, what: &str, many: usize) -> Result<()> {
+        eventually(what, SOON, async || {
+            let running = self.running()?;
+            let found = running.lines().filter(|line| line.starts_with(what));
+            Ok((found.count() == many).then_some(()))
+        })
+        .await
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = self.whole.kill();
+        let _ = self.whole.wait();
+        for session in &mut self.sessions {
+            // It stops when what it waits for is stopped, and would wait for ever.
+            let mut wake = Command::new("kill");
+            let _ = wake.args(["-CONT", &session.id().to_string()]).status();
+            let _ = session.wait();
+        }
+    }
+}
+
+/// What is tried in a session, and what is said in the end.
+async fn tried(words: &str, ended: Ended) -> Result<()> {
+    if !Node::Real.is_possible()? {
+        return Ok(());
+    }
+    for shell in SHELLS {
+        let mut container = Container::start(WAITS).await?;
+        container.open("0", true, words)?;
+        let seen = container.end("0", shell)?;
+        assert_eq!(seen, ended, "{shell:?}: {}", container.running()?);
+        let many = usize::try_from(ended.left)?;
+        container.has("sleep 7", many).await?;
+    }
+    Ok(())
+}
+
+const fn ended(ended: u32, left: u32) -> Ended {
+    Ended { ended, left }
+}
+
+#[tokio::test]
+async fn a_name_that_looks_like_the_end_of_a_process_hides_none() -> Result<()> {
+    let words = "printf ') Z 0 0 0\\n' >/proc/$$/comm; echo here; sleep 7001";
+    tried(words, ended(2, 0)).await
+}
+
+#[tokio::test]
+async fn a_stream_is_found_wherever_it_is_and_whatever_else_is_dropped() -> Result<()> {
+    // As standard input and output, beside a stream of the application's.
+    let beside = "(env -i setsid sleep 7001 2>/proc/1/fd/2 &); echo here; sleep 7002";
+    tried(beside, ended(3, 0)).await?;
+    // Where no stream is looked for, also in the process that the session began with.
+    let apart = "exec 7<&0 0</dev/null; (env -i setsid bash -c \
+         'exec 9<&7 7<&- >/dev/null 2>&1; sleep 7001; :' &); echo here; exec >&- 2>&-; sleep 7002";
+    tried(apart, ended(4, 0)).await
+}
+
+#[tokio::test]
+async fn what_nobody_can_tell_from_others_is_left_and_counted() -> Result<()> {
+    // Nobody who is known to be of the grant is there any more.
+    let words = "exec 3<&0; env -i setsid sleep 7001 <&3 >/dev/null 2>&1 & echo here; exit";
+    tried(words, ended(0, 1)).await
+}
+
+#[tokio::test]
+async fn who_cannot_be_read_is_counted() -> Result<()> {
+    if !Node::Real.is_possible()? {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let copy = directory.path().join("sleep");
+    std::fs::copy("/bin/busybox", &copy)?;
+    for (path, mode) in [(directory.path(), "755"), (copy.as_path(), "111")] {
+        let mut change = Command::new("chmod");
+        run({
+            change.arg(mode).arg(path);
+            change
+        })?;
+    }
+    let copy = copy.display();
+    let hidden = format!("(env -i setsid {copy} 7001 </dev/null >/dev/null 2>&1 &)");
+    for shell in SHELLS {
+        let mut container = Container::start(WAITS).await?;
+        container.open(NOBODY, true, &format!("{hidden}; echo here; sleep 7002"))?;
+        container.has(&format!("{copy} 7001"), 1).await?;
+        assert_eq!(container.end(NOBODY, shell)?, ended(2, 1), "{shell:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_application_and_the_sessions_of_others_go_on() -> Result<()> {
+    if !Node::Real.is_possible()? {
+        return Ok(());
+    }
+    for shell in SHELLS {
+        // It begins processes that have pipes of their own while the grant lasts, and one that left.
+        let application =
+            "sleep 1.5; (setsid sleep 8001 &); while :; do sleep 8002 | sleep 8003; done";
+        let mut container = Container::start(application).await?;
+        let theirs = "(setsid sleep 8004 &); echo here; sleep 8005";
+        container.open("0", false, theirs)?;
+        container.has("sleep 8003", 1).await?;
+        // The user looks into what these write.
+        let pipe = "/proc/$(pgrep -xf 'sleep 8002')/fd/1";
+        let looks = format!("echo here; exec 5<{pipe}; exec cat <{pipe}");
+        container.open("0", true, &looks)?;
+        container.has("cat", 1).await?;
+        assert_eq!(container.end("0", shell)?, ended(1, 0), "{shell:?}");
+        for other in 8001..=8005 {
+            container.has(&format!("sleep {other}"), 1).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn hundreds_of_processes_on_either_side_are_told_apart() -> Result<()> {
+    if !Node::Real.is_possible()? {
+        return Ok(());
+    }
+    for shell in SHELLS {
+        let application = "for i in {1..200}; do setsid sleep 8001 & done; exec sleep 600";
+        let mut container = Container::start(application).await?;
+        container.has("sleep 8001", 200).await?;
+        let words = "for i in {1..200}; do (env -i setsid sleep 7001 &); (setsid sleep 7001 &); done; \
+             echo here; sleep 7002";
+        container.open("0", true, words)?;
+        container.has("sleep 7001", 400).await?;
+        assert_eq!(container.end("0", shell)?, ended(402, 0), "{shell:?}");
+        container.has("sleep 7", 0).await?;
+        container.has("sleep 8001", 200).await?;
+    }
+    Ok(())
+}

@@ -60,6 +60,8 @@ pub mod reason {
     pub const FAILURE: &str = "Failure";
     /// Not yet, but expected.
     pub const NOT_YET_READY: &str = "NotYetReady";
+    /// It could not be done, and is not tried any more.
+    pub const GIVEN_UP: &str = "GivenUp";
     /// It was, and is not now.
     pub const NO_LONGER_READY: &str = "NoLongerReady";
 }

@@ -34,8 +34,10 @@ impl Observe<ExecTemplate> for ExecTemplates {
             return Ok(Vec::new());
         }
         let status = template.status.as_ref();
-        self.probes
-            .learn(status.map_or(&[], |status| status.session_probes.as_slice()));
+        self.probes.learn(
+            &namespace,
+            status.map_or(&[], |status| status.session_probes.as_slice()),
+        );
         let workload = self.workloads.read(cx, &namespace, target).await?;
         // One of each kind of pod: those of an older replica set may run other images.
         let mut found = BTreeMap::new();

@@ -70,10 +70,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
 
     if args.cut_sessions {
-        engine.sessions(Scripts {
-            client: client.clone(),
-            clock: clock.clone(),
-        });
+        engine.sessions(Scripts::new(client.clone(), clock.clone(), trail.clone()));
     }
     let probes = Probes::new(args.cut_sessions);
     let pods_by_name = engine.store();

@@ -2,8 +2,8 @@
 //! finds out whether a command there can be made to end by itself. Each is an exec, for which the
 //! operator has the right because it hands it out.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -15,16 +15,27 @@ use kube::api::{AttachParams, ListParams};
 use kube::{Api, Client, ResourceExt};
 use oz_core::api::{AuditEvent, SessionProbe};
 use oz_core::audit::{Action, Record, label_value};
+use oz_core::connect::script::Ended;
 use oz_core::connect::{Way, cut, script};
 use oz_core::controller::{Failure, Sessions, SessionsEnded};
 use oz_core::labels;
-use oz_engine::{Clock as _, EndSessions, ServerClock};
+use oz_engine::{Clock as _, EndSessions, ServerClock, Sink as _};
+use oz_process::audit::Trail;
 use tokio::io::AsyncReadExt;
 
 /// How long one script may take in one container.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a probe may hold up a grant.
 const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+/// How many scripts are run at once where one alone came to no end.
+const SEVERAL: usize = 4;
+/// How long after an end it is looked whether something has started since.
+const LATER: [Duration; 4] = [
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(15),
+    Duration::from_secs(35),
+];
 /// For how long a container that could not be probed is not probed again.
 const AGAIN: Duration = Duration::from_secs(30);
 /// The most that is read of an answer, in bytes.
@@ -124,16 +135,50 @@ fn running(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     })
 }
 
+/// Runs the script in one container; several at once if it came to no end, which somebody in there
+/// may have seen to: they then have to find each of them before it finds them.
+async fn end_in(
+    pods: &Api<Pod>,
+    pod: &str,
+    container: &str,
+    command: &[String],
+) -> Result<Ended, Unrun> {
+    let once = async || {
+        let text = run(pods, pod, container, command.to_vec(), PATIENCE).await?;
+        let none = || Unrun::Unreached("the script came to no end".to_owned());
+        script::answer(&text).ok_or_else(none)
+    };
+    let first = once().await;
+    let Err(Unrun::Unreached(_)) = first else {
+        return first;
+    };
+    let answers = join_all((0..SEVERAL).map(|_| once())).await;
+    // Each counts what it ended itself, and all the same what is left.
+    let both = |one: Ended, other: Ended| Ended {
+        ended: one.ended.saturating_add(other.ended),
+        left: one.left.min(other.left),
+    };
+    answers.into_iter().flatten().reduce(both).map_or(first, Ok)
+}
+
 /// Ends sessions by a script that is run in each container of their pod.
+#[derive(Clone)]
 pub(crate) struct Scripts {
-    pub(crate) client: Client,
-    pub(crate) clock: ServerClock,
+    client: Client,
+    clock: ServerClock,
+    trail: Trail,
+    /// The grants that are looked at again, see [`Scripts::look_again`].
+    again: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Scripts {
-    fn command(&self, sessions: &Sessions) -> Vec<String> {
-        let age = self.clock.now().duration_since(sessions.granted_at);
-        script::command(&sessions.mark, age)
+    pub(crate) fn new(client: Client, clock: ServerClock, trail: Trail) -> Self {
+        Self {
+            client,
+            clock,
+            trail,
+            again: Arc::default(),
+        }
     }
 
     async fn end_all(&self, sessions: &Sessions) -> Result<SessionsEnded, Failure> {
@@ -143,6 +188,15 @@ impl Scripts {
                 ..SessionsEnded::default()
             });
         }
+        let mut ended = self.end_now(sessions).await?.unwrap_or_default();
+        ended.opened = self.opened(sessions).await;
+        self.look_again(sessions);
+        Ok(ended)
+    }
+
+    /// Ends what runs now; none if the pod is gone, or another of its name: what ran in it is gone
+    /// with it.
+    async fn end_now(&self, sessions: &Sessions) -> Result<Option<SessionsEnded>, Failure> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &sessions.namespace);
         let read = tokio::time::timeout(PATIENCE, pods.get_opt(&sessions.pod)).await;
         let failed = |why: String| {
@@ -156,28 +210,26 @@ impl Scripts {
             Ok(Err(error)) => return Err(failed(error.to_string())),
             Err(_) => return Err(failed(format!("no answer within {PATIENCE:?}"))),
         };
-        let mut ended = SessionsEnded::default();
-        // Gone, or another of its name: what ran in it is gone with it.
         let Some(pod) = pod.filter(|pod| pod.uid().as_deref() == Some(&sessions.pod_uid)) else {
-            ended.opened = self.opened(sessions).await;
-            return Ok(ended);
+            return Ok(None);
         };
-        let command = self.command(sessions);
+        let age = self.clock.now().duration_since(sessions.granted_at);
+        let command = script::command(&sessions.mark, age);
         let runs = running(&pod).map(|container| {
-            let (pods, command, name) = (&pods, command.clone(), container.name.clone());
+            let (pods, command, name) = (&pods, &command, container.name.clone());
             async move {
-                let answer = run(pods, &sessions.pod, &name, command, PATIENCE).await;
+                let answer = end_in(pods, &sessions.pod, &name, command).await;
                 (name, answer)
             }
         });
+        let mut ended = SessionsEnded::default();
         let mut unreached = None;
         for (name, answer) in join_all(runs).await {
-            match answer.map(|text| script::answer(&text)) {
-                Ok(Some(done)) => {
+            match answer {
+                Ok(done) => {
                     ended.ended = ended.ended.saturating_add(done.ended);
                     ended.left = ended.left.saturating_add(done.left);
                 }
-                Ok(None) => unreached = Some(format!("the script in {name} came to no end")),
                 Err(Unrun::Unable(why)) => {
                     tracing::debug!(
                         pod = sessions.pod,
@@ -190,11 +242,53 @@ impl Scripts {
                 Err(Unrun::Unreached(why)) => unreached = Some(format!("{name}: {why}")),
             }
         }
-        if let Some(why) = unreached {
-            return Err(failed(why));
+        match unreached {
+            Some(why) => Err(failed(why)),
+            None => Ok(Some(ended)),
         }
-        ended.opened = self.opened(sessions).await;
-        Ok(ended)
+    }
+
+    /// Ends what was allowed before the end and starts only now: the API server waits half a minute
+    /// for a client to open its streams. Beside everything else, as nothing waits for it; only what
+    /// is found is on record.
+    fn look_again(&self, sessions: &Sessions) {
+        let (this, sessions) = (self.clone(), sessions.clone());
+        if !self.looked_after().insert(sessions.mark.clone()) {
+            return;
+        }
+        tokio::spawn(async move {
+            let ended = tokio::time::Instant::now();
+            for later in LATER {
+                tokio::time::sleep_until(ended + later).await;
+                match this.end_now(&sessions).await {
+                    Ok(Some(came)) if came.ended > 0 => this.late(&sessions, &came, later).await,
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(failure) => tracing::info!(%failure, "failed to look again"),
+                }
+            }
+            this.looked_after().remove(&sessions.mark);
+        });
+    }
+
+    fn looked_after(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.again.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts on record that processes began after the end, and were ended.
+    async fn late(&self, sessions: &Sessions, came: &SessionsEnded, later: Duration) {
+        let Some(mut record) = sessions.ended(came) else {
+            return;
+        };
+        record.time = self.clock.now();
+        // A fact of its own.
+        let what = format!("{} {}s later", sessions.mark, later.as_secs());
+        record.id = Record::id(record.action, &what);
+        "Processes that began after the end were ended".clone_into(&mut record.message);
+        if let Err(failure) = self.trail.record(&record).await {
+            let line = record.line();
+            tracing::error!(%failure, record = line, "the end of sessions is not on record");
+        }
     }
 
     /// When the sessions of the grant were opened, as far as that is on record in the cluster; none
@@ -257,8 +351,12 @@ impl EndSessions for Scripts {
 pub(crate) struct Probes {
     /// Whether any container is run anything in.
     pub(crate) enabled: bool,
-    known: Arc<Mutex<HashMap<(String, String), Known>>>,
+    known: Arc<Mutex<HashMap<Place, Known>>>,
 }
+
+/// Where a container was looked into: namespace, name of the container, image. What those of one
+/// namespace write into the status of their templates tells nothing about others.
+type Place = (String, String, String);
 
 #[derive(Clone)]
 enum Known {
@@ -275,10 +373,10 @@ impl Probes {
         }
     }
 
-    /// Takes in what an earlier process found.
-    pub(crate) fn learn(&self, probes: &[SessionProbe]) {
+    /// Takes in what an earlier process found in a namespace.
+    pub(crate) fn learn(&self, namespace: &str, probes: &[SessionProbe]) {
         for probe in probes {
-            let key = (probe.container.clone(), probe.image_id.clone());
+            let key = place(namespace, &probe.container, &probe.image_id);
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known
                 .entry(key)
@@ -298,17 +396,19 @@ impl Probes {
         }
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let name = pod.name_any();
-        let found = running(pod).map(|container| self.one(&pods, &name, container));
+        let found = running(pod).map(|container| self.one(&pods, namespace, &name, container));
         join_all(found).await.into_iter().flatten().collect()
     }
 
     async fn one(
         &self,
         pods: &Api<Pod>,
+        namespace: &str,
         pod: &str,
         container: &ContainerStatus,
     ) -> Option<SessionProbe> {
-        let key = (container.name.clone(), container.image_id.clone());
+        let (name, image) = (&container.name, &container.image_id);
+        let key = place(namespace, name, image);
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(&key).cloned();
         match known {
@@ -316,17 +416,21 @@ impl Probes {
             Some(Known::Failed(at)) if at.elapsed() < AGAIN => return None,
             Some(Known::Failed(_)) | None => {}
         }
-        let command = vec!["/bin/sh".to_owned(), "-c".to_owned(), cut::PROBE.to_owned()];
-        let found = match run(pods, pod, &key.0, command, PROBE_PATIENCE).await {
-            Ok(answer) => Known::Found(cut::probed(&key.0, &key.1, &answer)),
-            Err(Unrun::Unable(_)) => Known::Found(cut::probed(&key.0, &key.1, "")),
+        let probe = async || {
+            let command = ["/bin/sh", "-c", cut::PROBE].map(str::to_owned).to_vec();
+            run(pods, pod, name, command, PROBE_PATIENCE).await
+        };
+        let mut answer = probe().await;
+        if let Err(Unrun::Unreached(_)) = answer {
+            // What is not found out now is as good as not there for as long as a grant lasts.
+            answer = probe().await;
+        }
+        let found = match answer {
+            Ok(answer) => Known::Found(cut::probed(name, image, &answer)),
+            Err(Unrun::Unable(_)) => Known::Found(cut::probed(name, image, "")),
             Err(Unrun::Unreached(why)) => {
-                tracing::info!(
-                    pod,
-                    container = key.0,
-                    why,
-                    "a container could not be probed"
-                );
+                let container = name;
+                tracing::info!(pod, container, why, "a container could not be probed");
                 Known::Failed(Instant::now())
             }
         };
@@ -342,12 +446,36 @@ impl Probes {
     }
 }
 
+fn place(namespace: &str, container: &str, image: &str) -> Place {
+    (namespace.to_owned(), container.to_owned(), image.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use oz_core::audit::Decision;
     use serde_json::json;
 
     use super::*;
+
+    #[tokio::test]
+    async fn what_one_namespace_says_of_an_image_is_not_believed_in_another() {
+        let probes = Probes::new(true);
+        let claimed = cut::probed("app", "sha256:1", "shell\nplain killafter\n");
+        probes.learn("mallorys", std::slice::from_ref(&claimed));
+        // Nothing listens: what is not known cannot be found out.
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = Client::try_from(nowhere).unwrap();
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": "db-0" },
+            "status": { "containerStatuses": [{
+                "name": "app", "image": "app:1", "imageID": "sha256:1", "ready": true,
+                "restartCount": 0, "state": { "running": {} },
+            }] },
+        }))
+        .unwrap();
+        assert_eq!(probes.of(&client, "mallorys", &pod).await, [claimed]);
+        assert_eq!(probes.of(&client, "shop", &pod).await, []);
+    }
 
     #[test]
     fn a_forwarded_port_hides_no_session_that_ends() {

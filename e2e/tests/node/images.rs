@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::SignedDuration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams};
 use oz_core::api::{Operation, Sessions, TargetKind};
 use oz_core::audit::Action;
 use oz_core::conditions;
@@ -158,7 +158,19 @@ async fn what_can_be_made_to_end_does_and_what_cannot_is_said_or_refused() -> Re
         );
     }
     streams(&system, &scene, &pod).await?;
+    marked_alone(&scene, &pod).await?;
     by_themselves(&mut system, &scene).await
+}
+
+/// Without `timeout` a session still bears the mark by which the operator finds and ends it.
+async fn marked_alone(scene: &Scene, pod: &str) -> Result<()> {
+    let words = format!("echo here; {BUSYBOX} env -i {BUSYBOX} setsid {BUSYBOX} sleep 7001; :");
+    let arguments = ["-c", "timeoutless", pod, "--", "/bin/sh", "-c", &words];
+    let session = Session::open(exec(scene.cluster, "alice", scene.name(), &arguments))?;
+    let alice = scene.requests("alice").await?;
+    alice.api().delete("best", &DeleteParams::default()).await?;
+    session.ended(SOON)?;
+    Ok(())
 }
 
 /// What cannot be ended is let in where that is accepted.

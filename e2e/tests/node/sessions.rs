@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use oz_core::api::Phase;
-use oz_core::audit::Action;
+use oz_core::audit::{Action, Record};
 use oz_core::{conditions, labels};
 use oz_e2e::{
     Asked, Options, Scene, System, TEMPLATE, Terminal, exec_request, on_a_terminal, records_in,
@@ -267,7 +268,7 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };
-    let _system = System::start_with(cluster, &Options::default().cutting()).await?;
+    let system = System::start_with(cluster, &Options::default().cutting()).await?;
     let scene = Scene::set(cluster, "revoke").await?;
     let asked = granted(&scene, "mine", "10m").await?;
     let pod = asked.pod();
@@ -307,6 +308,25 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
         "somebody else's session was ended"
     );
     assert!(running(&scene, &pod, "sleep 8001")?);
+
+    // As one that was allowed before the end, whose client was slow to open its streams.
+    let grant = asked.request.uid().context("no UID")?;
+    let words = format!("export OZ_GRANT={grant}; exec sh -c 'echo here; sleep 7009; :'");
+    let late = exec(
+        cluster,
+        "admin",
+        scene.name(),
+        &["-i", &pod, "--", "sh", "-c", &words],
+    );
+    gone(&mut open(late)?).await?;
+    eventually("the late end to be on record", SOON, async || {
+        let mut records = records_in(&system.operator.process)?.into_iter();
+        let late = |record: &Record| {
+            record.action == Action::SessionCut && record.message.contains("began after the end")
+        };
+        Ok(records.find(late))
+    })
+    .await?;
     theirs.kill()?;
     theirs.wait()?;
     Ok(())

@@ -78,6 +78,13 @@ pub struct SessionTerms {
     /// The containers that the pod had.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub of_pod: Vec<String>,
+    /// Those beside them: sidecars among the init containers, and ephemeral ones. Who names no
+    /// container is not asked to choose because of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
+    /// Those in which there is a shell, but nothing by which a command can be made to end by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shells: Vec<String>,
     /// What a command must satisfy, in CEL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_policy: Option<String>,
@@ -103,6 +110,12 @@ impl SessionTerms {
             record_arguments: rules.record_arguments,
             ..Self::default()
         }
+    }
+
+    /// Whether a container was found to have a shell, if no more than that.
+    #[must_use]
+    pub fn has_shell(&self, container: &str) -> bool {
+        self.shells.iter().any(|name| name == container)
     }
 
     fn is_default(&self) -> bool {

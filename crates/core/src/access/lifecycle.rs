@@ -291,10 +291,11 @@ pub fn finish(
     let over =
         lasting.is_none() && !ours.iter().any(objects::still_gives_access) && failure.is_none();
     let invalid = Fact::fails(conditions::ACCESS_STILL_VALID, end.reason(), end.message());
-    let facts = facts
-        .into_iter()
-        .chain([invalid])
-        .chain(ended.map(sessions::ended));
+    let of_sessions = match ended {
+        Some(ended) => Some(sessions::ended(ended)),
+        None => grant.and_then(|grant| sessions::given_up(now, grant, request.status)),
+    };
+    let facts = facts.into_iter().chain([invalid]).chain(of_sessions);
     let mut status = status::with_facts(now, request.metadata, request.status, facts);
     if let Some(grant) = grant {
         status::describe(&mut status, grant);
@@ -302,7 +303,9 @@ pub fn finish(
     if over {
         status.phase = end.phase();
         if status::is_ending(Some(&status)) {
-            status = status::with_facts(now, request.metadata, Some(&status), [status::ended()]);
+            let shared = grant.is_none_or(|grant| grant.own_pod.is_none());
+            let ended = [status::ended(shared)];
+            status = status::with_facts(now, request.metadata, Some(&status), ended);
         }
     } else if failure.is_none() || lasting.is_some() {
         let ending = [lasting.map_or_else(status::ending, status::sessions_last)];

@@ -8,12 +8,15 @@ use super::request::Request;
 use super::status::{self, End, Fact};
 use crate::api::{Operation, RequestStatus};
 use crate::audit::{Action, Decision, PodRef, Record};
-use crate::conditions::SESSIONS_CUT;
+use crate::conditions::{self, SESSIONS_CUT, reason};
 use crate::controller::{Sessions, SessionsEnded, Step};
 
 /// How long after the agreed end it is tried to end sessions. Those that carry their own end are
 /// over by then; a node that does not answer for so long is not waited for.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// What the condition says once sessions were ended.
+const WERE_ENDED: &str = "processes were ended";
 
 /// Whether the sessions of a grant carry their own end.
 pub(super) fn cut(grant: &Grant) -> Option<Fact> {
@@ -25,6 +28,7 @@ pub(super) fn cut(grant: &Grant) -> Option<Fact> {
     let without: Vec<&str> = terms
         .of_pod
         .iter()
+        .chain(&terms.beside)
         .map(String::as_str)
         .filter(|name| grant.may_enter(Some(name)) && !terms.timeouts.contains_key(*name))
         .collect();
@@ -59,19 +63,64 @@ pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
         opened: _,
     } = sessions;
     if *left > 0 {
-        let message = format!(
-            "{ended} processes were ended; {left} could not be, or cannot be told from others'"
-        );
+        let message =
+            format!("{ended} {WERE_ENDED}; {left} could not be, or cannot be told from others'");
         return Fact::fails(SESSIONS_CUT, "ProcessesLeft", message);
     }
     if !out_of_reach.is_empty() {
         let message = format!(
-            "{ended} processes were ended; in {} nothing can be run to end any",
+            "{ended} {WERE_ENDED}; in {} nothing can be run to end any",
             out_of_reach.join(", ")
         );
         return Fact::fails(SESSIONS_CUT, "OutOfReach", message);
     }
-    Fact::holds(SESSIONS_CUT, format!("{ended} processes were ended"))
+    Fact::holds(SESSIONS_CUT, format!("{ended} {WERE_ENDED}"))
+}
+
+/// That sessions were not ended and nobody tries any more; none if they were, by what the status
+/// says of an earlier pass.
+pub(super) fn given_up(
+    now: Timestamp,
+    grant: &Grant,
+    status: Option<&RequestStatus>,
+) -> Option<Fact> {
+    let said = status.and_then(|status| conditions::find(&status.conditions, SESSIONS_CUT));
+    let were_ended = said.is_some_and(|said| said.message.contains(WERE_ENDED));
+    if !is_possible(grant) || !is_given_up(now, grant.window.until) || were_ended {
+        return None;
+    }
+    Some(Fact::fails(
+        SESSIONS_CUT,
+        reason::GIVEN_UP,
+        format!(
+            "Until {}s after its end, nothing in pod {} could be ended: the node did not answer, or \
+             somebody in the pod fights it. Look what runs there, or replace the pod",
+            PATIENCE.as_secs(),
+            grant.pod.name
+        ),
+    ))
+}
+
+/// The record that the sessions of a grant may go on: their node has not answered until now, and is
+/// asked no more.
+pub(super) fn not_reached(
+    now: Timestamp,
+    grant: &Grant,
+    status: Option<&RequestStatus>,
+) -> Option<Record> {
+    let tried = is_possible(grant) && status::sessions_may_last(status);
+    (tried && is_given_up(now, grant.window.until)).then(|| {
+        grant.record(
+            now,
+            Action::SessionCut,
+            Decision::End,
+            "NotReached",
+            format!(
+                "Processes of {} may run on: nothing could be run in the pod to end them",
+                grant.requester.user
+            ),
+        )
+    })
 }
 
 /// The step that ends what runs of the grant; none if nothing can, or nothing is waited for any
@@ -132,28 +181,6 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
         with_pod: false,
         record,
     })))
-}
-
-/// The record that the sessions of a grant may go on: their node has not answered until now, and is
-/// asked no more.
-pub(super) fn not_reached(
-    now: Timestamp,
-    grant: &Grant,
-    status: Option<&RequestStatus>,
-) -> Option<Record> {
-    let tried = is_possible(grant) && status::sessions_may_last(status);
-    (tried && is_given_up(now, grant.window.until)).then(|| {
-        grant.record(
-            now,
-            Action::SessionCut,
-            Decision::End,
-            "NotReached",
-            format!(
-                "Processes of {} may run on: nothing could be run in the pod to end them",
-                grant.requester.user
-            ),
-        )
-    })
 }
 
 /// Whether processes of the grant can be ended one by one.

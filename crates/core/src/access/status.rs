@@ -217,7 +217,8 @@ pub fn kept_until(
 pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec<Transition> {
     let was = before.map(|status| status.phase).unwrap_or_default();
     if was != after.phase {
-        return phase_change(after).into_iter().collect();
+        let change = phase_change(after).into_iter();
+        return change.chain(sessions_not_ended(after)).collect();
     }
     if let Some(was) = before.filter(|was| was.pod_uid.is_some() && was.pod_uid != after.pod_uid) {
         return vec![moved(was, after)];
@@ -244,6 +245,18 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
             due: None,
         })
         .collect()
+}
+
+/// For those who look at what happened and not at how it stands.
+fn sessions_not_ended(after: &RequestStatus) -> Option<Transition> {
+    let cut = conditions::find(&after.conditions, conditions::SESSIONS_CUT)?;
+    (after.phase.is_terminal() && cut.reason == reason::GIVEN_UP).then(|| Transition {
+        warning: true,
+        reason: "SessionsNotEnded",
+        action: "EndSessions",
+        note: cut.message.clone(),
+        due: None,
+    })
 }
 
 fn moved(before: &RequestStatus, after: &RequestStatus) -> Transition {
@@ -345,14 +358,16 @@ pub fn sessions_may_last(status: Option<&RequestStatus>) -> bool {
         .is_some_and(|condition| condition.message.starts_with(SESSIONS_MAY_LAST))
 }
 
-/// The fact that nothing of a grant runs any more.
+/// The fact that a grant is over that took more than one pass. The containers of a pod that others
+/// use too go on; what became of sessions there says [`conditions::SESSIONS_CUT`].
 #[must_use]
-pub fn ended() -> Fact {
-    Fact::fails(
-        conditions::ACCESS_RESOURCES_READY,
-        "Ended",
-        "Access has ended; the containers of the pod have stopped",
-    )
+pub fn ended(shared: bool) -> Fact {
+    let message = if shared {
+        "Access has ended; SessionsCut says what came of its sessions"
+    } else {
+        "Access has ended; the containers of the pod have stopped"
+    };
+    Fact::fails(conditions::ACCESS_RESOURCES_READY, "Ended", message)
 }
 
 /// Whether the status says what [`ending`] does.

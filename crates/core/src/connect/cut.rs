@@ -47,6 +47,9 @@ pub fn probed(container: &str, image_id: &str, answer: &str) -> SessionProbe {
 pub enum Cut {
     /// By itself: this is the command to run in place of the one asked for.
     ByItself(Vec<String>),
+    /// Not by itself, for this reason; but this command, to run in place of the one asked for, carries
+    /// the mark by which the operator finds it.
+    Marked(Vec<String>, String),
     /// With its pod, which is there for this grant only.
     WithPod,
     /// Not by itself, for this reason.
@@ -61,6 +64,7 @@ pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>
     if grant.own_pod.is_some() {
         return Ok(Cut::WithPod);
     }
+    let mut marked = None;
     let not = match attempt.way {
         Way::Exec => {
             let name = grant.container(attempt.container);
@@ -79,10 +83,17 @@ pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>
                     );
                     return Ok(Cut::ByItself(command));
                 }
-                None => format!(
-                    "container {} was not found to have a shell and timeout",
-                    name.unwrap_or("(not named)")
-                ),
+                None => {
+                    let shell = name.is_some_and(|name| grant.sessions.has_shell(name));
+                    marked = (shell && !attempt.argv.is_empty()).then(|| {
+                        let (grant, until) = (&grant.request.uid, grant.window.until);
+                        command(grant, until, None, attempt.argv)
+                    });
+                    format!(
+                        "container {} was not found to have a shell and timeout",
+                        name.unwrap_or("(not named)")
+                    )
+                }
             }
         }
         way => format!("{} on a shared pod cannot be cut", way.title()),
@@ -98,7 +109,10 @@ pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>
             ),
         )));
     }
-    Ok(Cut::Not(not))
+    Ok(match marked {
+        Some(command) => Cut::Marked(command, not),
+        None => Cut::Not(not),
+    })
 }
 
 /// The command that runs `argv`, marked, and ends it: a hang-up a second before `until`, the end at
@@ -112,7 +126,8 @@ pub fn wrapped(
     tty: bool,
     argv: &[String],
 ) -> Vec<String> {
-    let left = until.duration_since(now).max(SignedDuration::ZERO);
+    let mut left = until.duration_since(now).max(SignedDuration::ZERO);
+    let mut first = until;
     let mut words = String::from("timeout");
     // Without this GNU's runs the command in the background, where it may not read a terminal;
     // with it, it ends the command alone and not what that started.
@@ -120,18 +135,50 @@ pub fn wrapped(
         words.push_str(" --foreground");
     }
     if timeout.kill_after && left > NOTICE + NOTICE {
-        words.push_str(" -k 1 -s HUP ");
-        words.push_str(&seconds(left - NOTICE, timeout.fractions));
+        words.push_str(" -k 1 -s HUP");
+        left -= NOTICE;
+        first -= NOTICE;
     } else {
-        words.push_str(" -s KILL ");
-        words.push_str(&seconds(left, timeout.fractions));
+        words.push_str(" -s KILL");
     }
+    let left = seconds(left, timeout.fractions);
+    command(grant, first, Some((&words, &left)), argv)
+}
+
+/// The command that runs `argv`, marked, under these words and for so long; not at all once it is
+/// `end` by the container's own clock. Between permission and start may lie as long as the API server
+/// waits for a client's streams, half a minute: the smaller of both times counts. By which a clock
+/// that is ahead ends sessions early; one that is behind, or a container without `date`, changes
+/// nothing.
+fn command(
+    grant: &str,
+    end: Timestamp,
+    within: Option<(&str, &str)>,
+    argv: &[String],
+) -> Vec<String> {
     // The id is the UID of a request: hexadecimal digits and dashes. Anything else would be code.
     let id: String = grant
         .chars()
         .filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-')
         .collect();
-    let script = format!("{MARK}={id}; export {MARK}; exec {words} \"$@\"");
+    // Rounded up, as `date` rounds down: who starts at once has the time that was counted here.
+    let end = end.as_second() + i64::from(end.subsec_nanosecond() > 0);
+    let (counted, run) = match within {
+        Some((words, left)) => (
+            format!("oz_left={left}"),
+            format!("exec {words} \"$oz_left\" \"$@\""),
+        ),
+        // For `exec`, what begins with a dash is an option.
+        None => (
+            "oz_left=1".to_owned(),
+            "case $1 in -*) \"$@\";; *) exec \"$@\";; esac".to_owned(),
+        ),
+    };
+    let script = format!(
+        "{MARK}={id}; export {MARK}; {counted}; oz_now=$(date +%s 2>/dev/null); \
+         if [ \"$oz_now\" -gt 0 ] 2>/dev/null && [ $(({end} - oz_now)) -lt \"${{oz_left%.*}}\" ]; then \
+         oz_left=$(({end} - oz_now)); [ $oz_left -gt 0 ] || exit 137; fi; {run}"
+    );
     let mut command = vec![
         "/bin/sh".to_owned(),
         "-c".to_owned(),

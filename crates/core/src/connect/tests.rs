@@ -439,6 +439,16 @@ fn only_a_probed_container_is_wrapped_and_only_best_effort_lets_others_in() {
         let refusal = how(&grant, way, container).unwrap_err();
         assert_eq!(refusal.reason, "SessionNotCut", "{way:?} {container:?}");
     }
+    // With a shell alone, the operator can still find what it is to end.
+    grant.sessions.shells = vec!["sidecar".into()];
+    let refusal = how(&grant, Way::Exec, Some("sidecar")).unwrap_err();
+    assert_eq!(refusal.reason, "SessionNotCut");
+    grant.sessions.required = false;
+    let Ok(Cut::Marked(command, _)) = how(&grant, Way::Exec, Some("sidecar")) else {
+        panic!("not marked");
+    };
+    assert!(command[2].starts_with("OZ_GRANT="), "{command:?}");
+    assert_eq!(command[4..], argv);
     // A pod of one's own ends as a whole.
     grant.own_pod = Some(OwnPod::default());
     assert_eq!(how(&grant, Way::Attach, None), Ok(Cut::WithPod));
@@ -461,9 +471,12 @@ fn the_wrapped_command_has_the_mark_the_end_and_every_argument_as_it_was() {
         assert_eq!(command[3], "oz");
         assert_eq!(command[4..], argv);
         let script = command[2]
-            .strip_prefix("OZ_GRANT=id-1; export OZ_GRANT; exec ")
+            .strip_prefix("OZ_GRANT=id-1; export OZ_GRANT; oz_left=")
             .unwrap();
-        script.strip_suffix(" \"$@\"").unwrap().to_owned()
+        let (left, script) = script.split_once("; ").unwrap();
+        let (_, words) = script.split_once("; exec ").unwrap();
+        let words = words.strip_suffix(" \"$oz_left\" \"$@\"").unwrap();
+        format!("{words} {left}")
     };
     let plain = Timeout {
         foreground: false,
@@ -496,6 +509,68 @@ fn the_wrapped_command_has_the_mark_the_end_and_every_argument_as_it_was() {
     ] {
         assert_eq!(script(&timeout, left, tty), expected);
     }
+}
+
+/// What a shell makes of the words around a command: `timeout` and `date` stand for themselves.
+#[test]
+fn a_session_that_is_opened_late_ends_no_later_for_it() {
+    let run = |timeout: Option<&Timeout>, left: i64, date: &str| {
+        let until = at(0) + SignedDuration::from_millis(left);
+        let argv = ["echo".to_owned(), "a b".to_owned()];
+        let command = match timeout {
+            Some(timeout) => wrapped(timeout, "id-1", at(0), until, false, &argv),
+            None => {
+                let user = user("alice", &[]);
+                let mut grant = grant();
+                grant.window.until = until;
+                grant.sessions.shells = vec!["app".into()];
+                match session(&attempt(&user, Way::Exec, Some("app"), &argv), &grant) {
+                    Ok(Cut::Marked(command, _)) => command,
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        // No program is run but the functions: `exec` would not find them.
+        let script = command[2].replace("exec ", "");
+        let functions = format!("date() {{ {date}; }}; timeout() {{ echo \"$@\"; }}; ");
+        let output = std::process::Command::new("/bin/sh")
+            .args(["-c", &(functions + &script), "oz"])
+            .args(&command[4..])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), said.trim_end().to_owned())
+    };
+    let able = Timeout {
+        foreground: true,
+        kill_after: true,
+        fractions: true,
+    };
+    let second = at(0).as_second();
+    let date = |later: i64| format!("echo {}", second + later);
+    let ran = |words: &str| (Some(0), words.to_owned());
+    let over = (Some(137), String::new());
+    for (later, expected) in [
+        (date(0), ran("-k 1 -s HUP 29.500 echo a b")),
+        // A clock that is behind gives nobody more.
+        (date(-90), ran("-k 1 -s HUP 29.500 echo a b")),
+        (date(20), ran("-k 1 -s HUP 10 echo a b")),
+        (date(30), over.clone()),
+        (date(500), over.clone()),
+        ("return 127".to_owned(), ran("-k 1 -s HUP 29.500 echo a b")),
+        ("echo June".to_owned(), ran("-k 1 -s HUP 29.500 echo a b")),
+    ] {
+        assert_eq!(run(Some(&able), 30_500, &later), expected, "{later}");
+    }
+    // Too late for a notice.
+    assert_eq!(
+        run(Some(&able), 500, &date(0)),
+        ran("-s KILL 0.500 echo a b")
+    );
+    assert_eq!(run(Some(&able), 500, &date(2)), over);
+    // Marked alone.
+    assert_eq!(run(None, 30_500, &date(20)), ran("a b"));
+    assert_eq!(run(None, 30_500, &date(31)), over);
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl Mutate for Connect {
         match decided {
             Ok(allowed) => {
                 told.opened(&allowed).await?;
-                if let Cut::ByItself(command) = allowed.cut {
+                if let Cut::ByItself(command) | Cut::Marked(command, _) = allowed.cut {
                     object["command"] = command.into();
                 }
                 Ok(Notes::none())

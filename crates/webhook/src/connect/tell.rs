@@ -41,7 +41,7 @@ impl Told<'_> {
         let cut = match &allowed.cut {
             Cut::ByItself(_) => "by itself",
             Cut::WithPod => "with its pod",
-            Cut::Not(why) => why,
+            Cut::Marked(_, why) | Cut::Not(why) => why,
         };
         record.details.insert("ends".to_owned(), cut.to_owned());
         let connections = &self.connect.connections;

@@ -5,6 +5,8 @@ mod successor;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -163,18 +165,41 @@ impl Kind for ExecAccess {
 
 /// Notes which containers the pod has, and how commands in them can be made to end by themselves.
 fn look_into(grant: &mut Grant, pod: &Pod, probes: &[SessionProbe]) {
-    let running = pod
-        .status
-        .iter()
-        .flat_map(|status| &status.container_statuses);
-    let timeouts = running.flatten().filter_map(|status| {
+    let status = pod.status.iter();
+    let running = status.flat_map(|status| {
+        let main = status.container_statuses.iter().flatten();
+        let init = status.init_container_statuses.iter().flatten();
+        let ephemeral = status.ephemeral_container_statuses.iter().flatten();
+        main.chain(init).chain(ephemeral)
+    });
+    let terms = &mut grant.sessions;
+    (terms.timeouts, terms.shells) = (BTreeMap::new(), Vec::new());
+    for status in running {
         let of_this = |probe: &&SessionProbe| {
             probe.container == status.name && probe.image_id == status.image_id
         };
-        let probe = probes.iter().find(of_this)?;
-        Some((status.name.clone(), probe.timeout?))
+        match probes.iter().find(of_this) {
+            Some(SessionProbe {
+                timeout: Some(timeout),
+                ..
+            }) => {
+                terms.timeouts.insert(status.name.clone(), *timeout);
+            }
+            Some(probe) if probe.shell => terms.shells.push(status.name.clone()),
+            _ => {}
+        }
+    }
+    let spec = pod.spec.iter();
+    let containers = spec.clone().flat_map(|spec| &spec.containers);
+    terms.of_pod = containers.map(|container| container.name.clone()).collect();
+    let sidecars = spec.clone().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        init.filter(|container| container.restart_policy.as_deref() == Some("Always"))
     });
-    grant.sessions.timeouts = timeouts.collect();
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    grant.sessions.of_pod = containers.map(|container| container.name.clone()).collect();
+    let ephemeral = spec.flat_map(|spec| spec.ephemeral_containers.iter().flatten());
+    let ephemeral = ephemeral.map(|container| container.name.clone());
+    terms.beside = sidecars
+        .map(|container| container.name.clone())
+        .chain(ephemeral)
+        .collect();
 }

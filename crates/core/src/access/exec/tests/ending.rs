@@ -11,6 +11,7 @@ use crate::access::exec::ExecAccess;
 use crate::access::grant::Grant;
 use crate::access::kind::PodSeen;
 use crate::access::seal::Keys;
+use crate::access::status::transitions;
 use crate::access::testing::UID;
 use crate::api::{ExecAccessRequestSpec, Phase};
 use crate::conditions;
@@ -601,7 +602,20 @@ fn sessions_are_ended_beside_the_record_and_are_waited_for() {
     assert_eq!(world.ended, [UID, UID]);
     // A node that never answers is not waited for without end.
     let mut lost = world.clone();
+    let before = lost.status();
     assert_eq!(lost.settle(at(360)).phase, Phase::Expired);
+    let given_up = lost.status();
+    let says = |type_| conditions::find(&given_up.conditions, type_).unwrap();
+    let cut = says(conditions::SESSIONS_CUT);
+    assert_eq!(
+        (cut.status.as_str(), cut.reason.as_str()),
+        ("False", conditions::reason::GIVEN_UP)
+    );
+    let ready = &says(conditions::ACCESS_RESOURCES_READY).message;
+    assert!(!ready.contains("have stopped"), "{ready}");
+    let events = transitions(Some(&before), &given_up);
+    let events: Vec<_> = events.iter().map(|event| event.reason).collect();
+    assert_eq!(events, ["AccessExpired", "SessionsNotEnded"]);
     let told = ["AccessGranted", "AccessExpired", "SessionCut"];
     assert_eq!(lost.actions(), told);
     world.sessions_fail = None;

@@ -2,10 +2,15 @@
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::world::*;
 use crate::access::exec::Observed;
-use crate::api::{ExecAccessRequestSpec, OnTemplateChange, Operation, Phase};
+use crate::access::kind::Kind as _;
+use crate::access::request::Request;
+use crate::api::{
+    ExecAccessRequestSpec, OnTemplateChange, Operation, Phase, SessionProbe, Timeout,
+};
 use crate::conditions;
 use crate::controller::{Controller, Failure, Live, Outcome, Step};
 
@@ -327,4 +332,56 @@ fn a_name_that_somebody_else_holds_is_said_and_not_taken() {
         ("False", "NameConflict")
     );
     assert_eq!((status.phase, status.ready), (Phase::Pending, false));
+}
+
+#[test]
+fn containers_beside_the_main_ones_are_looked_into_and_nobody_must_choose_for_them() {
+    let mut world = World::new();
+    let names = ["app", "mesh", "debugger", "plain"];
+    let mut workload = workload(&["db-0"]);
+    let running = |names: &[&str]| -> serde_json::Value {
+        let one = |name: &&str| {
+            json!({
+                "name": name, "image": "i", "imageID": "sha256:1", "ready": true, "restartCount": 0,
+            })
+        };
+        names.iter().map(one).collect()
+    };
+    workload.pods[0].spec = serde_json::from_value(json!({
+        "containers": [{ "name": "app" }],
+        "initContainers": [
+            { "name": "migrate" },
+            { "name": "mesh", "restartPolicy": "Always" },
+            { "name": "plain", "restartPolicy": "Always" },
+        ],
+        "ephemeralContainers": [{ "name": "debugger" }],
+    }))
+    .unwrap();
+    let status = workload.pods[0].status.as_mut().unwrap();
+    let statuses = |names: &[&str]| serde_json::from_value(running(names)).unwrap();
+    status.container_statuses = statuses(&["app"]);
+    status.init_container_statuses = statuses(&["migrate", "mesh", "plain"]);
+    status.ephemeral_container_statuses = statuses(&["debugger"]);
+    workload.probes = names
+        .map(|name| SessionProbe {
+            container: name.into(),
+            image_id: "sha256:1".into(),
+            shell: name != "plain",
+            timeout: (name != "debugger" && name != "plain").then(Timeout::default),
+        })
+        .to_vec();
+    world.workload = Ok(workload);
+    world.settle(at(1));
+    let request = Request::from(&world.request);
+    let grant = world.controller.decision(&request, &world.live).unwrap();
+    let terms = &grant.sessions;
+    let able: Vec<&String> = terms.timeouts.keys().collect();
+    assert_eq!(able, ["app", "mesh"]);
+    assert_eq!(terms.shells, ["debugger"]);
+    assert_eq!(terms.beside, ["mesh", "plain", "debugger"]);
+    // The API server takes the one main container where none is named.
+    assert_eq!(grant.container(None), Some("app"));
+    let status = world.status();
+    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).unwrap();
+    assert!(cut.message.contains("plain, debugger"), "{}", cut.message);
 }

@@ -14,7 +14,7 @@ use oz_engine::{Cx, Observe, Store, Watches};
 
 use crate::leaving::is_leaving;
 use crate::left::{bindings, left};
-use crate::sessions::Probes;
+use crate::session_probes::Probes;
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
 

@@ -9,7 +9,7 @@ use oz_core::api::ExecAccessTemplate;
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
-use crate::sessions::Probes;
+use crate::session_probes::Probes;
 use crate::workload::Workloads;
 
 /// The most images that a status lists.

@@ -11,6 +11,7 @@ mod pod_request;
 mod pod_template;
 mod retention;
 mod run;
+mod session_probes;
 mod sessions;
 mod stamps;
 mod uninstall;

@@ -29,7 +29,8 @@ use crate::exec_template::ExecTemplates;
 use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::retention::Retention;
-use crate::sessions::{Probes, Scripts};
+use crate::session_probes::Probes;
+use crate::sessions::Scripts;
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
 

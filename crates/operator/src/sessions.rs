@@ -1,10 +1,9 @@
-//! What is run in containers: the script that ends the processes of a grant, and the probe that
-//! finds out whether a command there can be made to end by itself. Each is an exec, for which the
-//! operator has the right because it hands it out.
+//! What is run in containers, and the script that ends the processes of a grant. It is an exec, for
+//! which the operator has the right because it hands it out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -13,10 +12,10 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{AttachParams, ListParams};
 use kube::{Api, Client, ResourceExt};
-use oz_core::api::{AuditEvent, SessionProbe};
+use oz_core::api::AuditEvent;
 use oz_core::audit::{Action, Record, label_value};
 use oz_core::connect::script::Ended;
-use oz_core::connect::{Way, cut, script};
+use oz_core::connect::{Way, script};
 use oz_core::controller::{Failure, Sessions, SessionsEnded};
 use oz_core::labels;
 use oz_engine::{Clock as _, EndSessions, ServerClock, Sink as _};
@@ -25,8 +24,6 @@ use tokio::io::AsyncReadExt;
 
 /// How long one script may take in one container.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a probe may hold up a grant.
-const PROBE_PATIENCE: Duration = Duration::from_secs(2);
 /// How many scripts are run at once where one alone came to no end.
 const SEVERAL: usize = 4;
 /// How long after an end it is looked whether something has started since.
@@ -36,18 +33,14 @@ const LATER: [Duration; 4] = [
     Duration::from_secs(15),
     Duration::from_secs(35),
 ];
-/// For how long a container that could not be probed is not probed again.
-const AGAIN: Duration = Duration::from_secs(30);
 /// The most that is read of an answer, in bytes.
 const ANSWER: u64 = 4096;
 /// How many sessions of one grant are counted.
 const SOME: u32 = 500;
-/// Known images; more only if somebody makes them up.
-const KNOWN: usize = 10_000;
 
 /// Why nothing came of running something.
 #[derive(Debug)]
-enum Unrun {
+pub(crate) enum Unrun {
     /// The container cannot run it: it has no shell.
     Unable(String),
     /// The node did not answer, or something else that may pass.
@@ -55,7 +48,7 @@ enum Unrun {
 }
 
 /// Runs `command` in a container and gives what it wrote on standard output.
-async fn run(
+pub(crate) async fn run(
     pods: &Api<Pod>,
     pod: &str,
     container: &str,
@@ -121,7 +114,7 @@ fn unrun(status: Status) -> Unrun {
 }
 
 /// Every container of the pod that runs now, ephemeral ones too.
-fn running(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+pub(crate) fn running(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.iter();
     let all = status.flat_map(|status| {
         let main = status.container_statuses.iter().flatten();
@@ -346,136 +339,12 @@ impl EndSessions for Scripts {
     }
 }
 
-/// What containers were found able to. Cheap to clone; clones share what is known.
-#[derive(Clone, Default)]
-pub(crate) struct Probes {
-    /// Whether any container is run anything in.
-    pub(crate) enabled: bool,
-    known: Arc<Mutex<HashMap<Place, Known>>>,
-}
-
-/// Where a container was looked into: namespace, name of the container, image. What those of one
-/// namespace write into the status of their templates tells nothing about others.
-type Place = (String, String, String);
-
-#[derive(Clone)]
-enum Known {
-    Found(SessionProbe),
-    /// Could not be found out at this instant.
-    Failed(Instant),
-}
-
-impl Probes {
-    pub(crate) fn new(enabled: bool) -> Self {
-        Self {
-            enabled,
-            known: Arc::default(),
-        }
-    }
-
-    /// Takes in what an earlier process found in a namespace.
-    pub(crate) fn learn(&self, namespace: &str, probes: &[SessionProbe]) {
-        for probe in probes {
-            let key = place(namespace, &probe.container, &probe.image_id);
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known
-                .entry(key)
-                .or_insert_with(|| Known::Found(probe.clone()));
-        }
-    }
-
-    /// What the containers of the pod are able to; those of an unknown image are probed now.
-    pub(crate) async fn of(
-        &self,
-        client: &Client,
-        namespace: &str,
-        pod: &Pod,
-    ) -> Vec<SessionProbe> {
-        if !self.enabled {
-            return Vec::new();
-        }
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let name = pod.name_any();
-        let found = running(pod).map(|container| self.one(&pods, namespace, &name, container));
-        join_all(found).await.into_iter().flatten().collect()
-    }
-
-    async fn one(
-        &self,
-        pods: &Api<Pod>,
-        namespace: &str,
-        pod: &str,
-        container: &ContainerStatus,
-    ) -> Option<SessionProbe> {
-        let (name, image) = (&container.name, &container.image_id);
-        let key = place(namespace, name, image);
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().get(&key).cloned();
-        match known {
-            Some(Known::Found(probe)) => return Some(probe),
-            Some(Known::Failed(at)) if at.elapsed() < AGAIN => return None,
-            Some(Known::Failed(_)) | None => {}
-        }
-        let probe = async || {
-            let command = ["/bin/sh", "-c", cut::PROBE].map(str::to_owned).to_vec();
-            run(pods, pod, name, command, PROBE_PATIENCE).await
-        };
-        let mut answer = probe().await;
-        if let Err(Unrun::Unreached(_)) = answer {
-            // What is not found out now is as good as not there for as long as a grant lasts.
-            answer = probe().await;
-        }
-        let found = match answer {
-            Ok(answer) => Known::Found(cut::probed(name, image, &answer)),
-            Err(Unrun::Unable(_)) => Known::Found(cut::probed(name, image, "")),
-            Err(Unrun::Unreached(why)) => {
-                let container = name;
-                tracing::info!(pod, container, why, "a container could not be probed");
-                Known::Failed(Instant::now())
-            }
-        };
-        let mut known = lock();
-        if known.len() >= KNOWN {
-            known.clear();
-        }
-        known.insert(key, found.clone());
-        match found {
-            Known::Found(probe) => Some(probe),
-            Known::Failed(_) => None,
-        }
-    }
-}
-
-fn place(namespace: &str, container: &str, image: &str) -> Place {
-    (namespace.to_owned(), container.to_owned(), image.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use oz_core::audit::Decision;
     use serde_json::json;
 
     use super::*;
-
-    #[tokio::test]
-    async fn what_one_namespace_says_of_an_image_is_not_believed_in_another() {
-        let probes = Probes::new(true);
-        let claimed = cut::probed("app", "sha256:1", "shell\nplain killafter\n");
-        probes.learn("mallorys", std::slice::from_ref(&claimed));
-        // Nothing listens: what is not known cannot be found out.
-        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        let client = Client::try_from(nowhere).unwrap();
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": { "name": "db-0" },
-            "status": { "containerStatuses": [{
-                "name": "app", "image": "app:1", "imageID": "sha256:1", "ready": true,
-                "restartCount": 0, "state": { "running": {} },
-            }] },
-        }))
-        .unwrap();
-        assert_eq!(probes.of(&client, "mallorys", &pod).await, [claimed]);
-        assert_eq!(probes.of(&client, "shop", &pod).await, []);
-    }
 
     #[test]
     fn a_forwarded_port_hides_no_session_that_ends() {

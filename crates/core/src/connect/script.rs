@@ -204,11 +204,14 @@ done
 echo "ended $ended left $left"
 "#;
 
+/// How long it may take until the script runs, in seconds.
+const START: i64 = 5;
+
 /// The command that ends the processes of the grant with this id, which was granted so long ago.
 #[must_use]
 pub fn command(grant: &str, age: SignedDuration) -> Vec<String> {
-    // Rounded up: a session may have been opened at once.
-    let age = age.as_secs().max(0).saturating_add(1);
+    // Counted back from when the script runs, which is some seconds later on a busy node.
+    let age = age.as_secs().max(0).saturating_add(START);
     vec![
         "/bin/sh".to_owned(),
         "-c".to_owned(),

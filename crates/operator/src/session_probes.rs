@@ -1,0 +1,152 @@
+//! The probe that finds out whether a command in a container can be made to end by itself. An exec,
+//! as what ends sessions is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::{Api, Client, ResourceExt};
+use oz_core::api::SessionProbe;
+use oz_core::connect::cut;
+
+use crate::sessions::{Unrun, run, running};
+
+/// How long a probe may hold up a grant.
+const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+/// For how long a container that could not be probed is not probed again.
+const AGAIN: Duration = Duration::from_secs(30);
+/// Known images; more only if somebody makes them up.
+const KNOWN: usize = 10_000;
+
+/// What containers were found able to. Cheap to clone; clones share what is known.
+#[derive(Clone, Default)]
+pub(crate) struct Probes {
+    /// Whether any container is run anything in.
+    pub(crate) enabled: bool,
+    known: Arc<Mutex<HashMap<Place, Known>>>,
+}
+
+/// Where a container was looked into: namespace, name of the container, image. What those of one
+/// namespace write into the status of their templates tells nothing about others.
+type Place = (String, String, String);
+
+#[derive(Clone)]
+enum Known {
+    Found(SessionProbe),
+    /// Could not be found out at this instant.
+    Failed(Instant),
+}
+
+impl Probes {
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self {
+            enabled,
+            known: Arc::default(),
+        }
+    }
+
+    /// Takes in what an earlier process found in a namespace.
+    pub(crate) fn learn(&self, namespace: &str, probes: &[SessionProbe]) {
+        for probe in probes {
+            let key = place(namespace, &probe.container, &probe.image_id);
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known
+                .entry(key)
+                .or_insert_with(|| Known::Found(probe.clone()));
+        }
+    }
+
+    /// What the containers of the pod are able to; those of an unknown image are probed now.
+    pub(crate) async fn of(
+        &self,
+        client: &Client,
+        namespace: &str,
+        pod: &Pod,
+    ) -> Vec<SessionProbe> {
+        if !self.enabled {
+            return Vec::new();
+        }
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let name = pod.name_any();
+        let found = running(pod).map(|container| self.one(&pods, namespace, &name, container));
+        join_all(found).await.into_iter().flatten().collect()
+    }
+
+    async fn one(
+        &self,
+        pods: &Api<Pod>,
+        namespace: &str,
+        pod: &str,
+        container: &ContainerStatus,
+    ) -> Option<SessionProbe> {
+        let (name, image) = (&container.name, &container.image_id);
+        let key = place(namespace, name, image);
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(&key).cloned();
+        match known {
+            Some(Known::Found(probe)) => return Some(probe),
+            Some(Known::Failed(at)) if at.elapsed() < AGAIN => return None,
+            Some(Known::Failed(_)) | None => {}
+        }
+        let probe = async || {
+            let command = ["/bin/sh", "-c", cut::PROBE].map(str::to_owned).to_vec();
+            run(pods, pod, name, command, PROBE_PATIENCE).await
+        };
+        let mut answer = probe().await;
+        if let Err(Unrun::Unreached(_)) = answer {
+            // What is not found out now is as good as not there for as long as a grant lasts.
+            answer = probe().await;
+        }
+        let found = match answer {
+            Ok(answer) => Known::Found(cut::probed(name, image, &answer)),
+            Err(Unrun::Unable(_)) => Known::Found(cut::probed(name, image, "")),
+            Err(Unrun::Unreached(why)) => {
+                let container = name;
+                tracing::info!(pod, container, why, "a container could not be probed");
+                Known::Failed(Instant::now())
+            }
+        };
+        let mut known = lock();
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+        known.insert(key, found.clone());
+        match found {
+            Known::Found(probe) => Some(probe),
+            Known::Failed(_) => None,
+        }
+    }
+}
+
+fn place(namespace: &str, container: &str, image: &str) -> Place {
+    (namespace.to_owned(), container.to_owned(), image.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_one_namespace_says_of_an_image_is_not_believed_in_another() {
+        let probes = Probes::new(true);
+        let claimed = cut::probed("app", "sha256:1", "shell\nplain killafter\n");
+        probes.learn("mallorys", std::slice::from_ref(&claimed));
+        // Nothing listens: what is not known cannot be found out.
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = Client::try_from(nowhere).unwrap();
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": "db-0" },
+            "status": { "containerStatuses": [{
+                "name": "app", "image": "app:1", "imageID": "sha256:1", "ready": true,
+                "restartCount": 0, "state": { "running": {} },
+            }] },
+        }))
+        .unwrap();
+        assert_eq!(probes.of(&client, "mallorys", &pod).await, [claimed]);
+        assert_eq!(probes.of(&client, "shop", &pod).await, []);
+    }
+}

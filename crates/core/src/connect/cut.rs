@@ -14,6 +14,10 @@ pub const MARK: &str = "OZ_GRANT";
 /// How long before the end a session is told of it by a hang-up.
 const NOTICE: SignedDuration = SignedDuration::from_secs(1);
 
+/// How much later than permitted a command may start, in seconds: a little more than the container
+/// runtime waits for a client's streams.
+const LATEST_START: u8 = 40;
+
 /// Finds out what a container is able to. Writes one word for each ability.
 pub const PROBE: &str = r#"echo shell
 t() { "$@" </dev/null >/dev/null 2>&1; }
@@ -87,7 +91,8 @@ pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>
                     let shell = name.is_some_and(|name| grant.sessions.has_shell(name));
                     marked = (shell && !attempt.argv.is_empty()).then(|| {
                         let (grant, until) = (&grant.request.uid, grant.window.until);
-                        command(grant, until, None, attempt.argv)
+                        let left = seconds(until.duration_since(attempt.now), false);
+                        command(grant, until, &left, None, attempt.argv)
                     });
                     format!(
                         "container {} was not found to have a shell and timeout",
@@ -142,18 +147,18 @@ pub fn wrapped(
         words.push_str(" -s KILL");
     }
     let left = seconds(left, timeout.fractions);
-    command(grant, first, Some((&words, &left)), argv)
+    command(grant, first, &left, Some(&words), argv)
 }
 
-/// The command that runs `argv`, marked, under these words and for so long; not at all once it is
-/// `end` by the container's own clock. Between permission and start may lie as long as the API server
-/// waits for a client's streams, half a minute: the smaller of both times counts. By which a clock
-/// that is ahead ends sessions early; one that is behind, or a container without `date`, changes
-/// nothing.
+/// The command that runs `argv`, marked, under these words if there are any and for `left` seconds;
+/// not at all once it is `end` by the container's own clock. Between permission and start may lie as
+/// long as the API server waits for a client's streams, which is taken off what was counted. A clock
+/// that says that more has passed than can have is wrong, and not asked.
 fn command(
     grant: &str,
     end: Timestamp,
-    within: Option<(&str, &str)>,
+    left: &str,
+    words: Option<&str>,
     argv: &[String],
 ) -> Vec<String> {
     // The id is the UID of a request: hexadecimal digits and dashes. Anything else would be code.
@@ -163,21 +168,17 @@ fn command(
         .collect();
     // Rounded up, as `date` rounds down: who starts at once has the time that was counted here.
     let end = end.as_second() + i64::from(end.subsec_nanosecond() > 0);
-    let (counted, run) = match within {
-        Some((words, left)) => (
-            format!("oz_left={left}"),
-            format!("exec {words} \"$oz_left\" \"$@\""),
-        ),
+    let run = match words {
+        Some(words) => format!("exec {words} \"$oz_left\" \"$@\""),
         // For `exec`, what begins with a dash is an option.
-        None => (
-            "oz_left=1".to_owned(),
-            "case $1 in -*) \"$@\";; *) exec \"$@\";; esac".to_owned(),
-        ),
+        None => "case $1 in -*) \"$@\";; *) exec \"$@\";; esac".to_owned(),
     };
     let script = format!(
-        "{MARK}={id}; export {MARK}; {counted}; oz_now=$(date +%s 2>/dev/null); \
-         if [ \"$oz_now\" -gt 0 ] 2>/dev/null && [ $(({end} - oz_now)) -lt \"${{oz_left%.*}}\" ]; then \
-         oz_left=$(({end} - oz_now)); [ $oz_left -gt 0 ] || exit 137; fi; {run}"
+        "{MARK}={id}; export {MARK}; oz_left={left}; oz_now=$(date +%s 2>/dev/null); \
+         if [ \"$oz_now\" -gt 0 ] 2>/dev/null; then \
+         oz_late=$((${{oz_left%.*}} - {end} + oz_now)); \
+         if [ $oz_late -gt 0 ] && [ $oz_late -le {LATEST_START} ]; then \
+         oz_left=$(({end} - oz_now)); [ $oz_left -gt 0 ] || exit 137; fi; fi; {run}"
     );
     let mut command = vec![
         "/bin/sh".to_owned(),

@@ -556,7 +556,9 @@ fn a_session_that_is_opened_late_ends_no_later_for_it() {
         (date(-90), ran("-k 1 -s HUP 29.500 echo a b")),
         (date(20), ran("-k 1 -s HUP 10 echo a b")),
         (date(30), over.clone()),
-        (date(500), over.clone()),
+        (date(35), over.clone()),
+        // Nobody starts so late: it is the clock that is wrong.
+        (date(500), ran("-k 1 -s HUP 29.500 echo a b")),
         ("return 127".to_owned(), ran("-k 1 -s HUP 29.500 echo a b")),
         ("echo June".to_owned(), ran("-k 1 -s HUP 29.500 echo a b")),
     ] {
@@ -571,6 +573,7 @@ fn a_session_that_is_opened_late_ends_no_later_for_it() {
     // Marked alone.
     assert_eq!(run(None, 30_500, &date(20)), ran("a b"));
     assert_eq!(run(None, 30_500, &date(31)), over);
+    assert_eq!(run(None, 30_500, &date(500)), ran("a b"));
 }
 
 #[test]

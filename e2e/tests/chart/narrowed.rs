@@ -151,6 +151,36 @@ fn permit(cluster: &Cluster, flags: &[&str]) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
+/// To take the namespace away now would leave behind what was given in it: the chart names all of it.
+fn it_cannot_be_taken_away(cluster: &Cluster, scene: &Scene, other: &Scene) -> Result<()> {
+    let install = |namespace: &str| {
+        let mut helm = oz_e2e::helm(cluster)?;
+        helm.args(["install", "oz", &oz_e2e::chart(), "--take-ownership"])
+            .args(["--dry-run=server", "--set"])
+            .arg(format!("access.namespaces={{{namespace}}}"));
+        run(helm)
+    };
+    install(scene.name())?;
+    let Err(refusal) = install(other.name()) else {
+        bail!("a namespace was taken away in which access is given");
+    };
+    let said = refusal.to_string();
+    for (kind, name) in [
+        ("rolebinding", "debug"),
+        ("rolebinding", "shift"),
+        ("transientrolebindings.crds.wizardofoz.co", "shift"),
+    ] {
+        let found = said.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(kind)
+                && words.next().is_some_and(|it| it.starts_with(name))
+                && line.ends_with(scene.name())
+        });
+        anyhow::ensure!(found, "{kind} {name}: {said}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_oz_for_some_namespaces_serves_those_and_refuses_in_others() -> Result<()> {
     let _turn = TURN.lock().await;
@@ -208,32 +238,7 @@ async fn an_oz_for_some_namespaces_serves_those_and_refuses_in_others() -> Resul
     )
     .await?;
 
-    // To take the namespace away now would leave all of that behind.
-    let install = |namespace: &str| {
-        let mut helm = oz_e2e::helm(cluster)?;
-        helm.args(["install", "oz", &oz_e2e::chart(), "--take-ownership"])
-            .args(["--dry-run=server", "--set"])
-            .arg(format!("access.namespaces={{{namespace}}}"));
-        run(helm)
-    };
-    install(scene.name())?;
-    let Err(refusal) = install(other.name()) else {
-        bail!("a namespace was taken away in which access is given");
-    };
-    let said = refusal.to_string();
-    for (kind, name) in [
-        ("rolebinding", "debug"),
-        ("rolebinding", "shift"),
-        ("transientrolebindings.crds.wizardofoz.co", "shift"),
-    ] {
-        let found = said.lines().any(|line| {
-            let mut words = line.split_whitespace();
-            words.next() == Some(kind)
-                && words.next().is_some_and(|it| it.starts_with(name))
-                && line.ends_with(scene.name())
-        });
-        assert!(found, "{kind} {name}: {said}");
-    }
+    it_cannot_be_taken_away(cluster, &scene, &other)?;
 
     goes(&everywhere, "served-shift").await?;
     goes(&bindings, "shift").await?;

@@ -22,7 +22,7 @@ fn entries() -> Vec<Entry> {
     let began = at("2026-01-01T11:59:00Z");
     let writer = Writer::new("oz-operator", "oz-operator-x2x8p", began, 1);
     let (mut chain, first) = Chain::begin(writer, began, &[], &key());
-    vec![first, chain.append(granted(), Some(&key()))]
+    vec![first, chain.append(granted(), &key())]
 }
 
 fn granted() -> Record {

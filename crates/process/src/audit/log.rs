@@ -262,7 +262,7 @@ mod tests {
         }
 
         fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-            let at = usize::try_from(at).unwrap();
+            let at = usize::try_from(at).map_err(io::Error::other)?;
             self.cached[at..at + bytes.len()].copy_from_slice(bytes);
             self.dirtied(at);
             Ok(())

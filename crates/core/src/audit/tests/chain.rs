@@ -310,7 +310,7 @@ proptest! {
         };
         let signed: Vec<_> = entries[..there].iter().filter(covered).map(checkpoint).collect();
         let signed = signed.last().cloned();
-        let signed = signed.as_ref().map_or(&[][..], std::slice::from_ref);
+        let signed = signed.as_slice();
         let report = judged_objects(&objects(&left), signed, &terms());
         prop_assert!(report.is_whole(), "{:?}", report.problems);
     }

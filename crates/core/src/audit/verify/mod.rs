@@ -13,7 +13,7 @@ use serde::Serialize;
 pub use evidence::Evidence;
 
 use super::chain::Writer;
-use super::checkpoint::{Head, Medium};
+use super::checkpoint::{Checkpoint, Head, Medium};
 use super::keys::Trust;
 use walk::Walk;
 
@@ -246,27 +246,7 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
     let terms = &terms;
     // Where it was taken away as a whole.
     let no_checkpoint = media.contains(&Medium::Objects) && checkpoints.is_empty();
-    let mut claims: BTreeMap<Writer, Vec<Claim>> = BTreeMap::new();
-    for (place, checkpoint) in checkpoints {
-        let head = checkpoint.head.clone();
-        match checkpoint.check(&terms.trust) {
-            Ok(()) => {
-                let writer = head.writer.clone();
-                claims.entry(writer).or_default().push(Claim {
-                    head,
-                    place,
-                    mentioned: false,
-                });
-            }
-            Err(error) => problems.push(Problem {
-                writer: Some(head.writer),
-                seq: Some(head.seq),
-                fault: Fault::BadSignature,
-                place: Some(place),
-                message: format!("a checkpoint proves nothing: {error}"),
-            }),
-        }
-    }
+    let mut claims = claims(checkpoints, &terms.trust, &mut problems);
     let mut chains: BTreeMap<Writer, Vec<evidence::Item>> = BTreeMap::new();
     for item in items {
         for (name, value) in &item.mentions {
@@ -316,4 +296,31 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
     problems.dedup();
     report.problems = problems;
     report
+}
+
+/// What the checkpoints state of each writer's chain, as far as they are signed by whom is trusted.
+fn claims(
+    checkpoints: Vec<(Place, Checkpoint)>,
+    trust: &Trust,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<Writer, Vec<Claim>> {
+    let mut claims: BTreeMap<Writer, Vec<Claim>> = BTreeMap::new();
+    for (place, checkpoint) in checkpoints {
+        let head = checkpoint.head.clone();
+        match checkpoint.check(trust) {
+            Ok(()) => claims.entry(head.writer.clone()).or_default().push(Claim {
+                head,
+                place,
+                mentioned: false,
+            }),
+            Err(error) => problems.push(Problem {
+                writer: Some(head.writer),
+                seq: Some(head.seq),
+                fault: Fault::BadSignature,
+                place: Some(place),
+                message: format!("a checkpoint proves nothing: {error}"),
+            }),
+        }
+    }
+    claims
 }

@@ -88,9 +88,10 @@ async fn with_offset(cluster: &'static Cluster, offset: &str, name: &str) -> Res
         .trim()
         .parse::<f64>()?;
     assert!(skew.abs() > 3500.0, "a skew of {skew} s is not an hour");
+    let direction = if skew > 0.0 { "ahead of" } else { "behind" };
     let (code, said) = operator.readiness().await?;
     assert!(
-        code == 200 && said.contains("ahead of the API server's"),
+        code == 200 && said.contains(direction) && said.contains(" the API server's"),
         "{said}"
     );
     // Both processes say so, each on its own pod.

@@ -137,6 +137,14 @@ async fn a_name_that_looks_like_the_end_of_a_process_hides_none() -> Result<()> 
 }
 
 #[tokio::test]
+async fn a_terminal_that_was_hung_up_is_known_all_the_same() -> Result<()> {
+    let started = "until [ $(ps -eo args | grep -c \"^sleep 7\") = 2 ]; do :; done";
+    let inside = format!("setsid sleep 7001 & env -i setsid sleep 7002 & {started}");
+    let words = format!("script -qc '{inside}' /dev/null; echo here");
+    tried(&words, ended(2, 0)).await
+}
+
+#[tokio::test]
 async fn a_stream_is_found_wherever_it_is_and_whatever_else_is_dropped() -> Result<()> {
     // As standard input and output, beside a stream of the application's.
     let beside = "(env -i setsid sleep 7001 2>/proc/1/fd/2 &); echo here; sleep 7002";

@@ -38,9 +38,9 @@ stats() {
 fast=1
 printf 'x\0' | grep -qzx x && case $(stats) in "==> /proc/1/stat <=="*) ;; *) false;; esac || fast=
 flags() {
-  flags=
+  flags= mount=
   while read -r name value; do
-    [ "$name" = flags: ] && flags=$value
+    case $name in flags:) flags=$value;; mnt_id:) mount=$value;; esac
   done < "/proc/$1/fdinfo/$2"
 } 2>/dev/null
 # What was opened by its name has this flag, and a pipe that a session begins with has not.
@@ -59,11 +59,22 @@ same() {
   for other in $2; do [ "$1" -ef "$other" ] && return 0; done
   return 1
 }
+# A terminal that was hung up has no name any more, but it is of the terminals' file system.
+terminals=none
+while read -r id parent device root point rest; do
+  [ "$point" = /dev/pts ] && terminals=$id
+done < /proc/self/mountinfo 2>/dev/null
+terminal() {
+  [ "$mount" = "$terminals" ] && ! same "$1" "/dev/ptmx /dev/pts/ptmx" || same "$1" "/dev/pts/[0-9]*"
+}
 stream() {
-  if [ -c "$1" ]; then same "$1" "/dev/pts/[0-9]*" && ! same "$1" "$taken"; return; fi
   open=${1#/proc/}
   flags "${open%%/*}" "${open##*/}"
-  [ "$flags" ] && [ $((flags & by_name)) = 0 ] && ! same "$1" "$taken"
+  if [ -c "$1" ]; then
+    terminal "$1"
+  else
+    [ "$flags" ] && [ $((flags & by_name)) = 0 ]
+  fi && ! same "$1" "$taken"
 }
 add() {
   eval "[ \"\$grants_$1\" ]" && return

@@ -26,9 +26,9 @@ use tokio::io::AsyncReadExt;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many scripts are run at once where one alone came to no end.
 const SEVERAL: usize = 4;
-/// How long after an end it is looked whether something has started since.
-const LATER: [Duration; 4] = [
-    Duration::from_secs(1),
+/// How long after an end it is looked whether something has started since. Not sooner: where many end
+/// together, their nodes are still busy with that.
+const LATER: [Duration; 3] = [
     Duration::from_secs(5),
     Duration::from_secs(15),
     Duration::from_secs(35),

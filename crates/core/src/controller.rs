@@ -179,25 +179,21 @@ impl Sessions {
     /// whether they go on.
     #[must_use]
     pub fn ended(&self, came: &SessionsEnded) -> Option<Record> {
-        let mut record = self.record.clone();
-        if self.with_pod {
-            if came.opened.is_empty() {
-                return None;
-            }
-            record.action = Action::SessionEnded;
-            record.id = Record::id(record.action, &self.mark);
-            "Its sessions end with their pod".clone_into(&mut record.message);
+        let known = !came.opened.is_empty();
+        let record = if self.with_pod && known {
+            self.over("Its sessions end with their pod")
+        } else if self.with_pod {
+            return None;
         } else if came.ended > 0 || came.left > 0 {
-            record = record
+            let record = self.record.clone();
+            record
                 .detail("ended", came.ended.to_string())
-                .detail("left", came.left.to_string());
-        } else if !came.opened.is_empty() && came.out_of_reach.is_empty() {
-            record.action = Action::SessionEnded;
-            record.id = Record::id(record.action, &self.mark);
-            "No process of its sessions was left to end".clone_into(&mut record.message);
+                .detail("left", came.left.to_string())
+        } else if known && came.out_of_reach.is_empty() {
+            self.over("No process of its sessions was left to end")
         } else {
             return None;
-        }
+        };
         let Some(first) = came.opened.iter().min() else {
             return Some(record);
         };
@@ -211,6 +207,15 @@ impl Sessions {
                     GoDuration::from_secs(lasted.as_secs()).to_string(),
                 ),
         )
+    }
+
+    /// The record that they are over, of themselves.
+    fn over(&self, how: &str) -> Record {
+        let mut record = self.record.clone();
+        record.action = Action::SessionEnded;
+        record.id = Record::id(record.action, &self.mark);
+        how.clone_into(&mut record.message);
+        record
     }
 }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::exec::{ExecAccess, Observed};
-use oz_core::access::kind::{self, PodSeen};
-use oz_core::access::request::Request;
+use oz_core::access::kind::PodSeen;
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase};
 use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Live;
@@ -84,11 +83,8 @@ impl Observe<ExecAccess> for ExecRequests {
             .wants(cx.now(), request, &observed, live)
             .is_none()
         {
-            observed.leaving = self.leaving(cx, request, &observed, live).await;
-            let controller = &self.controller;
-            if kind::is_unstamped(controller, cx.now(), request, &observed, live) {
-                observed.left = Some(left(cx, &Request::from(request), bindings()).await);
-            }
+            observed.leaving = is_leaving(cx, &self.controller, request, &observed, live).await;
+            observed.left = left(cx, &self.controller, request, &observed, live, bindings()).await;
             return observed;
         }
         observed.same_stamp = self.stamps.same(cx.now(), &self.requests, request);
@@ -103,18 +99,5 @@ impl Observe<ExecAccess> for ExecRequests {
             observed.workload = Some(workload);
         }
         observed
-    }
-}
-
-impl ExecRequests {
-    async fn leaving(
-        &self,
-        cx: &Cx,
-        request: &ExecAccessRequest,
-        observed: &Observed,
-        live: &[Live],
-    ) -> bool {
-        kind::drifted(&self.controller, cx.now(), request, observed, live)
-            && is_leaving(cx, request).await
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::access::grant::object_name;
-use oz_core::access::request::Request;
+use oz_core::access::kind::{self, Kind, ObservedOf};
 use oz_core::controller::{Failure, Live};
 use oz_engine::Cx;
 
@@ -25,12 +25,20 @@ fn erased<K: Resource<DynamicType = ()>>() -> ApiResource {
     ApiResource::erase::<K>(&())
 }
 
-/// The objects of these kinds that have the name of the request's grant.
-pub(crate) async fn left(
+/// The objects of these kinds that have the name of the request's grant, if the request is refused for
+/// want of a stamp.
+pub(crate) async fn left<K: Kind>(
     cx: &Cx,
-    request: &Request<'_>,
+    controller: &K,
+    request: &K::Request,
+    observed: &ObservedOf<K>,
+    live: &[Live],
     kinds: Vec<ApiResource>,
-) -> Result<Vec<Live>, Failure> {
+) -> Option<Result<Vec<Live>, Failure>> {
+    if !kind::is_unstamped(controller, cx.now(), request, observed, live) {
+        return None;
+    }
+    let request = K::view(request);
     let metadata = request.metadata;
     let name = object_name(metadata.name.as_deref().unwrap_or_default(), request.uid());
     let reads = kinds.into_iter().map(async |resource| {
@@ -40,6 +48,6 @@ pub(crate) async fn left(
             .await?;
         Ok(found.map(|object| Live { resource, object }))
     });
-    let found: Vec<Option<Live>> = try_join_all(reads).await?;
-    Ok(found.into_iter().flatten().collect())
+    let found: Result<Vec<Option<Live>>, Failure> = try_join_all(reads).await;
+    Some(found.map(|found| found.into_iter().flatten().collect()))
 }

@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
-use oz_core::access::kind;
 use oz_core::access::pod::{Observed, PodAccess};
 use oz_core::access::pod_state::GRACE_SECONDS;
 use oz_core::access::request::Request;
@@ -59,23 +58,16 @@ impl Observe<PodAccess> for PodRequests {
         if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
             observed.workload = Some(self.workloads.model(cx, &namespace, &target).await);
         }
-        observed.leaving = self.leaving(cx, request, &observed, live).await;
-        if kind::is_unstamped(&self.controller, cx.now(), request, &observed, live) {
-            observed.left = Some(left(cx, &Request::from(request), pod_and_bindings()).await);
-        }
+        observed.leaving = is_leaving(cx, &self.controller, request, &observed, live).await;
+        observed.left = left(
+            cx,
+            &self.controller,
+            request,
+            &observed,
+            live,
+            pod_and_bindings(),
+        )
+        .await;
         observed
-    }
-}
-
-impl PodRequests {
-    async fn leaving(
-        &self,
-        cx: &Cx,
-        request: &PodAccessRequest,
-        observed: &Observed,
-        live: &[Live],
-    ) -> bool {
-        kind::drifted(&self.controller, cx.now(), request, observed, live)
-            && is_leaving(cx, request).await
     }
 }

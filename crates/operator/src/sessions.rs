@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{AttachParams, ListParams};
 use kube::{Api, Client, ResourceExt};
+use oz_core::access::pod_state;
 use oz_core::api::AuditEvent;
 use oz_core::audit::{Action, Record, label_value};
 use oz_core::connect::script::Ended;
@@ -115,14 +116,7 @@ fn unrun(status: Status) -> Unrun {
 
 /// Every container of the pod that runs now, ephemeral ones too.
 pub(crate) fn running(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
-    let status = pod.status.iter();
-    let all = status.flat_map(|status| {
-        let main = status.container_statuses.iter().flatten();
-        let init = status.init_container_statuses.iter().flatten();
-        let ephemeral = status.ephemeral_container_statuses.iter().flatten();
-        main.chain(init).chain(ephemeral)
-    });
-    all.filter(|one| {
+    pod_state::containers(pod).filter(|one| {
         let state = one.state.as_ref();
         state.is_some_and(|state| state.running.is_some())
     })

@@ -66,6 +66,16 @@ fn is_true(status: &PodStatus, type_: &str) -> bool {
         .any(|one| one.type_ == type_ && one.status == "True")
 }
 
+/// What is known of all containers of a pod, sidecars and ephemeral ones too.
+pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    pod.status.iter().flat_map(|status| {
+        let main = status.container_statuses.iter().flatten();
+        let init = status.init_container_statuses.iter().flatten();
+        let ephemeral = status.ephemeral_container_statuses.iter().flatten();
+        main.chain(init).chain(ephemeral)
+    })
+}
+
 /// All containers, in the order in which they start, with what they are called.
 fn statuses(status: &PodStatus) -> impl Iterator<Item = (&'static str, &ContainerStatus)> {
     let init = status.init_container_statuses.iter().flatten();

@@ -1,8 +1,7 @@
 //! What goes wrong: signals at every moment, readers who go away, strange names, answers that are
 //! none.
 
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -10,37 +9,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::shop;
-use crate::stub::{Answer, Asked, Stub, status};
+use crate::stub::{Answer, Asked, Stub, ended, status};
 
 /// `ozctl` as a child that can be sent signals.
 fn child(stub: &Stub, words: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_ozctl"))
-        .args(words)
-        .env_clear()
-        .env("KUBECONFIG", stub.kubeconfig(&json!({"token": "alices"})))
-        .env("USER", "alice")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    stub.command(words).spawn().unwrap()
 }
 
 fn send(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
-}
-
-/// Its exit code and standard error.
-fn ended(mut child: Child) -> (Option<i32>, String) {
-    let mut said = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
-    (child.wait().unwrap().code(), said)
 }
 
 pub(crate) fn never() -> Answer {

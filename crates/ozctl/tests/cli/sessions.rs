@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use jiff::{SignedDuration, Timestamp};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -15,7 +15,7 @@ use tungstenite::protocol::Role;
 use tungstenite::{Message, WebSocket};
 
 use crate::shop;
-use crate::stub::{Asked, Stub};
+use crate::stub::{Asked, Stub, ended};
 
 const STDOUT: u8 = 1;
 const STATUS: u8 = 3;
@@ -73,27 +73,6 @@ fn words(socket: &mut WebSocket<&TcpStream>) -> tungstenite::Result<()> {
     }
 }
 
-fn command(stub: &Stub, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ozctl"));
-    command
-        .args(words)
-        .env_clear()
-        .env("KUBECONFIG", stub.kubeconfig(&json!({"token": "alices"})))
-        .env("USER", "alice")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
-/// Its exit code and what it wrote to standard error.
-fn ended(mut child: Child) -> (Option<i32>, String) {
-    let mut said = String::new();
-    let mut stderr = child.stderr.take().unwrap();
-    stderr.read_to_string(&mut said).unwrap();
-    (child.wait().unwrap().code(), said)
-}
-
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -131,7 +110,7 @@ fn seen_on(mut other: File) -> String {
 fn a_command_has_a_terminal_even_if_there_is_none_here() {
     let stub = playing(a_word);
     let words = ["exec", "deploy/web", "-t", "--", "true"];
-    let answer = command(&stub, &words).output().unwrap();
+    let answer = stub.command(&words).output().unwrap();
     let said = text(&answer.stderr);
     assert_eq!(answer.status.code(), Some(0), "{said}");
     assert_eq!(text(&answer.stdout), "a word\n");
@@ -146,7 +125,7 @@ fn a_title_is_written_to_a_terminal_that_has_one_and_to_nothing_else() {
     for (term, titled) in [("xterm", true), ("dumb", false), ("", false)] {
         let stub = playing(a_word);
         let (other, terminal) = terminal();
-        let mut command = command(&stub, &["exec", "deploy/web", "--", "true"]);
+        let mut command = stub.command(&["exec", "deploy/web", "--", "true"]);
         command
             .env("TERM", term)
             .stdin(terminal.try_clone().unwrap())
@@ -161,7 +140,8 @@ fn a_title_is_written_to_a_terminal_that_has_one_and_to_nothing_else() {
     }
     let stub = playing(a_word);
     let (_other, terminal) = terminal();
-    let answer = command(&stub, &["exec", "deploy/web", "-t", "--", "true"])
+    let answer = stub
+        .command(&["exec", "deploy/web", "-t", "--", "true"])
         .env("TERM", "xterm")
         .stdin(terminal)
         .output()
@@ -173,7 +153,7 @@ fn a_title_is_written_to_a_terminal_that_has_one_and_to_nothing_else() {
 fn a_terminal_that_draws_nothing_has_no_line_that_is_drawn_anew() {
     let stub = playing(a_word);
     let (other, terminal) = terminal();
-    let mut command = command(&stub, &["exec", "deploy/web", "--", "true"]);
+    let mut command = stub.command(&["exec", "deploy/web", "--", "true"]);
     let status = command
         .env("TERM", "dumb")
         .stderr(terminal)
@@ -188,7 +168,8 @@ fn a_terminal_that_draws_nothing_has_no_line_that_is_drawn_anew() {
 #[test]
 fn a_reader_who_goes_away_ends_the_command_and_gives_access_back() {
     let stub = playing(words);
-    let mut child = command(&stub, &["exec", "deploy/web", "--", "yes"])
+    let mut child = stub
+        .command(&["exec", "deploy/web", "--", "yes"])
         .spawn()
         .unwrap();
     let mut stdout = child.stdout.take().unwrap();
@@ -203,7 +184,8 @@ fn a_reader_who_goes_away_ends_the_command_and_gives_access_back() {
 fn output_that_finds_no_place_is_said_to_find_none() {
     let stub = playing(words);
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let answer = command(&stub, &["exec", "deploy/web", "--", "yes"])
+    let answer = stub
+        .command(&["exec", "deploy/web", "--", "yes"])
         .stdout(full)
         .output()
         .unwrap();
@@ -248,7 +230,7 @@ fn a_reader_who_goes_away_ends_what_follows() {
         asked.what.ends_with("/log") && pour(stream, "a line\n")
     });
     for words in [&["logs", "-f", "deploy/web"][..], &["audit", "tail"]] {
-        let mut child = command(&stub, words).spawn().unwrap();
+        let mut child = stub.command(words).spawn().unwrap();
         let mut stdout = child.stdout.take().unwrap();
         stdout.read_exact(&mut [0; 10]).unwrap();
         drop(stdout);
@@ -274,7 +256,7 @@ fn until(end: Timestamp) -> Stub {
 fn use_again(stub: &Stub) -> (Option<i32>, String) {
     let request = ["--request", "alice-x7k2p", "--", "true"];
     let words = [&["exec", "deploy/web"], &request[..]].concat();
-    let answer = command(stub, &words).output().unwrap();
+    let answer = stub.command(&words).output().unwrap();
     assert!(deleted(stub).is_empty());
     (answer.status.code(), text(&answer.stderr))
 }

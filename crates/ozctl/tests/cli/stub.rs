@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::process::{self, Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 use assert_cmd::Command;
@@ -110,6 +111,28 @@ impl Stub {
         command.env("KUBECONFIG", kubeconfig);
         command
     }
+
+    /// The same as a child that is talked to while it runs, and has nothing to read.
+    pub(crate) fn command(&self, words: &[&str]) -> process::Command {
+        let mut command = process::Command::new(env!("CARGO_BIN_EXE_ozctl"));
+        command
+            .args(words)
+            .env_clear()
+            .env("KUBECONFIG", self.kubeconfig(&json!({"token": "alices"})))
+            .env("USER", "alice")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+}
+
+/// The exit code of a child, and what it wrote to standard error.
+pub(crate) fn ended(mut child: Child) -> (Option<i32>, String) {
+    let mut said = String::new();
+    let mut stderr = child.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    (child.wait().unwrap().code(), said)
 }
 
 /// `ozctl` with nothing of this machine's surroundings.

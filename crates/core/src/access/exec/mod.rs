@@ -13,6 +13,7 @@ use kube::ResourceExt;
 
 use super::grant::{Following, Grant};
 use super::kind::{self, Case, Kind, Offer, State};
+use super::pod_state;
 use super::request::Request;
 use super::seal::Keys;
 use super::sessions;
@@ -165,16 +166,9 @@ impl Kind for ExecAccess {
 
 /// Notes which containers the pod has, and how commands in them can be made to end by themselves.
 fn look_into(grant: &mut Grant, pod: &Pod, probes: &[SessionProbe]) {
-    let status = pod.status.iter();
-    let running = status.flat_map(|status| {
-        let main = status.container_statuses.iter().flatten();
-        let init = status.init_container_statuses.iter().flatten();
-        let ephemeral = status.ephemeral_container_statuses.iter().flatten();
-        main.chain(init).chain(ephemeral)
-    });
     let terms = &mut grant.sessions;
     (terms.timeouts, terms.shells) = (BTreeMap::new(), Vec::new());
-    for status in running {
+    for status in pod_state::containers(pod) {
         let of_this = |probe: &&SessionProbe| {
             probe.container == status.name && probe.image_id == status.image_id
         };

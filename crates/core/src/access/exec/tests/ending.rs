@@ -353,13 +353,7 @@ fn a_crash_anywhere_in_the_end_still_ends() {
         world.pass(at(300));
         world.writes_left = usize::MAX;
         // The template has become more generous meanwhile; nobody gains by it.
-        world
-            .template
-            .as_mut()
-            .unwrap()
-            .spec
-            .access_config
-            .max_duration = "240h".into();
+        world.config().max_duration = "240h".into();
         assert_eq!(
             world.settle(at(301)).phase,
             Phase::Expired,
@@ -387,8 +381,8 @@ proptest! {
         let mut world = granted();
         match template {
             0 => world.template = None,
-            1 => world.template.as_mut().unwrap().spec.access_config.max_duration = "garbage".into(),
-            2 => world.template.as_mut().unwrap().spec.access_config.max_duration = "8760h".into(),
+            1 => world.config().max_duration = "garbage".into(),
+            2 => world.config().max_duration = "8760h".into(),
             _ => {}
         }
         if workload_gone { world.workload = Err(Failure::transient("Gone", "gone")); }
@@ -447,20 +441,8 @@ fn waiting_ends_too() {
 #[test]
 fn a_template_that_comes_after_the_end_grants_nothing() {
     let mut world = World::new();
-    world
-        .template
-        .as_mut()
-        .unwrap()
-        .spec
-        .access_config
-        .max_duration = "1m".into();
-    world
-        .template
-        .as_mut()
-        .unwrap()
-        .spec
-        .access_config
-        .default_duration = "1m".into();
+    world.config().max_duration = "1m".into();
+    world.config().default_duration = "1m".into();
     assert!(applies(&world.plan(at(60) - NANOSECOND)));
     assert!(!applies(&world.plan(at(60))));
     assert_eq!(world.settle(at(60)).phase, Phase::Expired);

@@ -11,7 +11,7 @@ use crate::controller::{Failure, Step};
 /// A grant that follows, of a workload of this kind, and the pod that it is for.
 fn granted(kind: &str) -> (World, String) {
     let mut world = World::new();
-    let config = &mut world.template.as_mut().unwrap().spec.access_config;
+    let config = world.config();
     config.follow = Follow::Successor;
     config.access_command = "enter {{ .Metadata.Name }}".into();
     let mut pods = workload(&["db-0", "db-1", "db-2"]);
@@ -156,21 +156,13 @@ fn what_ends_a_grant_comes_before_moving_it() {
             Phase::Revoked,
         ),
         (
-            |world| {
-                world
-                    .template
-                    .as_mut()
-                    .unwrap()
-                    .spec
-                    .access_config
-                    .max_duration = "7h".into()
-            },
+            |world| world.config().max_duration = "7h".into(),
             Phase::Revoked,
         ),
     ];
     for (change, phase) in ends {
         let mut world = World::new();
-        let config = &mut world.template.as_mut().unwrap().spec.access_config;
+        let config = world.config();
         config.follow = Follow::Successor;
         config.on_template_change = OnTemplateChange::Revoke;
         world.settle(at(1));

@@ -86,13 +86,7 @@ fn operations_add_verbs() {
         Operation::PortForward,
         Operation::Log,
     ];
-    world
-        .template
-        .as_mut()
-        .unwrap()
-        .spec
-        .access_config
-        .operations = operations;
+    world.config().operations = operations;
     world.settle(at(1));
     let role: Role = world.live[0].parse().unwrap();
     let resources: Vec<String> = role
@@ -223,21 +217,9 @@ fn a_changed_template_ends_its_grants_only_if_it_said_so() {
         (OnTemplateChange::Revoke, Phase::Revoked),
     ] {
         let mut world = World::new();
-        world
-            .template
-            .as_mut()
-            .unwrap()
-            .spec
-            .access_config
-            .on_template_change = rule;
+        world.config().on_template_change = rule;
         world.settle(at(1));
-        world
-            .template
-            .as_mut()
-            .unwrap()
-            .spec
-            .access_config
-            .max_duration = "2h".into();
+        world.config().max_duration = "2h".into();
         assert_eq!(world.settle(at(2)).phase, phase, "{rule:?}");
     }
 }

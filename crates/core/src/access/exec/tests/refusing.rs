@@ -39,13 +39,7 @@ fn who_cannot_be_verified_or_is_not_allowed_is_denied_for_good() {
             world.stamp("system:serviceaccount:ci:bot", &["devs"]);
         }),
         ("ReasonRequired", |world| {
-            world
-                .template
-                .as_mut()
-                .unwrap()
-                .spec
-                .access_config
-                .require_reason = true;
+            world.config().require_reason = true;
         }),
     ];
     for (reason, change) in cases {
@@ -115,13 +109,7 @@ fn what_may_come_is_waited_for() {
             "BadRequest",
             FailureClass::Invalid,
             |world| {
-                world
-                    .template
-                    .as_mut()
-                    .unwrap()
-                    .spec
-                    .access_config
-                    .max_duration = "1d".into();
+                world.config().max_duration = "1d".into();
             },
         ),
         (
@@ -181,13 +169,7 @@ fn what_may_come_is_waited_for() {
 #[test]
 fn a_command_that_does_not_render_grants_nothing() {
     let mut world = World::new();
-    world
-        .template
-        .as_mut()
-        .unwrap()
-        .spec
-        .access_config
-        .access_command = "{{ .Nope".into();
+    world.config().access_command = "{{ .Nope".into();
     assert!(!applies(&world.plan(at(1))));
     assert_eq!(world.settle(at(1)).phase, Phase::Pending);
 }

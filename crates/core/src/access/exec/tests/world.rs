@@ -81,6 +81,11 @@ pub(super) fn workload(pods: &[&str]) -> Workload {
 
 /// Alice, of the devs, asks for five minutes.
 impl World {
+    /// What the template says of access.
+    pub(super) fn config(&mut self) -> &mut AccessConfig {
+        &mut self.template.as_mut().unwrap().spec.access_config
+    }
+
     pub(super) fn new() -> Self {
         Self::asking(ExecAccessRequestSpec {
             template_name: "shell".into(),

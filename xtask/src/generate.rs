@@ -2,6 +2,7 @@
 //! They are checked in, so that the chart can be used without a compiler; CI fails when they are
 //! stale.
 
+mod policies;
 mod rbac;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut files = definitions()?;
     files.extend(rbac::files(root)?);
+    files.insert(PathBuf::from(policies::FILE), policies::text(root)?);
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
     files.insert(PathBuf::from(ATTEMPTS), attempts(root)?);
     files.extend(command_line::files()?);

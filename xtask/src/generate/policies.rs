@@ -1,0 +1,53 @@
+//! The policies of the chart, and those that the operator looks for, from `deploy/policies`, which
+//! stays the one place where they are written and explained.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+/// Where chart and operator find them.
+pub(super) const FILE: &str = "charts/oz/files/policies.json";
+const SOURCE: &str = "deploy/policies";
+
+/// The generated file's text.
+pub(super) fn text(root: &Path) -> Result<String> {
+    let mut policies = BTreeMap::new();
+    for entry in std::fs::read_dir(root.join(SOURCE)).context("failed to list policies")? {
+        let path = entry?.path();
+        let file = path.display();
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("failed to read {file}"))?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+            .with_context(|| format!("failed to parse {file}"))?;
+        let (name, policy) = policy(&documents).with_context(|| format!("failed to use {file}"))?;
+        policies.insert(name, policy);
+    }
+    let policies = json!({ "policies": policies.into_values().collect::<Vec<_>>() });
+    Ok(format!("{policies:#}\n"))
+}
+
+/// A policy and its binding, without what is different in each installation.
+fn policy(documents: &[Value]) -> Result<(String, Value)> {
+    let [policy, binding] = documents else {
+        anyhow::bail!("it has not one policy and one binding, in this order");
+    };
+    let name = policy["metadata"]["name"].as_str().unwrap_or_default();
+    let short = name
+        .strip_prefix("oz-")
+        .with_context(|| format!("policy {name} does not begin with oz-"))?;
+    ensure!(
+        policy["kind"] == "ValidatingAdmissionPolicy"
+            && binding["kind"] == "ValidatingAdmissionPolicyBinding"
+            && binding["metadata"]["name"] == name
+            && binding["spec"]["policyName"] == name,
+        "policy and binding have the same name, and are bound to each other"
+    );
+    let mut bound = binding["spec"].clone();
+    if let Some(bound) = bound.as_object_mut() {
+        bound.remove("policyName");
+    }
+    let policy = json!({"name": short, "policy": policy["spec"], "binding": bound});
+    Ok((short.to_owned(), policy))
+}

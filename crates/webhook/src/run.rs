@@ -4,11 +4,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use kube::runtime::watcher;
-use oz_admission::{Gate, Manager, Observer, Upkeep};
+use oz_admission::{Manager, Observer, Upkeep};
 use oz_core::audit::{Action, Decision, Record};
-use oz_core::connect::pod::PodIdentity;
-use oz_engine::{Clock, Sink, Store};
+use oz_engine::{Clock, Sink};
 use oz_process::audit::Trail;
 use oz_process::{ClockAlarm, KeyNews, follow_signing_keys, shutdown_on_signal, signing_keys};
 
@@ -46,10 +44,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     )
     .await?;
     let (grants, grants_listed, grants_watch) = connect::watch(&client, &keys);
-    let (pods, pods_feed) =
-        oz_engine::guarded_store::<PodIdentity>(&client, &(), None, watcher::Config::default());
-    let pods_listed = Gate::new("pod list");
-    let pods_watch = feed(pods.clone(), pods_listed.clone(), pods_feed);
     let keys_watch = follow_signing_keys(
         client.clone(),
         common.namespace.clone(),
@@ -67,7 +61,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         keys,
         exec_templates,
         pod_templates,
-        connections: Connections::new(grants, pods, Arc::clone(&records), args.audit_required),
+        connections: Connections::new(grants, Arc::clone(&records), args.audit_required),
         break_glass: args.break_glass_groups.clone(),
         records,
         namespace: common.namespace.as_str().into(),
@@ -87,7 +81,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .drain(args.drain)
         .gate(exec_listed)
         .gate(pod_listed)
-        .gate(pods_listed)
         .clock(Arc::new({
             let clock = clock.clone();
             move || clock.now()
@@ -114,7 +107,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shown = probes.map(tracing::field::display);
     tracing::info!(port, probes = shown, operator = %grounds.operator, "serving the hooks");
     let grants_watch = tokio::spawn(grants_watch);
-    let pods_watch = tokio::spawn(pods_watch);
     let keys_watch = tokio::spawn(keys_watch);
     tokio::spawn(alarm.run(client));
     let ended = tokio::select! {
@@ -122,7 +114,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         ended = exec_watch => Err(anyhow!("failed to go on: the watch of exec templates ended: {ended:?}")),
         ended = pod_watch => Err(anyhow!("failed to go on: the watch of pod templates ended: {ended:?}")),
         ended = grants_watch => Err(anyhow!("failed to go on: the watch of grants ended: {ended:?}")),
-        ended = pods_watch => Err(anyhow!("failed to go on: the watch of pods ended: {ended:?}")),
         ended = keys_watch => Err(anyhow!("failed to go on: the watch of the signing key ended: {ended:?}")),
     };
     trail.close().await;
@@ -169,15 +160,6 @@ fn observer(trail: Trail, clock: impl Clock) -> Observer {
             what,
         ));
     })
-}
-
-/// Feeds a store, and opens its gate when it is complete.
-async fn feed<K>(store: Store<K>, listed: Gate, feed: impl Future<Output = ()>) {
-    let tell = async {
-        store.ready().await;
-        listed.open();
-    };
-    futures::join!(feed, tell);
 }
 
 fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {

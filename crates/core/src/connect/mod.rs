@@ -111,11 +111,34 @@ pub struct Past {
     pub phase: Phase,
 }
 
+/// Which pod has the name now, as the API server says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// The one with this UID.
+    Pod(&'a str),
+    /// None.
+    #[default]
+    Nothing,
+    /// The API server could not be asked, for this reason.
+    Unread(&'a str),
+}
+
+impl<'a> Named<'a> {
+    /// The UID, if there is one.
+    #[must_use]
+    pub fn uid(self) -> Option<&'a str> {
+        match self {
+            Self::Pod(uid) => Some(uid),
+            Self::Nothing | Self::Unread(_) => None,
+        }
+    }
+}
+
 /// What is known at the moment of connecting.
 #[derive(Clone, Debug, Default)]
 pub struct Known<'a> {
-    /// UID of the pod that has the name now; `None` if there is none as far as is known.
-    pub pod_uid: Option<&'a str>,
+    /// The pod that has the name now.
+    pub pod: Named<'a>,
     /// The grants in the namespace that bind this user.
     pub standings: &'a [Standing],
     /// The newest that is over.
@@ -178,7 +201,7 @@ pub fn matching<'a>(
         if grant.request.namespace != attempt.namespace || !binds(&grant.subjects, attempt.user) {
             continue;
         }
-        match obstacle(attempt, known.pod_uid, standing) {
+        match obstacle(attempt, known.pod.uid(), standing) {
             None => allowed.push(grant),
             Some(near) => {
                 if nearest.is_none_or(|(known, ..)| near > known) {
@@ -192,6 +215,30 @@ pub fn matching<'a>(
         return Err(Box::new(refusal(attempt, known, nearest)));
     }
     Ok(allowed)
+}
+
+/// Why a grant lets nobody in that the API server does not confirm. `found` is whether there is
+/// another one in its place, or why that could not be read.
+#[must_use]
+pub fn unconfirmed(grant: &Grant, found: Result<bool, &str>) -> Refusal {
+    let (request, namespace) = (&grant.request.name, &grant.request.namespace);
+    match found {
+        Ok(false) => Refusal::new(
+            "Revoked",
+            format!("the access of request {request} is over: its Role is gone from {namespace}"),
+        ),
+        Ok(true) => Refusal::new(
+            "GrantChanged",
+            format!("the access of request {request} has just changed; try again in a second"),
+        ),
+        Err(why) => Refusal::new(
+            "GrantNotRead",
+            format!(
+                "oz could not ask the API server whether the access of request {request} still \
+                 stands ({why}); try again in a moment"
+            ),
+        ),
+    }
 }
 
 /// Whether one of the subjects is this user.
@@ -295,14 +342,25 @@ fn refusal(
 
 fn other_uid(attempt: &Attempt<'_>, known: &Known<'_>, grant: &Grant, again: &str) -> Refusal {
     let (pod, namespace, request) = (attempt.pod, attempt.namespace, &grant.request.name);
-    if known.pod_uid.is_none() {
-        return Refusal::new(
-            "PodUnknown",
-            format!(
-                "there is no pod {pod} in namespace {namespace}, or oz has not heard of it yet; if \
-                 it exists, try again in a second"
-            ),
-        );
+    match known.pod {
+        Named::Pod(_) => {}
+        Named::Nothing => {
+            return Refusal::new(
+                "PodUnknown",
+                format!(
+                    "there is no pod {pod} in namespace {namespace}; if it is there now, try again"
+                ),
+            );
+        }
+        Named::Unread(why) => {
+            return Refusal::new(
+                "PodNotRead",
+                format!(
+                    "oz could not ask the API server whether pod {pod} in namespace {namespace} is \
+                     still the one that request {request} is for ({why}); try again in a moment"
+                ),
+            );
+        }
     }
     let then = match grant.following {
         Some(_) => format!(

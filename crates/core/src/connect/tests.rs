@@ -76,7 +76,7 @@ struct Row {
     who: Requester,
     namespace: &'static str,
     pod: &'static str,
-    pod_uid: Option<&'static str>,
+    pod_now: Named<'static>,
     way: Way,
     container: Option<&'static str>,
     now: Timestamp,
@@ -91,7 +91,7 @@ impl Row {
             who: user("alice", &["devs"]),
             namespace: "shop",
             pod: "db-0",
-            pod_uid: Some("pod-uid"),
+            pod_now: Named::Pod("pod-uid"),
             way: Way::Exec,
             container: None,
             now: at(10),
@@ -113,7 +113,7 @@ impl Row {
             })
             .collect();
         let known = Known {
-            pod_uid: self.pod_uid,
+            pod: self.pod_now,
             standings: &standings,
             past: self.past.map(|phase| Past {
                 request: "old".into(),
@@ -145,7 +145,7 @@ impl Row {
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn every_row_of_who_may_connect() {
     type Change = fn(&mut Row);
-    let rows: [(&str, Change, Option<&str>); 38] = [
+    let rows: [(&str, Change, Option<&str>); 39] = [
         ("active", |_| (), None),
         (
             "the last nanosecond",
@@ -163,10 +163,19 @@ fn every_row_of_who_may_connect() {
         ("other pod", |row| row.pod = "db-1", Some("OtherPod")),
         (
             "same name, other UID",
-            |row| row.pod_uid = Some("another"),
+            |row| row.pod_now = Named::Pod("another"),
             Some("PodReplaced"),
         ),
-        ("no such pod", |row| row.pod_uid = None, Some("PodUnknown")),
+        (
+            "no such pod",
+            |row| row.pod_now = Named::Nothing,
+            Some("PodUnknown"),
+        ),
+        (
+            "which pod is not known",
+            |row| row.pod_now = Named::Unread("no answer"),
+            Some("PodNotRead"),
+        ),
         (
             "other namespace",
             |row| row.namespace = "bank",

@@ -219,7 +219,7 @@ impl Grants {
     }
 
     /// The decision that a Role carries, if we sealed it for the place where it is.
-    fn opened(&self, role: &ObjectMeta) -> Option<Grant> {
+    pub(super) fn opened(&self, role: &ObjectMeta) -> Option<Grant> {
         let owner = role.labels.as_ref()?.get(labels::OWNER_UID)?;
         let grant = Grant::open(&self.keys, role, owner)?;
         let here = role.namespace.as_deref() == Some(&grant.request.namespace)

@@ -3,6 +3,7 @@
 //! elsewhere it tells who connected where. Either way, the session of a grant is made to end with it.
 
 mod answer;
+mod asked;
 mod bounds;
 mod grants;
 pub(crate) mod policies;
@@ -17,13 +18,13 @@ use oz_admission::connect::PodStreamOptions;
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_core::access::grant::Grant;
 use oz_core::connect::cut::{self, Cut};
-use oz_core::connect::pod::PodIdentity;
 use oz_core::connect::{self, Attempt, Known, Refusal, Way};
-use oz_engine::{Sink, Store};
+use oz_engine::Sink;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 
+use asked::PodNow;
 pub(crate) use grants::{Grants, watch};
 pub(crate) use policies::Policies;
 use recent::{Courtesy, Recent};
@@ -38,7 +39,6 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub(crate) struct Connections {
     pub(crate) grants: Grants,
-    pub(crate) pods: Store<PodIdentity>,
     pub(crate) policies: Arc<Policies>,
     pub(crate) records: Arc<dyn Sink>,
     /// Where connections are enforced: whether one that cannot be put on record is refused.
@@ -49,15 +49,9 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn new(
-        grants: Grants,
-        pods: Store<PodIdentity>,
-        records: Arc<dyn Sink>,
-        audit_required: bool,
-    ) -> Self {
+    pub(crate) fn new(grants: Grants, records: Arc<dyn Sink>, audit_required: bool) -> Self {
         Self {
             grants,
-            pods,
             policies: Arc::default(),
             records,
             audit_required,
@@ -140,12 +134,14 @@ impl Mutate for Connect {
             tty: options.tty,
             stdin: options.stdin,
         };
-        let decided = self.decide(&attempt).await;
+        let pod = PodNow::ask(&cx.client, &attempt).await;
+        let decided = self.decide(cx, &attempt, &pod).await;
         let told = tell::Told {
             connect: self,
             cx,
             review,
             attempt: &attempt,
+            pod: &pod,
         };
         match decided {
             Ok(allowed) => {
@@ -164,14 +160,15 @@ impl Mutate for Connect {
 }
 
 impl Connect {
-    async fn decide(&self, attempt: &Attempt<'_>) -> Result<Allowed, Box<Refusal>> {
+    async fn decide(
+        &self,
+        cx: &Cx,
+        attempt: &Attempt<'_>,
+        pod: &PodNow,
+    ) -> Result<Allowed, Box<Refusal>> {
         let standings = self.connections.grants.of(attempt.namespace, attempt.user);
-        let pod = self
-            .connections
-            .pods
-            .get(Some(attempt.namespace), attempt.pod);
         let mut known = Known {
-            pod_uid: pod.as_deref().map(PodIdentity::uid),
+            pod: pod.named(),
             standings: &standings,
             past: None,
         };
@@ -191,7 +188,7 @@ impl Connect {
             if refusal.is_some() && began.elapsed() >= policies::ALTOGETHER {
                 break;
             }
-            match self.by(attempt, grant).await {
+            match self.by(cx, attempt, grant).await {
                 Ok(cut) => {
                     // Written anew it would run what nobody typed, and as it is it would not end.
                     if self.mode == Mode::Observing && matches!(cut, Cut::ByItself(_)) {
@@ -213,7 +210,7 @@ impl Connect {
     }
 
     /// How a session by this grant ends, if the grant's terms allow it.
-    async fn by(&self, attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>> {
+    async fn by(&self, cx: &Cx, attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>> {
         if self.mode == Mode::Enforcing {
             connect::unmangled(attempt.argv)?;
             if let (Way::Exec, Some(policy)) = (attempt.way, &grant.sessions.command_policy) {
@@ -221,6 +218,7 @@ impl Connect {
                 let answer = self.connections.policies.ask(policy, attempt, container);
                 connect::policed(grant, answer.await)?;
             }
+            self.connections.grants.confirm(&cx.client, grant).await?;
         }
         cut::session(attempt, grant)
     }

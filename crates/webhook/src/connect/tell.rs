@@ -7,12 +7,11 @@ use oz_admission::{Cx, Rejection, Review};
 use oz_core::access::grant::Grant;
 use oz_core::audit::{self, Action, Decision, PodRef, Record, RequestRef};
 use oz_core::connect::cut::Cut;
-use oz_core::connect::pod::PodIdentity;
 use oz_core::connect::{Attempt, Refusal};
 use oz_core::encode;
 use serde_json::Value;
 
-use super::{Allowed, Connect, Mode, answer};
+use super::{Allowed, Connect, Mode, PodNow, answer};
 
 /// One connection, to tell of.
 pub(super) struct Told<'a> {
@@ -20,6 +19,7 @@ pub(super) struct Told<'a> {
     pub(super) cx: &'a Cx,
     pub(super) review: &'a Review<Value>,
     pub(super) attempt: &'a Attempt<'a>,
+    pub(super) pod: &'a PodNow,
 }
 
 impl Told<'_> {
@@ -128,7 +128,7 @@ impl Told<'_> {
         record.user = Some(attempt.user.clone());
         record.pod = Some(PodRef {
             name: attempt.pod.to_owned(),
-            uid: self.pod_uid(),
+            uid: self.pod.named().uid().unwrap_or_default().to_owned(),
             container: attempt.container.map(ToOwned::to_owned),
         });
         let keeps = grant.is_some_and(|grant| grant.sessions.record_arguments);
@@ -161,27 +161,17 @@ impl Told<'_> {
         )
     }
 
-    fn pod_uid(&self) -> String {
-        let (namespace, name) = (Some(self.attempt.namespace), self.attempt.pod);
-        let pod = self.connect.connections.pods.get(namespace, name);
-        pod.as_deref()
-            .map(PodIdentity::uid)
-            .unwrap_or_default()
-            .to_owned()
-    }
-
     fn publish(&self, reason: &str, type_: EventType, note: String) {
-        let uid = Some(self.pod_uid()).filter(|uid| !uid.is_empty());
         // Without a pod there is nothing that an event could be about.
-        if uid.is_none() {
+        let Some(uid) = self.pod.named().uid() else {
             return;
-        }
+        };
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
             namespace: Some(self.attempt.namespace.to_owned()),
             name: Some(self.attempt.pod.to_owned()),
-            uid,
+            uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
         let event = Event {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::connect::{TIMEOUT, policies};
 
 use super::server::Server;
-use super::{Answer, Records, UID, Webhook, now, request, with};
+use super::{Answer, Records, UID, Webhook, now, request, role, with};
 
 pub(super) const OBSERVING: &str = "/watch-v1-pod";
 pub(super) const ENFORCING: &str = "/connect-enforced";
@@ -75,9 +75,8 @@ async fn webhook_with(grants: impl IntoIterator<Item = Grant>, records: Records)
     });
     let asked = with(request("ExecAccessRequest", "shell"), "/metadata/uid", UID);
     let webhook = Webhook::recording(Server::with([pod, asked]), records);
-    webhook.pods.ready().await;
     for grant in grants {
-        webhook.grants.insert(grant);
+        webhook.grant(grant);
     }
     webhook.grants.known().await;
     webhook
@@ -244,6 +243,30 @@ async fn what_would_be_rewritten_and_is_not_what_was_typed_is_refused_in_both_mo
 }
 
 #[tokio::test]
+async fn no_watch_is_believed_for_who_gets_in() {
+    let mut able_grant = grant();
+    able_grant.sessions.timeouts.insert("app".into(), able());
+    let webhook = webhook([able_grant]).await;
+    let enter = async |path| exec(&["sh"]).to(&webhook, path).await;
+    assert!(enter(ENFORCING).await.patch.is_some());
+    // What the grant's index shows, the API server has no more.
+    let roles = std::mem::take(&mut *webhook.server.granted.lock().unwrap());
+    assert_eq!(enter(ENFORCING).await.refusal(), Some("Revoked"));
+    let mut changed = grant();
+    changed.pod.uid = "successor".into();
+    webhook.server.has_role(role(&changed));
+    assert_eq!(enter(ENFORCING).await.refusal(), Some("GrantChanged"));
+    *webhook.server.granted.lock().unwrap() = roles;
+    assert!(enter(ENFORCING).await.allowed);
+    // Nobody knows which pod has the name: nobody is let in by its grant, or cut by it.
+    webhook.server.unreadable.store(true, Ordering::Relaxed);
+    assert_eq!(enter(ENFORCING).await.refusal(), Some("PodNotRead"));
+    let observed = enter(OBSERVING).await;
+    assert!(observed.allowed && observed.patch.is_none(), "{observed:?}");
+    assert!(enter(BREAK_GLASS).await.allowed);
+}
+
+#[tokio::test]
 async fn the_terms_of_the_grant_are_enforced() {
     type Change = fn(&mut Grant);
     let rows: [(Change, &[&str], Option<&str>); 9] = [
@@ -314,7 +337,10 @@ async fn a_second_grant_may_allow_what_the_first_does_not() {
         exec(&["sh"]).to(&webhook, ENFORCING).await.refusal(),
         Some("CommandNotAllowed")
     );
-    webhook.grants.insert_as("other-role", grant());
+    let mut other = grant();
+    other.request.name = "other".into();
+    webhook.server.has_role(role(&other));
+    webhook.grants.insert_as("other-role", other);
     assert!(exec(&["sh"]).to(&webhook, ENFORCING).await.allowed);
     // What the API server says where there is no command, and refuses itself.
     let mut without = exec(&[]);

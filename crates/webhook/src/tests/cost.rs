@@ -60,7 +60,6 @@ async fn what_a_connection_costs_where_much_is_known() {
     let server = Server::with(objects);
     let before = resident();
     let webhook = Webhook::recording(server, Records::default());
-    webhook.pods.ready().await;
     for number in 0..GRANTS {
         let mut grant = grant();
         grant.request.uid = uid(number);
@@ -70,7 +69,7 @@ async fn what_a_connection_costs_where_much_is_known() {
         grant.pod.name = format!("web-{number}");
         grant.pod.uid = format!("pod-{number}");
         grant.sessions.timeouts.insert("app".into(), able());
-        webhook.grants.insert(grant);
+        webhook.grant(grant);
     }
     webhook.grants.known().await;
     let held = resident() - before;

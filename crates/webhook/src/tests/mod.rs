@@ -20,12 +20,13 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::runtime::watcher;
 use oz_admission::{Endpoint, Manager, RegistrationMode};
+use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
 use oz_core::audit::Record;
-use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Failure;
+use oz_core::labels;
 use oz_core::transient::{BindableRoles, Policy};
-use oz_engine::{Sink, Store, guarded_store};
+use oz_engine::{Sink, guarded_store};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -64,7 +65,6 @@ struct Webhook {
     records: Arc<Records>,
     server: Arc<Server>,
     grants: Grants,
-    pods: Store<PodIdentity>,
     registry: Registry,
 }
 
@@ -103,16 +103,9 @@ impl Webhook {
         let (exec, feed) = guarded_store(&client, &(), None, watcher::Config::default());
         tokio::spawn(feed);
         let (pod, _) = guarded_store(&client, &(), None, watcher::Config::default());
-        let (pods, feed) = guarded_store(&client, &(), None, watcher::Config::default());
-        tokio::spawn(feed);
         let grants = Grants::new(keys(), exec, pod);
         let grounds = Grounds {
-            connections: Connections::new(
-                grants.clone(),
-                pods.clone(),
-                records.clone(),
-                !records.optional,
-            ),
+            connections: Connections::new(grants.clone(), records.clone(), !records.optional),
             break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),
             exec_templates,
@@ -140,9 +133,14 @@ impl Webhook {
             records,
             server,
             grants,
-            pods,
             registry,
         }
+    }
+
+    /// A grant that is known, and that the API server has.
+    fn grant(&self, grant: Grant) {
+        self.server.has_role(role(&grant));
+        self.grants.insert(grant);
     }
 
     /// What was put on record so far.
@@ -193,6 +191,18 @@ impl Webhook {
         })
         .await
     }
+}
+
+/// The Role that carries a grant.
+fn role(grant: &Grant) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {
+            "name": grant.object_name(), "namespace": grant.request.namespace,
+            "labels": { labels::OWNER_UID: grant.request.uid },
+            "annotations": { labels::GRANT: grant.seal(&keys()).unwrap() },
+        },
+    })
 }
 
 /// The object with what the API server adds between mutation and validation.

@@ -1,5 +1,6 @@
 //! The API server as far as the hooks talk to it: lists of templates and SubjectAccessReviews.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,11 @@ pub(super) struct Server {
     pub(super) templates: Vec<Value>,
     /// Cluster roles: their names and rules.
     pub(super) roles: Vec<(&'static str, Value)>,
+    /// Roles by path, and how often a pod or one of them was read.
+    pub(super) granted: Mutex<BTreeMap<String, Value>>,
+    pub(super) reads: AtomicUsize,
+    /// Whether reads of pods and Roles fail.
+    pub(super) unreadable: std::sync::atomic::AtomicBool,
     /// What nobody may do, as in `create pods/exec`.
     pub(super) forbids: Vec<&'static str>,
     /// The namespaces that the operator serves; none for all.
@@ -70,10 +76,12 @@ impl Server {
             }
             "/apis/crds.wizardofoz.co/v1alpha1/execaccessrequests" => list("ExecAccessRequest"),
             "/apis/crds.wizardofoz.co/v1alpha1/podaccessrequests" => list("PodAccessRequest"),
-            "/api/v1/pods" => list("Pod"),
             path if path.contains("/events") => {
                 self.events.fetch_add(1, Ordering::Relaxed);
                 json!({})
+            }
+            path if path.starts_with("/api/v1/namespaces/") || path.contains("/roles/") => {
+                return self.read(path);
             }
             path => match path.strip_prefix("/apis/rbac.authorization.k8s.io/v1/clusterroles/") {
                 Some(name) => return self.role(name),
@@ -83,17 +91,40 @@ impl Server {
         Response::new(Body::from(serde_json::to_vec(&body).unwrap()))
     }
 
+    pub(super) fn has_role(&self, role: Value) {
+        let name = role["metadata"]["name"].as_str().unwrap().to_owned();
+        self.granted.lock().unwrap().insert(name, role);
+    }
+
+    /// A pod or a Role by name.
+    fn read(&self, path: &str) -> Response<Body> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        if self.unreadable.load(Ordering::Relaxed) {
+            return answer(500, &failure(500, "InternalError"));
+        }
+        let name = path.rsplit('/').next().unwrap();
+        let granted = self.granted.lock().unwrap();
+        let pod = |object: &&Value| object["kind"] == "Pod" && object["metadata"]["name"] == name;
+        let found = if path.contains("/roles/") {
+            granted.get(name)
+        } else {
+            self.templates.iter().find(pod)
+        };
+        match found {
+            Some(object) => answer(200, object),
+            None => answer(404, &failure(404, "NotFound")),
+        }
+    }
+
     fn role(&self, name: &str) -> Response<Body> {
         let found = self.roles.iter().find(|(known, _)| *known == name);
-        let (code, body) = match found {
-            Some((_, rules)) => (200, json!({ "metadata": { "name": name }, "rules": rules })),
-            None => (
-                404,
-                json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404 }),
+        match found {
+            Some((_, rules)) => answer(
+                200,
+                &json!({ "metadata": { "name": name }, "rules": rules }),
             ),
-        };
-        let body = Body::from(serde_json::to_vec(&body).unwrap());
-        Response::builder().status(code).body(body).unwrap()
+            None => answer(404, &failure(404, "NotFound")),
+        }
     }
 
     fn judge(&self, mut review: Value) -> Value {
@@ -102,6 +133,15 @@ impl Server {
         review["status"] = json!({ "allowed": !self.forbids.contains(&right.as_str()) });
         review
     }
+}
+
+fn failure(code: u16, reason: &str) -> Value {
+    json!({ "kind": "Status", "status": "Failure", "reason": reason, "code": code })
+}
+
+fn answer(code: u16, body: &Value) -> Response<Body> {
+    let body = Body::from(serde_json::to_vec(body).unwrap());
+    Response::builder().status(code).body(body).unwrap()
 }
 
 /// `create pods/exec`.

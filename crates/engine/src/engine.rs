@@ -260,8 +260,9 @@ where
     let queue = Arc::clone(&shared);
     let subscriber = objects.subscribe(move |change: &Change<C::Object>| {
         let lane = match change {
-            Change::Applied(_) => Lane::Ordinary,
-            Change::Deleted(_) => Lane::Urgent,
+            // One that a finalizer keeps is ended as one that is gone.
+            Change::Applied(object) if object.meta().deletion_timestamp.is_none() => Lane::Ordinary,
+            Change::Applied(_) | Change::Deleted(_) => Lane::Urgent,
         };
         queue.push_object(change.object().as_ref(), lane);
     });

@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::children::{Children, owner_uid};
 use super::difference::contains;
 use super::lines::Line;
+use super::runner::Shared;
 use super::write::{Created, Deleted, Writer};
 use crate::clock::Clock;
 use crate::sessions::EndSessions;
@@ -38,6 +39,8 @@ pub(crate) struct Hands<'a, K: Resource> {
     pub(crate) object: Option<&'a K>,
     /// Says when a plan is overtaken by time.
     pub(crate) clock: &'a dyn Clock,
+    /// The queue that gave the pass its slot.
+    pub(crate) shared: &'a Shared,
 }
 
 /// What carrying out a plan led to, for the pass.
@@ -88,6 +91,13 @@ where
             if too_late() {
                 carried.stale = true;
                 break;
+            }
+            if stage
+                .iter()
+                .any(|step| matches!(step, Step::EndSessions(_)))
+            {
+                // Whatever runs in a pod decides how long that takes, and others have access to lose.
+                self.shared.give_up_slot(self.owner);
             }
             let live = &carried.outcome.live;
             let effects = stage.iter().map(async |step| {

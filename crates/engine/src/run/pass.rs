@@ -234,6 +234,7 @@ where
             owner,
             object,
             clock: self.cx.clock.as_ref(),
+            shared: &self.shared,
         }
     }
 

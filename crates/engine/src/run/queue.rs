@@ -58,6 +58,8 @@ pub(crate) enum Wake {
 struct Entry {
     queued: Option<Lane>,
     running: Option<Lane>,
+    /// Whether the pass under way counts among those of its lane, see [`Queue::give_up_slot`].
+    has_slot: bool,
     /// Something happened during the pass.
     again: Option<Lane>,
     wake: Option<Timestamp>,
@@ -188,6 +190,7 @@ impl Queue {
         }
         entry.queued = None;
         entry.running = Some(lane);
+        entry.has_slot = true;
         if let Some((at, _)) = entry.retry.take() {
             self.retries.remove(&(at, key.clone()));
         }
@@ -198,6 +201,25 @@ impl Queue {
         })
     }
 
+    /// The pass of a key goes on, and another may begin in its place: what it still waits for must
+    /// not hold up what others begin with.
+    pub(crate) fn give_up_slot(&mut self, key: &str) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        if !std::mem::take(&mut entry.has_slot) {
+            return;
+        }
+        match entry.running {
+            Some(Lane::Urgent) => self.running_urgent = self.running_urgent.saturating_sub(1),
+            Some(Lane::Ordinary) => self.running_ordinary = self.running_ordinary.saturating_sub(1),
+            None => {}
+        }
+        if std::mem::take(&mut entry.opening) {
+            self.opening = self.opening.saturating_sub(1);
+        }
+    }
+
     /// How often in a row the passes of a key have failed.
     pub(crate) fn failures(&self, key: &str) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.failures)
@@ -205,17 +227,11 @@ impl Queue {
 
     /// A pass has ended.
     pub(crate) fn done(&mut self, key: &str, next: Next, instant: Instant) {
+        self.give_up_slot(key);
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
         let lane = entry.running.take().unwrap_or(Lane::Ordinary);
-        match lane {
-            Lane::Urgent => self.running_urgent = self.running_urgent.saturating_sub(1),
-            Lane::Ordinary => self.running_ordinary = self.running_ordinary.saturating_sub(1),
-        }
-        if std::mem::take(&mut entry.opening) {
-            self.opening = self.opening.saturating_sub(1);
-        }
         entry.failures = if next.failed {
             entry.failures.saturating_add(1)
         } else {

@@ -73,6 +73,12 @@ impl Shared {
         }
     }
 
+    /// The pass of a key goes on without its slot.
+    pub(crate) fn give_up_slot(&self, key: &str) {
+        self.queue().give_up_slot(key);
+        self.changed.notify_one();
+    }
+
     /// Queues what `look` finds: what must be looked at before all else, and the rest. Pushes count
     /// from before it looks: what changes meanwhile is queued as well, whether or not it was seen.
     fn start(&self, look: impl FnOnce() -> Found) {

@@ -10,6 +10,7 @@
 #[path = "../timebox/mod.rs"]
 mod timebox;
 
+mod ends;
 mod failures;
 mod mock;
 mod steps;

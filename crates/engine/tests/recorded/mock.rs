@@ -26,6 +26,8 @@ struct Expected {
     method: Method,
     path: String,
     answer: Answer,
+    /// Whether it may come before those that were expected earlier.
+    any_time: bool,
 }
 
 type Answer = Box<dyn FnOnce(&Call) -> (u16, Value) + Send>;
@@ -80,7 +82,22 @@ impl Mock {
             method,
             path: path.to_owned(),
             answer: Box::new(answer),
+            any_time: false,
         });
+        self
+    }
+
+    /// A call that comes at some time, and the answer to it.
+    pub(crate) fn expect_any_time(
+        &self,
+        method: Method,
+        path: &str,
+        answer: impl FnOnce(&Call) -> (u16, Value) + Send + 'static,
+    ) -> &Self {
+        self.expect(method, path, answer);
+        if let Some(last) = self.state().script.back_mut() {
+            last.any_time = true;
+        }
         self
     }
 
@@ -232,10 +249,13 @@ impl Mock {
         if call.path.contains("events.k8s.io") {
             return respond(201, &call.body);
         }
-        let expected = state.script.pop_front();
+        let is_next = |one: &Expected| one.method == call.method && one.path == call.path;
+        let mut script = state.script.iter();
+        let early = script.position(|one| one.any_time && is_next(one));
+        let expected = state.script.remove(early.unwrap_or_default());
         drop(state);
         let problem = match expected {
-            Some(next) if next.method == call.method && next.path == call.path => {
+            Some(next) if is_next(&next) => {
                 // A failed assertion of the script is the test's, not the engine's.
                 let answer = std::panic::AssertUnwindSafe(|| (next.answer)(call));
                 match std::panic::catch_unwind(answer) {
@@ -282,11 +302,13 @@ impl Mock {
         leadership: Leadership,
     ) -> Running {
         let mut engine = Engine::new(self.client(), clock);
+        engine.sink(sink).leadership(leadership);
+        self.run_engine(engine, controller)
+    }
+
+    pub(crate) fn run_engine(&self, mut engine: Engine, controller: Timeboxes) -> Running {
         let observe = ObserveTimeboxes::new(&mut engine);
-        engine
-            .sink(sink)
-            .leadership(leadership)
-            .controller(controller.clone(), observe);
+        engine.controller(controller.clone(), observe);
         let readiness = engine.readiness().clone();
         let stop = CancellationToken::new();
         let task = tokio::spawn(engine.run(stop.clone()));

@@ -17,7 +17,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{CustomResource, ResourceExt};
 use oz_core::audit::{Action, Decision, Record, RequestRef};
-use oz_core::controller::{Child, Controller, Failure, Live, Outcome, Plan, Step, Transition};
+use oz_core::controller::{
+    Child, Controller, Failure, Live, Outcome, Plan, Sessions, Step, Transition,
+};
 use oz_core::labels;
 use oz_engine::{Cx, Engine, Observe, Store, Watches};
 use schemars::JsonSchema;
@@ -80,6 +82,8 @@ pub(crate) struct Timeboxes {
     pub(crate) plans: Arc<AtomicUsize>,
     /// Whether plans begin with a record.
     pub(crate) recorded: bool,
+    /// Whether sessions are ended with the inner child, before the outer one goes.
+    pub(crate) sessions: bool,
 }
 
 pub(crate) const KIND: &str = "Timebox";
@@ -137,6 +141,29 @@ pub(crate) fn record(timebox: &Timebox) -> Record {
     }
 }
 
+fn ending_sessions(now: Timestamp, timebox: &Timebox, live: &[Live]) -> Plan {
+    let (inner, outer): (Vec<_>, Vec<_>) = live
+        .iter()
+        .partition(|child| child.resource.kind == "Secret");
+    let delete = |children: Vec<&Live>| -> Vec<Step> {
+        let references = children.into_iter().map(Live::reference);
+        references.map(Step::Delete).collect()
+    };
+    let sessions = Sessions {
+        namespace: timebox.namespace().unwrap_or_default(),
+        pod: "pod".to_owned(),
+        pod_uid: "pod-uid".to_owned(),
+        mark: timebox.uid().unwrap_or_default(),
+        granted_at: now,
+        with_pod: false,
+        record: record(timebox),
+    };
+    Plan::default()
+        .then(delete(inner))
+        .then([Step::EndSessions(Box::new(sessions))])
+        .then(delete(outer))
+}
+
 impl Controller for Timeboxes {
     type Object = Timebox;
     /// Whether what the box needs is there.
@@ -158,6 +185,9 @@ impl Controller for Timeboxes {
         assert!(object.spec.defect != Some(true), "a defect in the plan");
         let until: Option<Timestamp> = object.spec.until.as_ref().and_then(|at| at.parse().ok());
         if until.is_some_and(|until| now >= until) {
+            if self.sessions {
+                return ending_sessions(now, object, live);
+            }
             let plan = self.orphaned(now, live);
             let vanish = object.spec.vanish == Some(true);
             return plan.then(vanish.then_some(Step::DeleteSelf));

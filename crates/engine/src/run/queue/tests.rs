@@ -209,3 +209,42 @@ fn a_clock_that_is_set_back_only_delays_and_one_set_forward_is_noticed() {
     queue.promote(at(7_200), Instant::now());
     assert_eq!(keys(&mut queue), ["a"]);
 }
+
+#[test]
+fn a_pass_that_gives_up_its_slot_still_runs_alone_and_holds_up_nobody() {
+    let mut queue = started(1);
+    let many: Vec<String> = (0..URGENT).map(|number| number.to_string()).collect();
+    for key in &many {
+        queue.push(key, Lane::Urgent);
+    }
+    assert_eq!(keys(&mut queue).len(), URGENT);
+    queue.push("due", Lane::Urgent);
+    assert_eq!(queue.pop(), None);
+    queue.give_up_slot("0");
+    queue.give_up_slot("0");
+    queue.push("0", Lane::Urgent);
+    queue.push("due-too", Lane::Urgent);
+    assert_eq!(
+        keys(&mut queue),
+        ["due"],
+        "one slot, and not twice the same pass"
+    );
+    queue.done("0", rest(), Instant::now());
+    assert_eq!(queue.pop(), None, "the slot was given up before");
+    queue.done("due", rest(), Instant::now());
+    queue.done("1", rest(), Instant::now());
+    assert_eq!(keys(&mut queue), ["due-too", "0"]);
+}
+
+#[test]
+fn ordinary_passes_do_not_wait_for_an_opening_one_without_a_slot() {
+    let mut queue = started(1);
+    queue.push_opening("o");
+    queue.push("a", Lane::Ordinary);
+    assert_eq!(keys(&mut queue), ["o"]);
+    queue.give_up_slot("o");
+    assert_eq!(keys(&mut queue), ["a"]);
+    queue.done("o", rest(), Instant::now());
+    queue.done("a", rest(), Instant::now());
+    assert!(queue.entries.is_empty());
+}

@@ -1,0 +1,80 @@
+//! What is due goes before everything, whatever else hangs or is slow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::Method;
+use oz_core::controller::{Failure, Sessions, SessionsEnded};
+use oz_engine::{EndSessions, Engine, SystemClock};
+use serde_json::{Value, json};
+
+use crate::mock::{BOXES, Mock, SECRETS, inner, outer, status, timebox};
+use crate::timebox::Timeboxes;
+
+/// Never gets anywhere.
+#[derive(Clone, Default)]
+struct Hangs(Arc<AtomicUsize>);
+
+impl EndSessions for Hangs {
+    fn end<'a>(&'a self, _: &'a Sessions) -> BoxFuture<'a, Result<Option<SessionsEnded>, Failure>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        futures::future::pending().boxed()
+    }
+}
+
+/// The same object for another box.
+fn of(number: usize, mut object: Value) -> Value {
+    let name = format!("b{number}");
+    let metadata = &mut object["metadata"];
+    let of_box = metadata["name"]
+        .as_str()
+        .expect("a name")
+        .replacen('a', &name, 1);
+    metadata["name"] = json!(of_box);
+    let uid = metadata["uid"].as_str().expect("a UID");
+    metadata["uid"] = json!(format!("{uid}-{number}"));
+    if metadata["labels"].is_object() {
+        metadata["labels"]["oz.wizardofoz.co/owner-uid"] = json!(format!("box-uid-{number}"));
+        metadata["annotations"]["oz.wizardofoz.co/owner-name"] = json!(name);
+    }
+    object
+}
+
+#[tokio::test]
+async fn every_access_is_taken_away_although_no_session_ends() {
+    // Many more than passes may run at once.
+    const MANY: usize = 60;
+    let mock = Mock::default();
+    let all = |object: &dyn Fn() -> Value| -> Value {
+        (0..MANY).map(|number| of(number, object())).collect()
+    };
+    mock.list(
+        BOXES,
+        all(&|| {
+            let mut overdue = timebox(900);
+            overdue["spec"]["until"] = json!("2000-01-01T00:00:00Z");
+            overdue
+        }),
+    );
+    mock.list("/api/v1/configmaps", all(&|| outer(900)));
+    mock.list("/api/v1/secrets", all(&|| inner(901)));
+    for number in 0..MANY {
+        let path = format!("{SECRETS}/b{number}-inner");
+        mock.expect_any_time(Method::DELETE, &path, |_| {
+            (404, status(404, "NotFound", "gone already"))
+        });
+    }
+    let hangs = Hangs::default();
+    let mut engine = Engine::new(mock.client(), SystemClock);
+    engine.concurrency(1).sessions(hangs.clone());
+    let controller = Timeboxes {
+        sessions: true,
+        ..Timeboxes::default()
+    };
+    let running = mock.run_engine(engine, controller);
+    // No outer child is deleted: for none of them the sessions have ended.
+    running.finish().await;
+    assert_eq!(hangs.0.load(Ordering::Relaxed), MANY);
+}

@@ -19,13 +19,21 @@ pub const MAX_MESSAGE: usize = 4096;
 const MAX_SOURCE: usize = 4096;
 
 /// How often all `range`s of one rendering may go round together.
-const MAX_ROUNDS: u64 = 1000;
+const MAX_ROUNDS: usize = 1000;
+
+/// What one rendering may cost: rounds, times the operations in each, times the longest text of the
+/// pod's metadata, which each of them may look through.
+const MAX_WORK: usize = 16 * 1024 * 1024;
+
+/// What an operation costs at least, whatever it looks at.
+const LEAST_WORK: usize = 256;
 
 /// A command that parsed. Everything that can be known before there is a pod is checked.
 #[derive(Clone, Debug)]
 pub struct AccessCommand {
     source: String,
     tree: ListNode,
+    operations: usize,
 }
 
 impl PartialEq for AccessCommand {
@@ -47,9 +55,11 @@ impl AccessCommand {
                 "is longer than {MAX_SOURCE} bytes"
             )));
         }
+        let (tree, operations) = syntax::parse(source)?;
         let command = Self {
             source: source.to_owned(),
-            tree: syntax::parse(source)?,
+            tree,
+            operations,
         };
         match command.render(&metadata::sample()) {
             // Another pod may have more of it.
@@ -69,10 +79,10 @@ impl AccessCommand {
     /// # Errors
     ///
     /// If this pod lacks what the command relies on, such as the first of its owner references, or
-    /// the message is longer than [`MAX_MESSAGE`].
+    /// the message is longer than [`MAX_MESSAGE`], or the command costs too much on this pod.
     pub fn render(&self, metadata: &ObjectMeta) -> Result<String, AccessCommandError> {
         let template = functions::register(Template::new(syntax::NAME))
-            .max_range_iters(MAX_ROUNDS)
+            .max_range_iters(self.rounds(metadata)?)
             .add_parse_tree(syntax::NAME, self.tree.clone());
         let mut message = Message::default();
         template
@@ -89,6 +99,20 @@ impl AccessCommand {
             ));
         }
         Ok(message.0)
+    }
+
+    /// How often the `range`s may go round for this pod.
+    fn rounds(&self, metadata: &ObjectMeta) -> Result<u64, AccessCommandError> {
+        let longest = metadata::longest_text(metadata);
+        let round = self.operations.max(1) * longest.max(LEAST_WORK);
+        match (MAX_WORK / round).min(MAX_ROUNDS) {
+            0 => Err(AccessCommandError::TooCostly {
+                operations: self.operations,
+                longest,
+                enough: MAX_WORK / longest.max(LEAST_WORK),
+            }),
+            rounds => Ok(rounds as u64),
+        }
     }
 }
 
@@ -119,6 +143,19 @@ pub enum AccessCommandError {
     /// This pod has fewer of something than the command counts on.
     #[error("index out of range: {0}")]
     OutOfRange(i64),
+    /// Too much work on this pod.
+    #[error(
+        "has {operations} operations, each of which may look through {longest} bytes of the pod's \
+         metadata: for this pod at most {enough} are carried out"
+    )]
+    TooCostly {
+        /// How many operations it has.
+        operations: usize,
+        /// The longest text of the pod's metadata, in bytes.
+        longest: usize,
+        /// How many would be carried out.
+        enough: usize,
+    },
     /// Longer than [`MAX_MESSAGE`].
     #[error("the message is longer than {MAX_MESSAGE} bytes")]
     TooLong,

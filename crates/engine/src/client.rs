@@ -10,6 +10,8 @@ use http::{HeaderMap, Request, Response};
 use jiff::Timestamp;
 use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Layer, Service};
 
 use crate::clock::ServerClock;
@@ -28,7 +30,8 @@ pub enum ClientError {
     Build(#[from] kube::Error),
 }
 
-/// The client and the clock of the server that it talks to.
+/// The client and the clock of the server that it talks to. To be called where its connections are to
+/// be served, whoever uses them: in a runtime.
 ///
 /// # Errors
 ///
@@ -45,6 +48,7 @@ pub fn client(mut config: Config) -> Result<(Client, ServerClock), ClientError> 
     let client = ClientBuilder::try_from(config)?
         .with_layer(&ClockLayer {
             clock: clock.clone(),
+            connections: Handle::current(),
         })
         .build();
     Ok((client, clock))
@@ -53,6 +57,7 @@ pub fn client(mut config: Config) -> Result<(Client, ServerClock), ClientError> 
 #[derive(Clone)]
 struct ClockLayer {
     clock: ServerClock,
+    connections: Handle,
 }
 
 impl<S> Layer<S> for ClockLayer {
@@ -62,14 +67,17 @@ impl<S> Layer<S> for ClockLayer {
         Clocked {
             inner,
             clock: self.clock.clone(),
+            connections: self.connections.clone(),
         }
     }
 }
 
-/// Notes the `Date` of each answer and bounds the wait for it.
+/// Notes the `Date` of each answer and bounds the wait for it. A connection is served by the runtime that
+/// began it and used by others too: none may be begun by one where computations hold it up.
 struct Clocked<S> {
     inner: S,
     clock: ServerClock,
+    connections: Handle,
 }
 
 impl<S, B> Service<Request<Body>> for Clocked<S>
@@ -77,6 +85,7 @@ where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
+    B: Send + 'static,
 {
     type Response = Response<B>;
     type Error = BoxError;
@@ -89,9 +98,14 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let requested = Instant::now();
         let clock = self.clock.clone();
-        let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.inner.call(request));
+        let answer = self.inner.call(request);
+        let answer = async move {
+            let answer = tokio::time::timeout(REQUEST_TIMEOUT, answer);
+            answer.await?.map_err(Into::into)
+        };
+        let answer = AbortOnDropHandle::new(self.connections.spawn(answer));
         async move {
-            let response = answer.await?.map_err(Into::into)?;
+            let response: Response<B> = answer.await??;
             if let Some(date) = date(response.headers()) {
                 clock.note(requested, Instant::now(), date);
             }
@@ -121,6 +135,7 @@ mod tests {
     fn layer() -> ClockLayer {
         ClockLayer {
             clock: ServerClock::new(),
+            connections: Handle::current(),
         }
     }
 

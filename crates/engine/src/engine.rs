@@ -11,6 +11,7 @@ use oz_core::controller::Controller;
 use oz_core::labels;
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -82,6 +83,9 @@ pub enum EngineError {
         #[source]
         error: std::io::Error,
     },
+    /// No thread could be started.
+    #[error("failed to start the threads of ordinary passes: {0}")]
+    Threads(#[source] std::io::Error),
     /// A task that should run as long as the engine ended.
     #[error("failed to keep {0} running")]
     TaskEnded(&'static str),
@@ -117,6 +121,8 @@ pub(crate) struct Parts {
     pub(crate) events: Events,
     pub(crate) tenure: Tenure,
     pub(crate) lines: Lines,
+    /// Where ordinary passes run.
+    pub(crate) ordinary: Handle,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -322,6 +328,7 @@ where
         events: parts.events.clone(),
         metrics: parts.metrics.clone(),
         shared,
+        ordinary: parts.ordinary.clone(),
         controller,
         observe,
     }

@@ -21,6 +21,7 @@
 
 pub mod clock;
 
+mod background;
 mod client;
 mod engine;
 mod events;

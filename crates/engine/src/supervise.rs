@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::background::Background;
 use crate::engine::{Engine, EngineError, Leadership, Parts};
 use crate::events::events;
 use crate::lease::{Elector, Tenure};
@@ -23,6 +25,7 @@ impl Engine {
     ///
     /// When the Lease is lost, or an address cannot be listened on. The process should exit.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), EngineError> {
+        let background = Background::start().map_err(EngineError::Threads)?;
         let mut servers = JoinSet::new();
         let probes = Probes {
             registry: Arc::new(self.registry),
@@ -79,13 +82,13 @@ impl Engine {
             events,
             tenure,
             lines: Lines::new(self.concurrency),
+            ordinary: background.handle(),
             shutdown: stop.clone(),
         };
         let starts = self.controllers.into_iter().map(|start| start(&parts));
         let mut controllers: JoinSet<()> = starts.collect();
         // The publisher ends when the controllers have dropped their ends.
         drop(parts);
-
         // In this order: the controllers end on a shutdown too, and then that is no failure.
         let result = tokio::select! {
             biased;
@@ -101,8 +104,7 @@ impl Engine {
         {
             elector.release().await;
         }
-        let told = tokio::time::timeout(LAST_EVENTS, &mut publisher).await;
-        if told.is_err() {
+        if timeout(LAST_EVENTS, &mut publisher).await.is_err() {
             publisher.abort();
         }
         result

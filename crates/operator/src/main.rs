@@ -3,6 +3,7 @@
 mod args;
 mod bindings;
 mod canary;
+mod container_exec;
 mod exec_request;
 mod exec_template;
 mod leaving;
@@ -11,7 +12,9 @@ mod pod_request;
 mod pod_template;
 mod retention;
 mod run;
+mod session_openings;
 mod session_probes;
+mod session_turns;
 mod sessions;
 mod stamps;
 mod uninstall;

@@ -10,6 +10,7 @@ use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::audit::{Action, Decision, Record};
+use oz_core::mutate::RenderCache;
 use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Clock, Engine, Leadership, ServerClock};
 use oz_process::audit::{Trail, rotate_keys};
@@ -223,6 +224,7 @@ fn pods(engine: &mut Engine, args: &Args, keys: &Keys, workloads: &Arc<Workloads
         keys: keys.clone(),
         keep_finished: args.keep_finished,
         ready_timeout: args.pod_ready_timeout,
+        rendered: RenderCache::default(),
     };
     engine.controller(
         access.clone(),

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use oz_core::api::SessionProbe;
 use oz_core::connect::cut;
 
-use crate::sessions::{Unrun, run, running};
+use crate::container_exec::{Unrun, run, running};
 
 /// How long a probe may hold up a grant.
 const PROBE_PATIENCE: Duration = Duration::from_secs(2);

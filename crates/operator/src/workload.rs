@@ -78,9 +78,14 @@ impl Workloads {
         let found = read(cx, namespace, target.kind, &target.name)
             .await?
             .ok_or_else(|| missing(namespace, target))?;
+        let mut version = version(&found);
         let mut spec = found.data["spec"].clone();
         if let Some(name) = stands_for(&spec) {
             let deployment = read(cx, namespace, TargetKind::Deployment, name).await?;
+            let own = deployment.as_ref().and_then(self::version);
+            version = version
+                .zip(own)
+                .map(|(one, other)| format!("{one} {other}"));
             spec = deployment.map_or(Value::Null, |found| found.data["spec"].clone());
         }
         let model = Model::of_workload(title, &spec).ok_or_else(|| {
@@ -95,6 +100,7 @@ impl Workloads {
         let access_modes = access_modes(cx, namespace, &model).await;
         Ok(Model {
             access_modes,
+            version,
             ..model
         })
     }
@@ -200,6 +206,13 @@ async fn read(
     let named = GroupVersionKind::gvk(version.group(), version.version(), &title);
     let resource = ApiResource::from_gvk_with_plural(&named, kind.plural());
     cx.get_with(Some(namespace), name, &resource).await
+}
+
+/// UID and generation, which is another one with every other spec.
+fn version(found: &DynamicObject) -> Option<String> {
+    let metadata = &found.metadata;
+    let (uid, generation) = (metadata.uid.as_ref()?, metadata.generation?);
+    Some(format!("{uid}/{generation}"))
 }
 
 /// The Deployment that a Rollout stands for, if it has no pod template of its own.

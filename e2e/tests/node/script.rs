@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::SignedDuration;
-use oz_core::connect::script::{self, Ended};
+use oz_core::connect::script::{self, Ended, Ending};
 use oz_e2e::run;
 use oz_testkit::{Node, eventually};
 
@@ -75,10 +75,17 @@ impl Container {
 
     /// Runs the script.
     fn end(&self, user: &str, shell: &[&str]) -> Result<Ended> {
-        let command = script::command(ID, SignedDuration::from_secs(60));
+        let age = SignedDuration::from_secs(60);
+        // Another grant, of which nothing runs, goes first.
+        let other = Ending {
+            grant: "other",
+            age,
+        };
+        let mut command = script::command(&[other, Ending { grant: ID, age }]);
+        command[3] = shell.join(" ");
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         let said = run(self.enter(user, &[shell, &command[1..]].concat()))?;
-        script::answer(&said).context(said)
+        script::answers(&said).remove(ID).context(said)
     }
 
     /// The command lines of what runs.

@@ -53,7 +53,7 @@ pub(super) fn assess<K: Kind>(
 
 /// The state of a request for which something was granted or that has ended; `None` if there is
 /// nothing of the kind.
-fn after_grant<K: Kind>(
+pub(super) fn after_grant<K: Kind>(
     kind: &K,
     now: Timestamp,
     request: &Request<'_>,

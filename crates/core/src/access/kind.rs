@@ -341,9 +341,9 @@ pub fn drifted<K: Kind>(
     observed: &ObservedOf<K>,
     live: &[Live],
 ) -> bool {
-    let state = super::assess::assess(kind, now, request, observed, live).state;
-    matches!(state, State::Ending(End::Drift(_), _))
-        && End::begun(K::view(request).status).is_none()
+    let request = K::view(request);
+    let state = super::assess::after_grant(kind, now, &request, observed, live);
+    matches!(state, Some(State::Ending(End::Drift(_), _))) && End::begun(request.status).is_none()
 }
 
 /// Whether the plan would refuse the request because it bears no stamp. It may be older than oz, and

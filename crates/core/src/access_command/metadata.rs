@@ -21,6 +21,19 @@ pub(super) fn type_of_structure(value: &Value) -> Option<&str> {
     value.field(STRUCTURE).and_then(Value::as_str)
 }
 
+/// The longest text that a template can get hold of, in bytes.
+pub(super) fn longest_text(metadata: &ObjectMeta) -> usize {
+    let maps = [&metadata.labels, &metadata.annotations];
+    let entries = maps.into_iter().flatten().flatten();
+    let entries = entries.flat_map(|(key, value)| [key, value]);
+    let owners = metadata.owner_references.iter().flatten();
+    let owners =
+        owners.flat_map(|owner| [&owner.api_version, &owner.kind, &owner.name, &owner.uid]);
+    let finalizers = metadata.finalizers.iter().flatten();
+    let texts = entries.chain(owners).chain(finalizers);
+    texts.map(String::len).max().unwrap_or_default()
+}
+
 /// Metadata with a bit of everything, to try a command on.
 pub(super) fn sample() -> ObjectMeta {
     let pair = || Some(BTreeMap::from([("app".to_owned(), "example".to_owned())]));

@@ -24,8 +24,8 @@ const END: &str = "\0end";
 /// and all that handles them recurses: hundreds overflow a stack.
 const MAX_DEPTH: usize = 64;
 
-/// Parses a command.
-pub(super) fn parse(source: &str) -> Result<ListNode> {
+/// Parses a command, and counts what is to be done each time that it is gone through.
+pub(super) fn parse(source: &str) -> Result<(ListNode, usize)> {
     if source.contains('\0') {
         return Err(AccessCommandError::Syntax(
             "contains a NUL character".to_owned(),
@@ -58,10 +58,12 @@ pub(super) fn parse(source: &str) -> Result<ListNode> {
             ));
         }
     }
-    Checked {
+    let mut checked = Checked {
         variables: vec![SmolStr::new_static("$")],
-    }
-    .list(tree)
+        operations: 0,
+    };
+    let tree = checked.list(tree)?;
+    Ok((tree, checked.operations))
 }
 
 fn unsupported(what: impl Into<String>) -> AccessCommandError {
@@ -71,6 +73,7 @@ fn unsupported(what: impl Into<String>) -> AccessCommandError {
 /// Walks a tree and makes the changes, with the variables that are known at each place.
 struct Checked {
     variables: Vec<SmolStr>,
+    operations: usize,
 }
 
 impl Checked {
@@ -83,6 +86,7 @@ impl Checked {
     }
 
     fn node(&mut self, node: Node) -> Result<Node> {
+        self.operations += 1;
         Ok(match node {
             Node::Text(text) => Node::Text(text),
             Node::List(list) => Node::List(self.list(list)?),
@@ -150,6 +154,7 @@ impl Checked {
     }
 
     fn expression(&mut self, expression: Expr) -> Result<Expr> {
+        self.operations += 1;
         Ok(match expression {
             Expr::Dot(_) | Expr::String(..) | Expr::Number(..) | Expr::Bool(..) | Expr::Nil(_) => {
                 expression

@@ -6,6 +6,8 @@
 //! grant's session began with. What drops its environment, session, parents and streams cannot be told
 //! from the application.
 
+use std::collections::BTreeMap;
+
 use jiff::SignedDuration;
 
 use super::cut::MARK;
@@ -26,19 +28,35 @@ const SCRIPT: &str = include_str!("end_sessions.sh");
 /// How long it may take until the script runs, in seconds.
 const START: i64 = 5;
 
-/// The command that ends the processes of the grant with this id, which was granted so long ago.
+/// The shell that runs the script.
+const SHELL: &str = "/bin/sh";
+
+/// Runs the script for one grant after the other, by the shell that is its name: what each answer is
+/// about goes before it.
+const EACH: &str = r#"script=$1; shift
+while [ $# -gt 1 ]; do printf '%s ' "$1"; $0 -c "$script" oz "$1" "$2"; shift 2; done
+"#;
+
+/// A grant whose processes are to be ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending<'a> {
+    /// Its id.
+    pub grant: &'a str,
+    /// How long ago it was granted.
+    pub age: SignedDuration,
+}
+
+/// The command that ends the processes of these grants.
 #[must_use]
-pub fn command(grant: &str, age: SignedDuration) -> Vec<String> {
-    // Counted back from when the script runs, which is some seconds later on a busy node.
-    let age = age.as_secs().max(0).saturating_add(START);
-    vec![
-        "/bin/sh".to_owned(),
-        "-c".to_owned(),
-        SCRIPT.replace("@MARK@", MARK),
-        "oz".to_owned(),
-        grant.to_owned(),
-        age.to_string(),
-    ]
+pub fn command(grants: &[Ending<'_>]) -> Vec<String> {
+    let script = SCRIPT.replace("@MARK@", MARK);
+    let start = [SHELL, "-c", EACH, SHELL, &script].map(str::to_owned);
+    let each = grants.iter().flat_map(|Ending { grant, age }| {
+        // Counted back from when the script runs, which is some seconds later on a busy node.
+        let age = age.as_secs().max(0).saturating_add(START);
+        [(*grant).to_owned(), age.to_string()]
+    });
+    start.into_iter().chain(each).collect()
 }
 
 /// What the script did.
@@ -50,14 +68,20 @@ pub struct Ended {
     pub left: u32,
 }
 
-/// What the script's answer says; `None` if it did not get to its end.
+/// What the scripts' answers say, by the ids of the grants; none of those for which it did not get to
+/// its end.
 #[must_use]
-pub fn answer(text: &str) -> Option<Ended> {
-    let line = text.lines().rfind(|line| line.starts_with("ended "))?;
-    let mut words = line.split_whitespace();
-    let (_, ended, _, left) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    Some(Ended {
-        ended: ended.parse().ok()?,
-        left: left.parse().ok()?,
-    })
+pub fn answers(text: &str) -> BTreeMap<String, Ended> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let answers = words.windows(5).filter_map(|words| match words {
+        [grant, "ended", ended, "left", left] => Some((
+            (*grant).to_owned(),
+            Ended {
+                ended: ended.parse().ok()?,
+                left: left.parse().ok()?,
+            },
+        )),
+        _ => None,
+    });
+    answers.collect()
 }

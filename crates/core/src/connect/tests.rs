@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::rbac::v1::Subject;
 
 use super::cut::{Cut, probed, session, wrapped};
-use super::script::{Ended, answer};
+use super::script::answers;
 use super::*;
 use crate::access::grant::{OwnPod, SessionTerms};
 use crate::access::window::Window;
@@ -621,12 +621,20 @@ fn a_probe_is_believed_for_what_it_says() {
 }
 
 #[test]
-fn the_scripts_answer_is_its_last_word() {
-    assert_eq!(
-        answer("noise\nended 3 left 1\n"),
-        Some(Ended { ended: 3, left: 1 })
-    );
-    for text in ["", "ended", "ended x left 0", "sh: not found"] {
-        assert_eq!(answer(text), None, "{text}");
+fn an_answer_is_for_the_grant_before_it_and_one_that_did_not_come_is_none() {
+    let found = answers("a ended 2 left 0\nb c noise\nc ended 0 left 1\nd ended 7");
+    let found: Vec<_> = found
+        .iter()
+        .map(|(id, it)| (id.as_str(), it.ended, it.left))
+        .collect();
+    assert_eq!(found, [("a", 2, 0), ("c", 0, 1)]);
+    for text in [
+        "",
+        "ended",
+        "ended 1 left 0",
+        "a ended x left 0",
+        "sh: not found",
+    ] {
+        assert!(answers(text).is_empty(), "{text}");
     }
 }

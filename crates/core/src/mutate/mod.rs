@@ -1,6 +1,7 @@
 //! From the pod template of a workload, or a spec of its own, to an access pod. Works on JSON and
 //! not on types, so that fields of a newer Kubernetes than ours are kept as they are.
 
+mod cache;
 mod ceilings;
 mod container;
 mod patch;
@@ -12,8 +13,10 @@ use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+pub use self::cache::RenderCache;
 use crate::access::pod_state::GRACE_SECONDS;
 use crate::api::PodTemplateSpecMutationConfig;
+use crate::encode;
 use crate::validate::{AccessPod, PodSource};
 
 /// The annotation that names the container which `kubectl exec` takes.
@@ -33,6 +36,8 @@ pub struct Model {
     pub claims: Vec<String>,
     /// The access modes of the claims that its pods mount, as far as they could be read.
     pub access_modes: BTreeMap<String, Vec<String>>,
+    /// UID and generation of what was read, the same as long as it is; `None` if that is not known.
+    pub version: Option<String>,
 }
 
 impl Model {
@@ -54,6 +59,7 @@ impl Model {
                 .filter_map(|claim| claim["metadata"]["name"].as_str().map(str::to_owned))
                 .collect(),
             access_modes: BTreeMap::new(),
+            version: None,
         })
     }
 
@@ -83,9 +89,21 @@ pub struct Rendered {
     pub container: String,
     /// In what the pod differs from what one might expect, for people.
     pub notes: Vec<String>,
+    /// Digest of labels, annotations and spec.
+    #[serde(skip)]
+    pub digest: String,
 }
 
 impl Rendered {
+    /// How large it is as JSON, about.
+    fn bytes(&self) -> usize {
+        let spec = self.spec.iter();
+        let annotations = self.annotations.iter();
+        spec.map(|(key, value)| key.len() + patch::Size::of(value).bytes)
+            .chain(annotations.map(|(key, value)| key.len() + value.len()))
+            .sum()
+    }
+
     /// The names of its containers.
     pub fn containers(&self) -> impl Iterator<Item = &str> {
         let containers = self.spec.get("containers").and_then(Value::as_array);
@@ -269,6 +287,7 @@ fn finish(mut template: Value, chosen: usize, notes: Vec<String>) -> Result<Rend
         .to_owned();
     annotations.insert(DEFAULT_CONTAINER.to_owned(), container.clone());
     Ok(Rendered {
+        digest: encode::digest(&(&labels, &annotations, &spec)),
         labels,
         annotations,
         spec,

@@ -11,13 +11,28 @@ use crate::api::{PatchOp, PatchSpecOperation};
 /// would fill any memory.
 const LARGEST: usize = 512 * 1024;
 
+/// The deepest. What is deeper than serde_json reads could never be read again, and far deeper ones
+/// overflow the stack of whoever looks at them.
+const DEEPEST: usize = 100;
+
+/// What all operations of a patch may handle together, in bytes: each counts with what it adds,
+/// copies, moves or compares. A patch that says in what the pod differs needs a small part of it.
+const WORK: usize = 1024 * 1024;
+
 /// Applies the operations one after the other.
 pub(super) fn apply(
     document: &mut Value,
     operations: &[PatchSpecOperation],
 ) -> Result<(), MutateError> {
+    if operations.is_empty() {
+        return Ok(());
+    }
+    let mut budget = Budget {
+        size: Size::of(document).bytes,
+        work: 0,
+    };
     for (index, operation) in operations.iter().enumerate() {
-        one(document, operation).map_err(|why| MutateError::Patch {
+        one(document, operation, &mut budget).map_err(|why| MutateError::Patch {
             index,
             op: operation.op.into(),
             path: operation.path.clone(),
@@ -27,24 +42,120 @@ pub(super) fn apply(
     Ok(())
 }
 
-fn one(document: &mut Value, operation: &PatchSpecOperation) -> Result<(), String> {
+/// What has been used up.
+struct Budget {
+    /// An upper bound of the document's size.
+    size: usize,
+    work: usize,
+}
+
+impl Budget {
+    /// Counts one operation on what is of this size, before it is done: `grows` if it adds that to
+    /// the document, at this depth.
+    fn spend(&mut self, handled: Size, grows: bool, depth: usize) -> Result<(), String> {
+        self.work = self.work.saturating_add(handled.bytes);
+        if self.work > WORK {
+            return Err(format!(
+                "the operations up to this one handle {} bytes together, at most {WORK} are: patch \
+                 only the fields that differ",
+                self.work
+            ));
+        }
+        if !grows {
+            return Ok(());
+        }
+        self.size = self.size.saturating_add(handled.bytes);
+        if self.size > LARGEST {
+            return Err(format!(
+                "the pod template is larger than {LARGEST} bytes: add or copy less"
+            ));
+        }
+        if depth + handled.depth > DEEPEST {
+            return Err(format!(
+                "the pod template is nested deeper than {DEEPEST} levels: add or copy less deep"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The size of a value as JSON, about, and how many levels it has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Size {
+    pub(super) bytes: usize,
+    depth: usize,
+}
+
+impl Size {
+    pub(super) fn of(value: &Value) -> Self {
+        let of_items = |sizes: &mut dyn Iterator<Item = (usize, Self)>| {
+            let none = Self { bytes: 2, depth: 0 };
+            let all = sizes.fold(none, |all, (key, size)| Self {
+                bytes: all.bytes + key + size.bytes + 2,
+                depth: all.depth.max(size.depth),
+            });
+            Self {
+                depth: all.depth + 1,
+                ..all
+            }
+        };
+        let plain = |bytes| Self { bytes, depth: 1 };
+        match value {
+            Value::Null | Value::Bool(_) => plain(5),
+            Value::Number(_) => plain(20),
+            Value::String(text) => plain(text.len() + 2),
+            Value::Array(items) => of_items(&mut items.iter().map(|item| (0, Self::of(item)))),
+            Value::Object(fields) => of_items(
+                &mut fields
+                    .iter()
+                    .map(|(key, value)| (key.len() + 2, Self::of(value))),
+            ),
+        }
+    }
+}
+
+fn one(
+    document: &mut Value,
+    operation: &PatchSpecOperation,
+    budget: &mut Budget,
+) -> Result<(), String> {
     let adds = matches!(operation.op, PatchOp::Add | PatchOp::Copy | PatchOp::Move);
-    let mut plain = json!({
-        "op": operation.op,
-        "path": from_the_front(document, &operation.path, adds),
-    });
-    if let Some(from) = &operation.from {
-        plain["from"] = json!(from_the_front(document, from, false));
+    let path = from_the_front(document, &operation.path, adds);
+    let depth = path.matches('/').count();
+    let from = operation.from.as_ref();
+    let from = from.map(|from| from_the_front(document, from, false));
+    let at = |pointer: &str| document.pointer(pointer).map(Size::of).unwrap_or_default();
+    let given = match operation.op {
+        PatchOp::Add | PatchOp::Replace | PatchOp::Test => operation.value.as_ref().map(Size::of),
+        PatchOp::Copy | PatchOp::Move => from.as_deref().map(at),
+        PatchOp::Remove => Some(at(&path)),
+    };
+    let gone = match operation.op {
+        PatchOp::Remove | PatchOp::Replace => at(&path).bytes,
+        // In a list, what was there moves on.
+        PatchOp::Add | PatchOp::Copy if !in_a_list(document, &path) => at(&path).bytes,
+        PatchOp::Move => given.unwrap_or_default().bytes,
+        PatchOp::Add | PatchOp::Copy | PatchOp::Test => 0,
+    };
+    budget.size = budget.size.saturating_sub(gone);
+    let grows = adds || operation.op == PatchOp::Replace;
+    budget.spend(given.unwrap_or_default(), grows, depth)?;
+    let mut plain = json!({"op": operation.op, "path": path});
+    if let Some(from) = from {
+        plain["from"] = json!(from);
     }
     if let Some(value) = &operation.value {
         plain["value"] = value.clone();
     }
     let plain: PatchOperation = serde_json::from_value(plain).map_err(|error| error.to_string())?;
-    patch(document, &[plain]).map_err(|error| error.kind.to_string())?;
-    if document.to_string().len() > LARGEST {
-        return Err(format!("the pod template is larger than {LARGEST} bytes"));
-    }
-    Ok(())
+    patch(document, &[plain]).map_err(|error| error.kind.to_string())
+}
+
+fn in_a_list(document: &Value, pointer: &str) -> bool {
+    let parent = pointer
+        .rsplit_once('/')
+        .and_then(|(parent, _)| document.pointer(parent));
+    parent.is_some_and(Value::is_array)
 }
 
 /// The pointer with every index counted from the front. To add at -1 is to append.

@@ -7,16 +7,17 @@ use super::*;
 use crate::api::{PatchOp, PatchSpecOperation, TargetKind};
 use crate::validate::{Amount, Ceilings, Target};
 
-fn model(template: Value) -> Model {
+pub(super) fn model(template: Value) -> Model {
     Model {
         title: "Deployment web".into(),
         template,
         claims: Vec::new(),
         access_modes: BTreeMap::new(),
+        version: None,
     }
 }
 
-fn plain() -> Value {
+pub(super) fn plain() -> Value {
     json!({
         "metadata": {"labels": {"app": "web"}},
         "spec": {"containers": [
@@ -26,7 +27,7 @@ fn plain() -> Value {
     })
 }
 
-fn access_pod(mutation: Value) -> AccessPod {
+pub(super) fn access_pod(mutation: Value) -> AccessPod {
     AccessPod {
         source: PodSource::Workload(Target {
             kind: TargetKind::Deployment,
@@ -277,6 +278,51 @@ fn a_patch_cannot_grow_without_bound() {
     pod.mutation.patch_spec_operations = (0..64).map(double).collect();
     let error = render(&pod, Some(&model(plain()))).unwrap_err().to_string();
     assert!(error.contains("larger than 524288 bytes"), "{error}");
+}
+
+#[test]
+fn a_patch_cannot_nest_deeper_than_can_be_read_again() {
+    let mut deep = json!("x");
+    for _ in 0..40 {
+        deep = json!({"a": deep});
+    }
+    let add = json!({"op": "add", "path": "/metadata/a", "value": deep});
+    let lowest = |levels: usize| format!("/metadata{}", "/a".repeat(levels));
+    let doubled = |steps: u32| -> Value {
+        let copies = (0..steps).map(|step| {
+            let path = lowest(1 + 40 * 2_usize.pow(step));
+            json!({"op": "copy", "from": "/metadata/a", "path": path})
+        });
+        std::iter::once(add.clone()).chain(copies).collect()
+    };
+    assert!(patched(doubled(1)).is_ok());
+    // Thousands of levels fit into the size, and into no stack.
+    for steps in [2, 11] {
+        let error = patched(doubled(steps)).unwrap_err().to_string();
+        assert!(error.contains("patchSpecOperations[2] (copy"), "{error}");
+        assert!(error.contains("deeper than 100 levels"), "{error}");
+    }
+}
+
+#[test]
+fn the_work_of_a_patch_is_counted_whatever_comes_out() {
+    let large = json!("x".repeat(30_000));
+    let there = json!({"op": "add", "path": "/metadata/annotations", "value": {"a": large}});
+    let with = |again: Value| {
+        let again = std::iter::repeat_n(again, 63);
+        patched(std::iter::once(there.clone()).chain(again).collect())
+    };
+    for again in [
+        json!({"op": "replace", "path": "/metadata/annotations/a", "value": large}),
+        json!({"op": "test", "path": "/metadata/annotations/a", "value": large}),
+        json!({"op": "copy", "from": "/metadata/annotations/a", "path": "/metadata/annotations/a"}),
+    ] {
+        let error = with(again.clone()).unwrap_err().to_string();
+        assert!(error.contains("at most 1048576 are"), "{again}: {error}");
+    }
+    let small = json!({"op": "test", "path": "/metadata/annotations/b", "value": null});
+    let error = with(small).unwrap_err().to_string();
+    assert!(!error.contains("1048576"), "{error}");
 }
 
 fn limited(containers: Value, ceilings: (&str, &str)) -> Result<Value, String> {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use kube::Resource;
 use oz_core::controller::{Controller, Failure, FailureClass};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,8 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) shared: Arc<Shared>,
+    /// Where ordinary passes run: what they compute takes no thread from what is due.
+    pub(crate) ordinary: Handle,
 }
 
 /// The queue, shared with the watches that fill it.
@@ -206,7 +209,11 @@ where
             let runner = Arc::clone(self);
             let key = turn.key.clone();
             let span = tracing::debug_span!("pass", controller = self.controller.name(), uid = key);
-            let task = passes.spawn(async move { runner.pass(&key).await }.instrument(span));
+            let pass = async move { runner.pass(&key).await }.instrument(span);
+            let task = match turn.lane {
+                Lane::Urgent => passes.spawn(pass),
+                Lane::Ordinary => passes.spawn_on(pass, &self.ordinary),
+            };
             let began = Instant::now();
             under_way.insert(task.id(), UnderWay { turn, began });
         }

@@ -21,7 +21,7 @@ use crate::api::{
 use crate::build;
 use crate::controller::{Failure, Live, Plan, Step};
 use crate::encode;
-use crate::mutate::Model;
+use crate::mutate::{Model, RenderCache};
 use crate::validate::{self, AccessPod, ValidatedRequest, ValidatedTemplate, Violation};
 
 /// The controller of PodAccessRequests.
@@ -33,6 +33,8 @@ pub struct PodAccess {
     pub keep_finished: SignedDuration,
     /// How long a pod may take to get ready.
     pub ready_timeout: SignedDuration,
+    /// The pods of templates, each rendered once.
+    pub rendered: RenderCache,
 }
 
 /// What a plan needs besides the request and its objects.

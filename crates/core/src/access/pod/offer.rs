@@ -10,16 +10,19 @@ use crate::api::Phase;
 use crate::audit::PodRef;
 use crate::build;
 use crate::controller::{Child, Failure};
-use crate::encode;
-use crate::mutate::{self, MutateError, Rendered};
+use crate::mutate::{MutateError, Rendered};
 
 pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Offer, State> {
     if let (Some(target), None) = (PodAccess::target(case.template), case.workload) {
         return Err(State::Wants(target));
     }
-    let rendered = mutate::render(&case.terms.target, case.workload).map_err(impossible)?;
-    has_container(&rendered, case.asked.container.as_deref())?;
-    let metadata = metadata(&case, &rendered);
+    let digest = PodAccess::spec_digest(case.template);
+    let rendered = access
+        .rendered
+        .render(&digest, &case.terms.target, case.workload);
+    let rendered = rendered.as_ref().as_ref().map_err(impossible)?;
+    has_container(rendered, case.asked.container.as_deref())?;
+    let metadata = metadata(&case, rendered);
     let command = &case.terms.command;
     let render = |metadata: &ObjectMeta| {
         command.render(metadata).map_err(|error| {
@@ -39,13 +42,13 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     let network = case.terms.target.network;
     let mut grant = case.grant(pod, message);
     grant.own_pod = Some(OwnPod {
-        digest: encode::digest(&(&rendered.labels, &rendered.annotations, &rendered.spec)),
+        digest: rendered.digest.clone(),
         created: None,
         command,
         network,
         notes: rendered.notes.clone(),
     });
-    let first = first(access, &grant, &rendered)?;
+    let first = first(access, &grant, rendered)?;
     Ok(Offer { grant, first })
 }
 
@@ -61,14 +64,21 @@ fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<C
         .collect())
 }
 
-/// Workload and template may be mended, so the request waits; but what is too large is refused.
-fn impossible(error: MutateError) -> State {
+/// Workload and template may be mended, so the request waits; but what is too large is refused. A patch
+/// that fails would fail again: it is tried again when the template, or what its status says of the
+/// workload, has changed.
+fn impossible(error: &MutateError) -> State {
     match error {
         MutateError::TooLarge(_) => State::Refused(
             Phase::Denied,
             Failure::invalid("CeilingExceeded", error.to_string()),
         ),
-        _ => State::Waiting(Failure::transient("PodImpossible", error.to_string())),
+        MutateError::Patch { .. } | MutateError::Shape(_) => {
+            State::Waiting(Failure::invalid("PodImpossible", error.to_string()))
+        }
+        MutateError::NoContainer(_) | MutateError::Empty | MutateError::NoModel => {
+            State::Waiting(Failure::transient("PodImpossible", error.to_string()))
+        }
     }
 }
 

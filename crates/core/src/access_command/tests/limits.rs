@@ -1,9 +1,12 @@
 //! What a command must not do, whoever wrote it.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 
-use super::super::{AccessCommandError, MAX_MESSAGE};
-use super::render;
+use super::super::{AccessCommand, AccessCommandError, MAX_MESSAGE};
+use super::{metadata, render};
 
 #[test]
 fn never_prints_a_structure() {
@@ -119,4 +122,28 @@ proptest! {
     fn text_without_actions_is_itself(text in "[^{\0]{0,200}") {
         prop_assert_eq!(render(&text), Ok(text));
     }
+}
+
+#[test]
+fn what_a_command_may_cost_depends_on_the_pod() {
+    let pod = |longest: usize| ObjectMeta {
+        annotations: Some(BTreeMap::from([("a".to_owned(), "x".repeat(longest))])),
+        ..metadata()
+    };
+    // Each comparison looks through all of it.
+    let many = " $a".repeat(900);
+    let source = format!(
+        "{{{{ $a := index .Metadata.Annotations \"a\" }}}}\
+         {{{{ range 900 }}}}{{{{ if eq \"\" {many} }}}}{{{{ end }}}}{{{{ end }}}}done"
+    );
+    let command = AccessCommand::parse(&source);
+    // As it is too much even for the smallest pod, nobody can write it.
+    assert!(command.is_err(), "{command:?}");
+    let once = source.replace("range 900", "if true");
+    let command = AccessCommand::parse(&once).unwrap();
+    assert_eq!(command.render(&pod(1_000)), Ok("done".to_owned()));
+    let error = command.render(&pod(200_000)).unwrap_err().to_string();
+    assert!(error.contains("at most 83 are carried out"), "{error}");
+    let plain = AccessCommand::parse("{{ range 100 }}{{ end }}{{ .Metadata.Name }}").unwrap();
+    assert!(plain.render(&pod(10_000)).is_ok());
 }

@@ -20,7 +20,7 @@ use oz_core::api::{
 use oz_core::controller::{Controller, Plan};
 use oz_core::duration::GoDuration;
 use oz_core::encode;
-use oz_core::mutate::Model;
+use oz_core::mutate::{Model, RenderCache};
 use oz_core::validate::{self, ValidatedRequest, Violation};
 
 use super::made_now::{MadeNow, keys};
@@ -143,6 +143,7 @@ impl Explained for PodAccessRequest {
             keys: keys()?,
             keep_finished: KEEP,
             ready_timeout: READY,
+            rendered: RenderCache::default(),
         };
         let mut observed = pod::Observed {
             template: template.map(Arc::new),

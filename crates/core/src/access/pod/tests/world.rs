@@ -67,6 +67,7 @@ pub(super) fn model() -> Model {
         }),
         claims: Vec::new(),
         access_modes: BTreeMap::new(),
+        version: None,
     }
 }
 
@@ -87,6 +88,7 @@ impl World {
                 keys: keys(),
                 keep_finished: SignedDuration::from_hours(1),
                 ready_timeout: SignedDuration::from_secs(60),
+                rendered: RenderCache::default(),
             },
             PodAccessRequest::new("mine", spec),
             template,

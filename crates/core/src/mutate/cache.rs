@@ -1,0 +1,138 @@
+//! Pods that were rendered before: many people ask by one template, and where each of them stands is
+//! looked at again and again. A pure memory of [`render`](super::render): what it gives is what that
+//! would give.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Model, MutateError, Rendered, render};
+use crate::validate::AccessPod;
+
+/// How many are kept.
+const KEPT: usize = 64;
+/// How large all that are kept may be together, in bytes of JSON.
+const KEPT_BYTES: usize = 4 * 1024 * 1024;
+
+/// Renders each pod once for a template and a generation of its workload. Cheap to clone; clones
+/// share what is kept.
+#[derive(Clone, Debug, Default)]
+pub struct RenderCache(Arc<Mutex<Kept>>);
+
+/// Digest of the template's spec, and what the pod is made from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RenderKey {
+    template: String,
+    workload: Option<String>,
+    access_modes: BTreeMap<String, Vec<String>>,
+}
+
+type Known = Arc<Result<Rendered, MutateError>>;
+
+#[derive(Debug, Default)]
+struct Kept {
+    pods: BTreeMap<RenderKey, Known>,
+    /// The oldest first.
+    order: VecDeque<(RenderKey, usize)>,
+    bytes: usize,
+}
+
+impl RenderCache {
+    /// As [`render`]; `template` is the digest of the spec that `pod` is of. Without a version of its
+    /// own a model is rendered each time.
+    #[must_use]
+    pub fn render(&self, template: &str, pod: &AccessPod, model: Option<&Model>) -> Known {
+        let key = match model {
+            Some(Model { version: None, .. }) => return Arc::new(render(pod, model)),
+            model => RenderKey {
+                template: template.to_owned(),
+                workload: model.and_then(|model| model.version.clone()),
+                access_modes: model.map_or_else(BTreeMap::new, |it| it.access_modes.clone()),
+            },
+        };
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().pods.get(&key) {
+            return Arc::clone(known);
+        }
+        // Not under the lock: who asks for another pod does not wait for this one.
+        let made = Arc::new(render(pod, model));
+        lock().keep(key, Arc::clone(&made));
+        made
+    }
+}
+
+impl Kept {
+    fn keep(&mut self, key: RenderKey, made: Known) {
+        let bytes = made.as_ref().as_ref().map_or(0, Rendered::bytes);
+        if bytes > KEPT_BYTES || self.pods.insert(key.clone(), made).is_some() {
+            return;
+        }
+        self.bytes += bytes;
+        self.order.push_back((key, bytes));
+        while self.order.len() > KEPT || self.bytes > KEPT_BYTES {
+            let Some((oldest, bytes)) = self.order.pop_front() else {
+                break;
+            };
+            self.pods.remove(&oldest);
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::mutate::tests::{access_pod, model, plain};
+
+    fn versioned(version: &str) -> Model {
+        Model {
+            version: Some(version.to_owned()),
+            ..model(plain())
+        }
+    }
+
+    #[test]
+    fn a_pod_is_rendered_once_for_each_template_and_generation_of_the_workload() {
+        let cache = RenderCache::default();
+        let pod = access_pod(json!({}));
+        let (one, two) = (versioned("uid/1"), versioned("uid/2"));
+        let mut claimed = one.clone();
+        claimed
+            .access_modes
+            .insert("data".into(), vec!["RWO".into()]);
+        let first = cache.render("a", &pod, Some(&one));
+        assert!(Arc::ptr_eq(&first, &cache.render("a", &pod, Some(&one))));
+        for (template, model) in [("b", &one), ("a", &two), ("a", &claimed)] {
+            let other = cache.render(template, &pod, Some(model));
+            assert!(!Arc::ptr_eq(&first, &other));
+        }
+        let unknown = model(plain());
+        let each = || cache.render("a", &pod, Some(&unknown));
+        assert!(!Arc::ptr_eq(&each(), &each()));
+        assert_eq!(each(), first);
+    }
+
+    #[test]
+    fn what_cannot_be_rendered_is_not_tried_again() {
+        let cache = RenderCache::default();
+        let pod = access_pod(json!({"defaultContainerName": "none"}));
+        let failed = || cache.render("a", &pod, Some(&versioned("uid/1")));
+        assert!(failed().is_err() && Arc::ptr_eq(&failed(), &failed()));
+    }
+
+    #[test]
+    fn little_is_kept() {
+        let fat = json!({"podAnnotations": {"fat": "x".repeat(KEPT_BYTES / 4)}});
+        for (mutation, many, most) in [(json!({}), 2 * KEPT, KEPT), (fat, 5, 3)] {
+            let cache = RenderCache::default();
+            let pod = access_pod(mutation);
+            for number in 0..many {
+                let _ = cache.render("a", &pod, Some(&versioned(&number.to_string())));
+            }
+            let kept = cache.0.lock().unwrap();
+            assert_eq!((kept.pods.len(), kept.order.len()), (most, most));
+            assert!(kept.bytes <= KEPT_BYTES);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Commands that are run in containers: execs, for which the operator has the right because it hands it
+//! out.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::Api;
+use kube::api::AttachParams;
+use oz_core::access::pod_state;
+use tokio::io::AsyncReadExt;
+
+/// The most that is read of an answer, in bytes.
+const ANSWER: u64 = 4096;
+
+/// Why nothing came of running something.
+#[derive(Debug)]
+pub(crate) enum Unrun {
+    /// The container cannot run it: it has no shell.
+    Unable(String),
+    /// The node did not answer, or something else that may pass.
+    Unreached(String),
+}
+
+/// Runs `command` in a container and gives what it wrote on standard output.
+pub(crate) async fn run(
+    pods: &Api<Pod>,
+    pod: &str,
+    container: &str,
+    command: Vec<String>,
+    timeout: Duration,
+) -> Result<String, Unrun> {
+    let mut answer = Vec::new();
+    run_into(pods, pod, container, command, timeout, &mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// As [`run`], for a command whose answer is of use before it has ended.
+pub(crate) async fn run_into(
+    pods: &Api<Pod>,
+    pod: &str,
+    container: &str,
+    command: Vec<String>,
+    timeout: Duration,
+    answer: &mut Vec<u8>,
+) -> Result<(), Unrun> {
+    let whole = async {
+        let parameters = AttachParams::default()
+            .container(container)
+            .stdin(false)
+            .stdout(true)
+            .stderr(false);
+        let mut process = pods
+            .exec(pod, command, &parameters)
+            .await
+            .map_err(|error| Unrun::Unreached(error.to_string()))?;
+        if let Some(stdout) = process.stdout() {
+            let _ = stdout.take(ANSWER).read_to_end(answer).await;
+        }
+        let status = match process.take_status() {
+            Some(status) => status.await,
+            None => None,
+        };
+        let _ = process.join().await;
+        let status = status.unwrap_or_default();
+        if status.status.as_deref() == Some("Failure") && answer.is_empty() {
+            return Err(unrun(status));
+        }
+        Ok(())
+    };
+    tokio::time::timeout(timeout, whole)
+        .await
+        .unwrap_or_else(|_| Err(Unrun::Unreached(format!("no answer within {timeout:?}"))))
+}
+
+/// Why a command that the node was given did not run. A code tells where the runtime makes it one; most
+/// say in words alone that there is no shell. Words that are not known here are none of these: the
+/// command is tried again, and what comes of that is said, rather than a container given up that may
+/// have sessions.
+fn unrun(status: Status) -> Unrun {
+    let message = status.message.unwrap_or_default();
+    let mut causes = status
+        .details
+        .into_iter()
+        .flat_map(|details| details.causes.unwrap_or_default());
+    let code = causes.find(|cause| cause.reason.as_deref() == Some("ExitCode"));
+    let code = code.and_then(|cause| cause.message);
+    let words = [
+        "no such file or directory",
+        "executable file not found",
+        "permission denied",
+        "exec format error",
+    ];
+    let lower = message.to_lowercase();
+    let cannot = matches!(code.as_deref(), Some("126" | "127"))
+        || code.is_none() && words.iter().any(|word| lower.contains(word));
+    if cannot {
+        Unrun::Unable(message)
+    } else {
+        Unrun::Unreached(message)
+    }
+}
+
+/// Every container of the pod that runs now, ephemeral ones too.
+pub(crate) fn running(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    pod_state::containers(pod).filter(|one| {
+        let state = one.state.as_ref();
+        state.is_some_and(|state| state.running.is_some())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_container_is_given_up_only_where_the_runtime_says_that_there_is_no_shell() {
+        let started = "error executing command in container: failed to exec in container: failed to start exec";
+        let containerd = format!(
+            "{started} \"a1\": OCI runtime exec failed: exec failed: unable to start container process: \
+             exec: \"/bin/sh\": stat /bin/sh: no such file or directory: unknown"
+        );
+        let forbidden = format!("{started} \"a1\": exec: \"/bin/sh\": permission denied: unknown");
+        let crio = "error executing command in container: executable file `/bin/sh` not found: No such file or directory";
+        let busy = format!("{started} \"a1\": context deadline exceeded");
+        for (code, message, unable) in [
+            (None, containerd.as_str(), true),
+            (None, forbidden.as_str(), true),
+            (None, crio, true),
+            (Some("127"), "command terminated with exit code 127", true),
+            (Some("126"), "command terminated with exit code 126", true),
+            // Another code is the script's own, whatever it complains of.
+            (Some("1"), "no such file or directory", false),
+            (Some("137"), "command terminated with exit code 137", false),
+            (None, busy.as_str(), false),
+            (None, "container not found (\"app\")", false),
+            (None, "", false),
+        ] {
+            let causes = code.map(|code| json!([{ "reason": "ExitCode", "message": code }]));
+            let status = serde_json::from_value(json!({
+                "status": "Failure", "message": message, "details": { "causes": causes },
+            }));
+            let why = unrun(status.unwrap());
+            assert_eq!(
+                matches!(why, Unrun::Unable(_)),
+                unable,
+                "{code:?} {message}"
+            );
+        }
+    }
+}

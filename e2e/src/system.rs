@@ -199,6 +199,12 @@ impl Operator {
         })
     }
 
+    /// Where it answers probes and shows its metrics.
+    #[must_use]
+    pub fn probes(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The page of metrics.
     ///
     /// # Errors
@@ -260,6 +266,12 @@ impl Webhook {
         };
         ready("the webhook", webhook.address, &mut webhook.process).await?;
         Ok(webhook)
+    }
+
+    /// Where it answers probes and shows its metrics.
+    #[must_use]
+    pub fn probes(&self) -> SocketAddr {
+        self.address
     }
 
     /// The page of metrics.

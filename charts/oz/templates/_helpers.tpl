@@ -206,3 +206,54 @@ finishes those under way, for 30 seconds at most, and writes the last records. *
 {{- $zero := toDate "2006-01-02 MST" "1970-01-01 UTC" -}}
 {{- add 40 (dateModify .Values.webhook.drain $zero | unixEpoch | int64) -}}
 {{- end -}}
+
+{{/* From where the API server comes to the webhook, as a list of NetworkPolicy peers: as given, or as the
+cluster knows it. What leaves a node of the control plane through a tunnel bears the tunnel's address. */}}
+{{- define "oz.apiServerPeers" -}}
+{{- $peers := .Values.networkPolicy.apiServer -}}
+{{- if not $peers -}}
+{{- $addresses := list -}}
+{{- range (lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "").items -}}
+{{- if eq (get (.metadata.labels | default dict) "kubernetes.io/service-name") "kubernetes" -}}
+{{- range .endpoints -}}
+{{- $addresses = concat $addresses .addresses -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $addresses -}}
+{{- range (lookup "v1" "Node" "" "").items -}}
+{{- if hasKey (.metadata.labels | default dict) "node-role.kubernetes.io/control-plane" -}}
+{{- range .spec.podCIDRs -}}
+{{- $addresses = append $addresses (regexReplaceAll "/.*$" . "") -}}
+{{- end -}}
+{{- range $key, $value := .metadata.annotations -}}
+{{- if regexMatch "^projectcalico.org/IPv[46].*TunnelAddr$" $key -}}
+{{- $addresses = append $addresses $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $peers = list -}}
+{{- range $addresses | uniq | sortAlpha -}}
+{{- $peers = append $peers (dict "ipBlock" (dict "cidr" (printf "%s/%s" . (contains ":" . | ternary "128" "32")))) -}}
+{{- end -}}
+{{- $kubeSystem := dict "matchLabels" (dict "kubernetes.io/metadata.name" "kube-system") -}}
+{{- $agents := dict "matchLabels" (dict "k8s-app" "konnectivity-agent") -}}
+{{- $peers = append $peers (dict "namespaceSelector" $kubeSystem "podSelector" $agents) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $peers -}}
+{{- end -}}
+
+{{/* Whether only those who are named reach the pods. */}}
+{{- define "oz.networkPolicy" -}}
+{{- $create := toString .Values.networkPolicy.create -}}
+{{- if eq $create "auto" -}}
+{{- $cilium := and (.Capabilities.APIVersions.Has "cilium.io/v2") (not .Values.networkPolicy.apiServer) -}}
+{{- if and (include "oz.apiServerPeers" . | fromYamlArray) (not $cilium) -}}
+yes
+{{- end -}}
+{{- else if eq $create "true" -}}
+yes
+{{- end -}}
+{{- end -}}

@@ -112,7 +112,7 @@ async fn mutate<M: Mutate>(
     cx: &Cx,
     request: &Request<'_>,
 ) -> Result<(json_patch::Patch, Notes), Rejection> {
-    let review = review::<M::Object>(request)?;
+    let mut review = review::<M::Object>(request)?;
     let (Some(raw), Some(original)) = (request.object, review.object.as_ref()) else {
         return Err(Rejection::bad_request(
             "NoObject",
@@ -124,7 +124,8 @@ async fn mutate<M: Mutate>(
     };
     let mut object = original.clone();
     let notes = handler.mutate(cx, &review, &mut object).await?;
-    let patch = patch_of(raw, original, &object).map_err(|error| {
+    let original = review.object.take();
+    let patch = patch_of(raw, original, object).map_err(|error| {
         Rejection::new(
             500,
             "InternalError",
@@ -134,13 +135,14 @@ async fn mutate<M: Mutate>(
     Ok((patch, notes))
 }
 
+/// Each object is let go as soon as its other form is there: they may be large.
 fn patch_of<K: Reviewed>(
     raw: &RawValue,
-    before: &K,
-    after: &K,
+    before: Option<K>,
+    after: K,
 ) -> Result<json_patch::Patch, serde_json::Error> {
-    let before = serde_json::to_value(before)?;
     let after = serde_json::to_value(after)?;
+    let before = serde_json::to_value(before)?;
     if before == after {
         return Ok(json_patch::Patch(Vec::new()));
     }

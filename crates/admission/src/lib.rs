@@ -7,6 +7,7 @@ mod decode;
 mod endpoint;
 mod handler;
 mod hook;
+mod lean;
 mod manager;
 mod metrics;
 mod patch;

@@ -181,6 +181,7 @@ impl Metrics {
             Step::Wait(_) => return,
             Step::Replace(reason) => ("replace", reason.as_str()),
             Step::Stage(reason) => ("stage", reason.as_str()),
+            Step::KeyPaths => ("key_paths", ""),
             Step::Remember => ("remember", ""),
             Step::Promote => ("promote", ""),
             Step::Forget => ("forget", ""),

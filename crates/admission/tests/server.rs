@@ -4,42 +4,24 @@
 mod common;
 
 use std::{
-    net::{SocketAddr, TcpListener},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use axum::http::{Request, Response, StatusCode};
-use common::{manager, pod, review_of};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use axum::http::StatusCode;
+use common::{
+    manager,
+    served::{LONG, Served, Yes, call1, read_to_end, request, write_certificate, yes},
+};
+use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::Pod;
-use oz_admission::{
-    CancellationToken, CertSource, Cx, Error, Hook, Limits, ManagerBuilder, Notes,
-    RegistrationMode, Rejection, Review, Validate,
-};
-use rustls::pki_types::{CertificateDer, ServerName};
+use oz_admission::{Cx, Hook, Limits, Notes, Rejection, Review, Validate};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     sync::Notify,
-    task::JoinHandle,
 };
-use tokio_rustls::{TlsConnector, client::TlsStream};
-use tower::ServiceExt;
-
-const LONG: Duration = Duration::from_secs(30);
-
-struct Yes;
-
-impl Validate for Yes {
-    type Object = Pod;
-
-    async fn validate(&self, _: &Cx, _: &Review<Pod>) -> Result<Notes, Rejection> {
-        Ok(Notes::none())
-    }
-}
 
 /// Says when a review is inside, and waits to let it out.
 #[derive(Default)]
@@ -58,157 +40,6 @@ impl Validate for Wait {
         self.0.out.notified().await;
         Ok(Notes::none())
     }
-}
-
-/// A manager that serves with a certificate from files.
-struct Served {
-    address: SocketAddr,
-    root: CertificateDer<'static>,
-    plain: axum::Router,
-    shutdown: CancellationToken,
-    abort: CancellationToken,
-    ended: JoinHandle<Result<(), Error>>,
-    files: tempfile::TempDir,
-}
-
-/// A certificate for the loopback address, written where a manager reads it.
-fn write_certificate(directory: &std::path::Path) -> CertificateDer<'static> {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    let certificate = params.self_signed(&key).unwrap();
-    std::fs::write(directory.join("tls.key"), key.serialize_pem()).unwrap();
-    std::fs::write(directory.join("tls.crt"), certificate.pem()).unwrap();
-    certificate.der().clone()
-}
-
-impl Served {
-    async fn start(builder: ManagerBuilder) -> Self {
-        let files = tempfile::tempdir().unwrap();
-        let root = write_certificate(files.path());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let manager = builder
-            .listener(listener)
-            .certificates(CertSource::Files {
-                dir: files.path().to_owned(),
-            })
-            .registration(RegistrationMode::Never)
-            .build()
-            .unwrap();
-        let plain = manager.plain_router();
-        let (shutdown, abort) = (CancellationToken::new(), CancellationToken::new());
-        let run = manager.run_until(
-            shutdown.clone().cancelled_owned(),
-            abort.clone().cancelled_owned(),
-        );
-        let served = Self {
-            address,
-            root,
-            plain,
-            shutdown,
-            abort,
-            ended: tokio::spawn(run),
-            files,
-        };
-        served.until_ready(true).await;
-        served
-    }
-
-    async fn ready(&self) -> bool {
-        let request = Request::get("/readyz")
-            .body(axum::body::Body::empty())
-            .unwrap();
-        self.plain.clone().oneshot(request).await.unwrap().status() == 200
-    }
-
-    async fn until_ready(&self, wanted: bool) {
-        let began = Instant::now();
-        while self.ready().await != wanted {
-            assert!(began.elapsed() < LONG, "readiness is never {wanted}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    async fn connect(
-        &self,
-        protocol: &[u8],
-        versions: &[&'static rustls::SupportedProtocolVersion],
-    ) -> TlsStream<TcpStream> {
-        self.connect_with(protocol, versions, &self.root)
-            .await
-            .unwrap()
-    }
-
-    async fn connect_with(
-        &self,
-        protocol: &[u8],
-        versions: &[&'static rustls::SupportedProtocolVersion],
-        root: &CertificateDer<'static>,
-    ) -> std::io::Result<TlsStream<TcpStream>> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(root.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(self.address).await?;
-        let name = ServerName::try_from("127.0.0.1").unwrap();
-        TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
-    }
-
-    async fn connect1(&self) -> TlsStream<TcpStream> {
-        self.connect(b"http/1.1", rustls::ALL_VERSIONS).await
-    }
-
-    async fn metric(&self, line: &str) -> bool {
-        let request = Request::get("/metrics")
-            .body(axum::body::Body::empty())
-            .unwrap();
-        let response = self.plain.clone().oneshot(request).await.unwrap();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        String::from_utf8_lossy(&body)
-            .lines()
-            .any(|found| found == line)
-    }
-}
-
-fn yes() -> ManagerBuilder {
-    manager("acme")
-        .hook(Hook::validating("yes", Yes))
-        .drain(Duration::ZERO)
-}
-
-fn request(path: &str) -> Request<Full<Bytes>> {
-    let body = serde_json::to_vec(&review_of(&pod())).unwrap();
-    Request::post(path)
-        .header("host", "127.0.0.1")
-        .body(Full::new(body.into()))
-        .unwrap()
-}
-
-async fn call1(
-    stream: TlsStream<TcpStream>,
-    request: Request<Full<Bytes>>,
-) -> Result<Response<Incoming>, hyper::Error> {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
-    sender.send_request(request).await
-}
-
-/// Reads until the other side closes.
-async fn read_to_end(stream: &mut TlsStream<TcpStream>) -> String {
-    let mut bytes = Vec::new();
-    // A connection that is dropped rather than closed ends in an error; what came, came.
-    let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut bytes))
-        .await
-        .expect("still open");
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[tokio::test]
@@ -375,27 +206,26 @@ async fn too_large_a_head_is_refused() {
 }
 
 #[tokio::test]
-async fn connections_over_the_limit_wait_their_turn() {
+async fn connections_over_the_limit_have_one_answer_each() {
     let limits = Limits {
         connections: 1,
         ..Limits::default()
     };
     let served = Served::start(yes().limits(limits)).await;
-    let first = served.connect1().await;
-    let second = async {
-        call1(served.connect1().await, request("/validate/yes"))
-            .await
-            .unwrap()
-            .status()
-    };
-    let mut second = std::pin::pin!(second);
-    assert!(
-        tokio::time::timeout(Duration::from_millis(200), second.as_mut())
-            .await
-            .is_err()
-    );
-    drop(first);
-    assert_eq!(tokio::time::timeout(LONG, second).await.unwrap(), 200);
+    let asks = "POST /validate/yes HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
+    let mut first = served.connect1().await;
+    let mut second = served.connect1().await;
+    for stream in [&mut first, &mut second] {
+        stream.write_all(asks.as_bytes()).await.unwrap();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 400");
+    }
+    read_to_end(&mut second).await;
+    first.write_all(asks.as_bytes()).await.unwrap();
+    drop(served.shutdown.clone().drop_guard());
+    let answers = read_to_end(&mut first).await;
+    assert!(answers.contains("HTTP/1.1 400"), "{answers}");
 }
 
 #[tokio::test]

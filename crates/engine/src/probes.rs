@@ -35,10 +35,7 @@ impl Probes {
 
     /// Serves on an address that is listened on already, until dropped.
     pub(crate) async fn serve(self, listener: TcpListener) {
-        let address = listener.local_addr();
-        if let Err(error) = axum::serve(listener, self.router()).await {
-            tracing::error!(?address, %error, "the probes are no longer served");
-        }
+        oz_listen::plain::serve(listener, self.router()).await;
     }
 }
 

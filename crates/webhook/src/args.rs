@@ -1,5 +1,6 @@
 //! The webhook's flags. Those that the operator has as well have the same names.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
@@ -39,6 +40,12 @@ pub(crate) struct Args {
     /// stands for the port that is listened on, as in https://127.0.0.1:0.
     #[arg(long, value_name = "URL", conflicts_with_all = ["service_name", "service_port"])]
     url: Option<String>,
+
+    /// File with the authorities (PEM) of the certificates that the API servers present to webhooks:
+    /// whoever has none of theirs gets no further than the handshake. Read at the start. By default
+    /// nobody is asked for one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca: Option<PathBuf>,
 
     /// The operator's user name. Nobody else may write the status of templates and requests. By
     /// default that of the service account oz-operator in oz's namespace.

@@ -97,6 +97,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     for hook in hooks(&grounds) {
         manager = manager.hook(hook);
     }
+    if let Some(file) = &args.client_ca {
+        let read = std::fs::read(file);
+        let pem = read.with_context(|| format!("failed to read --client-ca {}", file.display()))?;
+        manager = manager.client_authority(pem);
+    }
     let mut probes = None;
     if let Some(address) = args.health_probe_bind_address.0 {
         let listener = bind(address)?;

@@ -1,48 +1,21 @@
-//! Bytes sent straight to the webhook's port, past the API server.
+//! Bytes that come from whoever is taken for the API server, since they know the key in the paths.
 
 use anyhow::{Context as _, Result};
 use kube::client::Body;
-use kube::{Client, Config};
 use oz_core::access::stamp;
 use oz_core::labels;
 use oz_e2e::{TEMPLATE, exec_request};
 use serde_json::{Value, json};
 
 use crate::Stage;
+use crate::posting::Poster;
 
 const ENFORCING: &str = "/connect-enforced";
 const STAMP: &str = "/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest";
 const VALIDATE: &str = "/validate-crds-wizardofoz-co-v1alpha1-execaccessrequest";
 
-/// Whoever reaches the webhook's port.
-struct Stranger(Client);
-
-impl Stranger {
-    fn at(stage: &Stage) -> Result<Self> {
-        let address = stage.oz()?.webhook.serving;
-        let mut config = Config::new(format!("https://{address}").parse()?);
-        config.accept_invalid_certs = true;
-        Ok(Self(Client::try_from(config)?))
-    }
-
-    /// The code, and the review that came back, if one did.
-    async fn posts(&self, path: &str, body: impl Into<Vec<u8>>) -> Result<(u16, Value)> {
-        let request = http::Request::post(path)
-            .header("content-type", "application/json")
-            .body(Body::from(body.into()))?;
-        self.sends(request).await
-    }
-
-    async fn sends(&self, request: http::Request<Body>) -> Result<(u16, Value)> {
-        let answer = self.0.send(request).await?;
-        let code = answer.status().as_u16();
-        let body = answer.into_body().collect_bytes().await?;
-        Ok((code, serde_json::from_slice(&body).unwrap_or_default()))
-    }
-}
-
 /// A connection of alice's to a pod, as the API server would tell of it.
-fn connection() -> Value {
+pub(crate) fn connection() -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
@@ -63,7 +36,7 @@ fn connection() -> Value {
 #[tokio::test]
 async fn what_is_no_review() -> Result<()> {
     let stage = Stage::set("bytes").await?;
-    let stranger = Stranger::at(&stage)?;
+    let api_server = Poster::knowing(&stage).await?;
     let text = connection().to_string();
     let without = |pointer: &str, value: Value| {
         let mut review = connection();
@@ -87,7 +60,7 @@ async fn what_is_no_review() -> Result<()> {
         without("/request/userInfo", json!("alice")),
         without("/request/operation", json!("ADMIT")),
     ] {
-        let (code, answer) = stranger.posts(ENFORCING, body.clone()).await?;
+        let (code, answer) = api_server.posts(ENFORCING, body.clone()).await?;
         assert_eq!((code, &answer), (400, &Value::Null), "{body}");
     }
     Ok(())
@@ -97,7 +70,7 @@ async fn what_is_no_review() -> Result<()> {
 #[tokio::test]
 async fn keys_that_come_twice() -> Result<()> {
     let stage = Stage::set("twice").await?;
-    let stranger = Stranger::at(&stage)?;
+    let api_server = Poster::knowing(&stage).await?;
     let text = connection().to_string();
     for (key, again) in [
         (
@@ -111,35 +84,38 @@ async fn keys_that_come_twice() -> Result<()> {
     ] {
         let twice = text.replacen(key, &format!("{again}{key}"), 1);
         assert_ne!(twice, text, "{key}");
-        let (code, _) = stranger.posts(ENFORCING, twice).await?;
+        let (code, _) = api_server.posts(ENFORCING, twice).await?;
         assert_eq!(code, 400, "{key}");
     }
     Ok(())
 }
 
-/// JSON that nests deeper than a stack, a body of 9 MiB: refused with a code, and the next call is
+/// JSON that nests deeper than a stack, a body of 25 MiB: refused with a code, and the next call is
 /// answered.
 #[tokio::test]
 async fn bodies_without_measure() -> Result<()> {
     let stage = Stage::set("deep").await?;
-    let stranger = Stranger::at(&stage)?;
+    let api_server = Poster::knowing(&stage).await?;
     let text = connection().to_string();
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let deep = format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
-        let (code, _) = stranger.posts(ENFORCING, deep.clone()).await?;
+        let (code, _) = api_server.posts(ENFORCING, deep.clone()).await?;
         assert_eq!(code, 400);
         let inside = text.replacen("[\"sh\"]", &deep, 1);
-        let (code, answer) = stranger.posts(ENFORCING, inside).await?;
+        let (code, answer) = api_server.posts(ENFORCING, inside).await?;
         assert!(
             code == 400 || answer["response"]["allowed"] == false,
             "{code} {answer}"
         );
     }
     // The connection may be cut while the body is still being sent.
-    if let Ok((code, _)) = stranger.posts(ENFORCING, vec![b' '; 9 << 20]).await {
+    if let Ok((code, _)) = api_server.posts(ENFORCING, vec![b' '; 25 << 20]).await {
         assert_eq!(code, 413);
     }
-    let (code, answer) = Stranger::at(&stage)?.posts(ENFORCING, text).await?;
+    let (code, answer) = Poster::knowing(&stage)
+        .await?
+        .posts(ENFORCING, text)
+        .await?;
     assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(false)));
     Ok(())
 }
@@ -148,7 +124,7 @@ async fn bodies_without_measure() -> Result<()> {
 #[tokio::test]
 async fn other_methods_and_paths() -> Result<()> {
     let stage = Stage::set("paths").await?;
-    let stranger = Stranger::at(&stage)?;
+    let api_server = Poster::knowing(&stage).await?;
     let text = connection().to_string();
     for path in [
         "/",
@@ -157,14 +133,12 @@ async fn other_methods_and_paths() -> Result<()> {
         "//connect-enforced",
         "/metrics",
     ] {
-        assert_eq!(stranger.posts(path, text.clone()).await?.0, 404, "{path}");
+        assert_eq!(api_server.posts(path, text.clone()).await?.0, 404, "{path}");
     }
     for method in ["GET", "PUT", "DELETE", "CONNECTED"] {
-        let request = http::Request::builder()
-            .method(method)
-            .uri(ENFORCING)
-            .body(Body::from(text.clone().into_bytes()))?;
-        assert_eq!(stranger.sends(request).await?.0, 405, "{method}");
+        let body = Body::from(text.clone().into_bytes());
+        let (code, _) = api_server.sends(method, ENFORCING, body).await?;
+        assert_eq!(code, 405, "{method}");
     }
     Ok(())
 }
@@ -174,7 +148,7 @@ async fn other_methods_and_paths() -> Result<()> {
 #[tokio::test]
 async fn a_review_of_something_else() -> Result<()> {
     let stage = Stage::set("else").await?;
-    let stranger = Stranger::at(&stage)?;
+    let api_server = Poster::knowing(&stage).await?;
     for (path, pointer, value) in [
         (ENFORCING, "/request/subResource", json!("proxy")),
         (
@@ -189,7 +163,7 @@ async fn a_review_of_something_else() -> Result<()> {
     ] {
         let mut review = connection();
         *review.pointer_mut(pointer).context("no such place")? = value;
-        let (code, answer) = stranger.posts(path, review.to_string()).await?;
+        let (code, answer) = api_server.posts(path, review.to_string()).await?;
         assert!(
             code == 400 || (code == 200 && answer["response"]["allowed"] == false),
             "{path} {pointer}: {code} {answer}"
@@ -198,12 +172,12 @@ async fn a_review_of_something_else() -> Result<()> {
     Ok(())
 }
 
-/// Having the webhook stamp a request in alice's name, by calling its port: the stamp is genuine, and
-/// worth nothing, since the one in the path overwrites it.
+/// Having the webhook stamp a request in alice's name, by calling its port with the key that is in its
+/// paths: the stamp is genuine, and worth nothing, since the one in the path overwrites it.
 #[tokio::test]
 async fn a_genuine_stamp_from_the_port() -> Result<()> {
     let stage = Stage::set("genuine").await?;
-    let stranger = Stranger::at(&stage)?;
+    let api_server = Poster::knowing(&stage).await?;
     let mut object = serde_json::to_value(exec_request("mine", TEMPLATE, "5m"))?;
     object["metadata"]["namespace"] = json!(stage.name());
     let review = json!({
@@ -216,7 +190,7 @@ async fn a_genuine_stamp_from_the_port() -> Result<()> {
             "userInfo": {"username": "alice", "groups": ["devs"]}, "object": object,
         },
     });
-    let (code, answer) = stranger.posts(STAMP, review.to_string()).await?;
+    let (code, answer) = api_server.posts(STAMP, review.to_string()).await?;
     assert_eq!(
         (code, &answer["response"]["allowed"]),
         (200, &json!(true)),

@@ -7,6 +7,8 @@ mod bytes;
 mod connecting;
 mod identity;
 mod objects;
+mod port;
+mod posting;
 mod requests;
 
 use std::ops::Deref;

@@ -19,13 +19,17 @@ pub enum CertSource {
     /// serving certificates are short-lived and never leave memory.
     SelfSigned(CertPolicy),
     /// A Secret kept by someone else, such as cert-manager: `tls.crt`, `tls.key` and,
-    /// for the registration, `ca.crt`. Watched, and taken up when it changes.
+    /// for the registration, `ca.crt`. Watched, and taken up when it changes. With a `path-key`
+    /// of 32 random bytes beside them, hooks are served behind a key in their paths, as they are
+    /// with an authority of the manager's own; without, to anybody who reaches the port. To
+    /// exchange it, put the new one into `path-key-next` first, then into `path-key`, and
+    /// the old one into `path-key-previous`.
     Secret {
         /// Its name, in the manager's namespace.
         name: String,
     },
-    /// Files kept by someone else: `tls.crt`, `tls.key` and, for the registration, `ca.crt`.
-    /// Read again every few seconds.
+    /// Files kept by someone else: `tls.crt`, `tls.key` and, for the registration, `ca.crt`;
+    /// and `path-key`, as in a Secret. Read again every few seconds.
     Files {
         /// The directory they are in.
         dir: PathBuf,

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rustls::{
-    ServerConfig,
+    RootCertStore, ServerConfig,
     crypto::aws_lc_rs,
-    server::{ClientHello, ResolvesServerCert},
+    pki_types::{CertificateDer, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
 
@@ -29,16 +30,38 @@ impl Current {
     }
 
     /// TLS 1.2 and 1.3, HTTP/2 preferred. The provider is named rather than taken from
-    /// the process, so that it does not matter what else the process links.
-    pub(crate) fn server_config(&self) -> Result<ServerConfig, rustls::Error> {
+    /// the process, so that it does not matter what else the process links. With
+    /// `client_authority` (PEM), for clients with a certificate of its only.
+    pub(crate) fn server_config(
+        &self,
+        client_authority: Option<&[u8]>,
+    ) -> Result<ServerConfig, rustls::Error> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(self.clone()));
+        let builder =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let builder = match client_authority {
+            None => builder.with_no_client_auth(),
+            Some(pem) => builder
+                .with_client_cert_verifier(client_verifier(pem).map_err(rustls::Error::General)?),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
+}
+
+/// Lets in whoever presents a certificate that one of these authorities (PEM) signed.
+pub(crate) fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| format!("it is no PEM: {error}"))?;
+        roots
+            .add(certificate)
+            .map_err(|error| format!("it is no authority: {error}"))?;
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    verifier.map_err(|error| error.to_string())
 }
 
 impl ResolvesServerCert for Current {

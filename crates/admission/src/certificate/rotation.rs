@@ -5,7 +5,7 @@
 //! first: *stage* a next authority so that it gets published beside the active one;
 //! *promote* it once it has been published for long enough; *forget* the old one when
 //! no replica can be serving with it any more. At every moment each leaf in use is
-//! signed by an authority that is published.
+//! signed by an authority that is published. The key of the paths takes the same steps.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
@@ -108,6 +108,8 @@ pub(crate) enum Step {
     Wait(Option<Timestamp>),
     /// The Secret is of no use: write a good authority into it.
     Replace(Reason),
+    /// Put the key of the paths into it: there is none.
+    KeyPaths,
     /// Put the authority that we still serve with among the previous ones: someone
     /// replaced it, and until we have followed, clients have to trust it.
     Remember,
@@ -139,6 +141,9 @@ pub(crate) fn next_step(
     let needed = stored_needs_rotation(&stored, policy, now);
     if let Some(reason) = needed.filter(|reason| reason.is_damage()) {
         return Step::Replace(reason);
+    }
+    if stored.paths.is_none() {
+        return Step::KeyPaths;
     }
     if serving.is_some_and(|serving| !stored.trusted().any(|trusted| trusted == serving)) {
         return Step::Remember;

@@ -9,6 +9,7 @@ use crate::certificate::{
     authority::Authority,
     secret::{Home, ROTATE_ANNOTATION},
 };
+use crate::server::paths::{PathKey, PathKeys};
 
 const LIFE: Duration = Duration::from_secs(3000);
 
@@ -35,8 +36,13 @@ fn authority(made: i64) -> Arc<Authority> {
     Arc::new(Authority::generate("acme", at(made), LIFE).unwrap())
 }
 
+fn stored(active: Arc<Authority>) -> Stored {
+    let key = PathKey::new(&[7; 32]).unwrap();
+    Stored::new(active, Some(PathKeys::new(key)))
+}
+
 fn good() -> Secret {
-    Stored::new(authority(0)).write(None, &home())
+    stored(authority(0)).write(None, &home())
 }
 
 fn with(mut secret: Secret, key: &str, value: &str) -> Secret {
@@ -148,7 +154,7 @@ fn damage_is_replaced_at_once() {
 #[test]
 fn a_due_authority_is_staged_published_promoted_and_forgotten_in_this_order() {
     let (old, new) = (authority(0), authority(2000));
-    let mut stored = Stored::new(old.clone());
+    let mut stored = stored(old.clone());
     assert_eq!(step(&stored, 0, &[(&old, 0)]), Step::Wait(Some(at(2000))));
     assert_eq!(step(&stored, 2000, &[(&old, 0)]), Step::Stage(Reason::Due));
 
@@ -176,7 +182,7 @@ fn a_due_authority_is_staged_published_promoted_and_forgotten_in_this_order() {
 
 #[test]
 fn a_rotation_that_was_asked_for_is_carried_out_once() {
-    let mut stored = Stored::new(authority(0));
+    let mut stored = stored(authority(0));
     stored.rotated = Some("please".to_owned());
     let secret = requested(stored.write(None, &home()));
     assert_eq!(needs_rotation(Some(&secret), &policy(), at(1)), None);
@@ -185,7 +191,7 @@ fn a_rotation_that_was_asked_for_is_carried_out_once() {
 #[test]
 fn an_authority_still_served_with_is_remembered_before_anything_else() {
     let (serving, active) = (authority(0), authority(1));
-    let secret = Stored::new(active).write(None, &home());
+    let secret = stored(active).write(None, &home());
     let step = next_step(
         Some(&secret),
         &policy(),
@@ -198,7 +204,7 @@ fn an_authority_still_served_with_is_remembered_before_anything_else() {
 
 #[test]
 fn a_damaged_successor_is_staged_again() {
-    let mut stored = Stored::new(authority(0));
+    let mut stored = stored(authority(0));
     stored.next = Some(authority(2000));
     let secret = with(stored.write(None, &home()), "next.crt", "garbage");
     let step = next_step(Some(&secret), &policy(), at(2500), None, |_| None);
@@ -207,7 +213,7 @@ fn a_damaged_successor_is_staged_again() {
 
 #[test]
 fn what_is_written_is_read_back() {
-    let mut stored = Stored::new(authority(0));
+    let mut stored = stored(authority(0));
     stored.next = Some(authority(1));
     stored.previous = vec![
         authority(2).certificate.clone(),
@@ -241,4 +247,15 @@ fn a_leaf_never_outlives_its_authority() {
         .sign(&["a.b.svc".to_owned()], at(2990), LIFE)
         .unwrap();
     assert_eq!(leaf.until, at(3000));
+}
+
+#[test]
+fn a_secret_without_the_key_of_the_paths_gets_one() {
+    for damaged in [
+        Stored::new(authority(0), None).write(None, &home()),
+        with(good(), "path-key", "short"),
+    ] {
+        let step = next_step(Some(&damaged), &policy(), at(1), None, |_| None);
+        assert_eq!(step, Step::KeyPaths);
+    }
 }

@@ -1,6 +1,6 @@
 //! The Secret that replicas share: its keys, how it is read and how it is written.
 //!
-//! It holds authorities only. The active one signs, the next one is published before it
+//! It holds authorities, and the key of the paths of hooks. The active authority signs, the next one is published before it
 //! takes over, and previous ones stay published until no leaf of theirs is left.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -14,7 +14,7 @@ use super::{
     authority::{Authority, lifetime},
     rotation::Reason,
 };
-use crate::registration::FINGERPRINT_LABEL;
+use crate::{registration::FINGERPRINT_LABEL, server::paths::PathKeys};
 
 /// Set this annotation, to any new value, to have the authority rotated.
 pub const ROTATE_ANNOTATION: &str = "oz-admission/rotate";
@@ -34,6 +34,8 @@ pub(crate) struct Stored {
     pub(crate) next: Option<Arc<Authority>>,
     /// Certificates without keys, PEM.
     pub(crate) previous: Vec<String>,
+    /// Missing in what an earlier version has left, or somebody has taken out.
+    pub(crate) paths: Option<PathKeys>,
     pub(crate) promoted_at: Option<Timestamp>,
     /// The rotation asked for and the one last carried out.
     pub(crate) rotate: Option<String>,
@@ -42,11 +44,12 @@ pub(crate) struct Stored {
 
 impl Stored {
     /// A Secret with one authority and no history.
-    pub(crate) fn new(active: Arc<Authority>) -> Self {
+    pub(crate) fn new(active: Arc<Authority>, paths: Option<PathKeys>) -> Self {
         Self {
             active,
             next: None,
             previous: Vec::new(),
+            paths,
             promoted_at: None,
             rotate: None,
             rotated: None,
@@ -74,6 +77,7 @@ impl Stored {
             active,
             next,
             previous: text(secret, PREVIOUS).map(certificates).unwrap_or_default(),
+            paths: path_keys(secret),
             promoted_at: annotation(secret, PROMOTED_AT_ANNOTATION)
                 .and_then(|instant| instant.parse().ok()),
             rotate: annotation(secret, ROTATE_ANNOTATION).map(str::to_owned),
@@ -107,6 +111,8 @@ impl Stored {
         if !self.previous.is_empty() {
             put(PREVIOUS, &self.previous.concat());
         }
+        let keys = self.paths.iter().flat_map(PathKeys::named);
+        data.extend(keys.map(|(name, key)| (name.to_owned(), ByteString(key.bytes().to_vec()))));
         secret.data = Some(data);
         secret.string_data = None;
         secret
@@ -133,6 +139,12 @@ impl Home {
             ..Secret::default()
         }
     }
+}
+
+/// The keys of the paths, if there are any.
+pub(crate) fn path_keys(secret: &Secret) -> Option<PathKeys> {
+    let data = secret.data.as_ref()?;
+    PathKeys::read(|name| Some(data.get(name)?.0.as_slice()))
 }
 
 /// The certificates of a damaged Secret that leaves may still be in use of.

@@ -13,9 +13,12 @@ use super::{
     CertPolicy,
     authority::{self, Authority},
     rotation::{Step, next_step},
-    secret::{Home, Stored, salvage},
+    secret::{Home, Stored, path_keys, salvage},
 };
-use crate::metrics::Metrics;
+use crate::{
+    metrics::Metrics,
+    server::paths::{PathKey, PathKeys},
+};
 
 /// How often a lost race is run again before the error is passed on.
 const ATTEMPTS: usize = 20;
@@ -60,7 +63,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) may_stage: bool,
 }
 
-/// The Secret, and the authority last found in it.
+/// The Secret, and what was last found in it.
 pub(crate) struct Store {
     api: Api<Secret>,
     home: Home,
@@ -69,6 +72,8 @@ pub(crate) struct Store {
     /// The last good authority. If the Secret is lost, this one goes back into it, so that
     /// nobody notices.
     held: Option<Arc<Authority>>,
+    /// The same of the keys of paths.
+    held_paths: Option<PathKeys>,
 }
 
 impl Store {
@@ -85,6 +90,7 @@ impl Store {
             policy,
             metrics,
             held: None,
+            held_paths: None,
         }
     }
 
@@ -114,7 +120,7 @@ impl Store {
             let stored = secret.as_ref().and_then(|secret| Stored::read(secret).ok());
             let wake = match step {
                 Step::Wait(wake) => wake,
-                Step::Stage(_) if !circumstances.may_stage => None,
+                Step::Stage(_) | Step::KeyPaths if !circumstances.may_stage => None,
                 step => {
                     let wanted = self.after(step, secret.as_ref(), stored, circumstances)?;
                     self.write(step, secret.as_ref(), &wanted).await?;
@@ -123,6 +129,7 @@ impl Store {
             };
             if let Some(stored) = stored {
                 self.held = Some(stored.active.clone());
+                self.held_paths.clone_from(&stored.paths);
                 return Ok((stored, wake));
             }
         }
@@ -147,6 +154,9 @@ impl Store {
         match step {
             Step::Stage(_) => {
                 stored.next = Some(Arc::new(self.generate(now)?));
+                if let Some(paths) = &mut stored.paths {
+                    paths.next = Some(generate_key()?);
+                }
                 stored.rotated.clone_from(&stored.rotate);
             }
             Step::Promote => {
@@ -154,9 +164,19 @@ impl Store {
                     let old = std::mem::replace(&mut stored.active, next);
                     stored.previous.push(old.certificate.clone());
                     stored.promoted_at = Some(now);
+                    stored.paths.iter_mut().for_each(PathKeys::promote);
                 }
             }
+            Step::KeyPaths => {
+                let held = self.held_paths.clone();
+                stored.paths = Some(held.map_or_else(new_keys, Ok)?);
+            }
             Step::Remember => {
+                if let (Some(paths), Some(held)) = (&mut stored.paths, &self.held_paths)
+                    && !paths.contains(&held.active)
+                {
+                    paths.previous = Some(held.active.clone());
+                }
                 stored
                     .previous
                     .extend(circumstances.serving.map(str::to_owned));
@@ -164,6 +184,9 @@ impl Store {
             }
             Step::Forget => {
                 stored.previous.clear();
+                if let Some(paths) = &mut stored.paths {
+                    paths.previous = None;
+                }
                 stored.promoted_at = None;
             }
             Step::Wait(_) | Step::Replace(_) => {}
@@ -181,7 +204,13 @@ impl Store {
             .map(|secret| salvage(secret, now))
             .unwrap_or_default();
         previous.retain(|pem| *pem != active.certificate);
-        let mut stored = Stored::new(active);
+        // As with the authority: what calls come by is worth more than what somebody has put there.
+        let kept = self
+            .held_paths
+            .clone()
+            .or_else(|| secret.and_then(path_keys));
+        let paths = kept.map_or_else(new_keys, Ok)?;
+        let mut stored = Stored::new(active, Some(paths));
         stored.promoted_at = (!previous.is_empty()).then_some(now);
         stored.previous = previous;
         Ok(stored)
@@ -233,4 +262,12 @@ impl Store {
             source: Box::new(source),
         }
     }
+}
+
+fn generate_key() -> Result<PathKey, authority::Error> {
+    Ok(PathKey::generate()?)
+}
+
+fn new_keys() -> Result<PathKeys, authority::Error> {
+    Ok(PathKeys::new(generate_key()?))
 }

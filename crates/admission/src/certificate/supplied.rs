@@ -1,7 +1,7 @@
 //! Certificates that somebody else looks after: a Secret (cert-manager's, for
 //! instance) or files. Only read here; a bad one never takes the place of a good one.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 use rustls::{
@@ -12,13 +12,19 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use super::authority::{Error, Leaf, lifetime};
+use super::{
+    authority::{Error, Leaf, lifetime},
+    secret::path_keys,
+};
+use crate::server::paths::{self, PathKeys};
 
 /// A serving certificate and, if known, the authorities (PEM) behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct Supplied {
     pub(crate) leaf: Leaf,
     pub(crate) bundle: Option<String>,
+    /// The keys of paths, if whoever supplies the certificate supplies them as well.
+    pub(crate) paths: Option<PathKeys>,
 }
 
 /// Puts a certificate chain and a key together.
@@ -45,6 +51,7 @@ pub(crate) fn load(chain: &[u8], key: &[u8], bundle: Option<&[u8]>) -> Result<Su
             until,
         },
         bundle: bundle.and_then(|pem| String::from_utf8(pem.to_vec()).ok()),
+        paths: None,
     })
 }
 
@@ -57,11 +64,15 @@ pub(crate) fn from_secret(secret: &Secret) -> Result<Supplied, Error> {
             .and_then(|data| data.get(key))
             .map(|v| v.0.as_slice())
     };
-    load(
+    let supplied = load(
         get("tls.crt").ok_or(Error::Unreadable("certificate chain (tls.crt)"))?,
         get("tls.key").ok_or(Error::Unreadable("private key (tls.key)"))?,
         get("ca.crt"),
-    )
+    )?;
+    Ok(Supplied {
+        paths: path_keys(secret),
+        ..supplied
+    })
 }
 
 /// Reads the files of a directory.
@@ -69,11 +80,21 @@ pub(crate) async fn from_files(directory: &Path) -> Result<Supplied, Error> {
     let chain = tokio::fs::read(directory.join("tls.crt")).await;
     let key = tokio::fs::read(directory.join("tls.key")).await;
     let bundle = tokio::fs::read(directory.join("ca.crt")).await.ok();
-    load(
+    let supplied = load(
         &chain.map_err(|_| Error::Unreadable("certificate chain (tls.crt)"))?,
         &key.map_err(|_| Error::Unreadable("private key (tls.key)"))?,
         bundle.as_deref(),
-    )
+    )?;
+    let mut keys = HashMap::new();
+    for name in [paths::ACTIVE, paths::NEXT, paths::PREVIOUS] {
+        if let Ok(key) = tokio::fs::read(directory.join(name)).await {
+            keys.insert(name, key);
+        }
+    }
+    Ok(Supplied {
+        paths: PathKeys::read(|name| keys.get(name).map(Vec::as_slice)),
+        ..supplied
+    })
 }
 
 /// Refuses a certificate that clients would refuse: one that has ended, or is for

@@ -13,7 +13,10 @@ use prometheus_client::registry::Registry;
 
 use super::{Declared, Gates, Listen, Manager, Observer, RegistrationMode};
 use crate::{
-    certificate::{CertSource, resolver::Current},
+    certificate::{
+        CertSource,
+        resolver::{Current, client_verifier},
+    },
     endpoint::Endpoint,
     hook::{Hook, HookKind},
     metrics::Metrics,
@@ -21,6 +24,7 @@ use crate::{
     review::Operation,
     server::{
         Limits,
+        paths::{Paths, Served},
         reviewer::{Clock, Reviewer},
     },
     task::{NamedTask, Task},
@@ -77,6 +81,9 @@ pub enum ConfigError {
     /// A certificate policy that cannot work.
     #[error("failed to use the certificate policy: {0}")]
     Policy(&'static str),
+    /// Certificates of clients that cannot be checked.
+    #[error("failed to use the authority of clients: {0}")]
+    ClientAuthority(String),
 }
 
 /// Puts a [`Manager`] together.
@@ -99,6 +106,7 @@ pub struct ManagerBuilder {
     drain: Duration,
     clock: Clock,
     observer: Option<Observer>,
+    client_authority: Option<Vec<u8>>,
     registry: Registry,
 }
 
@@ -131,6 +139,7 @@ impl ManagerBuilder {
             drain: Duration::from_secs(5),
             clock: Arc::new(Timestamp::now),
             observer: None,
+            client_authority: None,
             registry: Registry::default(),
         }
     }
@@ -182,6 +191,14 @@ impl ManagerBuilder {
     /// Where the serving certificate comes from; signed by itself by default.
     pub fn certificates(mut self, source: CertSource) -> Self {
         self.certificates = source;
+        self
+    }
+
+    /// The authorities (PEM) that sign the certificates of API servers: nobody else gets past
+    /// the handshake. For clusters whose API servers present one to webhooks
+    /// (`AdmissionConfiguration`, `kubeConfigFile`); most do not.
+    pub fn client_authority(mut self, pem: Vec<u8>) -> Self {
+        self.client_authority = Some(pem);
         self
     }
 
@@ -252,6 +269,8 @@ impl ManagerBuilder {
     /// Everything that would only fail later, at the API server or in an outage.
     pub fn build(mut self) -> Result<Manager, ConfigError> {
         let endpoint = self.check()?;
+        // Whether supplied certificates come with a key is known when they have been read.
+        let paths = Paths::new(Served::Nowhere);
         let namespace = self.namespace.clone().unwrap_or_else(|| match &endpoint {
             Endpoint::Service { namespace, .. } => namespace.clone(),
             Endpoint::Url(_) => self.client.default_namespace().to_owned(),
@@ -270,7 +289,7 @@ impl ManagerBuilder {
             self.clock.clone(),
             recorder.clone(),
             metrics.clone(),
-            self.limits.concurrent_reviews,
+            &self.limits,
         );
         let readiness = Readiness::default();
         for gate in self.gates {
@@ -307,6 +326,8 @@ impl ManagerBuilder {
             readiness,
             gates,
             current: Current::default(),
+            paths,
+            client_authority: self.client_authority,
             observer: self.observer,
             tasks: self.tasks,
             listen: self.listen,
@@ -344,6 +365,9 @@ impl ManagerBuilder {
                     "an authority must outlive a leaf, and both something",
                 ));
             }
+        }
+        if let Some(pem) = &self.client_authority {
+            client_verifier(pem).map_err(ConfigError::ClientAuthority)?;
         }
         match &self.endpoint {
             Some(Endpoint::Service { port: 0, .. }) => Err(ConfigError::Port),

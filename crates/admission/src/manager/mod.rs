@@ -30,6 +30,7 @@ use crate::{
     readiness::{Gate, Readiness},
     server::{
         Limits, health,
+        paths::{Paths, Served},
         reviewer::{Clock, Reply, Reviewer},
         router::router,
     },
@@ -91,6 +92,8 @@ pub struct Manager {
     pub(crate) readiness: Readiness,
     pub(crate) gates: Gates,
     pub(crate) current: Current,
+    pub(crate) paths: Paths,
+    pub(crate) client_authority: Option<Vec<u8>>,
     pub(crate) watchers: Vec<(Watcher, Gate)>,
     pub(crate) tasks: Vec<NamedTask>,
     pub(crate) observer: Option<Observer>,
@@ -106,9 +109,14 @@ impl Manager {
         ManagerBuilder::new(client, fingerprint)
     }
 
-    /// The hooks as an HTTP service, without sockets, TLS or limits on connections.
+    /// The hooks as an HTTP service under their own paths, without sockets, TLS, a key in the
+    /// paths or limits on connections.
     pub fn router(&self) -> Router {
-        router(self.reviewer.clone(), &self.declared.limits)
+        self.router_at(Paths::new(Served::Plain))
+    }
+
+    pub(crate) fn router_at(&self, paths: Paths) -> Router {
+        router(self.reviewer.clone(), paths, &self.declared.limits)
     }
 
     /// `/healthz`, `/readyz` and `/metrics` as an HTTP service.
@@ -121,8 +129,8 @@ impl Manager {
         self.reviewer.review(path, body).await
     }
 
-    /// The webhook configurations that will be registered, without certificates: for
-    /// manifests, reviews and tests.
+    /// The webhook configurations that will be registered, without certificates and without the
+    /// key that is in their paths: for manifests, reviews and tests.
     pub fn configurations(&self) -> Vec<serde_json::Value> {
         register::manifests(&self.declared)
     }

@@ -43,7 +43,7 @@ impl Manager {
                 break until;
             }
         };
-        let desired = desired(&self.declared, None);
+        let desired = desired(&self.declared, None, None);
         let mutating = desired.mutating.and_then(|it| it.webhooks);
         let validating = desired.validating.and_then(|it| it.webhooks);
         Ok(Registration {
@@ -79,19 +79,25 @@ impl Upkeep {
     }
 }
 
-pub(super) fn desired(declared: &Declared, bundle: Option<&str>) -> Configurations {
+/// `segment` stands in front of every path.
+pub(super) fn desired(
+    declared: &Declared,
+    bundle: Option<&str>,
+    segment: Option<&str>,
+) -> Configurations {
     let declaration = Declaration {
         fingerprint: &declared.fingerprint,
         namespace: &declared.namespace,
         endpoint: &declared.endpoint,
         hooks: &declared.hooks,
+        segment,
     };
     configurations(&declaration, bundle)
 }
 
-/// The configurations as manifests, without certificates.
+/// The configurations as manifests, without certificates and without the key in the paths.
 pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
-    let desired = desired(declared, None);
+    let desired = desired(declared, None, None);
     let with_kind = |value: Result<serde_json::Value, serde_json::Error>, kind: &str| {
         let mut value = value.unwrap_or_default();
         value["apiVersion"] = json!("admissionregistration.k8s.io/v1");

@@ -75,8 +75,8 @@ impl Manager {
             let listener = bind(listen).await?;
             let router = self.plain_router();
             parts.spawn(async move {
-                let ended = axum::serve(listener, router).await;
-                Err(Error::Died(format!("the plain server ({ended:?})")))
+                oz_listen::plain::serve(listener, router).await;
+                Err(Error::Died("the plain server".to_owned()))
             });
         }
         let upkeep = Upkeep::new(
@@ -117,8 +117,11 @@ impl Manager {
         let default = Listen::Address(SocketAddr::from(([0, 0, 0, 0], 8443)));
         let listener = bind(self.listen.take().unwrap_or(default)).await?;
         let server = Server {
-            tls: TlsAcceptor::from(Arc::new(self.current.server_config()?)),
-            router: self.router(),
+            tls: TlsAcceptor::from(Arc::new(
+                self.current
+                    .server_config(self.client_authority.as_deref())?,
+            )),
+            router: self.router_at(self.paths.clone()),
             limits: self.declared.limits.clone(),
             metrics: self.metrics.clone(),
             stop: stop.clone(),

@@ -31,7 +31,10 @@ use crate::{
         apply::{self, Registrar},
         origin::{Precedence, Writer},
     },
-    server::reviewer::Clock,
+    server::{
+        paths::{Paths, Served},
+        reviewer::Clock,
+    },
 };
 
 /// How often supplied files are looked at.
@@ -75,6 +78,13 @@ enum Source {
     },
 }
 
+/// What of a registration changes while a process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Trusted {
+    bundle: Option<String>,
+    segment: Option<String>,
+}
+
 /// Looks after certificate and registration.
 pub(super) struct Upkeep {
     declared: Arc<Declared>,
@@ -82,13 +92,14 @@ pub(super) struct Upkeep {
     source: Source,
     registrar: Registrar,
     current: Current,
+    paths: Paths,
     clock: Clock,
     report: Report,
     gates: Option<Gates>,
     /// Since when a certificate is known to be in every configuration.
     published: BTreeMap<String, Timestamp>,
-    /// The bundle last registered: a difference from it is damage, not a change of ours.
-    registered: Option<Option<String>>,
+    /// What was last registered: a difference from it is damage, not a change of ours.
+    registered: Option<Trusted>,
     repairs: Budget,
 }
 
@@ -132,6 +143,7 @@ impl Upkeep {
             publish,
             source,
             current: manager.current.clone(),
+            paths: manager.paths.clone(),
             clock: manager.clock.clone(),
             report: Report::new(manager),
             gates,
@@ -204,6 +216,8 @@ impl Upkeep {
         };
         let (stored, wake) = store.settle(&circumstances).await?;
         self.report.expiry("ca", stored.active.until, now);
+        self.paths
+            .serve(stored.paths.clone().map_or(Served::Plain, Served::Keyed));
         let certificate = &stored.active.certificate;
         self.report.authority(certificate, stored.active.until);
         Ok((stored, wake))
@@ -311,6 +325,8 @@ impl Upkeep {
             tracing::info!(until = %supplied.leaf.until, "took up a supplied certificate");
             self.take(supplied.leaf.clone());
         }
+        self.paths
+            .serve(supplied.paths.clone().map_or(Served::Plain, Served::Keyed));
         Ok(supplied)
     }
 
@@ -320,8 +336,12 @@ impl Upkeep {
         now: Timestamp,
         bundle: Option<String>,
     ) -> Result<(), UpkeepError> {
-        let bundles = if self.publish && self.register(bundle.as_deref()).await? {
-            vec![bundle.clone().unwrap_or_default()]
+        let trusted = Trusted {
+            bundle: bundle.clone(),
+            segment: self.paths.segment(),
+        };
+        let bundles = if self.publish && self.register(trusted).await? {
+            vec![bundle.unwrap_or_default()]
         } else {
             // Serving alone needs no right to read configurations.
             self.registrar.published().await.unwrap_or_default()
@@ -343,14 +363,15 @@ impl Upkeep {
     }
 
     /// Whether all is registered as this replica has it; else as one that started later has it.
-    async fn register(&mut self, bundle: Option<&str>) -> Result<bool, UpkeepError> {
-        let desired = desired(&self.declared, bundle);
+    async fn register(&mut self, trusted: Trusted) -> Result<bool, UpkeepError> {
+        let (bundle, segment) = (trusted.bundle.as_deref(), trusted.segment.as_deref());
+        let desired = desired(&self.declared, bundle, segment);
         let first = self.registered.is_none();
         // The key of the authority, which no one has but replicas, and all of them.
         let held = self.held();
         let key = held.as_ref().map(|held| held.key.as_bytes());
         let order = self.registrar.ensure(&desired, key).await?;
-        if self.registered.as_ref().map(Option::as_deref) == Some(bundle) {
+        if self.registered.as_ref() == Some(&trusted) {
             for change in order.changes {
                 self.repairs.spend(std::time::Instant::now());
                 if change.replaced {
@@ -366,7 +387,7 @@ impl Upkeep {
                 .label_namespaces(&labelled(&self.declared))
                 .await?;
         }
-        self.registered = Some(bundle.map(str::to_owned));
+        self.registered = Some(trusted);
         Ok(!order.left)
     }
 

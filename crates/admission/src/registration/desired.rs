@@ -31,6 +31,8 @@ pub(crate) struct Declaration<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) hooks: &'a [Hook],
+    /// What stands in front of every path.
+    pub(crate) segment: Option<&'a str>,
 }
 
 /// The two objects; absent when there is no hook of the kind.
@@ -101,6 +103,10 @@ fn validating(
     hook: &Hook,
     bundle: Option<&str>,
 ) -> ValidatingWebhook {
+    let path = match declaration.segment {
+        Some(segment) => format!("/{segment}{}", hook.served_path()),
+        None => hook.served_path(),
+    };
     let conditions: Vec<_> = hook
         .conditions
         .iter()
@@ -111,9 +117,7 @@ fn validating(
         .collect();
     ValidatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
-        client_config: declaration
-            .endpoint
-            .client_config(&hook.served_path(), bundle),
+        client_config: declaration.endpoint.client_config(&path, bundle),
         failure_policy: Some(failure_policy(hook.failure).to_owned()),
         match_conditions: (!conditions.is_empty()).then_some(conditions),
         match_policy: Some("Equivalent".to_owned()),

@@ -1,7 +1,7 @@
 //! Connections: accepting them, TLS, keeping slow and dead ones from piling up, and
 //! ending them gently.
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::{Router, http::Request};
 use hyper::{body::Incoming, service::service_fn};
@@ -9,6 +9,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
+use oz_listen::Room;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -21,8 +22,15 @@ use tower::ServiceExt;
 use super::{
     Limits,
     pace::{Pace, Paced},
+    visitor::Visitor,
 };
 use crate::metrics::Metrics;
+
+/// The window of a stream over HTTP/2. Streams that wait for memory hold as much of the
+/// connection's, which has room for all of them: else they would keep the others from being read.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// The largest that the protocol has.
+const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
 /// Ends a server in two strokes.
 #[derive(Clone, Debug, Default)]
@@ -46,19 +54,15 @@ impl Server {
     /// Serves until stopped, and returns when the last connection has ended.
     pub(crate) async fn serve(self, listener: TcpListener) {
         let places = Arc::new(Semaphore::new(self.limits.connections));
+        let room = Room::new(self.limits.strangers, self.limits.strangers_per_peer);
         let connections = TaskTracker::new();
         let server = Arc::new(self);
-        while let Some(stream) = server.accept(&listener).await {
-            // With all places taken we stop accepting: the backlog of the kernel holds the rest.
-            let place = tokio::select! {
-                place = places.clone().acquire_owned() => place,
-                () = server.stop.gently.cancelled() => break,
-            };
+        while let Some((stream, peer)) = server.accept(&listener).await {
+            let visitor = Visitor::new(room.admit(peer.ip()), places.clone());
             let server = server.clone();
             connections.spawn(async move {
-                let _place = place;
                 server.metrics.connection_opened();
-                if let Err(error) = server.connection(stream).await {
+                if let Err(error) = server.connection(stream, visitor).await {
                     tracing::debug!(error, "a connection broke");
                 }
                 server.metrics.connection_closed();
@@ -73,14 +77,14 @@ impl Server {
     }
 
     /// The next connection; `None` when the server is to stop.
-    async fn accept(&self, listener: &TcpListener) -> Option<TcpStream> {
+    async fn accept(&self, listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = self.stop.gently.cancelled() => return None,
             };
             match accepted {
-                Ok((stream, _)) => return Some(stream),
+                Ok(accepted) => return Some(accepted),
                 Err(error) => {
                     // Out of file descriptors, most likely: connections that end give some back.
                     tracing::warn!(%error, "failed to accept a connection");
@@ -90,7 +94,9 @@ impl Server {
         }
     }
 
-    async fn connection(&self, stream: TcpStream) -> Result<(), String> {
+    async fn connection(&self, stream: TcpStream, visitor: Arc<Visitor>) -> Result<(), String> {
+        let unknown = self.limits.handshake + self.limits.receive;
+        let mut turned_away = pin!(visitor.turned_away(unknown));
         // Answers are one small write; waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
         let pace = Arc::new(Pace::default());
@@ -98,6 +104,7 @@ impl Server {
         let stream = tokio::select! {
             stream = timeout(self.limits.handshake, handshake) => stream,
             () = self.stop.now.cancelled() => return Ok(()),
+            () = &mut turned_away => return Err(self.turned_away()),
         };
         let stream = match stream {
             Ok(Ok(stream)) => stream,
@@ -111,19 +118,38 @@ impl Server {
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         let service = {
             let (pace, router) = (pace.clone(), self.router.clone());
-            service_fn(move |request: Request<Incoming>| {
+            let visitor = visitor.clone();
+            service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(visitor.clone());
                 pace.clone().during(router.clone().oneshot(request))
             })
         };
         let builder = self.builder(http2);
         let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-        if http2 {
-            // Concurrent streams have no common beginning; pings and frame limits guard these.
-            self.until_end(connection, std::future::pending()).await
-        } else {
-            self.until_end(connection, stalled(pace, self.limits.receive))
-                .await
-        }
+        let over = async {
+            tokio::select! {
+                () = visitor.over() => {}
+                // Pings keep a connection alive that nobody asks anything on. Over HTTP/1 the
+                // limit on heads ends it.
+                () = idle(&pace, self.limits.idle), if http2 => {}
+            }
+        };
+        let broken = async {
+            tokio::select! {
+                () = &mut turned_away => self.turned_away(),
+                // Concurrent streams have no common beginning; pings and frame limits guard these.
+                () = stalled(&pace, self.limits.receive), if !http2 => {
+                    self.metrics.refused("slow_head");
+                    "the head of a request took too long to come in".to_owned()
+                }
+            }
+        };
+        self.until_end(connection, over, broken).await
+    }
+
+    fn turned_away(&self) -> String {
+        self.metrics.refused("stranger");
+        "nobody asked for a hook in time, or others needed the place".to_owned()
     }
 
     fn builder(&self, http2: bool) -> Builder<TokioExecutor> {
@@ -135,6 +161,8 @@ impl Server {
         } else {
             builder.http1_only()
         };
+        let streams = u32::try_from(self.limits.concurrent_reviews).unwrap_or(u32::MAX);
+        let window = STREAM_WINDOW.saturating_mul(streams).min(LARGEST_WINDOW);
         builder
             .http1()
             .timer(TokioTimer::new())
@@ -148,17 +176,22 @@ impl Server {
             // A peer that has gone without a word is found out by not answering.
             .keep_alive_interval(self.limits.idle / 5)
             .keep_alive_timeout(self.limits.receive)
-            .max_concurrent_streams(u32::try_from(self.limits.concurrent_reviews).ok())
+            .max_concurrent_streams(streams)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(window)
             .max_header_list_size(u32::try_from(self.limits.head).unwrap_or(u32::MAX));
         builder
     }
 
+    /// Drives a connection until it ends, gently when it is `over`, or at once when it is `broken`.
     async fn until_end<C: Graceful>(
         &self,
         mut connection: std::pin::Pin<&mut C>,
-        stalled: impl Future<Output = ()>,
+        over: impl Future<Output = ()>,
+        broken: impl Future<Output = String>,
     ) -> Result<(), String> {
-        let mut stalled = pin!(stalled);
+        let mut over = pin!(over);
+        let mut broken = pin!(broken);
         let mut stopping = false;
         loop {
             tokio::select! {
@@ -167,21 +200,32 @@ impl Server {
                     stopping = true;
                     connection.as_mut().end_gracefully();
                 }
-                () = self.stop.now.cancelled() => return Ok(()),
-                () = &mut stalled => {
-                    self.metrics.refused("slow_head");
-                    return Err("the head of a request took too long to come in".to_owned());
+                () = &mut over, if !stopping => {
+                    stopping = true;
+                    connection.as_mut().end_gracefully();
                 }
+                () = self.stop.now.cancelled() => return Ok(()),
+                why = &mut broken => return Err(why),
             }
         }
     }
 }
 
 /// Ready when a request has begun to come in and has not been complete for too long.
-async fn stalled(pace: Arc<Pace>, limit: Duration) {
+async fn stalled(pace: &Pace, limit: Duration) {
+    until(limit, || pace.stalled(limit)).await;
+}
+
+/// Ready when no request has been made for too long.
+async fn idle(pace: &Pace, limit: Duration) {
+    until(limit, || pace.idle(limit)).await;
+}
+
+/// Asks four times within `limit`.
+async fn until(limit: Duration, done: impl Fn() -> bool) {
     let mut tick = interval(limit / 4);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while !pace.stalled(limit) {
+    while !done() {
         tick.tick().await;
     }
 }

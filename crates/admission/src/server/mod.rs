@@ -4,10 +4,13 @@
 //! tests enter at whichever level they are about.
 
 pub(crate) mod accept;
+pub(crate) mod budget;
 pub(crate) mod health;
 pub(crate) mod pace;
+pub(crate) mod paths;
 pub(crate) mod reviewer;
 pub(crate) mod router;
+pub(crate) mod visitor;
 
 use std::time::Duration;
 
@@ -17,11 +20,26 @@ pub struct Limits {
     /// Reviews under way at once; one more is answered with 429, which the API server tries
     /// again within the webhook's timeout. 256 by default.
     pub concurrent_reviews: usize,
-    /// Open connections; further ones wait to be accepted. 1024 by default.
+    /// Open connections of those who have asked for a hook by its whole path; beyond, each
+    /// is closed when it has had its answer. 1024 by default.
     pub connections: usize,
-    /// The size of a body in bytes. The API server takes objects up to 3 MiB, and an
-    /// update carries two of them; 8 MiB by default.
+    /// Open connections of those who have not, yet. Whoever comes when all are taken gets the
+    /// place of the one who has waited for longest, and nobody waits for longer than
+    /// `handshake` and `receive` together. 256 by default.
+    pub strangers: usize,
+    /// The same of one address; 128 by default.
+    pub strangers_per_peer: usize,
+    /// The size of a body in bytes. What is larger is refused, and the API server then goes by
+    /// the hook's failure policy: with [`FailurePolicy::Ignore`](crate::FailurePolicy::Ignore),
+    /// large objects get around it. etcd stores 1.5 MiB, in which a `<` is one byte and
+    /// six in a review, and an update carries two objects; 24 MiB by default.
     pub body: usize,
+    /// The size of all bodies at once in bytes; one more waits for a moment, and is then answered
+    /// with 429. 32 MiB by default, and never less than one body takes.
+    pub bodies: usize,
+    /// What the objects in these bodies may take at once when they are decoded, in bytes, as
+    /// estimated; a review that takes more goes alone. 96 MiB by default.
+    pub objects: usize,
     /// The size of the head of a request in bytes; 32 KiB by default.
     pub head: usize,
     /// How long a TLS handshake may take; 10 s by default.
@@ -40,7 +58,11 @@ impl Default for Limits {
         Self {
             concurrent_reviews: 256,
             connections: 1024,
-            body: 8 << 20,
+            strangers: 256,
+            strangers_per_peer: 128,
+            body: 24 << 20,
+            bodies: 32 << 20,
+            objects: 96 << 20,
             head: 32 << 10,
             handshake: Duration::from_secs(10),
             receive: Duration::from_secs(10),

@@ -22,6 +22,8 @@ pub(crate) struct Pace {
     /// Milliseconds from `opened`, plus one, at which bytes came in that no request is
     /// known to belong to yet; 0 if there are none.
     begun: AtomicU64,
+    /// Milliseconds from `opened` at which the last request left the service.
+    rested: AtomicU64,
     in_service: AtomicU32,
 }
 
@@ -30,6 +32,7 @@ impl Default for Pace {
         Self {
             opened: Instant::now(),
             begun: AtomicU64::new(0),
+            rested: AtomicU64::new(0),
             in_service: AtomicU32::new(0),
         }
     }
@@ -63,6 +66,13 @@ impl Pace {
                 > limit
     }
 
+    /// Whether there has been no request for longer than `limit`.
+    pub(crate) fn idle(&self, limit: Duration) -> bool {
+        let rested = Duration::from_millis(self.rested.load(Ordering::Relaxed));
+        self.in_service.load(Ordering::Relaxed) == 0
+            && self.opened.elapsed().saturating_sub(rested) > limit
+    }
+
     /// Runs the service on a request whose head is complete.
     pub(crate) fn during<F: Future>(
         self: std::sync::Arc<Self>,
@@ -84,6 +94,8 @@ struct InService(std::sync::Arc<Pace>);
 
 impl Drop for InService {
     fn drop(&mut self) {
+        let now = u64::try_from(self.0.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.rested.store(now, Ordering::Relaxed);
         self.0.in_service.fetch_sub(1, Ordering::Relaxed);
     }
 }

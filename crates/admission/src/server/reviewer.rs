@@ -18,11 +18,16 @@ use crate::{
     decode::{DECODE_FAILED, UNEXPECTED_KIND},
     handler::check_kind,
     hook::{FailurePolicy, Hook},
+    lean::{self, Lean},
     metrics::{Metrics, Verdict},
     review::Cx,
+    server::{Limits, budget::Budget},
     verdict::{Notes, Rejection},
     wire::{self, Answer, Request},
 };
+
+/// Objects that take more than this when they are decoded are large.
+const LARGE_OBJECTS: usize = 1 << 20;
 
 /// Tells the time. The only source of it in the library; tests bring their own.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -43,6 +48,10 @@ impl Reply {
             body: message.into().into_bytes(),
         }
     }
+
+    pub(crate) fn too_many() -> Self {
+        Self::text(429, "too many reviews at once; try again in a second")
+    }
 }
 
 struct Served {
@@ -61,6 +70,7 @@ pub(crate) struct Reviewer {
     recorder: Recorder,
     metrics: Metrics,
     permits: Semaphore,
+    objects: Budget,
 }
 
 impl Reviewer {
@@ -71,7 +81,7 @@ impl Reviewer {
         clock: Clock,
         recorder: Recorder,
         metrics: Metrics,
-        concurrent_reviews: usize,
+        limits: &Limits,
     ) -> Self {
         let served = |hook: &Hook| Served {
             name: hook.name.as_str().into(),
@@ -88,7 +98,8 @@ impl Reviewer {
             clock,
             recorder,
             metrics,
-            permits: Semaphore::new(concurrent_reviews),
+            permits: Semaphore::new(limits.concurrent_reviews),
+            objects: Budget::new(limits.objects, LARGE_OBJECTS),
         }
     }
 
@@ -101,6 +112,11 @@ impl Reviewer {
             dry_run: false,
             recorder: self.recorder.clone(),
         }
+    }
+
+    /// Whether there is a hook at this path.
+    pub(crate) fn serves(&self, path: &str) -> bool {
+        self.hooks.contains_key(path)
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -116,7 +132,7 @@ impl Reviewer {
         };
         let Ok(_permit) = self.permits.try_acquire() else {
             self.metrics.refused("overload");
-            return Reply::text(429, "too many reviews at once; try again in a second");
+            return Reply::too_many();
         };
         let request = match wire::read(body) {
             Ok(request) => request,
@@ -124,6 +140,13 @@ impl Reviewer {
                 self.metrics.refused("malformed");
                 return Reply::text(400, error.to_string());
             }
+        };
+        let lean = Lean::of(&request);
+        let request = lean.request(request);
+        let cost = lean::cost(&request, served.hook.kind);
+        let Some(_kept) = self.objects.take(cost).await else {
+            self.metrics.refused("overload");
+            return Reply::too_many();
         };
         let cx = Cx {
             dry_run: request.dry_run.unwrap_or(false),

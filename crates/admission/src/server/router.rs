@@ -1,61 +1,121 @@
-//! The HTTP side of reviews: methods, sizes, times, content types.
+//! The HTTP side of reviews: paths, methods, sizes, times, content types.
+//!
+//! What can be known from the head of a request is judged before a byte of its body is kept.
 
 use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::{Body, HttpBody},
     extract::{Request, State},
-    http::{Method, StatusCode, header},
+    http::{Method, StatusCode, Version, header},
     response::{IntoResponse, Response},
 };
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 
 use super::{
     Limits,
+    budget::Budget,
+    paths::Paths,
     reviewer::{Reply, Reviewer},
+    visitor::Visitor,
 };
+
+/// A body of more than this is large.
+const LARGE_BODY: usize = 256 << 10;
 
 #[derive(Clone)]
 struct Context {
     reviewer: Arc<Reviewer>,
+    paths: Paths,
     body_limit: usize,
+    bodies: Arc<Budget>,
     receive: Duration,
 }
 
 /// Serves every hook under its path.
-pub(crate) fn router(reviewer: Arc<Reviewer>, limits: &Limits) -> Router {
+pub(crate) fn router(reviewer: Arc<Reviewer>, paths: Paths, limits: &Limits) -> Router {
     let context = Context {
         reviewer,
+        paths,
         body_limit: limits.body,
+        bodies: Arc::new(Budget::new(limits.bodies, LARGE_BODY)),
         receive: limits.receive,
     };
     Router::new().fallback(answer).with_state(context)
 }
 
 async fn answer(State(context): State<Context>, request: Request) -> Response {
-    if request.method() != Method::POST {
-        return respond(Reply::text(405, "an AdmissionReview is sent with POST"));
-    }
-    let path = request.uri().path().to_owned();
-    match receive(&context, request.into_body()).await {
-        Ok(body) => respond(context.reviewer.review(&path, &body).await),
-        Err(reply) => respond(reply),
+    let version = request.version();
+    let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
+    let found = context
+        .paths
+        .open(request.uri().path())
+        .filter(|path| context.reviewer.serves(path));
+    let Some(path) = found.map(str::to_owned) else {
+        visitor.iter().for_each(|visitor| visitor.is_lost());
+        context.reviewer.metrics().refused("unknown_path");
+        // The path may hold a key that is mistyped, or a previous one: it is not repeated.
+        let mut response = respond(Reply::text(404, "failed to find a hook at this path"));
+        if version <= Version::HTTP_11 {
+            let headers = response.headers_mut();
+            headers.insert(
+                header::CONNECTION,
+                header::HeaderValue::from_static("close"),
+            );
+        }
+        return response;
+    };
+    visitor.iter().for_each(|visitor| visitor.knows_the_key());
+    match review(&context, &path, request).await {
+        Ok(reply) | Err(reply) => respond(reply),
     }
 }
 
-async fn receive(context: &Context, body: Body) -> Result<Bytes, Reply> {
-    let whole = Limited::new(body, context.body_limit).collect();
+async fn review(context: &Context, path: &str, request: Request) -> Result<Reply, Reply> {
+    if request.method() != Method::POST {
+        return Err(Reply::text(405, "an AdmissionReview is sent with POST"));
+    }
     let metrics = context.reviewer.metrics();
-    match tokio::time::timeout(context.receive, whole).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            metrics.refused("too_large");
-            Err(Reply::text(
-                413,
-                format!("the body is larger than {} bytes", context.body_limit),
-            ))
+    let body = request.into_body();
+    // As the head says; the API server always does.
+    let Some(length) = body.size_hint().exact() else {
+        metrics.refused("no_length");
+        return Err(Reply::text(
+            411,
+            "an AdmissionReview is sent with its length",
+        ));
+    };
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if length > context.body_limit {
+        metrics.refused("too_large");
+        let limit = context.body_limit;
+        return Err(Reply::text(
+            413,
+            format!("the body is larger than {limit} bytes"),
+        ));
+    }
+    let Some(_kept) = context.bodies.take(length).await else {
+        metrics.refused("overload");
+        return Err(Reply::too_many());
+    };
+    let body = receive(context, body, length).await?;
+    Ok(context.reviewer.review(path, &body).await)
+}
+
+async fn receive(context: &Context, mut body: Body, length: usize) -> Result<Vec<u8>, Reply> {
+    let metrics = context.reviewer.metrics();
+    let mut whole = Vec::with_capacity(length);
+    let all = async {
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                whole.extend_from_slice(&data);
+            }
         }
+        Ok::<(), axum::Error>(())
+    };
+    match tokio::time::timeout(context.receive, all).await {
+        Ok(Ok(())) => Ok(whole),
         Ok(Err(error)) => {
             metrics.refused("broken_body");
             Err(Reply::text(

@@ -1,6 +1,8 @@
 //! What several test binaries share: reviews as the API server would send them.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
+pub mod served;
+
 use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
 use oz_admission::{Manager, ManagerBuilder};

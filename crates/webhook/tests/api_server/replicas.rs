@@ -43,12 +43,15 @@ async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()>
         .await?
         .webhooks
         .context("no webhooks")?;
-    let bundle = registered[0]
-        .client_config
-        .ca_bundle
-        .clone()
-        .context("no bundle")?
-        .0;
+    let path = "/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest";
+    let (url, bundle) = registered
+        .into_iter()
+        .find_map(|webhook| {
+            let told = webhook.client_config;
+            Some((told.url?, told.ca_bundle?.0)).filter(|(url, _)| url.ends_with(path))
+        })
+        .context("the hook is not registered")?;
+    let url: http::Uri = url.parse()?;
     let mut config = Config::new(format!("https://127.0.0.1:{}", second.port).parse()?);
     let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bundle).collect();
     config.root_cert = Some(roots?.into_iter().map(|root| root.to_vec()).collect());
@@ -65,7 +68,7 @@ async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()>
             "object": request("mine", "shell"),
         },
     });
-    let call = http::Request::post("/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest")
+    let call = http::Request::post(url.path())
         .header("content-type", "application/json")
         .body(serde_json::to_vec(&review)?)?;
     let answer: Value = Client::try_from(config)?.request(call).await?;

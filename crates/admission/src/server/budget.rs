@@ -1,0 +1,92 @@
+//! How much memory reviews may take at once.
+//!
+//! What takes much waits for other things that take much; what takes little has a part of its
+//! own, so that a few large reviews do not keep the many small ones waiting.
+
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// What is counted in, so that counts fit.
+const UNIT: usize = 1 << 10;
+/// How long somebody waits for memory; then they are told to come again. Less than any
+/// timeout of a webhook.
+const WAIT: Duration = Duration::from_millis(800);
+
+/// Memory to be shared.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    small: Lane,
+    large: Lane,
+    /// What takes more than this is large.
+    threshold: usize,
+}
+
+#[derive(Debug)]
+struct Lane {
+    units: Semaphore,
+    total: u32,
+}
+
+impl Lane {
+    fn new(bytes: usize) -> Self {
+        let total = units(bytes).max(1);
+        Self {
+            units: Semaphore::new(usize::try_from(total).unwrap_or(usize::MAX)),
+            total,
+        }
+    }
+}
+
+fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+impl Budget {
+    /// So many bytes, of which a quarter is for what takes at most `threshold`.
+    pub(crate) fn new(bytes: usize, threshold: usize) -> Self {
+        Self {
+            small: Lane::new(bytes / 4),
+            large: Lane::new(bytes - bytes / 4),
+            threshold,
+        }
+    }
+
+    /// Takes `bytes`, until what is returned is dropped. What is larger than everything there is
+    /// gets that. `None` if others keep it for too long.
+    pub(crate) async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let lane = if bytes <= self.threshold {
+            &self.small
+        } else {
+            &self.large
+        };
+        let wanted = lane.units.acquire_many(units(bytes).min(lane.total));
+        tokio::time::timeout(WAIT, wanted).await.ok()?.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn large_ones_wait_for_each_other_and_small_ones_for_none_of_them() {
+        let budget = Budget::new(400 << 10, 10 << 10);
+        let large = budget.take(200 << 10).await;
+        assert!(large.is_some());
+        assert!(budget.take(200 << 10).await.is_none());
+        for _ in 0..10 {
+            assert!(budget.take(10 << 10).await.is_some());
+        }
+        drop(large);
+        assert!(budget.take(200 << 10).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_larger_than_everything_goes_alone() {
+        let budget = Budget::new(400 << 10, 10 << 10);
+        let giant = budget.take(usize::MAX).await;
+        assert!(giant.is_some());
+        assert!(budget.take(11 << 10).await.is_none());
+    }
+}

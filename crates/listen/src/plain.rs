@@ -1,0 +1,78 @@
+//! A plain HTTP server for probes and metrics: small questions, one at a time.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tower::ServiceExt;
+
+use crate::room::Room;
+
+/// Probes and scrapers are few.
+const CONNECTIONS: usize = 64;
+/// Several scrapers may come from one address, such as that of a proxy.
+const PER_PEER: usize = 32;
+/// How long a head may take to come in, and a connection to stay idle.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an answer may take to be read, with the connection that it is on.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
+/// The least that hyper takes.
+const HEAD_SIZE: usize = 8 << 10;
+
+/// Serves until dropped. Bodies are not read.
+pub async fn serve(listener: TcpListener, router: Router) {
+    let room = Room::new(CONNECTIONS, PER_PEER);
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        // What has ended is forgotten.
+        while connections.try_join_next().is_some() {}
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: connections that end give some back.
+                tracing::warn!(%error, "failed to accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let guest = room.admit(peer.ip());
+        let router = router.clone();
+        connections.spawn(async move {
+            tokio::select! {
+                () = connection(stream, router) => {}
+                () = guest.sent_away() => {}
+            }
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router) {
+    let service = service_fn(move |request| answer(router.clone(), request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(64)
+        .max_buf_size(HEAD_SIZE)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a connection broke"),
+        Err(_elapsed) => tracing::debug!("a connection was ended: it was open for long"),
+    }
+}
+
+async fn answer(router: Router, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refused = Response::new(Body::from("only GET is answered\n"));
+        *refused.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        return Ok(refused);
+    }
+    router.oneshot(request.map(|_| Body::empty())).await
+}

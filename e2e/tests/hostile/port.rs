@@ -1,0 +1,446 @@
+//! The webhook's port and the ports of probes, for those who reach them and are not the API server.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use futures::future::{join_all, try_join_all};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use oz_core::api::{AuditEvent, ExecAccessRequest, Phase, TargetKind};
+use oz_e2e::{
+    Auditor, NAMESPACE, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refused,
+};
+use oz_testkit::{Process, eventually};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::Stage;
+use crate::bytes::connection;
+use crate::posting::{Poster, Registered, first_line};
+
+const SOON: Duration = Duration::from_secs(60);
+const HOOKS: [&str; 4] = [
+    "/connect-enforced",
+    "/watch-v1-pod",
+    "/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest",
+    "/validate-crds-wizardofoz-co-v1alpha1-execaccesstemplate",
+];
+/// The Secret with the key of the paths.
+const SECRET: &str = "oz-admission-ca";
+
+/// What a process has in memory, in MiB.
+fn memory(process: &Process) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
+    Ok(kibibytes.context("no VmRSS")?.parse::<u64>()? >> 10)
+}
+
+/// A connection of this user, as the API server would tell of it.
+fn connection_of(user: &str) -> String {
+    let mut review = connection();
+    review["request"]["userInfo"]["username"] = json!(user);
+    review.to_string()
+}
+
+/// Waits until the API server has an answer of the webhook's: a request of a template that the user is
+/// in no group of is refused with that reason.
+async fn the_api_server_is_answered(stage: &Stage) -> Result<()> {
+    let mallory = stage.requests("mallory").await?;
+    let why = refused(mallory.create(&exec_request("asks", TEMPLATE, "5m")).await)?;
+    ensure!(why.contains("mallory is in none of the groups"), "{why}");
+    Ok(())
+}
+
+/// Forty bodies of 8 MiB at once, from anybody: 404 before a byte is kept.
+#[tokio::test]
+async fn forty_big_bodies() -> Result<()> {
+    let stage = Stage::set("forty").await?;
+    let before = memory(&stage.oz()?.webhook.process)?;
+    let calls = (0..40).map(|number| {
+        let stranger = Poster::stranger(&stage);
+        async move {
+            stranger?
+                .posts(HOOKS[number % 4], vec![b' '; 8 << 20])
+                .await
+        }
+    });
+    // A connection may be cut while the body is still being sent.
+    for (code, _) in join_all(calls).await.into_iter().flatten() {
+        assert_eq!(code, 404);
+    }
+    let after = memory(&stage.oz()?.webhook.process)?;
+    assert!(after < before + 48, "{before} MiB before, {after} after");
+    Ok(())
+}
+
+/// Bodies that are announced and never sent: 404 at once, and the connection is over.
+#[tokio::test]
+async fn bodies_that_never_come() -> Result<()> {
+    let stage = Stage::set("never").await?;
+    let registered = Registered::read(&stage.admin).await?;
+    let calls = (0..100).map(async |number: usize| {
+        let mut stream = registered.connect(&stage, b"http/1.1").await?;
+        let head = format!(
+            "POST {} HTTP/1.1\r\nhost: oz\r\ncontent-length: 8000000\r\n\r\n{{",
+            HOOKS[number % 4]
+        );
+        stream.write_all(head.as_bytes()).await?;
+        let answer = first_line(&mut stream).await;
+        ensure!(answer == "HTTP/1.1 404 Not Found", "{answer:?}");
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.unwrap_or_default();
+        Ok(())
+    });
+    tokio::time::timeout(SOON, try_join_all(calls)).await??;
+    the_api_server_is_answered(&stage).await
+}
+
+/// A body without a length, in chunks without end: refused before it is read, also with the key.
+#[tokio::test]
+async fn bodies_in_chunks() -> Result<()> {
+    let stage = Stage::set("chunks").await?;
+    let registered = Registered::read(&stage.admin).await?;
+    for (key, wanted) in [
+        ("", "HTTP/1.1 404 Not Found"),
+        (&registered.key, "HTTP/1.1 411 Length Required"),
+    ] {
+        let mut stream = registered.connect(&stage, b"http/1.1").await?;
+        let head = format!(
+            "POST {key}{} HTTP/1.1\r\nhost: oz\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{{\r\n",
+            HOOKS[0]
+        );
+        stream.write_all(head.as_bytes()).await?;
+        let answer = tokio::time::timeout(SOON, first_line(&mut stream)).await?;
+        assert_eq!(answer, wanted);
+    }
+    Ok(())
+}
+
+/// Telling the webhook of a session of somebody's that never was: 404, nothing is on record, and the
+/// trail is whole.
+#[tokio::test]
+async fn forged_sessions() -> Result<()> {
+    let stage = Stage::set("forged").await?;
+    let auditor = Auditor::pinning(&stage.admin).await?;
+    let stranger = Poster::stranger(&stage)?;
+    for path in ["/connect-enforced", "/watch-v1-pod", "/connect-break-glass"] {
+        let (code, answer) = stranger.posts(path, connection_of("victor")).await?;
+        assert_eq!((code, &answer), (404, &Value::Null), "{path}");
+    }
+    // What comes after is on record, what was forged is not.
+    let alice = stage.requests("alice").await?;
+    alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
+    nothing_of(&stage, &["victor"]).await?;
+    let problems = auditor.report().await?.problems;
+    assert!(problems.is_empty(), "{problems:#?}");
+    Ok(())
+}
+
+/// Fails if the log of the webhook, or an event, names one of these.
+async fn nothing_of(stage: &Stage, users: &[&str]) -> Result<()> {
+    for record in records_in(&stage.oz()?.webhook.process)? {
+        let text = serde_json::to_string(&record)?;
+        ensure!(!users.iter().any(|user| text.contains(user)), "{text}");
+    }
+    let events: Api<AuditEvent> = Api::all(stage.admin.clone());
+    for event in events.list(&ListParams::default()).await? {
+        let text = serde_json::to_string(&event.spec)?;
+        ensure!(!users.iter().any(|user| text.contains(user)), "{text}");
+    }
+    Ok(())
+}
+
+/// A flood of forged sessions, of a thousand users from twenty connections: 404 each, and none is on
+/// record.
+#[tokio::test]
+async fn a_flood_of_records() -> Result<()> {
+    let stage = Stage::set("flood").await?;
+    let calls = (0..20).map(|connection: usize| {
+        let stranger = Poster::stranger(&stage);
+        async move {
+            let stranger = stranger?;
+            for number in 0..50 {
+                let body = connection_of(&format!("flooder-{connection}-{number}"));
+                let (code, _) = stranger.posts("/connect-enforced", body).await?;
+                ensure!(code == 404, "{code}");
+            }
+            Ok(())
+        }
+    });
+    try_join_all(calls).await?;
+    nothing_of(&stage, &["flooder"]).await?;
+    the_api_server_is_answered(&stage).await
+}
+
+/// Asking the webhook what somebody may do, with a template in their name: 404, and the API server is
+/// not asked.
+#[tokio::test]
+async fn asking_what_somebody_may_do() -> Result<()> {
+    let stage = Stage::set("oracle").await?;
+    let mut object = serde_json::to_value(exec_template("asks", TargetKind::Deployment, WORKLOAD))?;
+    object["metadata"]["namespace"] = json!(stage.name());
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "review",
+            "kind": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "kind": "ExecAccessTemplate"},
+            "resource": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "resource": "execaccesstemplates"},
+            "name": "asks", "namespace": stage.name(), "operation": "CREATE", "dryRun": true,
+            "userInfo": {"username": "alice", "groups": ["devs"]}, "object": object,
+        },
+    })
+    .to_string();
+    let (code, answer) = Poster::stranger(&stage)?
+        .posts(HOOKS[3], review.clone())
+        .await?;
+    assert_eq!((code, &answer), (404, &Value::Null));
+    // The same, asked as the API server asks, has an answer.
+    let (code, answer) = Poster::knowing(&stage)
+        .await?
+        .posts(HOOKS[3], review)
+        .await?;
+    assert_eq!(code, 200);
+    assert!(answer["response"]["allowed"].is_boolean(), "{answer}");
+    Ok(())
+}
+
+/// Paths without the key, with a guessed one, with a part of it, in other letters: 404, and every
+/// answer is the same.
+#[tokio::test]
+async fn keys_that_are_none() -> Result<()> {
+    let stage = Stage::set("keys").await?;
+    let key = Registered::read(&stage.admin).await?.key;
+    let (short, long) = (&key[..key.len().saturating_sub(1)], format!("{key}0"));
+    let upper = format!("{key}/A").to_ascii_uppercase();
+    for guess in [
+        String::new(),
+        format!("/{}", "0".repeat(32)),
+        short.to_owned(),
+        long,
+        upper,
+        format!("/{key}"),
+        format!("{key}/.."),
+        "/mutate".to_owned(),
+    ] {
+        let poster = Poster::saying(&stage, &guess)?;
+        for path in HOOKS {
+            let (code, answer) = poster.posts(path, connection().to_string()).await?;
+            assert_eq!((code, &answer), (404, &Value::Null), "{guess}{path}");
+        }
+    }
+    Ok(())
+}
+
+/// An HTTP/2 connection that answers every ping and asks for nothing: ended.
+#[tokio::test]
+async fn http2_connections_that_idle() -> Result<()> {
+    const HEAD: usize = 9;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    let stage = Stage::set("idle").await?;
+    let registered = Registered::read(&stage.admin).await?;
+    let mut stream = registered.connect(&stage, b"h2").await?;
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await?;
+    let living = async {
+        loop {
+            let mut head = [0; HEAD];
+            if stream.read_exact(&mut head).await.is_err() {
+                return;
+            }
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; length as usize];
+            if stream.read_exact(&mut payload).await.is_err() {
+                return;
+            }
+            // Acknowledged, unless it is an acknowledgement.
+            if matches!(head[3], SETTINGS | PING) && head[4] & 1 == 0 {
+                let payload = if head[3] == PING { payload } else { Vec::new() };
+                let length = u8::try_from(payload.len()).unwrap_or_default();
+                let mut frame = vec![0, 0, length, head[3], 1, 0, 0, 0, 0];
+                frame.extend(payload);
+                if stream.write_all(&frame).await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(SOON, living)
+        .await
+        .context("the connection lives on")
+}
+
+/// Twelve hundred connections from one address, that shake hands and say nothing: few are held, and the
+/// API server, from the same address, is answered.
+#[tokio::test]
+async fn a_crowd_from_one_address() -> Result<()> {
+    let stage = Stage::set("crowd").await?;
+    let registered = Registered::read(&stage.admin).await?;
+    let mut crowd = Vec::new();
+    for _ in 0..12 {
+        let some = (0..100).map(|_| registered.connect(&stage, b"h2"));
+        crowd.extend(join_all(some).await.into_iter().flatten());
+    }
+    the_api_server_is_answered(&stage).await?;
+    let metrics = stage.oz()?.webhook.metrics().await?;
+    let open = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("admission_connections "))
+        .context("no such metric")?;
+    assert!(open.parse::<u32>()? <= 300, "{open} are open");
+    // A new connection finds a place, however many wait.
+    let mut stream = registered.connect(&stage, b"http/1.1").await?;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nhost: oz\r\n\r\n")
+        .await?;
+    assert_eq!(first_line(&mut stream).await, "HTTP/1.1 404 Not Found");
+    drop(crowd);
+    Ok(())
+}
+
+/// Connections to the ports of probes and metrics that say nothing: few are held, and probes are answered.
+#[tokio::test]
+async fn a_crowd_at_the_probes() -> Result<()> {
+    let stage = Stage::set("probes").await?;
+    let oz = stage.oz()?;
+    for address in [oz.webhook.probes(), oz.operator.probes()] {
+        let mut crowd = try_join_all((0..300).map(|_| TcpStream::connect(address))).await?;
+        let mut probe = TcpStream::connect(address).await?;
+        probe.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await?;
+        let mut answer = String::new();
+        tokio::time::timeout(SOON, probe.read_to_string(&mut answer)).await??;
+        assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+        // All but a few have been closed.
+        eventually("the crowd to be sent home", SOON, async || {
+            let mut held = 0;
+            for stream in &mut crowd {
+                let mut byte = [0];
+                let read = stream.read(&mut byte);
+                if tokio::time::timeout(Duration::ZERO, read).await.is_err() {
+                    held += 1;
+                }
+            }
+            Ok((held <= 100).then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// A RoleBinding that waits for the Role of a grant, with a subject of 1.4 million `<`, which are six
+/// bytes each in what the webhook is asked: it is asked, and refuses.
+#[tokio::test]
+async fn a_binding_too_large_to_ask_about() -> Result<()> {
+    let stage = Stage::set("large").await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("mine", TEMPLATE, "10m"))
+        .await?;
+    let group = json!(["rbac.authorization.k8s.io"]);
+    let rules = [
+        json!({"apiGroups": group, "resources": ["rolebindings"], "verbs": ["create"]}),
+        json!({"apiGroups": group, "resources": ["roles"], "verbs": ["bind"]}),
+    ];
+    stage.allow("binder", "mallory", &rules).await?;
+    let bindings: Api<RoleBinding> =
+        Api::namespaced(stage.cluster.client("mallory").await?, stage.name());
+    let subject = |name: String| {
+        let binding = json!({
+            "metadata": {"name": "waits"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": asked.object_name()},
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"},
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name},
+            ],
+        });
+        serde_json::from_value::<RoleBinding>(binding)
+    };
+    let large = subject("<".repeat(1_410_000))?;
+    let why = eventually("mallory to be allowed to ask", SOON, async || {
+        let why = refused(bindings.create(&PostParams::default(), &large).await)?;
+        Ok((!why.contains("cannot create")).then_some(why))
+    })
+    .await?;
+    assert!(why.contains("is for whoever made that request"), "{why}");
+    Ok(())
+}
+
+/// Six dry runs at once of a request with 2.5 MB of managed fields: answered, and memory stays.
+#[tokio::test]
+async fn dry_runs_of_fat_objects() -> Result<()> {
+    let stage = Stage::set("fat").await?;
+    let before = memory(&stage.oz()?.webhook.process)?;
+    let mut request = exec_request("fat", TEMPLATE, "5m");
+    let fields: serde_json::Map<String, Value> = (0..180_000)
+        .map(|number| (format!("f:a{number}"), json!({})))
+        .collect();
+    let managed = json!([{
+        "manager": "mallory", "operation": "Update", "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:annotations": fields}},
+    }]);
+    request.metadata.managed_fields = serde_json::from_value(managed)?;
+    let alice = stage.cluster.client("alice").await?;
+    let api: Api<ExecAccessRequest> = Api::namespaced(alice, stage.name());
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    for created in join_all((0..6).map(|_| api.create(&dry, &request))).await {
+        created?;
+    }
+    let after = memory(&stage.oz()?.webhook.process)?;
+    assert!(after < before + 96, "{before} MiB before, {after} after");
+    Ok(())
+}
+
+/// The key of the paths is exchanged while people ask: nobody is refused, the old key is good for a
+/// while, and then for nothing.
+#[tokio::test]
+async fn the_key_of_yesterday() -> Result<()> {
+    let stage = Stage::set("yesterday").await?;
+    let secrets: Api<Secret> = Api::namespaced(stage.admin.clone(), NAMESPACE);
+    let before = Registered::read(&stage.admin).await?.key;
+    let rotate = json!({"metadata": {"annotations": {"oz-admission/rotate": before}}});
+    secrets
+        .patch(SECRET, &PatchParams::default(), &Patch::Merge(rotate))
+        .await?;
+    let alice = stage.requests("alice").await?;
+    let mut number = 0;
+    let after = eventually("another key to be registered", SOON * 2, async || {
+        number += 1;
+        // Not refused, whichever key the API server knows.
+        let request = exec_request(&format!("asks-{number}"), TEMPLATE, "5m");
+        if let Err(error) = alice.create(&request).await {
+            bail!("{error}");
+        }
+        let now = Registered::read(&stage.admin).await?.key;
+        Ok((now != before).then_some(now))
+    })
+    .await?;
+    let answers = async |key: &str| -> Result<u16> {
+        let poster = Poster::saying(&stage, key)?;
+        Ok(poster.posts(HOOKS[0], "no review").await?.0)
+    };
+    assert_eq!(answers(&after).await?, 400);
+    assert_eq!(
+        answers(&before).await?,
+        400,
+        "the previous key, for a while"
+    );
+    let forget = json!({"data": {"path-key-previous": null}});
+    secrets
+        .patch(SECRET, &PatchParams::default(), &Patch::Merge(forget))
+        .await?;
+    eventually("the old key to be worth nothing", SOON, async || {
+        Ok((answers(&before).await? == 404).then_some(()))
+    })
+    .await?;
+    assert_eq!(answers(&after).await?, 400);
+    alice.phase("asks-1", Phase::Active).await?;
+    Ok(())
+}

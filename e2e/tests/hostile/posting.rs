@@ -1,0 +1,120 @@
+//! Calls of the webhook's port, past the API server.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::client::Body;
+use kube::{Api, Client, Config};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::Stage;
+
+/// A hook whose registration tells where all are.
+const SOME_HOOK: &str = "/guard-rolebinding";
+
+/// What the API server is told of the webhook, and whoever may read its registration.
+pub(crate) struct Registered {
+    /// What stands before each hook's path.
+    pub(crate) key: String,
+    authority: Vec<u8>,
+}
+
+impl Registered {
+    pub(crate) async fn read(admin: &Client) -> Result<Self> {
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(admin.clone());
+        let webhooks = api.get("oz").await?.webhooks.unwrap_or_default();
+        let told = webhooks.into_iter().find_map(|webhook| {
+            let url: http::Uri = webhook.client_config.url?.parse().ok()?;
+            let key = url.path().strip_suffix(SOME_HOOK)?.to_owned();
+            let authority = webhook.client_config.ca_bundle?.0;
+            Some(Self { key, authority })
+        });
+        told.context("the hook is not registered")
+    }
+
+    /// A connection to the webhook that speaks `protocol`, with nothing sent.
+    pub(crate) async fn connect(
+        &self,
+        stage: &Stage,
+        protocol: &[u8],
+    ) -> Result<TlsStream<TcpStream>> {
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&self.authority) {
+            roots.add(certificate?)?;
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let address = stage.oz()?.webhook.serving;
+        let stream = TcpStream::connect(address).await?;
+        let name = ServerName::try_from(address.ip().to_string())?;
+        Ok(TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await?)
+    }
+}
+
+/// Somebody who reaches the webhook's port.
+#[derive(Clone)]
+pub(crate) struct Poster {
+    client: Client,
+    key: String,
+}
+
+impl Poster {
+    /// One who knows nothing.
+    pub(crate) fn stranger(stage: &Stage) -> Result<Self> {
+        Self::saying(stage, "")
+    }
+
+    /// One who knows what the API server knows.
+    pub(crate) async fn knowing(stage: &Stage) -> Result<Self> {
+        Self::saying(stage, &Registered::read(&stage.admin).await?.key)
+    }
+
+    /// One who puts `key` before each path.
+    pub(crate) fn saying(stage: &Stage, key: &str) -> Result<Self> {
+        let address = stage.oz()?.webhook.serving;
+        let mut config = Config::new(format!("https://{address}").parse()?);
+        config.accept_invalid_certs = true;
+        Ok(Self {
+            client: Client::try_from(config)?,
+            key: key.to_owned(),
+        })
+    }
+
+    /// The code, and the review that came back, if one did.
+    pub(crate) async fn posts(&self, path: &str, body: impl Into<Vec<u8>>) -> Result<(u16, Value)> {
+        self.sends("POST", path, Body::from(body.into())).await
+    }
+
+    pub(crate) async fn sends(&self, method: &str, path: &str, body: Body) -> Result<(u16, Value)> {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.key))
+            .header("content-type", "application/json")
+            .body(body)?;
+        let answer = self.client.send(request).await?;
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect_bytes().await?;
+        Ok((code, serde_json::from_slice(&body).unwrap_or_default()))
+    }
+}
+
+/// The first bytes of an answer; none if the connection ended without one.
+pub(crate) async fn first_line(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut answer = [0; 64];
+    let length = stream.read(&mut answer).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&answer[..length]).into_owned();
+    text.lines().next().unwrap_or_default().to_owned()
+}

@@ -306,6 +306,18 @@ impl System {
     /// # Errors
     /// As [`System::start`].
     pub async fn start_with(cluster: &Cluster, operator: &Options) -> Result<Self> {
+        Self::start_as(cluster, &Options::default(), operator).await
+    }
+
+    /// As [`System::start`], with both processes of one's own.
+    ///
+    /// # Errors
+    /// As [`System::start`].
+    pub async fn start_as(
+        cluster: &Cluster,
+        webhook: &Options,
+        operator: &Options,
+    ) -> Result<Self> {
         // Compiled before anybody's readiness is waited for: it takes minutes, once.
         for name in ["oz-operator", "oz-webhook"] {
             cargo_binary(name)?;
@@ -315,9 +327,8 @@ impl System {
         for binary in ["oz-operator", "oz-webhook"] {
             cargo_binary(binary)?;
         }
-        let plain = Options::default();
         let (webhook, operator) = tokio::try_join!(
-            Webhook::start(cluster, &plain),
+            Webhook::start(cluster, webhook),
             Operator::start(cluster, operator)
         )?;
         Ok(Self { webhook, operator })

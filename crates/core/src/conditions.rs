@@ -25,6 +25,8 @@ pub const ACCESS_RESOURCES_CREATED: &str = "AccessResourcesCreated";
 pub const ACCESS_RESOURCES_READY: &str = "AccessResourcesReady";
 /// Request: its pod differs from what one might expect of the workload. Informs only.
 pub const POD_ADJUSTED: &str = "PodAdjusted";
+/// Request: nothing opens what its template closes, as far as NetworkPolicies go. Informs only.
+pub const NETWORK_ISOLATED: &str = "NetworkIsolated";
 /// Request: whether its sessions end with it. Informs only; `ready` does not depend on it.
 pub const SESSIONS_CUT: &str = "SessionsCut";
 

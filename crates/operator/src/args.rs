@@ -3,6 +3,7 @@
 
 use clap::{ArgAction, Parser, Subcommand};
 use jiff::SignedDuration;
+use oz_core::build::NameServer;
 use oz_core::duration::GoDuration;
 use oz_process::audit::AuditArgs;
 use oz_process::{Address, Common, TransientArgs};
@@ -60,6 +61,16 @@ pub(crate) struct Args {
     /// the operator needs no right to create pods.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) pod_access: bool,
+
+    /// The name servers that pods may ask whose template says `egress: Dns`: NAMESPACE/LABEL=VALUE for
+    /// pods, ADDRESS/BITS for others, such as a cache on each node; either may end in :PORT.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "kube-system/k8s-app=kube-dns",
+        value_name = "NAME_SERVERS"
+    )]
+    pub(crate) name_servers: Vec<NameServer>,
 
     /// Minutes between two looks at the target of a template.
     #[arg(long, default_value_t = 5, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(0..=1440))]

@@ -11,6 +11,7 @@ use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
+use crate::continued::continued;
 use crate::leaving::is_leaving;
 use crate::left::{bindings, left};
 use crate::session_probes::Probes;
@@ -75,6 +76,7 @@ impl Observe<ExecAccess> for ExecRequests {
             .get(namespace.as_deref(), &request.spec.template_name);
         let mut observed = Observed {
             template,
+            continued: continued(&self.controller, &self.requests, request),
             pod: self.seen(request),
             ..Observed::default()
         };
@@ -92,7 +94,9 @@ impl Observe<ExecAccess> for ExecRequests {
             let namespace = namespace.unwrap_or_default();
             let mut workload = self.workloads.read(cx, &namespace, &target).await;
             if let Ok(workload) = &mut workload
-                && let Ok(pod) = self.controller.choose(request, live, workload)
+                && let Ok(pod) =
+                    self.controller
+                        .choose(request, live, observed.continued.as_ref(), workload)
             {
                 workload.probes = self.probes.of(cx.client(), &namespace, pod).await;
             }

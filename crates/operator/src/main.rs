@@ -4,6 +4,7 @@ mod args;
 mod bindings;
 mod canary;
 mod container_exec;
+mod continued;
 mod exec_request;
 mod exec_template;
 mod leaving;

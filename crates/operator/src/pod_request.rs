@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
+use kube::api::ListParams;
 use oz_core::access::pod::{Observed, PodAccess};
 use oz_core::access::pod_state::GRACE_SECONDS;
 use oz_core::access::request::Request;
@@ -13,10 +14,15 @@ use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate};
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
+use crate::continued::continued;
 use crate::leaving::is_leaving;
 use crate::left::{left, pod_and_bindings};
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
+
+/// How many NetworkPolicies of a namespace are looked at, to tell which of them open what a template
+/// closes.
+const POLICIES: u32 = 500;
 
 pub(crate) struct PodRequests {
     pub(crate) controller: PodAccess,
@@ -49,8 +55,13 @@ impl Observe<PodAccess> for PodRequests {
             template: self
                 .templates
                 .get(Some(&namespace), &request.spec.template_name),
+            continued: continued(&self.controller, &self.requests, request),
             ..Observed::default()
         };
+        if self.controller.wants_policies(request, &observed) {
+            let first = ListParams::default().limit(POLICIES);
+            observed.policies = Some(cx.list(Some(&namespace), &first).await);
+        }
         // Looks at every request, so only while something may still be decided.
         if Request::from(request).phase() == Phase::Pending {
             observed.same_stamp = self.stamps.same(cx.now(), &self.requests, request);

@@ -225,6 +225,7 @@ fn pods(engine: &mut Engine, args: &Args, keys: &Keys, workloads: &Arc<Workloads
         keep_finished: args.keep_finished,
         ready_timeout: args.pod_ready_timeout,
         rendered: RenderCache::default(),
+        name_servers: args.name_servers.clone(),
     };
     engine.controller(
         access.clone(),

@@ -13,8 +13,8 @@ use oz_core::transient::{BindableRoles, Policy, PolicyError, RolePattern};
 #[derive(Args, Clone, Debug)]
 pub struct TransientArgs {
     /// Roles that transient bindings may bind: NAME for a ClusterRole, NAMESPACE/NAME for a Role;
-    /// both may end in `*`. cluster-admin, and roles with wildcards, secrets or verbs that
-    /// escalate, only if named in full. By default none, and then nothing is bound.
+    /// both may end in `*`. cluster-admin, and roles that can be used to get more than they
+    /// say or to keep it, only if named in full. By default none, and then nothing is bound.
     #[arg(long, value_delimiter = ',', value_name = "ROLES")]
     pub bindable_roles: Vec<RolePattern>,
 

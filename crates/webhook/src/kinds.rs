@@ -1,17 +1,19 @@
 //! What the hooks need to know of each kind, so that one hook serves both kinds of request and one
 //! both kinds of template.
 
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use oz_admission::Reviewed;
-use oz_core::access::decide::{self, Ask};
+use oz_core::access::decide;
 use oz_core::access::request::Request;
 use oz_core::api::{
-    AccessConfig, ExecAccessRequest, ExecAccessTemplate, Operation, PodAccessRequest,
-    PodAccessTemplate,
+    AccessConfig, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
 };
-use oz_core::encode;
 use oz_core::validate::{self, Violation};
+use oz_core::{build, encode};
 
 use crate::permission::Right;
 
@@ -31,7 +33,9 @@ pub(crate) struct Change {
 }
 
 /// A kind of access request.
-pub(crate) trait AccessRequest: Resource<DynamicType = ()> + Reviewed {
+pub(crate) trait AccessRequest:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Reviewed + Debug
+{
     /// The kind of template it names.
     type Template: AccessTemplate;
 
@@ -76,18 +80,7 @@ impl AccessRequest for PodAccessRequest {
     type Template = PodAccessTemplate;
 
     fn request(&self) -> Request<'_> {
-        Request {
-            kind: "PodAccessRequest",
-            metadata: &self.metadata,
-            template: &self.spec.template_name,
-            duration: self.spec.duration.as_deref(),
-            ask: Ask {
-                reason: self.spec.reason.as_deref(),
-                container: self.spec.container.as_deref(),
-            },
-            spec_digest: encode::digest(&self.spec),
-            status: self.status.as_ref(),
-        }
+        Request::from(self)
     }
 
     fn violations(&self) -> Vec<Violation> {
@@ -103,9 +96,7 @@ impl AccessRequest for PodAccessRequest {
 }
 
 /// A kind of template.
-pub(crate) trait AccessTemplate:
-    Resource<DynamicType = ()> + Reviewed + std::fmt::Debug
-{
+pub(crate) trait AccessTemplate: Resource<DynamicType = ()> + Reviewed + Debug {
     /// Name of the kind.
     const KIND: &'static str;
 
@@ -145,7 +136,7 @@ impl AccessTemplate for ExecAccessTemplate {
     }
 
     fn hands_out(&self) -> Vec<Right> {
-        operations(self.config())
+        on_pods(self.config())
     }
 }
 
@@ -175,26 +166,24 @@ impl AccessTemplate for PodAccessTemplate {
             subresource: None,
         };
         std::iter::once(pods)
-            .chain(operations(self.config()))
+            .chain(on_pods(self.config()))
             .collect()
     }
 }
 
-fn operations(config: &AccessConfig) -> Vec<Right> {
-    decide::operations(config)
-        .into_iter()
-        .map(|operation| {
-            let (verb, subresource) = match operation {
-                Operation::Exec => ("create", "exec"),
-                Operation::Attach => ("create", "attach"),
-                Operation::PortForward => ("create", "portforward"),
-                Operation::Log => ("get", "log"),
-            };
-            Right {
-                verb,
-                resource: "pods",
-                subresource: Some(subresource),
-            }
+/// Each right that the Role of a grant holds.
+fn on_pods(config: &AccessConfig) -> Vec<Right> {
+    let operations = decide::operations(config);
+    let rights = build::handed_out(&operations).flat_map(|(resource, verbs)| {
+        let (resource, subresource) = match resource.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource)),
+            None => (resource, None),
+        };
+        verbs.iter().map(move |&verb| Right {
+            verb,
+            resource,
+            subresource,
         })
-        .collect()
+    });
+    rights.collect()
 }

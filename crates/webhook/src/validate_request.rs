@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_core::access::continued::{self, Continued};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::window::{Source, Window};
@@ -14,8 +16,11 @@ use oz_core::labels;
 use oz_engine::Sink;
 
 use crate::kinds::{AccessRequest, AccessTemplate};
+use crate::permission::patiently;
 use crate::record;
-use crate::refusal::{immutable, invalid, own_namespace, served, status_is_the_operators};
+use crate::refusal::{
+    forbidden, immutable, invalid, own_namespace, served, status_is_the_operators,
+};
 use crate::stamp::requester;
 use crate::templates::Templates;
 
@@ -57,7 +62,7 @@ impl<R: AccessRequest> Validate for RequestValidator<R> {
 impl<R: AccessRequest> RequestValidator<R> {
     async fn create(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<Notes, Rejection> {
         let request = object.request();
-        let decided = self.decide(review, object, &request).await;
+        let decided = self.decide(cx, review, object, &request).await;
         if cx.dry_run {
             return decided.map(|admitted| admitted.notes);
         }
@@ -78,6 +83,7 @@ impl<R: AccessRequest> RequestValidator<R> {
     /// Whether the request is let in, by the rules of its template if there is one.
     async fn decide(
         &self,
+        cx: &Cx,
         review: &Review<R>,
         object: &R,
         request: &Request<'_>,
@@ -96,6 +102,7 @@ impl<R: AccessRequest> RequestValidator<R> {
             return Err(invalid(request.kind, &violations));
         }
         self.stamped(review, request)?;
+        self.continues(cx, review, request).await?;
         let template = self
             .templates
             .find(review.namespace.as_deref(), request.template)
@@ -124,6 +131,26 @@ impl<R: AccessRequest> RequestValidator<R> {
             notes,
             template: Some(template),
         })
+    }
+
+    /// What it continues must be the requester's own, and last. The API server is asked: a watch may
+    /// not have shown yet what somebody who waited for it goes on from.
+    async fn continues(
+        &self,
+        cx: &Cx,
+        review: &Review<R>,
+        request: &Request<'_>,
+    ) -> Result<(), Rejection> {
+        let Some(name) = request.extends else {
+            return Ok(());
+        };
+        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let requests = Api::<R>::namespaced(cx.client.clone(), namespace);
+        let found = patiently(&review.user, requests.get_opt(name)).await?;
+        let found = found.map(|found| Continued::of(&self.keys, &found.request()));
+        let requester = requester(&review.user);
+        continued::may(&requester, request, cx.now, found.as_ref())
+            .map_err(|denial| forbidden(denial.reason, "spec.extends", &denial.message))
     }
 
     /// What is stored must be what was stamped: another webhook may have changed it in between, or

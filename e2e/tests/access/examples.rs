@@ -1,16 +1,21 @@
 //! Every manifest in `examples/` is applied, and does what its header says.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oz_e2e::{repository, run};
-use oz_testkit::Cluster;
+use oz_testkit::{Cluster, eventually};
 use serde_json::json;
 
 use crate::scene;
 
 /// Refused on purpose: the header of each says why.
 const REFUSED: [&str; 1] = ["bad_pod_access_template.yaml"];
+
+/// Names a request that must have been granted.
+const CONTINUES: &str = "extends";
+const SOON: Duration = Duration::from_secs(60);
 
 /// Argo Rollouts, as far as an example needs them.
 fn define_rollouts(cluster: &Cluster) -> Result<()> {
@@ -49,8 +54,16 @@ fn examples() -> Result<Vec<PathBuf>> {
         file.extension()
             .is_some_and(|extension| extension == "yaml")
     });
-    // Workloads and templates before the requests that name them.
-    files.sort_by_key(|file| (file.to_string_lossy().contains("request"), file.clone()));
+    // Workloads and templates before the requests that name them, and these before what continues them.
+    let order = |file: &PathBuf| {
+        let text = file.to_string_lossy();
+        (
+            text.contains(CONTINUES),
+            text.contains("request"),
+            file.clone(),
+        )
+    };
+    files.sort_by_key(order);
     Ok(files)
 }
 
@@ -65,15 +78,26 @@ async fn every_example_applies_as_it_is() -> Result<()> {
             .context("no name")?
             .to_string_lossy()
             .into_owned();
-        let mut kubectl = scene.cluster.kubectl("admin");
-        kubectl.args([
-            "--as=carol",
-            "--as-group=admins",
-            "--as-group=devs",
-            "--as-group=system:masters",
-        ]);
-        kubectl.args(["apply", "-n", scene.name(), "-f"]).arg(&file);
-        let output = kubectl.output()?;
+        let apply = || {
+            let mut kubectl = scene.cluster.kubectl("admin");
+            kubectl.args([
+                "--as=carol",
+                "--as-group=admins",
+                "--as-group=devs",
+                "--as-group=system:masters",
+            ]);
+            kubectl.args(["apply", "-n", scene.name(), "-f"]).arg(&file);
+            kubectl.output()
+        };
+        let mut output = apply()?;
+        if name.contains(CONTINUES) {
+            // What it names is granted in a moment.
+            output = eventually("what is continued to last", SOON, async || {
+                let output = apply()?;
+                Ok(output.status.success().then_some(output))
+            })
+            .await?;
+        }
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(
             output.status.success(),

@@ -82,6 +82,7 @@ fn a_value_that_is_misspelt_or_makes_no_sense_is_refused() -> Result<()> {
         ("operator.keepFinished=1d", "keepFinished"),
         ("image.digest=abc", "digest"),
         ("access.namespaces={Shop}", "namespaces"),
+        ("access.nameServers={kube-dns}", "nameServers"),
         ("webhook.extraArgs={verbose}", "extraArgs"),
         ("log.format=xml", "format"),
         ("fullnameOverride=1oz", "fullnameOverride"),

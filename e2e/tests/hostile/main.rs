@@ -10,6 +10,7 @@ mod objects;
 mod port;
 mod posting;
 mod requests;
+mod smaller;
 
 use std::ops::Deref;
 
@@ -56,7 +57,7 @@ async fn system() -> Result<RwLockReadGuard<'static, Option<System>>> {
         drop(there);
         let mut place = SYSTEM.write().await;
         if place.is_none() {
-            *place = Some(System::start(Cluster::shared().await?).await?);
+            *place = Some(smaller::start(Cluster::shared().await?).await?);
         }
     }
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::Stage;
 
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// Setting creationTimestamp, uid, managedFields and owners of one's own: the API server sets the
 /// first three, oz the owner, and time counts from the API server's instant.

@@ -109,10 +109,7 @@ fn observed() -> Result<Observed> {
         Ok(serde_json::from_value(pod)?)
     };
     Ok(Observed {
-        pod: None,
         template: Some(Arc::new(template)),
-        same_stamp: None,
-        leaving: false,
         workload: Some(Ok(Workload {
             kind: "StatefulSet".into(),
             name: "db".into(),
@@ -121,6 +118,6 @@ fn observed() -> Result<Observed> {
             pods: (0..PODS).map(pod).collect::<Result<_>>()?,
             probes: Vec::new(),
         })),
-        left: None,
+        ..Observed::default()
     })
 }

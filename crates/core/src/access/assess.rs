@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use kube::Resource;
 
+use super::continued;
 use super::decide;
 use super::kind::{Assessment, Case, Kind, Move, ObservedOf, Offer, State, namespace_of};
 use super::request::Request;
@@ -171,6 +172,10 @@ fn decide<K: Kind>(
         K::config(template),
         request.ask,
     )
+    .and_then(|()| {
+        let created = request.created();
+        continued::may(&requester, request, created, observed.continued.as_ref())
+    })
     .map_err(|denial| refused(facts, denial.reason, denial.message))?;
     let terms = K::check_template(template)
         .map_err(|violations| invalid_template(request.template, &violations, facts))?;
@@ -201,6 +206,11 @@ fn decide<K: Kind>(
         terms,
         window,
         workload,
+        continued: observed.continued.as_ref(),
+        policies: observed
+            .policies
+            .as_ref()
+            .map(|policies| policies.as_deref()),
     })
     .map_err(Box::new)
 }

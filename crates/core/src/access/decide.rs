@@ -19,7 +19,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    fn new(reason: &'static str, message: String) -> Self {
+    pub(super) fn new(reason: &'static str, message: String) -> Self {
         Self { reason, message }
     }
 }
@@ -217,7 +217,7 @@ pub fn operations(rules: &AccessConfig) -> Vec<Operation> {
 }
 
 /// Names at most a few: messages go into conditions, records and events.
-fn list(names: &[String]) -> String {
+pub(super) fn list(names: &[String]) -> String {
     const NAMED: usize = 5;
     match names.len() {
         0 => "none".to_owned(),

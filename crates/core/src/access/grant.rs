@@ -10,6 +10,7 @@ use k8s_openapi::api::rbac::v1::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::pod::Isolation;
 use super::seal::{self, Keys, SealError};
 use super::stamp::Requester;
 use super::window::Window;
@@ -17,6 +18,7 @@ use crate::api::{
     AccessConfig, CrossVersionObjectReference, Network, Operation, Sessions, Timeout,
 };
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
+use crate::build::NameServer;
 use crate::labels;
 
 const PURPOSE: &str = "oz.wizardofoz.co/grant/v1";
@@ -157,6 +159,13 @@ pub struct OwnPod {
     /// Whom it can talk to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// The name servers that it may ask if it may ask nothing else. `None` for any, in grants of before
+    /// they were told from others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_servers: Option<Vec<NameServer>>,
+    /// Whether other policies opened more when it was granted, if it is shut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
     /// In what it differs from what one might expect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

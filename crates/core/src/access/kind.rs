@@ -6,10 +6,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::continued::Continued;
 use super::decide;
 use super::grant::{Grant, SessionTerms};
 use super::lifecycle;
@@ -159,6 +161,10 @@ pub struct Observed<T, W> {
     pub template: Option<Arc<T>>,
     /// Name of another request that carries the very same stamp.
     pub same_stamp: Option<String>,
+    /// What is known of the request that this one continues.
+    pub continued: Option<Continued>,
+    /// The NetworkPolicies of the namespace, if somebody looked.
+    pub policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// Whether the API server says that the request is being deleted or gone; asked if [`drifted`].
     pub leaving: bool,
     /// What was read of the target workload, if [`State::Wants`] asked for it.
@@ -198,6 +204,8 @@ impl<T, W> Default for Observed<T, W> {
         Self {
             template: None,
             same_stamp: None,
+            continued: None,
+            policies: None,
             leaving: false,
             workload: None,
             pod: None,
@@ -227,6 +235,10 @@ pub struct Case<'a, K: Kind> {
     pub window: Window,
     /// What was read of the workload; there if [`Kind::target`] named one.
     pub workload: Option<&'a K::Workload>,
+    /// What is known of the request that this one continues.
+    pub continued: Option<&'a Continued>,
+    /// The NetworkPolicies of the namespace, if somebody looked.
+    pub policies: Option<Result<&'a [NetworkPolicy], &'a Failure>>,
 }
 
 impl<K: Kind> Case<'_, K> {

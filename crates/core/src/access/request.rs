@@ -22,6 +22,12 @@ pub struct Request<'a> {
     pub duration: Option<&'a str>,
     /// What else it asks for.
     pub ask: Ask<'a>,
+    /// The pod that it names; `None` if it names none.
+    pub target_pod: Option<&'a str>,
+    /// The request that it continues.
+    pub extends: Option<&'a str>,
+    /// Whether its pod is made for it.
+    pub makes_pod: bool,
     /// Digest of its spec, which the stamp must name.
     pub spec_digest: String,
     /// Its status.
@@ -39,6 +45,13 @@ impl<'a> From<&'a ExecAccessRequest> for Request<'a> {
                 reason: request.spec.reason.as_deref(),
                 container: request.spec.container.as_deref(),
             },
+            target_pod: request
+                .spec
+                .target_pod
+                .as_deref()
+                .filter(|name| !name.is_empty()),
+            extends: request.spec.extends.as_deref(),
+            makes_pod: false,
             spec_digest: encode::digest(&request.spec),
             status: request.status.as_ref(),
         }
@@ -56,6 +69,9 @@ impl<'a> From<&'a PodAccessRequest> for Request<'a> {
                 reason: request.spec.reason.as_deref(),
                 container: request.spec.container.as_deref(),
             },
+            target_pod: None,
+            extends: request.spec.extends.as_deref(),
+            makes_pod: true,
             spec_digest: encode::digest(&request.spec),
             status: request.status.as_ref(),
         }

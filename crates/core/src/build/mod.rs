@@ -1,6 +1,7 @@
 //! The objects of a grant, one file per kind. Infallible: all that could be wrong was validated
 //! and decided before.
 
+mod name_server;
 mod network_policy;
 mod pod;
 mod role;
@@ -11,10 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use crate::api::{GROUP, VERSION};
 use crate::audit::RequestRef;
 
+pub use name_server::{NameServer, NameServerError};
 pub use network_policy::network_policy;
 pub use pod::{changeable, lowered_deadline, pod};
-pub use role::role;
 pub(crate) use role::rules;
+pub use role::{handed_out, role};
 pub(crate) use role_binding::bare as bare_role_binding;
 pub use role_binding::role_binding;
 

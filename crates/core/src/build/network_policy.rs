@@ -3,24 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::networking::v1::{
-    NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPort, NetworkPolicySpec,
-};
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicySpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::owner;
-use crate::access::grant::Grant;
+use super::{NameServer, owner};
+use crate::access::grant::{Grant, OwnPod};
 use crate::api::{Egress, Ingress};
 use crate::labels;
-
-/// Where name servers listen.
-const DNS: i32 = 53;
 
 /// The policy that a grant asks for; `None` if everything is allowed.
 #[must_use]
 pub fn network_policy(grant: &Grant) -> Option<NetworkPolicy> {
-    let network = grant.own_pod.as_ref()?.network?;
+    let own = grant.own_pod.as_ref()?;
+    let network = own.network?;
     let mut types = Vec::new();
     if network.ingress == Ingress::None {
         types.push("Ingress".to_owned());
@@ -28,7 +23,7 @@ pub fn network_policy(grant: &Grant) -> Option<NetworkPolicy> {
     // A type without a rule allows nothing.
     let egress = match network.egress {
         Egress::All => None,
-        Egress::Dns => Some(vec![name_servers()]),
+        Egress::Dns => Some(name_servers(own)),
         Egress::None => None,
     };
     if network.egress != Egress::All {
@@ -60,14 +55,9 @@ pub fn network_policy(grant: &Grant) -> Option<NetworkPolicy> {
     })
 }
 
-fn name_servers() -> NetworkPolicyEgressRule {
-    let port = |protocol: &str| NetworkPolicyPort {
-        port: Some(IntOrString::Int(DNS)),
-        protocol: Some(protocol.to_owned()),
-        end_port: None,
-    };
-    NetworkPolicyEgressRule {
-        ports: Some(vec![port("UDP"), port("TCP")]),
-        to: None,
+fn name_servers(own: &OwnPod) -> Vec<NetworkPolicyEgressRule> {
+    match &own.name_servers {
+        Some(servers) => servers.iter().map(NameServer::rule).collect(),
+        None => vec![NameServer::anywhere()],
     }
 }

@@ -35,20 +35,30 @@ pub fn role(grant: &Grant, sealed: String) -> Role {
 
 /// What the Role allows.
 pub(crate) fn rules(grant: &Grant) -> Vec<PolicyRule> {
-    let rule = |resource: &str, verbs: &[&str]| PolicyRule {
+    let rules = handed_out(&grant.operations).map(|(resource, verbs)| PolicyRule {
         api_groups: Some(vec![String::new()]),
         resources: Some(vec![resource.to_owned()]),
         resource_names: Some(vec![grant.pod.name.clone()]),
         verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
         ..PolicyRule::default()
-    };
-    let mut rules = vec![rule("pods", &["get", "list", "watch"])];
-    rules.extend(grant.operations.iter().map(|operation| match operation {
-        // Kubernetes asks for `create` since WebSockets carry exec, for `get` before.
-        Operation::Exec => rule("pods/exec", &["get", "create"]),
-        Operation::Attach => rule("pods/attach", &["get", "create"]),
-        Operation::PortForward => rule("pods/portforward", &["get", "create"]),
-        Operation::Log => rule("pods/log", &["get"]),
-    }));
-    rules
+    });
+    rules.collect()
+}
+
+/// What a grant of these operations hands out on its pod: resources of the core group, with the
+/// subresource, and verbs.
+pub fn handed_out(
+    operations: &[Operation],
+) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    // Kubernetes asks for `create` since WebSockets carry exec, for `get` before.
+    const CONNECT: &[&str] = &["get", "create"];
+    // Whoever may do something with a pod may look at it.
+    const LOOK: &[&str] = &["get", "list", "watch"];
+    let operations = operations.iter().map(|operation| match operation {
+        Operation::Exec => ("pods/exec", CONNECT),
+        Operation::Attach => ("pods/attach", CONNECT),
+        Operation::PortForward => ("pods/portforward", CONNECT),
+        Operation::Log => ("pods/log", &["get"][..]),
+    });
+    std::iter::once(("pods", LOOK)).chain(operations)
 }

@@ -233,9 +233,10 @@ impl<K: Kind> Transient<K> {
             }
             Err(failure) => return State::Waiting(failure.clone()),
         };
-        if let Err(failure) = Policy::permits_content(&terms.role, listed, rules) {
-            return denied(failure);
-        }
+        let danger = match Policy::permits_content(&terms.role, listed, rules) {
+            Ok(danger) => danger,
+            Err(failure) => return denied(failure),
+        };
         match &sighting.may_bind {
             Ok(true) => {}
             Ok(false) => {
@@ -270,6 +271,7 @@ impl<K: Kind> Transient<K> {
             activated_at: now,
             until,
             reason: terms.reason.clone(),
+            danger,
         }))
     }
 

@@ -1,17 +1,144 @@
-//! Whether a role can be used to get more than it says: by a wildcard, which covers what nobody has
-//! thought of yet, by reading credentials, or by a verb that hands on or takes over other rights.
+//! Whether a role can be used to get more than it says, or to keep what was given for a time: by a
+//! wildcard, which covers what nobody has thought of yet, by reading credentials, by a verb that hands
+//! on or takes over other rights, or by writing what gives rights or runs as somebody else. It begins
+//! with what Kubernetes calls risks of privilege escalation
+//! (<https://kubernetes.io/docs/concepts/security/rbac-good-practices/>).
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
+use crate::api::{GROUP, RBAC_GROUP, example_com};
+
 /// Verbs that make rights out of rights.
 const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
-/// Resources, whatever the verb, by which other identities are taken over.
-const CREDENTIALS: [(&str, &str); 4] = [
-    ("", "secrets"),
-    ("", "serviceaccounts/token"),
-    ("", "nodes/proxy"),
-    ("certificates.k8s.io", "certificatesigningrequests/approval"),
+
+/// Verbs by which an object comes to say something else.
+const CHANGES: &[&str] = &["create", "update", "patch"];
+/// Verbs by which an object comes to say something else, or nothing at all.
+const WRITES: &[&str] = &["create", "update", "patch", "delete", "deletecollection"];
+/// Whatever the verb.
+const ANY: &[&str] = &[];
+
+/// With which verbs which resources are dangerous. Without a resource: all of the group.
+struct Danger {
+    group: &'static str,
+    resources: &'static [&'static str],
+    verbs: &'static [&'static str],
+}
+
+const DANGERS: &[Danger] = &[
+    // Other identities.
+    Danger {
+        group: "",
+        resources: &["secrets", "serviceaccounts/token", "nodes/proxy"],
+        verbs: ANY,
+    },
+    Danger {
+        group: "certificates.k8s.io",
+        resources: &["certificatesigningrequests/approval", "signers"],
+        verbs: ANY,
+    },
+    // What the API server and others believe certificates by.
+    Danger {
+        group: "certificates.k8s.io",
+        resources: &["certificatesigningrequests/status", "clustertrustbundles"],
+        verbs: WRITES,
+    },
+    // Rights that last: nobody takes back what somebody bound inside their window.
+    Danger {
+        group: RBAC_GROUP,
+        resources: &[
+            "roles",
+            "rolebindings",
+            "clusterroles",
+            "clusterrolebindings",
+        ],
+        verbs: CHANGES,
+    },
+    // Whoever makes a pod, or says what runs in one, has its service account and every Secret of the
+    // namespace. A `get` on exec and attach opens a session by WebSocket where Kubernetes is older.
+    Danger {
+        group: "",
+        resources: &["pods/exec", "pods/attach"],
+        verbs: ANY,
+    },
+    Danger {
+        group: "",
+        resources: &["pods", "pods/ephemeralcontainers", "replicationcontrollers"],
+        verbs: CHANGES,
+    },
+    Danger {
+        group: "apps",
+        resources: &["deployments", "statefulsets", "daemonsets", "replicasets"],
+        verbs: CHANGES,
+    },
+    Danger {
+        group: "batch",
+        resources: &["jobs", "cronjobs"],
+        verbs: CHANGES,
+    },
+    Danger {
+        group: "argoproj.io",
+        resources: &["rollouts"],
+        verbs: CHANGES,
+    },
+    // A volume may be a directory of the node.
+    Danger {
+        group: "",
+        resources: &["persistentvolumes"],
+        verbs: CHANGES,
+    },
+    // What else may be done in a namespace hangs on its labels: what its pods may be, whether only
+    // grants let into them. Its subresources write them too.
+    Danger {
+        group: "",
+        resources: &["namespaces", "namespaces/status", "namespaces/finalize"],
+        verbs: CHANGES,
+    },
+    // What decides over everybody's requests, and sees them.
+    Danger {
+        group: "admissionregistration.k8s.io",
+        resources: ANY,
+        verbs: WRITES,
+    },
+    Danger {
+        group: "apiextensions.k8s.io",
+        resources: ANY,
+        verbs: WRITES,
+    },
+    Danger {
+        group: "apiregistration.k8s.io",
+        resources: ANY,
+        verbs: WRITES,
+    },
+    // Access that outlives the window, and the record of it.
+    Danger {
+        group: GROUP,
+        resources: ANY,
+        verbs: WRITES,
+    },
+    Danger {
+        group: example_com::GROUP,
+        resources: &["transientrolebindings", "transientclusterrolebindings"],
+        verbs: WRITES,
+    },
 ];
+
+impl Danger {
+    /// What a rule of these permits of it.
+    fn found(&self, groups: &[String], resources: &[String], verbs: &[String]) -> Option<String> {
+        if !groups.iter().any(|group| group == self.group) {
+            return None;
+        }
+        let among = |list: &[&str], text: &String| list.is_empty() || list.contains(&text.as_str());
+        let resource = resources.iter().find(|text| among(self.resources, text))?;
+        let verb = verbs.iter().find(|text| among(self.verbs, text))?;
+        let group = match self.group {
+            "" => String::new(),
+            group => format!(".{group}"),
+        };
+        Some(format!("a rule of it permits {verb} {resource}{group}"))
+    }
+}
 
 /// What is dangerous about a role with these rules; `None` if nothing is known to be.
 #[must_use]
@@ -36,10 +163,10 @@ pub fn danger(rules: &[PolicyRule]) -> Option<String> {
         {
             return Some(format!("a rule of it permits {verb}"));
         }
-        let found = CREDENTIALS.iter().find(|(group, resource)| {
-            groups.iter().any(|text| text == group) && resources.iter().any(|text| text == resource)
-        });
-        found.map(|(_, resource)| format!("a rule of it is about {resource}"))
+        let mut found = DANGERS
+            .iter()
+            .map(|danger| danger.found(groups, resources, &rule.verbs));
+        found.find_map(|found| found)
     })
 }
 
@@ -59,40 +186,22 @@ mod tests {
 
     #[test]
     fn wildcards_credentials_and_verbs_that_escalate_are_dangerous() {
-        for (harmless, rule) in [
-            (
-                true,
-                rule(&[""], &["pods", "pods/log"], &["get", "list", "watch"]),
-            ),
-            (
-                true,
-                rule(&["apps"], &["deployments"], &["patch", "delete"]),
-            ),
-            // Another group's resource of that name.
-            (true, rule(&["example.com"], &["secrets"], &["get"])),
-            (false, rule(&[""], &["secrets"], &["list"])),
-            (false, rule(&["", "apps"], &["pods", "secrets"], &["get"])),
-            (false, rule(&["*"], &["pods"], &["get"])),
-            (false, rule(&[""], &["*"], &["get"])),
-            (false, rule(&[""], &["*/scale"], &["get"])),
-            (false, rule(&[""], &["pods"], &["*"])),
-            (
-                false,
-                rule(&["rbac.authorization.k8s.io"], &["roles"], &["bind"]),
-            ),
-            (
-                false,
-                rule(&["rbac.authorization.k8s.io"], &["roles"], &["escalate"]),
-            ),
-            (false, rule(&[""], &["users"], &["impersonate"])),
-            (false, rule(&[""], &["serviceaccounts/token"], &["create"])),
-            (false, rule(&[""], &["nodes/proxy"], &["get"])),
+        for (groups, resources, verbs) in [
+            (&[""][..], &["secrets"][..], &["list"][..]),
+            (&["", "apps"], &["pods", "secrets"], &["get"]),
+            (&["*"], &["pods"], &["get"]),
+            (&[""], &["*"], &["get"]),
+            (&[""], &["*/scale"], &["get"]),
+            (&[""], &["pods"], &["*"]),
+            (&["rbac.authorization.k8s.io"], &["roles"], &["bind"]),
+            (&["rbac.authorization.k8s.io"], &["roles"], &["escalate"]),
+            (&[""], &["users"], &["impersonate"]),
+            (&["authentication.k8s.io"], &["uids"], &["impersonate"]),
+            (&[""], &["serviceaccounts/token"], &["create"]),
+            (&[""], &["nodes/proxy"], &["get"]),
         ] {
-            assert_eq!(
-                danger(std::slice::from_ref(&rule)).is_none(),
-                harmless,
-                "{rule:?}"
-            );
+            let rule = rule(groups, resources, verbs);
+            assert!(danger(std::slice::from_ref(&rule)).is_some(), "{rule:?}");
         }
         let paths = PolicyRule {
             non_resource_urls: Some(vec!["/metrics/*".to_owned()]),
@@ -101,5 +210,169 @@ mod tests {
         };
         assert!(danger(&[paths]).is_some());
         assert_eq!(danger(&[]), None);
+    }
+
+    /// A group, resources of it, and verbs each of which is dangerous for each of them.
+    type Row = (
+        &'static str,
+        &'static [&'static str],
+        &'static [&'static str],
+    );
+
+    const LASTING: &[Row] = &[
+        (
+            "rbac.authorization.k8s.io",
+            &[
+                "roles",
+                "rolebindings",
+                "clusterroles",
+                "clusterrolebindings",
+            ],
+            &["create", "update", "patch"],
+        ),
+        (
+            "",
+            &["pods", "replicationcontrollers", "pods/ephemeralcontainers"],
+            &["create", "update", "patch"],
+        ),
+        ("", &["pods/exec", "pods/attach"], &["create", "get"]),
+        (
+            "apps",
+            &["deployments", "statefulsets", "daemonsets", "replicasets"],
+            &["create", "update", "patch"],
+        ),
+        (
+            "batch",
+            &["jobs", "cronjobs"],
+            &["create", "update", "patch"],
+        ),
+        ("argoproj.io", &["rollouts"], &["create", "patch"]),
+        (
+            "admissionregistration.k8s.io",
+            &[
+                "validatingwebhookconfigurations",
+                "mutatingwebhookconfigurations",
+                "validatingadmissionpolicies",
+                "validatingadmissionpolicybindings",
+                "mutatingadmissionpolicies",
+                "mutatingadmissionpolicybindings",
+            ],
+            &["create", "update", "patch", "delete", "deletecollection"],
+        ),
+        (
+            "apiextensions.k8s.io",
+            &["customresourcedefinitions"],
+            &["create", "update", "patch", "delete"],
+        ),
+        (
+            "apiregistration.k8s.io",
+            &["apiservices"],
+            &["create", "update", "patch", "delete"],
+        ),
+        (
+            "certificates.k8s.io",
+            &["certificatesigningrequests/approval"],
+            &["update", "patch"],
+        ),
+        (
+            "certificates.k8s.io",
+            &["certificatesigningrequests/status", "clustertrustbundles"],
+            &["update", "patch"],
+        ),
+        (
+            "certificates.k8s.io",
+            &["signers"],
+            &["approve", "sign", "attest"],
+        ),
+        (
+            "",
+            &["namespaces", "namespaces/status", "namespaces/finalize"],
+            &["update", "patch"],
+        ),
+        ("", &["persistentvolumes"], &["create"]),
+        (
+            "crds.wizardofoz.co",
+            &[
+                "execaccesstemplates",
+                "podaccesstemplates",
+                "execaccessrequests",
+                "podaccessrequests",
+                "execaccessrequests/status",
+                "transientrolebindings",
+                "transientclusterrolebindings",
+                "auditevents",
+            ],
+            &["create", "update", "patch", "delete", "deletecollection"],
+        ),
+        (
+            "example.com",
+            &["transientrolebindings", "transientclusterrolebindings"],
+            &["create", "patch"],
+        ),
+    ];
+
+    #[test]
+    fn what_gives_rights_or_runs_as_somebody_else_is_not_written_in_a_window() {
+        for &(group, resources, verbs) in LASTING {
+            for resource in resources {
+                for verb in verbs {
+                    let found = danger(&[rule(&["", group], &[resource], &["list", verb])]);
+                    let found = found.unwrap_or_else(|| panic!("{verb} {resource}.{group}"));
+                    assert!(found.contains(resource), "{found}");
+                    // Whatever stands before it.
+                    let second = [
+                        rule(&[""], &["pods"], &["get"]),
+                        rule(&[group], &["events", resource], &[verb]),
+                    ];
+                    assert!(danger(&second).is_some(), "{verb} {resource}.{group}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn looking_and_what_lies_with_those_who_run_things_is_harmless() {
+        for (groups, resources, verbs) in [
+            (
+                &[""][..],
+                &["pods", "pods/log", "events", "configmaps", "namespaces"][..],
+                &["get", "list", "watch"][..],
+            ),
+            (&[""], &["pods"], &["delete"]),
+            (&[""], &["pods/eviction"], &["create"]),
+            (&[""], &["configmaps", "services"], &["create", "patch"]),
+            (&["apps"], &["deployments"], &["get", "delete"]),
+            (&["apps"], &["deployments/scale"], &["patch"]),
+            (&["batch"], &["jobs"], &["delete"]),
+            // Another group's resources of these names.
+            (&["example.com"], &["secrets", "pods"], &["create"]),
+            (&["apps"], &["pods"], &["create"]),
+            (
+                &["rbac.authorization.k8s.io"],
+                &["roles", "rolebindings"],
+                &["get", "list", "watch", "delete"],
+            ),
+            (
+                &["admissionregistration.k8s.io", "apiextensions.k8s.io"],
+                &[
+                    "validatingwebhookconfigurations",
+                    "customresourcedefinitions",
+                ],
+                &["get", "list", "watch"],
+            ),
+            (
+                &["certificates.k8s.io"],
+                &["certificatesigningrequests"],
+                &["create", "get"],
+            ),
+            (
+                &["crds.wizardofoz.co"],
+                &["execaccessrequests", "auditevents"],
+                &["get", "list", "watch"],
+            ),
+        ] {
+            let rule = rule(groups, resources, verbs);
+            assert_eq!(danger(std::slice::from_ref(&rule)), None, "{rule:?}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The events for the change from one status to the next: a change of phase, or a new obstacle.
 
 use super::kind::Binding;
-use super::report::READY;
+use super::policy::ROLE_TOO_POWERFUL;
+use super::report::{READY, ROLE_HARMLESS};
 use crate::api::{BindingStatus, Phase};
 use crate::conditions;
 use crate::controller::Transition;
@@ -15,7 +16,8 @@ pub(super) fn transitions(
     let ready = conditions::find(&after.conditions, READY);
     let message = ready.map(|ready| ready.message.clone()).unwrap_or_default();
     if was != after.phase {
-        return phase_change(binding, after, message).into_iter().collect();
+        let change = phase_change(binding, after, message).into_iter();
+        return change.chain(danger(after)).collect();
     }
     let Some(ready) = ready.filter(|ready| ready.status == "False" && was == Phase::Pending) else {
         return Vec::new();
@@ -33,6 +35,18 @@ pub(super) fn transitions(
         note: format!("{}: {message}", ready.reason),
         due: None,
     }]
+}
+
+/// For those who look at what happened and not at how it stands.
+fn danger(after: &BindingStatus) -> Option<Transition> {
+    let told = conditions::find(&after.conditions, ROLE_HARMLESS)?;
+    (after.phase == Phase::Active).then(|| Transition {
+        warning: true,
+        reason: ROLE_TOO_POWERFUL,
+        action: "Bind",
+        note: told.message.clone(),
+        due: None,
+    })
 }
 
 fn phase_change(binding: &Binding<'_>, after: &BindingStatus, note: String) -> Option<Transition> {

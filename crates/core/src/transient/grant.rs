@@ -40,6 +40,9 @@ pub struct Grant {
     /// Why the requester asked, in their words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What is to be told of the role, if it can be used to get more than it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub danger: Option<String>,
 }
 
 impl Grant {

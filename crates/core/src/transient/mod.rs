@@ -22,7 +22,7 @@ pub use danger::danger;
 pub use grant::Grant;
 pub use instant::InstantError;
 pub use kind::{Binding, Kind, Transient};
-pub use policy::{Policy, PolicyError};
+pub use policy::{Policy, PolicyError, ROLE_TOO_POWERFUL};
 pub use roles::{BindableRoles, Listed, RolePattern, RolePatternError};
 pub use terms::{Closes, Position, Terms};
 

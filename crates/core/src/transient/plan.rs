@@ -133,6 +133,10 @@ impl<K: Kind> Transient<K> {
             reason::SUCCESS,
             message,
         );
+        let record = match &grant.danger {
+            Some(danger) => record.detail("danger", danger.clone()),
+            None => record,
+        };
         Plan::default()
             .then([Step::Record(record)])
             .then([Step::Apply(binding)])

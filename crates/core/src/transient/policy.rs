@@ -15,6 +15,9 @@ use crate::controller::Failure;
 use crate::duration::GoDuration;
 use jiff::Timestamp;
 
+/// The reason of what is refused, or told, of a role by which more can be had than it says.
+pub const ROLE_TOO_POWERFUL: &str = "RoleTooPowerful";
+
 /// The terms on which anything may be bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
@@ -106,7 +109,8 @@ impl Policy {
         format!("{what}: the roles that can are {}", self.roles)
     }
 
-    /// Whether a role that stands on the list like this may be bound with this content.
+    /// Whether a role that stands on the list like this may be bound with this content. If it is
+    /// bound although it can be used to get more than it says, that is to be told.
     ///
     /// # Errors
     /// The reason, for people.
@@ -114,24 +118,26 @@ impl Policy {
         role: &RoleReference,
         listed: Listed,
         rules: &[PolicyRule],
-    ) -> Result<(), Failure> {
-        if listed == Listed::ByName {
-            return Ok(());
-        }
+    ) -> Result<Option<String>, Failure> {
         let danger = match (role.kind, role.name.as_str()) {
             (RoleKind::ClusterRole, "cluster-admin") => Some("it permits everything".to_owned()),
             _ => danger(rules),
         };
-        match danger {
-            None => Ok(()),
-            Some(danger) => Err(Failure::invalid(
-                "RoleTooPowerful",
-                format!(
-                    "{} {} can be used to get more than it says ({danger}); it is bound through \
-                     oz only if --bindable-roles names it in full",
-                    role.kind, role.name
-                ),
-            )),
+        let Some(danger) = danger else {
+            return Ok(None);
+        };
+        let what = format!(
+            "{} {} can be used to get more than it says, or to keep it ({danger})",
+            role.kind, role.name
+        );
+        if listed == Listed::ByName {
+            return Ok(Some(format!(
+                "{what}; what is done with it inside the window does not end with the window"
+            )));
         }
+        Err(Failure::invalid(
+            ROLE_TOO_POWERFUL,
+            format!("{what}; it is bound through oz only if --bindable-roles names it in full"),
+        ))
     }
 }

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::assess::{End, Observed, State};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
+use super::policy::ROLE_TOO_POWERFUL;
 use crate::api::{BindingStatus, Phase};
 use crate::conditions;
 use crate::controller::{Failure, FailureClass, Outcome};
@@ -14,12 +15,16 @@ pub(super) const READY: &str = "Ready";
 /// Something else has the name.
 pub(super) const NAME_CONFLICT: &str = "NameConflict";
 
+/// Whether the role gives no more than it says. There only if it does. Informs only.
+pub(super) const ROLE_HARMLESS: &str = "RoleHarmless";
+
 /// What the conditions say.
 struct Facts {
     ready: bool,
     effective: bool,
     reason: String,
     message: String,
+    danger: Option<String>,
 }
 
 impl<K: Kind> Transient<K> {
@@ -45,6 +50,7 @@ impl<K: Kind> Transient<K> {
             effective,
             reason: reason.to_owned(),
             message,
+            danger: None,
         };
         let mut status = BindingStatus {
             requester: current.requester.clone().or_else(|| self.user(&binding)),
@@ -57,6 +63,7 @@ impl<K: Kind> Transient<K> {
                 describe(&mut status, &grant);
                 Facts {
                     ready: effective,
+                    danger: grant.danger,
                     ..fact("Active", format!("in effect until {}", grant.until))
                 }
             }
@@ -123,8 +130,8 @@ fn conditions_of<K: Kind>(
     let generation = binding.metadata.generation;
     let mut seen = std::collections::BTreeSet::new();
     status.conditions.retain(|condition| {
-        let known = [READY, K::EFFECTIVE, NAME_CONFLICT].contains(&condition.type_.as_str());
-        known && seen.insert(condition.type_.clone())
+        let known = [READY, K::EFFECTIVE, NAME_CONFLICT, ROLE_HARMLESS];
+        known.contains(&condition.type_.as_str()) && seen.insert(condition.type_.clone())
     });
     let was_conflict = conditions::find(&status.conditions, NAME_CONFLICT).is_some();
     let mut set = |type_: &str, holds: bool, reason: &str, message: String| {
@@ -150,6 +157,9 @@ fn conditions_of<K: Kind>(
         effective.to_owned(),
     );
     set(READY, facts.ready, &facts.reason, facts.message);
+    if let Some(danger) = facts.danger {
+        set(ROLE_HARMLESS, false, ROLE_TOO_POWERFUL, danger);
+    }
     match conflict {
         Some(failure) => set(NAME_CONFLICT, true, failure.reason, failure.message.clone()),
         None if was_conflict => {

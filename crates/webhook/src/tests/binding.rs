@@ -181,16 +181,31 @@ async fn nothing_is_to_be_bound_where_the_operator_does_not_look() {
 }
 
 #[tokio::test]
-async fn a_role_by_pattern_is_read_and_one_by_name_is_not() {
+async fn a_role_by_pattern_must_be_harmless_and_one_by_name_is_warned_of() {
     let pods = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }]);
+    let powerful = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["create"] }]);
     let webhook = Webhook::new(Server {
-        roles: vec![("team-a", pods)],
+        roles: vec![
+            ("team-a", pods),
+            ("team-c", powerful.clone()),
+            ("view", powerful),
+        ],
         ..Server::default()
     });
     let role = |name: &str| bob(with(binding(), "/spec/roleRef/name", name));
     assert!(webhook.create(&role("team-a")).await.allowed);
-    // Named in full: nobody asks what it holds.
-    assert!(webhook.create(&role("cluster-admin")).await.allowed);
+    assert_eq!(
+        webhook.create(&role("team-c")).await.refusal(),
+        Some("RoleTooPowerful")
+    );
+    // Named in full: whatever it holds.
+    for (name, danger) in [("cluster-admin", "everything"), ("view", "create pods")] {
+        let answer = webhook.create(&role(name)).await;
+        assert!(
+            answer.allowed && answer.warnings[0].contains(danger),
+            "{answer:?}"
+        );
+    }
     let answer = webhook.create(&role("team-b")).await;
     assert!(
         answer.allowed && answer.warnings[0].contains("does not exist"),

@@ -374,3 +374,47 @@ async fn nothing_is_decided_before_the_templates_are_known() {
         .await;
     assert_eq!(answer.refusal(), Some("NotReady"));
 }
+
+/// A request of this user's that is granted until then.
+async fn first(user: &str, until: &str) -> Value {
+    let first = with(request(EXEC, "shell"), "/metadata/name", "first");
+    let attempt = Attempt::create(user, &["devs"], first);
+    let mut first = registered(webhook().stamped(&attempt).await);
+    first["status"] = json!({ "phase": "Active", "podName": "web-0", "expiresAt": until });
+    first
+}
+
+#[tokio::test]
+async fn what_is_continued_is_ones_own_and_lasts() {
+    let (later, before) = ("2026-01-01T12:00:01Z", "2026-01-01T12:00:00Z");
+    for (first, pod, refusal) in [
+        (Some(first("alice", later).await), "web-0", None),
+        (
+            Some(first("alice", later).await),
+            "web-1",
+            Some("ExtendsAnotherPod"),
+        ),
+        (
+            Some(first("bob", later).await),
+            "web-0",
+            Some("ExtendsNoneOfYours"),
+        ),
+        (
+            Some(first("alice", before).await),
+            "web-0",
+            Some("ExtendsNoneThatLasts"),
+        ),
+        (None, "web-0", Some("ExtendsNoneOfYours")),
+    ] {
+        let stored = [exec_template("shell")].into_iter().chain(first);
+        let webhook = Webhook::new(Server::with(stored));
+        let next = with(asking("shell", "extends", "first"), "/spec/targetPod", pod);
+        let answer = webhook
+            .create(&Attempt::create("alice", &["devs"], next))
+            .await;
+        assert_eq!(answer.refusal(), refusal, "{pod}: {answer:?}");
+        if refusal.is_some() {
+            assert_eq!(answer.fields(), ["spec.extends"]);
+        }
+    }
+}

@@ -80,7 +80,10 @@ impl Server {
                 self.events.fetch_add(1, Ordering::Relaxed);
                 json!({})
             }
-            path if path.starts_with("/api/v1/namespaces/") || path.contains("/roles/") => {
+            path if path.starts_with("/api/v1/namespaces/")
+                || path.contains("/roles/")
+                || path.contains("/execaccessrequests/") =>
+            {
                 return self.read(path);
             }
             path => match path.strip_prefix("/apis/rbac.authorization.k8s.io/v1/clusterroles/") {
@@ -96,7 +99,7 @@ impl Server {
         self.granted.lock().unwrap().insert(name, role);
     }
 
-    /// A pod or a Role by name.
+    /// A pod, a Role or a request by name.
     fn read(&self, path: &str) -> Response<Body> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         if self.unreadable.load(Ordering::Relaxed) {
@@ -104,11 +107,15 @@ impl Server {
         }
         let name = path.rsplit('/').next().unwrap();
         let granted = self.granted.lock().unwrap();
-        let pod = |object: &&Value| object["kind"] == "Pod" && object["metadata"]["name"] == name;
+        let kind = match path.contains("/execaccessrequests/") {
+            true => "ExecAccessRequest",
+            false => "Pod",
+        };
+        let named = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
         let found = if path.contains("/roles/") {
             granted.get(name)
         } else {
-            self.templates.iter().find(pod)
+            self.templates.iter().find(named)
         };
         match found {
             Some(object) => answer(200, object),

@@ -48,6 +48,14 @@ async fn an_author_hands_out_nothing_that_they_could_not_do_themselves() {
             Some("create pods/exec"),
         ),
         (exec.clone(), &["create pods/attach", "create pods"], None),
+        // A grant lets people look at the pod as well, and do the same by an older Kubernetes.
+        (exec.clone(), &["get pods"], Some("get pods")),
+        (
+            exec.clone(),
+            &["watch pods", "list pods"],
+            Some("list pods, watch pods"),
+        ),
+        (exec.clone(), &["get pods/exec"], Some("get pods/exec")),
         (
             with(exec.clone(), OPERATIONS, json!(["Log"])),
             &["create pods/exec"],
@@ -122,7 +130,13 @@ async fn the_author_is_judged_as_the_api_server_knows_them() {
             "create pods/attach",
             "create pods/exec",
             "create pods/portforward",
-            "get pods/log"
+            "get pods",
+            "get pods/attach",
+            "get pods/exec",
+            "get pods/log",
+            "get pods/portforward",
+            "list pods",
+            "watch pods",
         ]
     );
     for spec in asked.iter() {

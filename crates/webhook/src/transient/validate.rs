@@ -127,18 +127,27 @@ impl<K: Kind> BindingValidator<K> {
                 &Failure::invalid("MayNotBind", message),
             ));
         }
-        if listed == Listed::ByPattern {
-            let rules = rules(&cx.client, &review.user, namespace, terms).await?;
-            if rules.is_none() {
-                notes = notes.warn(format!(
-                    "{} {} does not exist; the binding is made once it does",
-                    terms.role.kind, terms.role.name
-                ));
+        let rules = rules(&cx.client, &review.user, namespace, terms).await;
+        let rules = match listed {
+            // Read only to warn: the operator's condition says it as well.
+            Listed::ByName => rules.ok().flatten(),
+            _ => {
+                let rules = rules?;
+                if rules.is_none() {
+                    notes = notes.warn(format!(
+                        "{} {} does not exist; the binding is made once it does",
+                        terms.role.kind, terms.role.name
+                    ));
+                }
+                rules
             }
-            Policy::permits_content(&terms.role, listed, &rules.unwrap_or_default())
-                .map_err(|failure| refused::<K>(terms, &failure))?;
-        }
-        Ok(notes)
+        };
+        let danger = Policy::permits_content(&terms.role, listed, &rules.unwrap_or_default())
+            .map_err(|failure| refused::<K>(terms, &failure))?;
+        Ok(match danger {
+            Some(danger) => notes.warn(danger),
+            None => notes,
+        })
     }
 
     /// Whether the window ever opens. The published kinds let in what does not, and so do we.

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
+use super::continued::{self, Continued};
 use super::grant::{Following, Grant};
 use super::kind::{self, Case, Kind, Offer, State};
 use super::pod_state;
@@ -62,12 +63,16 @@ impl ExecAccess {
         &self,
         request: &ExecAccessRequest,
         live: &[Live],
+        continued: Option<&Continued>,
         workload: &'a Workload,
     ) -> Result<&'a Pod, Failure> {
         let view = Request::from(request);
         match self.decision(&view, live) {
             Some(grant) => successor::choose(&grant, workload),
-            None => workload.choose(view.uid(), request.spec.target_pod.as_deref()),
+            None => workload.choose(
+                view.uid(),
+                continued::target_pod(view.target_pod, continued),
+            ),
         }
     }
 }
@@ -125,7 +130,10 @@ impl Kind for ExecAccess {
             ));
         };
         let chosen = workload
-            .choose(case.request.uid(), case.asked.target_pod.as_deref())
+            .choose(
+                case.request.uid(),
+                continued::target_pod(case.request.target_pod, case.continued),
+            )
             .map_err(State::Waiting)?;
         let message = case
             .terms

@@ -1,6 +1,7 @@
 //! Pod access: a pod of one's own. What is its own: the pod is made here, so the decision comes
 //! before it and is carried by it; it may never get ready; and it must be seen to have ended.
 
+mod isolation;
 mod offer;
 #[cfg(test)]
 mod tests;
@@ -18,11 +19,13 @@ use crate::access_command;
 use crate::api::{
     AccessConfig, CrossVersionObjectReference, Phase, PodAccessRequest, PodAccessTemplate,
 };
-use crate::build;
+use crate::build::{self, NameServer};
 use crate::controller::{Failure, Live, Plan, Step};
 use crate::encode;
 use crate::mutate::{Model, RenderCache};
 use crate::validate::{self, AccessPod, ValidatedRequest, ValidatedTemplate, Violation};
+
+pub use isolation::Isolation;
 
 /// The controller of PodAccessRequests.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub struct PodAccess {
     pub ready_timeout: SignedDuration,
     /// The pods of templates, each rendered once.
     pub rendered: RenderCache,
+    /// The name servers that a pod may ask that may ask nothing else.
+    pub name_servers: Vec<NameServer>,
 }
 
 /// What a plan needs besides the request and its objects.
@@ -51,6 +56,15 @@ impl PodAccess {
         live: &[Live],
     ) -> Option<CrossVersionObjectReference> {
         kind::wants(self, now, request, observed, live)
+    }
+
+    /// Whether the other NetworkPolicies of the namespace are to be read: a pod may be made that is to
+    /// be shut off.
+    #[must_use]
+    pub fn wants_policies(&self, request: &PodAccessRequest, observed: &Observed) -> bool {
+        let template = observed.template.as_deref();
+        let network = template.and_then(|template| template.spec.network);
+        Request::from(request).phase() == Phase::Pending && network.is_some_and(isolation::is_shut)
     }
 
     /// When a pod that was not ready yet is given up.

@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::PodAccess;
+use super::isolation::{Isolation, is_shut};
 use crate::access::grant::{self, Grant, OwnPod};
 use crate::access::kind::{Case, Kind, Offer, State};
-use crate::api::Phase;
+use crate::api::{Egress, Phase};
 use crate::audit::PodRef;
 use crate::build;
 use crate::controller::{Child, Failure};
@@ -40,14 +41,33 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
         container: case.asked.container.clone(),
     };
     let network = case.terms.target.network;
+    let policies = case.policies;
     let mut grant = case.grant(pod, message);
     grant.own_pod = Some(OwnPod {
         digest: rendered.digest.clone(),
         created: None,
         command,
         network,
+        name_servers: network
+            .filter(|network| network.egress == Egress::Dns)
+            .map(|_| access.name_servers.clone()),
+        isolation: None,
         notes: rendered.notes.clone(),
     });
+    let isolation = network
+        .filter(|network| is_shut(*network))
+        .zip(policies)
+        .map(|(network, policies)| {
+            let labels = build::pod(&grant, rendered, String::new())
+                .object
+                .metadata
+                .labels;
+            let labels = labels.unwrap_or_default();
+            Isolation::of(network, &grant.object_name(), &labels, policies)
+        });
+    if let Some(own) = &mut grant.own_pod {
+        own.isolation = isolation;
+    }
     let first = first(access, &grant, rendered)?;
     Ok(Offer { grant, first })
 }

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::PodAccess;
+use super::isolation::Isolation;
 use crate::access::grant::Grant;
 use crate::access::objects::Objects;
 use crate::access::pod_state::{self, PodState};
@@ -109,5 +110,14 @@ pub(super) fn facts(request: &Request<'_>, grant: &Grant, live: &[Live]) -> Vec<
         reason: "Adjusted",
         message: notes.join("; "),
     });
-    [ready].into_iter().chain(adjusted).collect()
+    let isolation = grant
+        .own_pod
+        .as_ref()
+        .and_then(|own| own.isolation.as_ref());
+    let isolated = isolation.map(Isolation::fact);
+    [ready]
+        .into_iter()
+        .chain(adjusted)
+        .chain(isolated)
+        .collect()
 }

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 
+use super::continued::Continued;
 use super::grant::Grant;
 use super::kind::{Kind, ObservedOf, PodSeen};
 use super::seal::Keys;
@@ -56,6 +58,10 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) template: Option<K::Template>,
     pub(crate) workload: Result<K::Workload, Failure>,
     pub(crate) same_stamp: Option<String>,
+    /// What the request continues.
+    pub(crate) continued: Option<Continued>,
+    /// The NetworkPolicies of others.
+    pub(crate) policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     pub(crate) live: Vec<Live>,
     /// What another program made.
     pub(crate) left: Option<Result<Vec<Live>, Failure>>,
@@ -93,6 +99,8 @@ impl<K: InMemory> World<K> {
             template: Some(template),
             workload,
             same_stamp: None,
+            continued: None,
+            policies: None,
             live: Vec::new(),
             left: None,
             records: Vec::new(),
@@ -134,6 +142,8 @@ impl<K: InMemory> World<K> {
         ObservedOf::<K> {
             template: self.template.clone().map(Arc::new),
             same_stamp: self.same_stamp.clone(),
+            continued: self.continued.clone(),
+            policies: self.policies.clone(),
             leaving: false,
             workload: Some(self.workload.clone()),
             pod: self.pod.clone(),

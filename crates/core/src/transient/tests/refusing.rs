@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding};
-use crate::controller::{Failure, FailureClass};
+use crate::controller::{Controller as _, Failure, FailureClass};
 use crate::labels;
 
 type Change = fn(&mut World<TransientRoleBinding>);
@@ -88,6 +88,47 @@ fn a_role_with_wildcards_secrets_or_escalation_is_bound_only_by_its_full_name() 
         let rules = world.sighting.role.as_mut().unwrap().as_mut().unwrap();
         rules[0].verbs = vec!["*".to_owned()];
         assert_eq!(world.settle(at(60)).phase, phase, "{roles:?}");
+    }
+}
+
+#[test]
+fn what_is_dangerous_about_a_role_that_is_named_in_full_is_told() {
+    for (verb, condition, danger) in [
+        ("create", Some("False (RoleTooPowerful)"), true),
+        ("get", None, false),
+    ] {
+        let mut world = namespaced(|_| {});
+        let rules = world.sighting.role.as_mut().unwrap().as_mut().unwrap();
+        rules[0].verbs = vec![verb.to_owned()];
+        let before = world.status();
+        let status = world.settle(at(60));
+        assert_eq!(status.phase, Phase::Active);
+        let told = crate::conditions::find(&status.conditions, "RoleHarmless");
+        assert_eq!(told.is_some(), danger);
+        assert_eq!(
+            told.map(|_| world.condition("RoleHarmless")).as_deref(),
+            condition
+        );
+        let granted = &world.records[0];
+        assert_eq!(granted.details.contains_key("danger"), danger);
+        let transitions = world
+            .controller
+            .transitions(&world.object, Some(&before), &status);
+        let warned = transitions
+            .iter()
+            .any(|told| told.reason == "RoleTooPowerful");
+        assert_eq!(warned, danger);
+        // It says so to the end, and is told once.
+        let ended = world.settle(at(360));
+        assert_eq!(ended.phase, Phase::Expired);
+        let transitions = world
+            .controller
+            .transitions(&world.object, Some(&status), &ended);
+        assert!(
+            transitions
+                .iter()
+                .all(|told| told.reason != "RoleTooPowerful")
+        );
     }
 }
 

@@ -190,7 +190,7 @@ fn role(role: &RoleReference, content: Result<&Option<Vec<PolicyRule>>, &Failure
         ),
         Ok(None) => Rule::new("role", Some(false), format!("there is no {title}")),
         Ok(Some(rules)) => match Policy::permits_content(role, Listed::ByPattern, rules) {
-            Ok(()) => Rule::new(
+            Ok(_) => Rule::new(
                 "role",
                 Some(true),
                 format!("{title} holds nothing dangerous"),

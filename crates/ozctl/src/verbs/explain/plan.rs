@@ -12,6 +12,7 @@ use kube::{Api, ResourceExt};
 use oz_core::access::exec::{self, ExecAccess};
 use oz_core::access::pod::{self, PodAccess};
 use oz_core::access::stamp::Requester;
+use oz_core::build::NameServer;
 use oz_core::access::target::{Workload, through_replica_sets};
 use oz_core::api::{
     CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest,
@@ -144,6 +145,7 @@ impl Explained for PodAccessRequest {
             keep_finished: KEEP,
             ready_timeout: READY,
             rendered: RenderCache::default(),
+            name_servers: vec![NameServer::usual()],
         };
         let mut observed = pod::Observed {
             template: template.map(Arc::new),

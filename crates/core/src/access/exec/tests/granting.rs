@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::world::*;
+use crate::access::continued::Continued;
 use crate::access::exec::Observed;
 use crate::access::kind::Kind as _;
 use crate::access::request::Request;
@@ -366,4 +367,34 @@ fn containers_beside_the_main_ones_are_looked_into_and_nobody_must_choose_for_th
     let status = world.status();
     let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).unwrap();
     assert!(cut.message.contains("plain, debugger"), "{}", cut.message);
+}
+
+#[test]
+fn what_continues_another_is_let_into_the_same_pod_and_no_other() {
+    let spec = |pod: Option<&str>| ExecAccessRequestSpec {
+        template_name: "shell".into(),
+        duration: Some("5m".into()),
+        target_pod: pod.map(Into::into),
+        extends: Some("first".into()),
+        ..ExecAccessRequestSpec::default()
+    };
+    for pod in ["db-0", "db-1", "db-2"] {
+        let mut first = World::new();
+        first.request.metadata.name = Some("first".into());
+        first.request.spec.target_pod = Some(pod.into());
+        first.stamp("alice", &["devs"]);
+        first.settle(at(1));
+        let continued = Continued::of(&keys(), &Request::from(&first.request));
+        let mut next = World::asking(spec(None));
+        next.continued = Some(continued.clone());
+        assert_eq!(next.settle(at(2)).pod_name.as_deref(), Some(pod));
+
+        for (continued, asked) in [(None, None), (Some(continued), Some("db-3"))] {
+            let mut next = World::asking(spec(asked));
+            next.continued = continued;
+            let status = next.settle(at(2));
+            assert_eq!(status.phase, Phase::Denied);
+            assert_eq!(next.actions(), ["RequestDenied"]);
+        }
+    }
 }

@@ -89,6 +89,7 @@ impl World {
                 keep_finished: SignedDuration::from_hours(1),
                 ready_timeout: SignedDuration::from_secs(60),
                 rendered: RenderCache::default(),
+                name_servers: vec![NameServer::usual()],
             },
             PodAccessRequest::new("mine", spec),
             template,

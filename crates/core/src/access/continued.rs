@@ -1,0 +1,303 @@
+//! Which request another may continue (`spec.extends`): one's own, that is granted and lasts, of the
+//! same pod. It gives nothing that could not be had without it; but what a record says of two requests
+//! that belong together is to be true. The webhook asks at admission, the operator asks again.
+
+use jiff::Timestamp;
+
+use super::decide::Denial;
+use super::request::Request;
+use super::seal::Keys;
+use super::stamp::{self, Requester};
+use super::status::End;
+use crate::api::Phase;
+
+/// What is known of the request that another names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Continued {
+    /// Whose it is; `None` if that is not proven.
+    requester: Option<Requester>,
+    /// Its template.
+    template: String,
+    phase: Phase,
+    /// Until when it lasts; `None` if it was not granted, is being deleted or was ended early.
+    until: Option<Timestamp>,
+    /// The pod that it is for, if that was there before.
+    pod: Option<String>,
+}
+
+impl Continued {
+    /// Reads a request.
+    #[must_use]
+    pub fn of(keys: &Keys, request: &Request<'_>) -> Self {
+        let metadata = request.metadata;
+        let verified = stamp::verify(keys, request.kind, metadata, &request.spec_digest);
+        let status = request.status;
+        let ended_early = End::begun(status).is_some_and(|end| end != End::Expired)
+            || metadata.deletion_timestamp.is_some();
+        Self {
+            requester: verified.ok(),
+            template: request.template.to_owned(),
+            phase: request.phase(),
+            until: status
+                .and_then(|status| status.expires_at)
+                .filter(|_| !ended_early),
+            pod: status
+                .and_then(|status| status.pod_name.clone())
+                .filter(|_| !request.makes_pod),
+        }
+    }
+
+    /// Whether it lasted at `instant`.
+    fn lasted(&self, instant: Timestamp) -> bool {
+        matches!(self.phase, Phase::Active | Phase::Expired)
+            && self.until.is_some_and(|until| until > instant)
+    }
+}
+
+/// Whether `request`, by `requester`, may continue what it names, of which `continued` is known. What
+/// it names must have lasted at `created`: when this one came, however long it waited since.
+///
+/// # Errors
+/// A [`Denial`] that says why not and what to do next.
+pub fn may(
+    requester: &Requester,
+    request: &Request<'_>,
+    created: Timestamp,
+    continued: Option<&Continued>,
+) -> Result<(), Denial> {
+    let Some(name) = request.extends else {
+        return Ok(());
+    };
+    let denied = |reason, why: String| Err(Denial::new(reason, format!("spec.extends: {why}")));
+    let own = |it: &&Continued| {
+        let whose = it.requester.as_ref();
+        whose.is_some_and(|whose| whose.user == requester.user && whose.uid == requester.uid)
+    };
+    // Whether somebody else has one of that name is not told.
+    let Some(continued) = continued.filter(own) else {
+        let user = &requester.user;
+        return denied(
+            "ExtendsNoneOfYours",
+            format!(
+                "{user} has no {} {name} here; name one of your own",
+                request.kind
+            ),
+        );
+    };
+    if !continued.lasted(created) {
+        return denied(
+            "ExtendsNoneThatLasts",
+            format!("{name} is not in effect; ask anew, without spec.extends"),
+        );
+    }
+    match (&continued.pod, request.target_pod) {
+        (Some(pod), Some(asked)) if pod != asked => denied(
+            "ExtendsAnotherPod",
+            format!("{name} is for pod {pod}, not {asked}; leave spec.targetPod out, or ask anew"),
+        ),
+        (None, _) if continued.template != request.template => denied(
+            "ExtendsAnotherPod",
+            format!(
+                "{name} is by template {}, not {}; ask anew, without spec.extends",
+                continued.template, request.template
+            ),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The pod to get into: the one that is asked for, or that of what is continued.
+#[must_use]
+pub fn target_pod<'a>(asked: Option<&'a str>, continued: Option<&'a Continued>) -> Option<&'a str> {
+    asked.or_else(|| continued?.pod.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+    use kube::Resource as _;
+    use serde_json::json;
+
+    use super::super::stamp::Stamp;
+    use super::super::testing::{at, keys};
+    use super::*;
+    use crate::api::{ExecAccessRequest, PodAccessRequest};
+    use crate::{encode, labels};
+
+    fn alice() -> Requester {
+        Requester {
+            user: "alice".into(),
+            uid: "u-1".into(),
+            groups: vec!["devs".into()],
+        }
+    }
+
+    fn stamped(kind: &str, name: &str, digest: String, by: Requester) -> ObjectMeta {
+        let stamp = Stamp {
+            requester: by,
+            kind: kind.into(),
+            namespace: "shop".into(),
+            name: name.into(),
+            generate_name: String::new(),
+            spec_digest: digest,
+            at: at(0),
+            nonce: "nonce".into(),
+        };
+        ObjectMeta {
+            name: Some(name.into()),
+            namespace: Some("shop".into()),
+            creation_timestamp: Some(Time(at(0))),
+            annotations: Some(BTreeMap::from([(
+                labels::REQUESTER.to_owned(),
+                stamp.seal(&keys()).unwrap(),
+            )])),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// Alice's request for db-0, granted until 300 seconds after noon.
+    fn granted() -> ExecAccessRequest {
+        let mut request: ExecAccessRequest = serde_json::from_value(json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
+            "metadata": {}, "spec": {"templateName": "shell"},
+            "status": {"phase": "Active", "podName": "db-0", "expiresAt": at(300), "conditions": [
+                {"type": "AccessStillValid", "status": "True", "reason": "Success", "message": "",
+                 "lastTransitionTime": at(0)},
+            ]},
+        }))
+        .unwrap();
+        let digest = encode::digest(&request.spec);
+        *request.meta_mut() = stamped("ExecAccessRequest", "first", digest, alice());
+        request
+    }
+
+    fn next(pod: Option<&str>) -> ExecAccessRequest {
+        serde_json::from_value(json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
+            "metadata": {"name": "next", "namespace": "shop"},
+            "spec": {"templateName": "shell", "extends": "first", "targetPod": pod},
+        }))
+        .unwrap()
+    }
+
+    fn refusal(
+        by: &Requester,
+        pod: Option<&str>,
+        first: Option<&ExecAccessRequest>,
+    ) -> Option<&'static str> {
+        let continued = first.map(|first| Continued::of(&keys(), &Request::from(first)));
+        let next = next(pod);
+        may(by, &Request::from(&next), at(100), continued.as_ref())
+            .err()
+            .map(|denial| denial.reason)
+    }
+
+    #[test]
+    fn ones_own_that_lasts_is_continued_in_its_pod() {
+        let first = granted();
+        for pod in [None, Some("db-0")] {
+            assert_eq!(refusal(&alice(), pod, Some(&first)), None);
+        }
+        let continued = Continued::of(&keys(), &Request::from(&first));
+        assert_eq!(target_pod(None, Some(&continued)), Some("db-0"));
+        assert_eq!(target_pod(Some("db-1"), None), Some("db-1"));
+        assert_eq!(target_pod(None, None), None);
+        // Groups may change meanwhile.
+        let other = Requester {
+            groups: Vec::new(),
+            ..alice()
+        };
+        assert_eq!(refusal(&other, None, Some(&first)), None);
+        assert_eq!(
+            refusal(&alice(), Some("db-1"), Some(&first)),
+            Some("ExtendsAnotherPod")
+        );
+    }
+
+    #[test]
+    fn what_is_not_ones_own_is_as_what_is_not_there() {
+        let none = Some("ExtendsNoneOfYours");
+        assert_eq!(refusal(&alice(), None, None), none);
+        for (user, uid) in [("bob", "u-1"), ("alice", "u-2"), ("alice", "")] {
+            let by = Requester {
+                user: user.into(),
+                uid: uid.into(),
+                groups: vec!["devs".into()],
+            };
+            assert_eq!(refusal(&by, None, Some(&granted())), none, "{user} {uid}");
+        }
+        // Without a stamp, or with one of another request, it is nobody's.
+        let mut unstamped = granted();
+        unstamped.metadata.annotations = None;
+        assert_eq!(refusal(&alice(), None, Some(&unstamped)), none);
+        let mut renamed = granted();
+        renamed.metadata.name = Some("other".into());
+        assert_eq!(refusal(&alice(), None, Some(&renamed)), none);
+    }
+
+    #[test]
+    fn what_is_over_or_was_never_granted_is_not_continued() {
+        type Change = fn(&mut ExecAccessRequest);
+        let status = |first: &mut ExecAccessRequest, phase, until| {
+            let status = first.status.as_mut().unwrap();
+            (status.phase, status.expires_at) = (phase, until);
+        };
+        let over = Some("ExtendsNoneThatLasts");
+        for (phase, until, refused) in [
+            (Phase::Pending, None, over),
+            (Phase::Denied, None, over),
+            (Phase::Failed, None, over),
+            (Phase::Revoked, Some(at(300)), over),
+            (Phase::Active, Some(at(100)), over),
+            (Phase::Active, Some(at(101)), None),
+            // It ended after the next one came.
+            (Phase::Expired, Some(at(101)), None),
+            (Phase::Expired, Some(at(99)), over),
+        ] {
+            let mut first = granted();
+            status(&mut first, phase, until);
+            assert_eq!(
+                refusal(&alice(), None, Some(&first)),
+                refused,
+                "{phase} {until:?}"
+            );
+        }
+        let changes: [Change; 3] = [
+            |first| first.status = None,
+            |first| first.metadata.deletion_timestamp = Some(Time(at(50))),
+            |first| {
+                let valid = &mut first.status.as_mut().unwrap().conditions[0];
+                (valid.status, valid.reason) = ("False".into(), "DriftDetected".into());
+            },
+        ];
+        for change in changes {
+            let mut first = granted();
+            change(&mut first);
+            assert_eq!(refusal(&alice(), None, Some(&first)), over);
+        }
+    }
+
+    #[test]
+    fn a_pod_of_ones_own_is_continued_by_one_of_the_same_template() {
+        let pod = |name: &str, template: &str, extends: Option<&str>| {
+            let mut request: PodAccessRequest = serde_json::from_value(json!({
+                "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "PodAccessRequest",
+                "metadata": {}, "spec": {"templateName": template, "extends": extends},
+                "status": {"phase": "Active", "podName": "first-1", "expiresAt": at(300)},
+            }))
+            .unwrap();
+            let digest = encode::digest(&request.spec);
+            *request.meta_mut() = stamped("PodAccessRequest", name, digest, alice());
+            request
+        };
+        let first = pod("first", "debug", None);
+        let continued = Continued::of(&keys(), &Request::from(&first));
+        for (template, refused) in [("debug", None), ("other", Some("ExtendsAnotherPod"))] {
+            let next = pod("next", template, Some("first"));
+            let answer = may(&alice(), &Request::from(&next), at(1), Some(&continued));
+            assert_eq!(answer.err().map(|denial| denial.reason), refused);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What a template closes, others may open: NetworkPolicies add up. Those that select the pod as well,
+//! and let through what the template does not, are told, at the moment of the grant. It informs only:
+//! whose pods a policy is for is its author's to say.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
+use kube::core::{Selector, SelectorExt as _};
+use serde::{Deserialize, Serialize};
+
+use crate::access::decide::list;
+use crate::access::status::Fact;
+use crate::api::{Egress, Ingress, Network};
+use crate::conditions;
+use crate::controller::Failure;
+
+/// Whether the NetworkPolicy of a pod is all that says whom it can talk to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Isolation {
+    /// It is.
+    Alone,
+    /// These open more.
+    Opened(String),
+    /// Why that is not known.
+    Unknown(String),
+}
+
+impl Isolation {
+    /// What these policies of the namespace make of `network`, for a pod with these labels whose own
+    /// policy has this name.
+    pub(super) fn of(
+        network: Network,
+        own: &str,
+        labels: &BTreeMap<String, String>,
+        policies: Result<&[NetworkPolicy], &Failure>,
+    ) -> Self {
+        let policies = match policies {
+            Ok(policies) => policies,
+            Err(failure) => return Self::Unknown(failure.to_string()),
+        };
+        let mut names: Vec<String> = policies
+            .iter()
+            .filter(|policy| {
+                let spec = policy.spec.as_ref();
+                spec.is_some_and(|spec| opens(spec, network) && selects(spec, labels))
+            })
+            .filter_map(|policy| policy.metadata.name.clone())
+            .filter(|name| name != own)
+            .collect();
+        names.sort_unstable();
+        match names[..] {
+            [] => Self::Alone,
+            _ => Self::Opened(list(&names)),
+        }
+    }
+
+    /// The condition that tells.
+    pub(super) fn fact(&self) -> Fact {
+        let type_ = conditions::NETWORK_ISOLATED;
+        match self {
+            Self::Alone => Fact::holds(
+                type_,
+                "When it was granted, no other NetworkPolicy opened more",
+            ),
+            Self::Opened(names) => Fact::fails(
+                type_,
+                "OtherPolicies",
+                format!(
+                    "These NetworkPolicies select the pod as well, and let through more than its template \
+                     does: {names}"
+                ),
+            ),
+            Self::Unknown(why) => Fact::fails(
+                type_,
+                "NotKnown",
+                format!("Whether other NetworkPolicies open more is not known: {why}"),
+            ),
+        }
+    }
+}
+
+/// Whether the template shuts anything off.
+pub(crate) fn is_shut(network: Network) -> bool {
+    network.egress != Egress::All || network.ingress != Ingress::All
+}
+
+/// Whether a policy lets through anything in a direction that the template shuts. One without a rule
+/// lets through nothing.
+fn opens(spec: &NetworkPolicySpec, network: Network) -> bool {
+    let says = |direction: &str| {
+        let mut types = spec.policy_types.iter().flatten();
+        types.any(|type_| type_ == direction)
+    };
+    let into = spec.ingress.as_ref().is_some_and(|rules| !rules.is_empty());
+    let out = spec.egress.as_ref().is_some_and(|rules| !rules.is_empty());
+    (network.ingress != Ingress::All && says("Ingress") && into)
+        || (network.egress != Egress::All && says("Egress") && out)
+}
+
+fn selects(spec: &NetworkPolicySpec, labels: &BTreeMap<String, String>) -> bool {
+    let Some(selector) = spec.pod_selector.clone() else {
+        return true;
+    };
+    // One that cannot be read is told of rather than not.
+    Selector::try_from(selector).map_or(true, |selector| selector.matches(labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const SHUT: Network = Network {
+        egress: Egress::Dns,
+        ingress: Ingress::None,
+    };
+
+    fn policy(name: &str, spec: Value) -> NetworkPolicy {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    }
+
+    fn found(network: Network, spec: Value) -> Isolation {
+        let labels = BTreeMap::from([("team".to_owned(), "shop".to_owned())]);
+        Isolation::of(network, "own", &labels, Ok(&[policy("other", spec)]))
+    }
+
+    #[test]
+    fn a_policy_that_selects_the_pod_and_lets_more_through_is_named() {
+        let opened = Isolation::Opened("other".to_owned());
+        let into = |selector: Value| json!({"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{}]});
+        for selector in [
+            json!({}),
+            json!({"matchLabels": {"team": "shop"}}),
+            json!({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}),
+            json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "shop"]}]}),
+            json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}),
+            // Of some later Kubernetes.
+            json!({"matchExpressions": [{"key": "team", "operator": "Like", "values": ["s%"]}]}),
+        ] {
+            assert_eq!(found(SHUT, into(selector.clone())), opened, "{selector}");
+        }
+        for selector in [
+            json!({"matchLabels": {"team": "other"}}),
+            json!({"matchLabels": {"team": "shop", "app": "web"}}),
+            json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}),
+        ] {
+            assert_eq!(
+                found(SHUT, into(selector.clone())),
+                Isolation::Alone,
+                "{selector}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_a_direction_that_the_template_shuts_can_be_opened() {
+        let spec = |types: &[&str], egress: usize, ingress: usize| {
+            let rules = |count| vec![json!({}); count];
+            json!({
+                "podSelector": {}, "policyTypes": types, "egress": rules(egress),
+                "ingress": rules(ingress),
+            })
+        };
+        let out = Network {
+            egress: Egress::None,
+            ingress: Ingress::All,
+        };
+        let into = Network {
+            egress: Egress::All,
+            ingress: Ingress::None,
+        };
+        let both = &["Ingress", "Egress"][..];
+        for (network, spec, is_opened) in [
+            (out, spec(&["Egress"], 1, 0), true),
+            (out, spec(&["Ingress"], 0, 1), false),
+            (into, spec(&["Egress"], 1, 0), false),
+            (into, spec(both, 1, 1), true),
+            // What shuts everything opens nothing.
+            (SHUT, spec(both, 0, 0), false),
+            // Rules of a direction that the policy is not about.
+            (SHUT, spec(&["Ingress"], 1, 0), false),
+        ] {
+            let opened = found(network, spec.clone()) != Isolation::Alone;
+            assert_eq!(opened, is_opened, "{network:?} {spec}");
+        }
+    }
+
+    #[test]
+    fn many_are_counted_and_ones_own_is_not_meant() {
+        let spec = json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]});
+        let named = |name: String| policy(&name, spec.clone());
+        let mut policies: Vec<NetworkPolicy> =
+            (0..9).map(|number| named(format!("p{number}"))).collect();
+        policies.push(named("own".to_owned()));
+        let told = Isolation::of(SHUT, "own", &BTreeMap::new(), Ok(&policies));
+        assert_eq!(
+            told,
+            Isolation::Opened("p0, p1, p2, p3, p4 and 4 more".to_owned())
+        );
+        let failure = Failure::transient("Timeout", "nobody answers");
+        let told = Isolation::of(SHUT, "own", &BTreeMap::new(), Err(&failure));
+        let fact = told.fact();
+        assert!(
+            !fact.holds && fact.reason == "NotKnown" && fact.message.contains("nobody answers")
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! The name servers that a pod may ask that may ask nothing else: who they are is the cluster's, and a
+//! flag of the operator's.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use k8s_openapi::api::networking::v1::{
+    IPBlock, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::{Deserialize, Serialize};
+
+/// Where name servers listen, unless another port is named.
+const DNS: u16 = 53;
+/// The label that every namespace has.
+const NAME_OF_NAMESPACE: &str = "kubernetes.io/metadata.name";
+
+/// Pods of a namespace with a label, or addresses; and a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NameServer {
+    place: Place,
+    port: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Pods {
+        namespace: String,
+        label: String,
+        value: String,
+    },
+    Addresses(String),
+}
+
+/// Why a text names no name server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no name server: write NAMESPACE/LABEL=VALUE, such as kube-system/k8s-app=kube-dns, or \
+     ADDRESS/BITS, such as 169.254.20.10/32; either may end in :PORT"
+)]
+pub struct NameServerError(String);
+
+impl NameServer {
+    /// The name servers of most clusters, by the label that kube-dns and CoreDNS have.
+    #[must_use]
+    pub fn usual() -> Self {
+        Self {
+            place: Place::Pods {
+                namespace: "kube-system".to_owned(),
+                label: "k8s-app".to_owned(),
+                value: "kube-dns".to_owned(),
+            },
+            port: DNS,
+        }
+    }
+
+    /// The rule that lets a pod ask it.
+    pub(super) fn rule(&self) -> NetworkPolicyEgressRule {
+        let select = |label: &str, value: &str| {
+            Some(LabelSelector {
+                match_labels: Some(BTreeMap::from([(label.to_owned(), value.to_owned())])),
+                ..LabelSelector::default()
+            })
+        };
+        let peer = match &self.place {
+            Place::Pods {
+                namespace,
+                label,
+                value,
+            } => NetworkPolicyPeer {
+                namespace_selector: select(NAME_OF_NAMESPACE, namespace),
+                pod_selector: select(label, value),
+                ip_block: None,
+            },
+            Place::Addresses(cidr) => NetworkPolicyPeer {
+                ip_block: Some(IPBlock {
+                    cidr: cidr.clone(),
+                    except: None,
+                }),
+                ..NetworkPolicyPeer::default()
+            },
+        };
+        NetworkPolicyEgressRule {
+            ports: Some(ports(self.port)),
+            to: Some(vec![peer]),
+        }
+    }
+
+    /// The rule of grants that were made before name servers were told from others.
+    pub(super) fn anywhere() -> NetworkPolicyEgressRule {
+        NetworkPolicyEgressRule {
+            ports: Some(ports(DNS)),
+            to: None,
+        }
+    }
+}
+
+fn ports(port: u16) -> Vec<NetworkPolicyPort> {
+    let port = |protocol: &str| NetworkPolicyPort {
+        port: Some(IntOrString::Int(port.into())),
+        protocol: Some(protocol.to_owned()),
+        end_port: None,
+    };
+    vec![port("UDP"), port("TCP")]
+}
+
+impl FromStr for NameServer {
+    type Err = NameServerError;
+
+    fn from_str(text: &str) -> Result<Self, NameServerError> {
+        read(text).ok_or_else(|| NameServerError(text.to_owned()))
+    }
+}
+
+fn read(text: &str) -> Option<NameServer> {
+    let with_port = |last: &str| match last.rsplit_once(':') {
+        Some((last, port)) => {
+            let port = port.parse().ok().filter(|port| *port != 0)?;
+            Some((last.to_owned(), port))
+        }
+        None => Some((last.to_owned(), DNS)),
+    };
+    if let Some((place, value)) = text.split_once('=') {
+        let (namespace, label) = place.split_once('/')?;
+        let (value, port) = with_port(value)?;
+        let plain = |text: &str, more: &str| {
+            let good = |next: char| next.is_ascii_alphanumeric() || more.contains(next);
+            !text.is_empty() && text.chars().all(good)
+        };
+        let good = plain(namespace, "-") && plain(label, "-_./") && plain(&value, "-_.");
+        return good.then(|| NameServer {
+            place: Place::Pods {
+                namespace: namespace.to_owned(),
+                label: label.to_owned(),
+                value,
+            },
+            port,
+        });
+    }
+    let (address, bits) = text.split_once('/')?;
+    let (bits, port) = with_port(bits)?;
+    let longest = match address.parse().ok()? {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    };
+    let bits: u8 = bits.parse().ok()?;
+    (bits <= longest).then(|| NameServer {
+        place: Place::Addresses(format!("{address}/{bits}")),
+        port,
+    })
+}
+
+impl fmt::Display for NameServer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Pods {
+                namespace,
+                label,
+                value,
+            } => write!(formatter, "{namespace}/{label}={value}")?,
+            Place::Addresses(cidr) => formatter.write_str(cidr)?,
+        }
+        match self.port {
+            DNS => Ok(()),
+            port => write!(formatter, ":{port}"),
+        }
+    }
+}
+
+impl TryFrom<String> for NameServer {
+    type Error = NameServerError;
+
+    fn try_from(text: String) -> Result<Self, NameServerError> {
+        text.parse()
+    }
+}
+
+impl From<NameServer> for String {
+    fn from(server: NameServer) -> Self {
+        server.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn name_servers_are_read_as_they_are_written() {
+        for text in [
+            "kube-system/k8s-app=kube-dns",
+            "openshift-dns/dns.operator.openshift.io/daemonset-dns=default:5353",
+            "169.254.20.10/32",
+            "10.96.0.10/32:1053",
+            "fd00::a/128",
+            "fd00::a/128:5353",
+        ] {
+            let server: NameServer = text.parse().unwrap();
+            assert_eq!(server.to_string(), text);
+            let sealed = serde_json::to_value(&server).unwrap();
+            assert_eq!(sealed, json!(text));
+            assert_eq!(
+                serde_json::from_value::<NameServer>(sealed).unwrap(),
+                server
+            );
+        }
+        assert_eq!(
+            NameServer::usual().to_string(),
+            "kube-system/k8s-app=kube-dns"
+        );
+    }
+
+    #[test]
+    fn nonsense_is_no_name_server() {
+        for text in [
+            "",
+            "/",
+            "a",
+            "a=b",
+            "/a=b",
+            "a/=b",
+            "a/b=",
+            "a/b=c:0",
+            "a/b=c:x",
+            "a b/c=d",
+            "a/b=c d",
+            "10.0.0.1",
+            "10.0.0.1/33",
+            "10.0.0/8",
+            "::/129",
+            "10.0.0.1/8:99999",
+            "0.0.0.0/-1",
+            "*/k8s-app=kube-dns",
+        ] {
+            assert!(text.parse::<NameServer>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_names_who_is_asked_and_the_port() {
+        for (text, to, port) in [
+            (
+                "kube-system/k8s-app=kube-dns",
+                json!({
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+                    "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+                }),
+                53,
+            ),
+            (
+                "169.254.20.10/32:54",
+                json!({"ipBlock": {"cidr": "169.254.20.10/32"}}),
+                54,
+            ),
+        ] {
+            let rule = text.parse::<NameServer>().unwrap().rule();
+            let expected = json!({
+                "to": [to],
+                "ports": [{"port": port, "protocol": "UDP"}, {"port": port, "protocol": "TCP"}],
+            });
+            assert_eq!(serde_json::to_value(rule).unwrap(), expected);
+        }
+    }
+}

@@ -179,7 +179,7 @@ impl Sessions {
     /// whether they go on.
     #[must_use]
     pub fn ended(&self, came: &SessionsEnded) -> Option<Record> {
-        let known = !came.opened.is_empty();
+        let known = came.opened.is_some();
         let record = if self.with_pod && known {
             self.over("Its sessions end with their pod")
         } else if self.with_pod {
@@ -194,13 +194,13 @@ impl Sessions {
         } else {
             return None;
         };
-        let Some(first) = came.opened.iter().min() else {
+        let Some(Opened { first, count }) = came.opened else {
             return Some(record);
         };
-        let lasted = record.time.duration_since(*first);
+        let lasted = record.time.duration_since(first);
         Some(
             record
-                .detail("sessions", came.opened.len().to_string())
+                .detail("sessions", count.to_string())
                 .detail("firstOpened", first.to_string())
                 .detail(
                     "lastedAtMost",
@@ -219,6 +219,15 @@ impl Sessions {
     }
 }
 
+/// The sessions of a grant, as far as they are on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// When the first of them was opened.
+    pub first: Timestamp,
+    /// How many there were.
+    pub count: u64,
+}
+
 /// What came of ending sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionsEnded {
@@ -228,8 +237,8 @@ pub struct SessionsEnded {
     pub left: u32,
     /// Containers in which nothing can be run, so that nothing could be ended.
     pub out_of_reach: Vec<String>,
-    /// When the sessions that are on record were opened, if none of them has been ended before.
-    pub opened: Vec<Timestamp>,
+    /// The sessions that are on record, if none of them has been ended before.
+    pub opened: Option<Opened>,
 }
 
 /// An object that should exist. Made from a typed object by a builder; see [`Child::new`].
@@ -470,11 +479,11 @@ mod tests {
             record: Record::about(now, action, Decision::End, id, "Expired", "were ended"),
         };
         let ago = |seconds| now - SignedDuration::from_secs(seconds);
-        let came = |ended, left, out_of_reach: &[&str], opened: &[Timestamp]| SessionsEnded {
+        let came = |ended, left, out_of_reach: &[&str], opened: Option<Opened>| SessionsEnded {
             ended,
             left,
             out_of_reach: out_of_reach.iter().map(|&name| name.into()).collect(),
-            opened: opened.into(),
+            opened,
         };
         let told = |came: &SessionsEnded| {
             let record = sessions.ended(came)?;
@@ -483,20 +492,23 @@ mod tests {
             let details: Vec<String> = details.map(|(key, value)| key + "=" + &value).collect();
             Some((record.action, details.join(" ")))
         };
-        let two = [ago(90), ago(200)];
+        let two = Some(Opened {
+            first: ago(200),
+            count: 2,
+        });
         let since = format!("firstOpened={} lastedAtMost=3m20s sessions=2", ago(200));
         for (came, expected) in [
-            (came(0, 0, &[], &[]), None),
+            (came(0, 0, &[], None), None),
             (
-                came(0, 0, &[], &two),
+                came(0, 0, &[], two),
                 Some((Action::SessionEnded, since.clone())),
             ),
-            (came(0, 0, &["app"], &two), None),
+            (came(0, 0, &["app"], two), None),
             (
-                came(2, 0, &[], &[]),
+                came(2, 0, &[], None),
                 Some((action, "ended=2 left=0".to_owned())),
             ),
-            (came(1, 1, &["app"], &two), {
+            (came(1, 1, &["app"], two), {
                 let (first, rest) = since.split_once(' ').unwrap();
                 let (lasted, many) = rest.split_once(' ').unwrap();
                 Some((action, format!("ended=1 {first} {lasted} left=1 {many}")))
@@ -508,8 +520,8 @@ mod tests {
             with_pod: true,
             ..sessions.clone()
         };
-        assert_eq!(with_pod.ended(&came(0, 0, &[], &[])), None);
-        let record = with_pod.ended(&came(0, 0, &[], &two)).unwrap();
+        assert_eq!(with_pod.ended(&came(0, 0, &[], None)), None);
+        let record = with_pod.ended(&came(0, 0, &[], two)).unwrap();
         assert_eq!(record.action, Action::SessionEnded);
         assert_eq!(record.details["lastedAtMost"], "3m20s");
     }

@@ -1,11 +1,13 @@
-//! AuditEvents go when they are as old as they are kept, to the instant. Their names sort by time,
-//! so the oldest are the first page of a list: nothing is cached, nothing is watched, and a restart
-//! changes nothing. What proves that none went earlier, the checkpoints, stays.
+//! AuditEvents go when they are as old as they are kept, to the instant; the oldest go before that where
+//! there are too many, or where an administrator asks for it, and then it is on record first. Their names
+//! sort by time, so the oldest are the first page of a list: nothing is cached, nothing is watched, and a
+//! restart changes nothing. What proves that no other went, the checkpoints, stays.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,9 +15,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use oz_core::api::AuditEvent;
-use oz_core::audit::{Checkpoint, time_in_name};
-use oz_engine::{Clock, Leadership};
-use oz_process::audit::CHECKPOINTS;
+use oz_core::audit::{Checkpoint, PruneOrder, Shortening, excess, time_in_name};
+use oz_engine::{Clock, Leadership, Sink};
+use oz_process::audit::{CHECKPOINTS, Trail};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +28,8 @@ const PAGE: u32 = 500;
 const AT_ONCE: usize = 8;
 /// The longest sleep: a clock that is set is noticed within this.
 const SLICE: Duration = Duration::from_secs(60);
+/// How often it is looked whether there are too many, or an order.
+const LOOK: SignedDuration = SignedDuration::from_secs(10);
 /// After a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 /// While another replica leads: what falls due when it is gone is late by no more.
@@ -37,6 +41,10 @@ pub(crate) struct Retention {
     pub(crate) clock: Arc<dyn Clock>,
     /// How long events are kept.
     pub(crate) keep: SignedDuration,
+    /// How many are kept at most; 0 for any number.
+    pub(crate) most: u64,
+    /// Where it is put on record that some go before their time.
+    pub(crate) trail: Trail,
     pub(crate) namespace: String,
     /// Who must hold the lease, if replicas compete for one.
     pub(crate) leader: Option<String>,
@@ -68,12 +76,127 @@ impl Retention {
         }
     }
 
-    /// Deletes what is due, and says when the next one is.
-    async fn reap(&self) -> kube::Result<Timestamp> {
+    /// Deletes what is due, and says when to look again.
+    async fn reap(&self) -> anyhow::Result<Timestamp> {
         if !self.leads().await? {
             return Ok(self.clock.now() + STANDBY);
         }
         let events: Api<AuditEvent> = Api::all(self.client.clone());
+        let order = self.order().await?;
+        let shortened = self.shorten(&events, order.as_ref()).await?;
+        let next = self.reap_before(&events, shortened).await?;
+        if order.is_some() {
+            self.carried_out().await?;
+        }
+        self.forget().await?;
+        // Too many can come at any time, and so can an order.
+        Ok(next.min(self.clock.now() + LOOK))
+    }
+
+    /// Puts on record that the oldest go, if there are too many or somebody asks for it, and says up to
+    /// when they do.
+    async fn shorten(
+        &self,
+        events: &Api<AuditEvent>,
+        order: Option<&PruneOrder>,
+    ) -> anyhow::Result<Option<Timestamp>> {
+        let mut shortened = None;
+        if let Some(order) = order {
+            // What is being written now is not a part of what was asked for.
+            let before = order.before.min(self.clock.now());
+            self.record(&Shortening::Asked(order.clone()), before)
+                .await?;
+            shortened = Some(before);
+        }
+        let first = events
+            .list_metadata(&ListParams::default().limit(1))
+            .await?;
+        let more = first.metadata.remaining_item_count.unwrap_or_default();
+        let there = u64::try_from(more)
+            .unwrap_or_default()
+            .saturating_add(first.items.len() as u64);
+        let excess = excess(there, self.most);
+        if excess > 0
+            && let Some(before) = self.time_at(events, excess).await?
+            && shortened.is_none_or(|known| known < before)
+        {
+            let why = Shortening::TooMany {
+                events: there,
+                most: self.most,
+            };
+            self.record(&why, before).await?;
+            shortened = Some(before);
+        }
+        Ok(shortened)
+    }
+
+    /// Nothing goes that is not on record as gone, in every place that holds records.
+    async fn record(&self, why: &Shortening, before: Timestamp) -> anyhow::Result<()> {
+        let record = why.record(self.clock.now(), before);
+        tracing::warn!(%before, why = record.message, "the audit trail is shortened");
+        let recorded = self.trail.record(&record).await;
+        recorded.context("failed to put on record that the audit trail is shortened")
+    }
+
+    /// The time of the event that comes after so many others.
+    async fn time_at(
+        &self,
+        events: &Api<AuditEvent>,
+        mut skip: u64,
+    ) -> kube::Result<Option<Timestamp>> {
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let list = events.list_metadata(&page).await?;
+            for event in &list.items {
+                if let Some(time) = time_in_name(&event.name_any()) {
+                    if skip == 0 {
+                        return Ok(Some(time));
+                    }
+                    skip -= 1;
+                }
+            }
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// What an administrator asks for.
+    async fn order(&self) -> kube::Result<Option<PruneOrder>> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let Some(map) = maps.get_opt(PruneOrder::MAP).await? else {
+            return Ok(None);
+        };
+        let text = map.data.and_then(|mut data| data.remove(PruneOrder::KEY));
+        match serde_json::from_str(&text.unwrap_or_default()) {
+            Ok(order) => Ok(Some(order)),
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    map = PruneOrder::MAP,
+                    "an order to shorten the audit trail cannot be read; write it with `ozctl audit prune`"
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whoever asked sees by it that it is done.
+    async fn carried_out(&self) -> kube::Result<()> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        match maps.delete(PruneOrder::MAP, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+
+    /// Deletes what is as old as it may get, or from before `shortened`, and says when the next is due.
+    async fn reap_before(
+        &self,
+        events: &Api<AuditEvent>,
+        shortened: Option<Timestamp>,
+    ) -> kube::Result<Timestamp> {
         let mut page = ListParams::default().limit(PAGE);
         let mut reaped = 0_u64;
         let next = loop {
@@ -88,13 +211,13 @@ impl Retention {
                     continue;
                 };
                 let due = time.checked_add(self.keep).unwrap_or(Timestamp::MAX);
-                if due > now {
+                if due > now && shortened.is_none_or(|before| time >= before) {
                     next = Some(due);
                     break;
                 }
                 old.push(name);
             }
-            reaped += self.delete(&events, &old).await?;
+            reaped += self.delete(events, &old).await?;
             if let Some(next) = next {
                 break next;
             }
@@ -109,7 +232,6 @@ impl Retention {
         if reaped > 0 {
             tracing::debug!(reaped, %next, "deleted old AuditEvents");
         }
-        self.forget().await?;
         Ok(next)
     }
 

@@ -191,7 +191,9 @@ fn trail_upkeep(
     let retention = Retention {
         client: client.clone(),
         clock: Arc::new(clock.clone()),
+        trail: trail.clone(),
         keep: args.audit_retention,
+        most: args.audit_max_events,
         namespace: namespace.clone(),
         leader: args.leader_elect.then(|| args.common.replica.clone()),
         reaped,

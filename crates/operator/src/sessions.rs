@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt};
 use oz_core::audit::{Action, Record};
 use oz_core::connect::script::{Ended, Ending};
 use oz_core::connect::{Way, script};
-use oz_core::controller::{Failure, Sessions, SessionsEnded};
+use oz_core::controller::{Failure, Opened, Sessions, SessionsEnded};
 use oz_engine::{Clock as _, EndSessions, ServerClock, Sink as _};
 use oz_process::audit::Trail;
 
@@ -251,14 +250,14 @@ impl Scripts {
     }
 }
 
-/// When the sessions were opened that end now; none if that is on record already. A port that is
-/// forwarded, or a stream that is attached to, is no process in the container: it ends with its pod
-/// only.
-fn opened(records: impl Iterator<Item = Record>, with_pod: bool) -> Vec<Timestamp> {
+/// The sessions that end now; none if that is on record already. A port that is forwarded, or a stream
+/// that is attached to, is no process in the container: it ends with its pod only. Of equal ones within
+/// a minute, the first has a record, and the others have one together.
+fn opened(records: impl Iterator<Item = Record>, with_pod: bool) -> Option<Opened> {
     let (opened, ended): (Vec<_>, Vec<_>) =
         records.partition(|record| record.action == Action::SessionOpened);
     if !ended.is_empty() {
-        return Vec::new();
+        return None;
     }
     let exec = |record: &Record| {
         let way = record.details.get("way");
@@ -266,7 +265,22 @@ fn opened(records: impl Iterator<Item = Record>, with_pod: bool) -> Vec<Timestam
     };
     let opened = opened.into_iter();
     let ending = opened.filter(|record| with_pod || exec(record));
-    ending.map(|record| record.time).collect()
+    let ending = ending.map(|record| match record.repeated {
+        Some(repeated) => (repeated.first, repeated.count),
+        None => (record.time, 1),
+    });
+    ending.fold(None, |known, (first, count)| {
+        Some(match known {
+            Some(Opened {
+                first: before,
+                count: others,
+            }) => Opened {
+                first: before.min(first),
+                count: others + count,
+            },
+            None => Opened { first, count },
+        })
+    })
 }
 
 impl EndSessions for Scripts {
@@ -280,7 +294,8 @@ impl EndSessions for Scripts {
 
 #[cfg(test)]
 mod tests {
-    use oz_core::audit::Decision;
+    use jiff::Timestamp;
+    use oz_core::audit::{Decision, Repeated};
 
     use super::*;
 
@@ -297,11 +312,27 @@ mod tests {
             record(Action::SessionOpened, 2, Way::PortForward),
             record(Action::SessionOpened, 3, Way::Exec),
         ];
-        assert_eq!(opened(all.iter().cloned(), false), [at(1), at(3)]);
-        assert_eq!(opened(all.iter().cloned(), true), [at(1), at(2), at(3)]);
+        let since = |second, count| {
+            Some(Opened {
+                first: at(second),
+                count,
+            })
+        };
+        assert_eq!(opened(all.iter().cloned(), false), since(1, 2));
+        assert_eq!(opened(all.iter().cloned(), true), since(1, 3));
+        let mut several = record(Action::SessionOpened, 60, Way::Exec);
+        several.repeated = Some(Repeated {
+            count: 40,
+            first: at(4),
+            last: at(60),
+            samples: Vec::new(),
+        });
+        let all_and_several = all.iter().cloned().chain([several.clone()]);
+        assert_eq!(opened(all_and_several, false), since(1, 42));
+        assert_eq!(opened([several].into_iter(), false), since(4, 40));
         for action in [Action::SessionCut, Action::SessionEnded] {
             let told = all.iter().cloned().chain([record(action, 4, Way::Exec)]);
-            assert!(opened(told, false).is_empty());
+            assert_eq!(opened(told, false), None);
         }
     }
 }

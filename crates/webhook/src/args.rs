@@ -9,6 +9,8 @@ use oz_core::duration::GoDuration;
 use oz_process::audit::AuditArgs;
 use oz_process::{Address, Common, TransientArgs};
 
+use crate::limits::RequestLimits;
+
 /// Stamps access requests with who asks, and refuses what oz would never grant.
 #[derive(Clone, Debug, Parser)]
 // A flag that is there twice has its last value: charts and manifests are extended at the end.
@@ -64,6 +66,9 @@ pub(crate) struct Args {
     /// false it opens; that it is not on record is logged and counted.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) audit_required: bool,
+
+    #[command(flatten)]
+    pub(crate) limits: RequestLimits,
 
     /// Groups that get into the pods of enforcing namespaces without a grant, also when no replica
     /// of this webhook runs. Give it several times, or names with commas between them.

@@ -22,6 +22,7 @@ use crate::connect::{self, Connect, Connections, Mode};
 use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
 use crate::kinds::{AccessRequest, AccessTemplate};
+use crate::limits::Census;
 use crate::stamp::Stamper;
 use crate::templates::Templates;
 use crate::transient;
@@ -51,6 +52,7 @@ pub(crate) struct Grounds {
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
     pub(crate) connections: Connections,
+    pub(crate) census: Census,
     /// Who gets in everywhere, whatever becomes of us.
     pub(crate) break_glass: Vec<String>,
 }
@@ -120,6 +122,7 @@ fn request<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Templat
         served: grounds.served.clone(),
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
+        census: grounds.census.clone(),
         kind: PhantomData,
     };
     validating::<R>(

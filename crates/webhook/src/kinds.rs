@@ -45,6 +45,9 @@ pub(crate) trait AccessRequest:
     /// Which rules for single fields it breaks.
     fn violations(&self) -> Vec<Violation>;
 
+    /// Name of the request that it continues.
+    fn extends(&self) -> Option<&str>;
+
     /// How its spec differs from the one it had.
     fn spec_change(&self, old: &Self) -> Option<Change>;
 }
@@ -60,6 +63,10 @@ impl AccessRequest for ExecAccessRequest {
         validate::exec_access_request(self)
             .err()
             .unwrap_or_default()
+    }
+
+    fn extends(&self) -> Option<&str> {
+        self.spec.extends.as_deref()
     }
 
     fn spec_change(&self, old: &Self) -> Option<Change> {
@@ -85,6 +92,10 @@ impl AccessRequest for PodAccessRequest {
 
     fn violations(&self) -> Vec<Violation> {
         validate::pod_access_request(self).err().unwrap_or_default()
+    }
+
+    fn extends(&self) -> Option<&str> {
+        self.spec.extends.as_deref()
     }
 
     fn spec_change(&self, old: &Self) -> Option<Change> {

@@ -6,6 +6,7 @@ mod guard_namespace;
 mod guard_role_binding;
 mod hooks;
 mod kinds;
+mod limits;
 mod permission;
 mod record;
 mod refusal;

@@ -1,7 +1,8 @@
 //! The refusals that several hooks give, each with what to do next.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::{Notes, Rejection, Review};
-use oz_core::validate::Violation;
+use oz_core::validate::{MetadataBounds, Violation, metadata};
 
 /// An object breaks rules for its fields.
 pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Rejection {
@@ -16,6 +17,32 @@ pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Rejection {
             )
         },
     )
+}
+
+/// Refuses metadata beyond its bounds, unless that is how `old` was.
+///
+/// # Errors
+/// The refusal.
+pub(crate) fn bounded(
+    new: &ObjectMeta,
+    old: Option<&ObjectMeta>,
+    bounds: &MetadataBounds,
+) -> Result<(), Rejection> {
+    let violations = metadata(new, old, bounds);
+    if violations.is_empty() {
+        return Ok(());
+    }
+    let message = Violation::list(&violations);
+    Err(violations.iter().fold(
+        Rejection::invalid("MetadataTooLarge", message),
+        |rejection, violation| {
+            rejection.cause(
+                violation.field.clone(),
+                "FieldValueTooLong",
+                violation.message.clone(),
+            )
+        },
+    ))
 }
 
 /// Something is wrong with one field.

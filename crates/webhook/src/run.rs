@@ -13,6 +13,7 @@ use oz_process::{ClockAlarm, KeyNews, follow_signing_keys, shutdown_on_signal, s
 use crate::args::Args;
 use crate::connect::{self, Connections, Grants};
 use crate::hooks::{Grounds, hooks};
+use crate::limits::Census;
 use crate::templates::Templates;
 
 /// The product's name: that of the webhook configurations, and the field manager of every write.
@@ -61,6 +62,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         keys,
         exec_templates,
         pod_templates,
+        census: Census::new(args.limits, grants.clone()),
         connections: Connections::new(grants, Arc::clone(&records), args.audit_required),
         break_glass: args.break_glass_groups.clone(),
         records,

@@ -13,13 +13,15 @@ use oz_core::access::seal::Keys;
 use oz_core::access::window::{Source, Window};
 use oz_core::access::{decide, stamp};
 use oz_core::labels;
+use oz_core::validate::REQUEST_METADATA;
 use oz_engine::Sink;
 
 use crate::kinds::{AccessRequest, AccessTemplate};
+use crate::limits::{Asking, Census};
 use crate::permission::patiently;
 use crate::record;
 use crate::refusal::{
-    forbidden, immutable, invalid, own_namespace, served, status_is_the_operators,
+    bounded, forbidden, immutable, invalid, own_namespace, served, status_is_the_operators,
 };
 use crate::stamp::requester;
 use crate::templates::Templates;
@@ -34,6 +36,7 @@ pub(crate) struct RequestValidator<R: AccessRequest> {
     pub(crate) served: Arc<[String]>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
+    pub(crate) census: Census,
     pub(crate) kind: PhantomData<fn() -> R>,
 }
 
@@ -51,7 +54,7 @@ impl<R: AccessRequest> Validate for RequestValidator<R> {
         match (review.operation, &review.old) {
             (Operation::Create, _) => self.create(cx, review, object).await,
             (Operation::Update, Some(old)) => {
-                bounded(object.meta())?;
+                bounded(object.meta(), Some(old.meta()), &REQUEST_METADATA)?;
                 unchanged(object, old)
             }
             _ => Ok(Notes::none()),
@@ -63,6 +66,10 @@ impl<R: AccessRequest> RequestValidator<R> {
     async fn create(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<Notes, Rejection> {
         let request = object.request();
         let decided = self.decide(cx, review, object, &request).await;
+        let decided = decided.and_then(|admitted| {
+            self.counted(cx, review, object)?;
+            Ok(admitted)
+        });
         if cx.dry_run {
             return decided.map(|admitted| admitted.notes);
         }
@@ -78,6 +85,21 @@ impl<R: AccessRequest> RequestValidator<R> {
                 Err(rejection)
             }
         }
+    }
+
+    /// Whether there may be one more request. Whoever may not ask at all is not told how many there
+    /// are.
+    fn counted(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<(), Rejection> {
+        if cx.dry_run && review.user.username == *self.operator {
+            return Ok(());
+        }
+        let asking = Asking {
+            user: &review.user.username,
+            namespace: review.namespace.as_deref().unwrap_or_default(),
+            uid: object.meta().uid.as_deref().unwrap_or(&review.uid),
+            extends: object.extends(),
+        };
+        self.census.admit(&asking, cx.now, cx.dry_run)
     }
 
     /// Whether the request is let in, by the rules of its template if there is one.
@@ -96,7 +118,7 @@ impl<R: AccessRequest> RequestValidator<R> {
             }
             served(&self.served, review.namespace.as_deref())?;
         }
-        bounded(object.meta())?;
+        bounded(object.meta(), None, &REQUEST_METADATA)?;
         let violations = object.violations();
         if !violations.is_empty() {
             return Err(invalid(request.kind, &violations));
@@ -208,39 +230,6 @@ fn warnings<T: AccessTemplate>(request: &Request<'_>, template: &T) -> Notes {
         )),
         Source::Default | Source::Requested => notes,
     }
-}
-
-/// The most that labels, annotations and finalizers of a request may take, in bytes of JSON: the
-/// operator keeps every request in memory, and anybody who may ask for access can create some.
-const MAX_METADATA: usize = 16 * 1024;
-
-pub(crate) fn bounded(metadata: &ObjectMeta) -> Result<(), Rejection> {
-    let annotations = metadata.annotations.iter().flatten();
-    let of_users = annotations.filter(|(key, _)| *key != labels::REQUESTER);
-    let pairs = of_users.chain(metadata.labels.iter().flatten());
-    let size: usize = pairs
-        .map(|(key, value)| key.len() + value.len())
-        .sum::<usize>()
-        + metadata
-            .finalizers
-            .iter()
-            .flatten()
-            .map(String::len)
-            .sum::<usize>();
-    if size <= MAX_METADATA {
-        return Ok(());
-    }
-    let message = format!(
-        "labels, annotations and finalizers of a request take {size} bytes; keep them below \
-         {MAX_METADATA} bytes"
-    );
-    Err(
-        Rejection::invalid("MetadataTooLarge", message.clone()).cause(
-            "metadata.annotations",
-            "FieldValueTooLong",
-            message,
-        ),
-    )
 }
 
 /// Refuses a change of what was asked for, or of who asked.

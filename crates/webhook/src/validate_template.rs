@@ -4,15 +4,16 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use kube::Resource;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
-use oz_core::validate::Violation;
+use oz_core::validate::{TEMPLATE_METADATA, Violation};
 use oz_engine::Sink;
 
 use crate::connect::Policies;
 use crate::kinds::AccessTemplate;
 use crate::permission;
 use crate::record;
-use crate::refusal::{invalid, own_namespace, status_is_the_operators};
+use crate::refusal::{bounded, invalid, own_namespace, status_is_the_operators};
 
 /// Checks templates of one kind.
 pub(crate) struct TemplateValidator<T> {
@@ -35,6 +36,8 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             let next = "change the spec, and the status follows";
             return status_is_the_operators(review, &self.operator, next);
         }
+        let old = review.old.as_ref().map(Resource::meta);
+        bounded(template.meta(), old, &TEMPLATE_METADATA)?;
         // What is stored was checked when it came in, or is older than the rule. Labels, owners and
         // finalizers can be changed nevertheless.
         let unchanged = |old: &T| old.spec_digest() == template.spec_digest();

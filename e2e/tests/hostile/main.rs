@@ -6,9 +6,11 @@ mod authors;
 mod bytes;
 mod connecting;
 mod identity;
+mod numbers;
 mod objects;
 mod port;
 mod posting;
+mod record;
 mod requests;
 mod smaller;
 

@@ -61,6 +61,10 @@ pub enum Action {
     WebhookRepaired,
     /// New requests did not come back stamped.
     CanaryFailed,
+    /// The oldest records are about to be deleted from the cluster, all that are older than the record
+    /// says: there were too many, or an administrator asked for it. Signed; verifying counts them as
+    /// gone, not as missing.
+    TrailShortened,
     /// The label that has connections enforced was taken off a namespace; or that was refused.
     EnforcementLifted,
 }
@@ -72,7 +76,7 @@ impl Action {
     pub fn is_gate(self) -> bool {
         matches!(
             self,
-            Self::AccessGranted | Self::TargetPinned | Self::SessionOpened
+            Self::AccessGranted | Self::TargetPinned | Self::SessionOpened | Self::TrailShortened
         )
     }
 
@@ -95,6 +99,7 @@ impl Action {
             | Self::CertificateRotated
             | Self::KeyRotated
             | Self::WebhookRepaired
+            | Self::TrailShortened
             | Self::CanaryFailed => &[Decision::Note],
         }
     }
@@ -120,6 +125,7 @@ impl Action {
             | Self::SessionEnded
             | Self::SessionCut
             | Self::KeyRotated
+            | Self::TrailShortened
             | Self::CanaryFailed => "operator",
         }
     }

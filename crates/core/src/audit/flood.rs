@@ -1,138 +1,354 @@
-//! Nobody floods the record by failing: the first refusals of a user for one reason are written as
-//! they are, later ones within a minute are counted and written as one.
+//! Nobody floods the record: what a user does again within a minute is counted, and written as one
+//! record with how often. The first is written before it takes effect; what differs in a way that tells
+//! something is told apart, up to a bound for each user.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::record::{Record, Repeated};
 use super::{Action, Decision};
+use crate::encode;
 
 /// How long repeats are counted before they are written.
 const WINDOW: SignedDuration = SignedDuration::from_secs(60);
-/// How many are written as they are.
-const PLAIN: u64 = 3;
+/// How many refusals are written as they are: whoever mistypes sees each try.
+const PLAIN_REFUSALS: u64 = 3;
 /// How many are named in a summary.
 pub(super) const SAMPLES: usize = 3;
-/// How many kinds of refusal are told apart at once. More are counted together.
+/// How many facts are told apart at once that differ in their particulars only: of one user, in one
+/// namespace, decided for one reason. More are counted together.
+const DISTINCT: usize = 30;
+/// How many are told apart at once of all users.
+const ENTRIES: usize = 4_096;
+/// How many users, namespaces and reasons are told apart at once. More refusals are counted together.
 const KINDS: usize = 1_024;
+/// How many particulars a summary of several lists.
+const LISTED: usize = 32;
 
 /// What becomes of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admitted {
     /// It is written.
     Write(Box<Record>),
-    /// It was counted.
-    Counted,
+    /// It was counted, after one that was written and is equal.
+    Counted {
+        /// Id of that one: what has to be on record before it happens is, when this is.
+        first: String,
+    },
 }
 
-type Kind = (String, Action, String);
+/// What is never counted with anything else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    user: String,
+    namespace: String,
+    action: Action,
+    decision: Decision,
+    reason: String,
+    /// UID of the request of a session, which its end looks for, and the way in.
+    session: Option<(String, String)>,
+}
 
-/// Counts refusals.
+/// What is counted of one kind.
+#[derive(Debug, Default)]
+struct Group {
+    /// By a digest of the particulars.
+    distinct: BTreeMap<String, Counting>,
+    /// What differs from all of these, together.
+    others: Option<Counting>,
+}
+
+/// Counts what happens again and again.
 #[derive(Debug, Default)]
 pub struct Floodgate {
-    kinds: BTreeMap<Kind, Counting>,
+    kinds: BTreeMap<Kind, Group>,
+    entries: usize,
 }
 
 #[derive(Debug)]
 struct Counting {
     since: Timestamp,
+    /// Id of the last that was written as it is.
+    first: String,
     plain: u64,
     counted: Option<Record>,
+    /// Of several together: what they were about.
+    about: Option<BTreeSet<String>>,
+}
+
+/// Whether a record is ever counted. What follows from a decision of oz's own, such as a grant and its
+/// end, is as rare as what is counted makes it, and always written.
+fn is_counted(record: &Record) -> bool {
+    let asked = matches!(
+        record.action,
+        Action::SessionOpened | Action::RequestCreated | Action::TemplateChanged
+    );
+    record.decision == Decision::Deny || asked && record.decision == Decision::Allow
+}
+
+/// What tells two of a kind apart. Of a refusal, the name is the user's to invent, as is the reason that
+/// they state, and tells nothing.
+fn particulars(record: &Record) -> String {
+    let detail = |name: &str| record.details.get(name);
+    let pod = record.pod.as_ref();
+    let allowed = record.decision == Decision::Allow;
+    let name = allowed.then_some(&record.request.name);
+    let asked = allowed.then(|| detail("reason"));
+    encode::digest(&(
+        (
+            &record.request.kind,
+            name,
+            &record.template,
+            &record.template_digest,
+        ),
+        pod.map(|pod| (&pod.name, &pod.uid, &pod.container)),
+        (
+            detail("way"),
+            detail("mode"),
+            detail("commandDigest"),
+            asked,
+        ),
+    ))
+}
+
+impl Kind {
+    fn of(record: &Record) -> Self {
+        let session = record.action == Action::SessionOpened;
+        let way = || record.details.get("way").cloned().unwrap_or_default();
+        Self {
+            user: record
+                .user
+                .as_ref()
+                .map_or_else(String::new, |user| user.user.clone()),
+            namespace: record.request.namespace.clone(),
+            action: record.action,
+            decision: record.decision,
+            reason: record.reason.clone(),
+            session: session.then(|| (record.request.uid.clone(), way())),
+        }
+    }
+
+    /// Whoever it was: for refusals beyond all bounds.
+    fn of_anybody(record: &Record) -> Self {
+        Self {
+            action: record.action,
+            decision: record.decision,
+            ..Self::default()
+        }
+    }
 }
 
 impl Floodgate {
-    /// Lets a record through, or counts it. Only refusals are ever counted.
+    /// Lets a record through, or counts it.
     pub fn admit(&mut self, record: Record) -> Admitted {
-        if record.decision != Decision::Deny {
+        if !is_counted(&record) {
             return Admitted::Write(Box::new(record));
         }
-        let user = record.user.as_ref().map(|user| user.user.clone());
-        let mut kind = (
-            user.unwrap_or_default(),
-            record.action,
-            record.reason.clone(),
-        );
-        let others = self.kinds.len() >= KINDS && !self.kinds.contains_key(&kind);
-        if others {
-            kind = (String::new(), record.action, String::new());
+        let mut kind = Kind::of(&record);
+        let known = self.kinds.contains_key(&kind);
+        if !known && self.kinds.len() >= KINDS {
+            if record.decision == Decision::Allow {
+                // Nobody gets in on somebody else's record.
+                return Admitted::Write(Box::new(record));
+            }
+            kind = Kind::of_anybody(&record);
         }
-        let counting = self.kinds.entry(kind).or_insert_with(|| Counting {
-            since: record.time,
-            plain: 0,
-            counted: None,
-        });
-        if counting.plain < PLAIN {
-            counting.plain += 1;
-            return Admitted::Write(Box::new(record));
+        let anybody = kind.reason.is_empty();
+        let full = self.entries >= ENTRIES;
+        let group = self.kinds.entry(kind).or_default();
+        let particulars = particulars(&record);
+        if let Some(counting) = group.distinct.get_mut(&particulars) {
+            return counting.admit(record, anybody);
         }
-        counting.count(record, others);
-        Admitted::Counted
+        if anybody || full || group.distinct.len() >= DISTINCT {
+            let others = group
+                .others
+                .get_or_insert_with(|| Counting::new(&record, Some(BTreeSet::new())));
+            return others.admit(record, anybody);
+        }
+        self.entries += 1;
+        let counting = group.distinct.entry(particulars);
+        let counting = counting.or_insert_with(|| Counting::new(&record, None));
+        counting.admit(record, anybody)
+    }
+
+    /// The record with this id was not written after all: the next that is equal is.
+    pub fn lost(&mut self, id: &str) {
+        for group in self.kinds.values_mut() {
+            let all = group.distinct.values_mut().chain(&mut group.others);
+            for counting in all.filter(|counting| counting.first == id) {
+                counting.plain = 0;
+            }
+        }
     }
 
     /// The summaries that are due at `now`. With `now` at the end of time, all of them.
     pub fn due(&mut self, now: Timestamp) -> Vec<Record> {
         let mut due = Vec::new();
-        self.kinds.retain(|_, counting| {
-            if counting.ends() > now {
-                return true;
+        let mut over = |counting: &mut Counting| {
+            let over = counting.ends() <= now;
+            if over {
+                due.extend(counting.summary());
             }
-            due.extend(counting.counted.take());
-            false
+            over
+        };
+        let mut entries = 0;
+        self.kinds.retain(|_, group| {
+            group.distinct.retain(|_, counting| !over(counting));
+            if group.others.as_mut().is_some_and(&mut over) {
+                group.others = None;
+            }
+            entries += group.distinct.len();
+            group.others.is_some() || !group.distinct.is_empty()
         });
+        self.entries = entries;
         due
     }
 
     /// When the next summary is due.
     #[must_use]
     pub fn next(&self) -> Option<Timestamp> {
-        self.kinds.values().map(Counting::ends).min()
+        let all = self
+            .kinds
+            .values()
+            .flat_map(|group| group.distinct.values().chain(&group.others));
+        all.map(Counting::ends).min()
     }
 }
 
 impl Counting {
+    fn new(record: &Record, about: Option<BTreeSet<String>>) -> Self {
+        Self {
+            since: record.time,
+            first: String::new(),
+            plain: 0,
+            counted: None,
+            about,
+        }
+    }
+
     fn ends(&self) -> Timestamp {
         self.since.checked_add(WINDOW).unwrap_or(Timestamp::MAX)
     }
 
-    /// `others`: along with those of other users, or of other reasons.
-    fn count(&mut self, mut record: Record, others: bool) {
-        let mut sample = format!("{}: {}", record.request.name, record.message);
+    fn admit(&mut self, record: Record, anybody: bool) -> Admitted {
+        let plain = match record.decision {
+            Decision::Deny => PLAIN_REFUSALS,
+            _ => 1,
+        };
+        if self.plain < plain {
+            self.plain += 1;
+            self.first.clone_from(&record.id);
+            return Admitted::Write(Box::new(record));
+        }
+        self.count(record, anybody);
+        Admitted::Counted {
+            first: self.first.clone(),
+        }
+    }
+
+    /// `anybody`: along with those of other users, and of other reasons.
+    fn count(&mut self, record: Record, anybody: bool) {
         let time = record.time;
-        if others {
+        let mut sample = format!("{}: {}", record.request.name, record.message);
+        if anybody {
             let user = record.user.as_ref().map_or("", |user| &user.user);
             sample = format!("{user}: {}: {sample}", record.reason);
         }
-        let summary = self.counted.get_or_insert_with(|| {
-            if others {
-                // Whose it was first says nothing of the rest.
-                record = Record::about(
-                    time,
-                    record.action,
-                    record.decision,
-                    &record.id,
-                    "Several",
-                    "Many users were refused, for several reasons",
-                );
+        let mut news = true;
+        if let Some(about) = &mut self.about {
+            let subject = subject(&record, anybody);
+            news = !about.contains(&subject) && about.len() < LISTED;
+            if news {
+                about.insert(subject);
             }
-            record.repeated = Some(Repeated {
-                count: 0,
-                first: time,
-                last: time,
-                samples: Vec::new(),
-            });
-            record.id = format!("{}-repeated", record.id);
-            record
-        });
+        }
+        let several = self.about.is_some();
+        let summary = self
+            .counted
+            .get_or_insert_with(|| summary_of(record, several, anybody));
         summary.time = summary.time.max(time);
         if let Some(repeated) = &mut summary.repeated {
             repeated.count += 1;
             repeated.first = repeated.first.min(time);
             repeated.last = repeated.last.max(time);
-            if repeated.samples.len() < SAMPLES {
-                let end = sample.floor_char_boundary(256);
-                repeated.samples.push(sample[..end].to_owned());
+            if repeated.samples.len() < SAMPLES && news {
+                sample.truncate(sample.floor_char_boundary(256));
+                repeated.samples.push(sample);
             }
         }
     }
+
+    fn summary(&mut self) -> Option<Record> {
+        let record = self.counted.take()?;
+        let Some(about) = &self.about else {
+            return Some(record);
+        };
+        let about: Vec<&str> = about.iter().map(String::as_str).collect();
+        Some(record.detail("about", about.join(", ")))
+    }
+}
+
+/// The first of those that are counted becomes the record of all of them. Of several that differ, what
+/// it was about says nothing of the rest.
+fn summary_of(record: Record, several: bool, anybody: bool) -> Record {
+    let repeated = Repeated {
+        count: 0,
+        first: record.time,
+        last: record.time,
+        samples: Vec::new(),
+    };
+    let id = format!("{}-repeated", record.id);
+    let record = match (anybody, several) {
+        (true, _) => Record::about(
+            record.time,
+            record.action,
+            record.decision,
+            &record.id,
+            "Several",
+            "Many users were refused, for several reasons",
+        ),
+        (false, false) => record,
+        (false, true) => {
+            let mut of = Record::about(
+                record.time,
+                record.action,
+                record.decision,
+                &record.id,
+                &record.reason,
+                "More that differ than are told apart; each is counted",
+            );
+            of.user = record.user;
+            of.request.namespace = record.request.namespace;
+            if record.action == Action::SessionOpened {
+                // All of one grant, which its end looks for.
+                of.request.kind = record.request.kind;
+                of.request.name = record.request.name;
+                of.request.uid = record.request.uid;
+                of.until = record.until;
+                let way = record.details.get("way").cloned();
+                of.details.extend(way.map(|way| ("way".to_owned(), way)));
+            }
+            of
+        }
+    };
+    Record {
+        id,
+        repeated: Some(repeated),
+        ..record
+    }
+}
+
+/// What a record among several was about, in a word: of anybody's, the reason.
+fn subject(record: &Record, anybody: bool) -> String {
+    if anybody {
+        return record.reason.clone();
+    }
+    let pod = record.pod.as_ref().map(|pod| &pod.name);
+    let named = [pod, Some(&record.template), Some(&record.request.name)];
+    let mut named = named.into_iter().flatten().filter(|name| !name.is_empty());
+    let mut subject = named.next().cloned().unwrap_or_default();
+    subject.truncate(subject.floor_char_boundary(253));
+    subject
 }

@@ -11,6 +11,7 @@ mod keys;
 mod query;
 mod record;
 mod redact;
+mod shortening;
 pub mod verify;
 
 #[cfg(test)]
@@ -26,3 +27,4 @@ pub use keys::{AuditKey, KeyError, Published, Trust};
 pub use query::Query;
 pub use record::{PodRef, Record, Repeated, RequestRef};
 pub use redact::arguments;
+pub use shortening::{PruneOrder, Shortening, excess};

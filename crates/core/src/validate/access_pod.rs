@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::Value;
 
 use super::template::{self, Target};
 use super::{Amount, Found, name};
@@ -14,6 +15,12 @@ use crate::api::{
 
 /// Begins the labels and annotations by which oz finds what is its own.
 const RESERVED_PREFIX: &str = "oz.wizardofoz.co/";
+
+/// The most bytes that the value of one operation of a patch may take as JSON.
+pub const MAX_PATCH_VALUE: usize = 16 * 1024;
+/// How many objects and lists may stand within one another in the value of an operation of a patch: no
+/// field of a pod lies deeper.
+pub const MAX_PATCH_DEPTH: usize = 32;
 
 /// The pods of a template.
 #[derive(Clone, Debug, PartialEq)]
@@ -202,6 +209,9 @@ fn patch(field: &str, operation: &PatchSpecOperation, found: &mut Found) {
     if let Some(from) = &operation.from {
         pointer(&format!("{field}.from"), from, found);
     }
+    if let Some(value) = &operation.value {
+        patch_value(&format!("{field}.value"), value, found);
+    }
     match operation.op {
         PatchOp::Add | PatchOp::Replace | PatchOp::Test if operation.value.is_none() => {
             found.add(
@@ -216,6 +226,32 @@ fn patch(field: &str, operation: &PatchSpecOperation, found: &mut Found) {
             );
         }
         _ => {}
+    }
+}
+
+fn patch_value(field: &str, value: &Value, found: &mut Found) {
+    let size = template::size(value);
+    if size > MAX_PATCH_VALUE {
+        found.add(
+            field,
+            format!("takes {size} bytes as JSON: {MAX_PATCH_VALUE} are enough"),
+        );
+    }
+    if is_deeper(value, MAX_PATCH_DEPTH) {
+        let message = format!("must not nest more than {MAX_PATCH_DEPTH} objects and lists");
+        found.add(field, message);
+    }
+}
+
+/// Whether more objects and lists stand within one another than `most`.
+fn is_deeper(value: &Value, most: usize) -> bool {
+    let Some(left) = most.checked_sub(1) else {
+        return value.is_array() || value.is_object();
+    };
+    match value {
+        Value::Array(items) => items.iter().any(|item| is_deeper(item, left)),
+        Value::Object(fields) => fields.values().any(|field| is_deeper(field, left)),
+        _ => false,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod access_config;
 mod access_pod;
+mod metadata;
 mod name;
 mod quantity;
 mod request;
@@ -13,13 +14,16 @@ use std::fmt::{self, Display};
 
 use crate::duration::GoDuration;
 
-pub use access_pod::{AccessPod, Ceilings, PodSource};
+pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
+pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
 pub use quantity::{Amount, QuantityError};
 pub use request::{
     MAX_GENERATE_NAME, MAX_REASON, MAX_REQUEST_NAME, ValidatedRequest, exec_access_request,
     pod_access_request,
 };
-pub use template::{Target, ValidatedTemplate, exec_access_template, pod_access_template};
+pub use template::{
+    MAX_TEMPLATE_SPEC, Target, ValidatedTemplate, exec_access_template, pod_access_template,
+};
 
 /// Something in an object that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

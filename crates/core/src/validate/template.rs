@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use super::access_config::{self, Parsed};
 use super::access_pod::{self, AccessPod};
 use super::{Found, Violation, name};
@@ -11,6 +13,10 @@ use crate::api::{
     Operation, PodAccessTemplate, Sessions, TargetApiVersion, TargetKind,
 };
 use crate::duration::GoDuration;
+
+/// The most bytes that the spec of a template may take as JSON: it is kept in memory, stored with
+/// every pod that is made from it, and read anew for every request.
+pub const MAX_TEMPLATE_SPEC: usize = 64 * 1024;
 
 /// A template that makes sense. What access is given to is a [`Target`] for exec, an [`AccessPod`]
 /// for pods.
@@ -100,6 +106,7 @@ pub fn exec_access_template(
 ) -> Result<ValidatedTemplate<Target>, Vec<Violation>> {
     let spec = &template.spec;
     let mut found = Found::default();
+    spec_size(spec, &mut found);
     let parsed = access_config::check(&spec.access_config, &mut found);
     uncut_operations(&spec.access_config, &mut found);
     let target = target(&spec.controller_target_ref, &mut found);
@@ -120,6 +127,7 @@ pub fn pod_access_template(
 ) -> Result<ValidatedTemplate<AccessPod>, Vec<Violation>> {
     let spec = &template.spec;
     let mut found = Found::default();
+    spec_size(spec, &mut found);
     let parsed = access_config::check(&spec.access_config, &mut found);
     let pod = access_pod::check(spec, &mut found);
     found.finish(
@@ -127,6 +135,24 @@ pub fn pod_access_template(
             .zip(pod)
             .map(|(parsed, pod)| ValidatedTemplate::new(&spec.access_config, parsed, pod)),
     )
+}
+
+fn spec_size(spec: &impl Serialize, found: &mut Found) {
+    let size = size(spec);
+    if size > MAX_TEMPLATE_SPEC {
+        found.add(
+            "spec",
+            format!(
+                "takes {size} bytes as JSON: {MAX_TEMPLATE_SPEC} are enough; move what is long into \
+                 a ConfigMap or into the image"
+            ),
+        );
+    }
+}
+
+/// How many bytes it takes as JSON.
+pub(super) fn size(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
 }
 
 pub(super) fn target(reference: &CrossVersionObjectReference, found: &mut Found) -> Option<Target> {

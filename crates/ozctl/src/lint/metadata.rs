@@ -1,5 +1,6 @@
 //! What the API server wants of the head of every object: a name that can be one.
 
+use oz_core::validate::{self, REQUEST_METADATA, TEMPLATE_METADATA};
 use serde_json::Value;
 
 use super::Found;
@@ -30,6 +31,24 @@ pub(super) fn check(object: &Value, found: &mut Found) {
     if namespace.is_some_and(|namespace| !namespace.as_str().is_some_and(is_namespace)) {
         add("namespace", NAMESPACE);
     }
+    bounded(object, found);
+}
+
+/// The webhook's bounds on numbers and bytes.
+fn bounded(object: &Value, found: &mut Found) {
+    let metadata = serde_json::from_value(object["metadata"].clone()).unwrap_or_default();
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let bounds = if kind.ends_with("Template") {
+        TEMPLATE_METADATA
+    } else {
+        REQUEST_METADATA
+    };
+    let violations = validate::metadata(&metadata, None, &bounds);
+    found.extend(
+        violations
+            .into_iter()
+            .map(|one| ("metadata", one.field, one.message)),
+    );
 }
 
 const NAME: &str = "must be of a-z, 0-9, - and ., each part with a letter or digit at both ends, at \

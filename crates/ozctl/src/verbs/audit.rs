@@ -1,9 +1,10 @@
 //! `ozctl audit`: who was where, by whose leave, and whether anything of that was changed or taken
 //! away since. What is right and what is not is said by `oz_core::audit::verify`; here it is read
-//! and shown.
+//! and shown, and what is old can be ordered away.
 
 mod keys;
 mod list;
+mod prune;
 mod read;
 mod show;
 mod tail;
@@ -24,7 +25,8 @@ Examples:
   ozctl audit show 20260102t150405000000z-0123456789ab
   ozctl audit keys > oz.pub     once, kept outside the cluster
   ozctl audit verify --key oz.pub
-  ozctl audit verify --key oz.pub --offline --log operator.jsonl")]
+  ozctl audit verify --key oz.pub --offline --log operator.jsonl
+  ozctl audit prune --before 2160h")]
 pub(crate) struct Audit {
     #[command(subcommand)]
     verb: Verb,
@@ -44,6 +46,8 @@ enum Verb {
     Export(list::Export),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Keys(keys::Keys),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Prune(prune::Prune),
 }
 
 impl Audit {
@@ -55,6 +59,7 @@ impl Audit {
             Verb::Verify(verb) => verb.run(context).await,
             Verb::Export(verb) => verb.run(context).await,
             Verb::Keys(verb) => verb.run(context).await,
+            Verb::Prune(verb) => verb.run(context).await,
         }
     }
 }

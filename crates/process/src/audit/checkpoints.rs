@@ -102,7 +102,7 @@ fn summarise(trail: &Trail) {
     let due = trail.ledger().summaries(now);
     for record in due {
         if let Err(failure) = trail.append(record) {
-            tracing::error!(%failure, "a summary of refusals is lost");
+            tracing::error!(%failure, "a summary of what was counted is lost");
         }
     }
 }

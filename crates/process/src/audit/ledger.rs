@@ -133,7 +133,11 @@ impl Ledger {
             written.extend(self.append(summary).1);
         }
         match self.gate.admit(record) {
-            Admitted::Counted => (Submitted::Done, written),
+            // What may only happen once it is on record may, once the one that it equals is.
+            Admitted::Counted { first } => {
+                let submitted = self.known(&first).unwrap_or(Submitted::Done);
+                (submitted, written)
+            }
             Admitted::Write(record) => {
                 let (submitted, more) = self.append(*record);
                 written.extend(more);
@@ -259,6 +263,7 @@ impl Ledger {
         if open.missing.has(place) && !std::mem::replace(&mut open.lost, true) {
             open.all.clear();
             self.by_id.remove(&open.id);
+            self.gate.lost(&open.id);
         }
         self.arrived(seq, place);
     }
@@ -274,8 +279,11 @@ impl Ledger {
         }
     }
 
-    /// The summaries of what was counted, if they are due.
+    /// The summaries of what was counted, if they are due and there is room for them.
     pub(super) fn summaries(&mut self, now: Timestamp) -> Vec<Record> {
+        if self.open.len() >= BACKLOG {
+            return Vec::new();
+        }
         self.gate.due(now)
     }
 

@@ -19,7 +19,7 @@ use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
 use oz_core::access::status::End;
-use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
+use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::connect::{Attempt, Past, Standing};
 use oz_core::labels;
 use oz_engine::{Guarded, Store, guarded_store, guarded_watch};
@@ -161,6 +161,26 @@ impl Grants {
         let pod = self.pod.select(|request| named(request, namespace, role));
         let exec = exec.first().map(|request| request.name_any());
         exec.or_else(|| pod.first().map(|request| request.name_any()))
+    }
+
+    /// Whether the watch has shown the request with this UID.
+    pub(crate) fn knows_request(&self, uid: &str) -> bool {
+        self.exec.by_uid(uid).is_some() || self.pod.by_uid(uid).is_some()
+    }
+
+    /// Calls back for every request of a namespace, of both kinds.
+    pub(crate) fn each_request(
+        &self,
+        namespace: &str,
+        mut told: impl FnMut(&ObjectMeta, Option<&RequestStatus>),
+    ) {
+        let here = |metadata: &ObjectMeta| metadata.namespace.as_deref() == Some(namespace);
+        for request in self.exec.select(|request| here(&request.metadata)) {
+            told(&request.metadata, request.status.as_ref());
+        }
+        for request in self.pod.select(|request| here(&request.metadata)) {
+            told(&request.metadata, request.status.as_ref());
+        }
     }
 
     /// The newest of this user's requests for this pod that is over.

@@ -33,6 +33,7 @@ use serde_json::{Value, json};
 
 use crate::connect::{Connections, Grants};
 use crate::hooks::{Grounds, hooks};
+use crate::limits::{Census, RequestLimits};
 use crate::templates::Templates;
 use server::Server;
 
@@ -106,6 +107,7 @@ impl Webhook {
         let grants = Grants::new(keys(), exec, pod);
         let grounds = Grounds {
             connections: Connections::new(grants.clone(), records.clone(), !records.optional),
+            census: Census::new(RequestLimits::default(), grants.clone()),
             break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),
             exec_templates,

@@ -14,14 +14,14 @@ use oz_core::api::RoleKind;
 use oz_core::audit::{Action, Decision};
 use oz_core::controller::Failure;
 use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, may_bind};
-use oz_core::validate::Violation;
+use oz_core::validate::{REQUEST_METADATA, Violation};
 use oz_engine::Sink;
 
 use crate::permission::{allowed, patiently};
 use crate::record;
-use crate::refusal::{forbidden, immutable, invalid, served, status_is_the_operators};
+use crate::refusal::{bounded, forbidden, immutable, invalid, served, status_is_the_operators};
 use crate::stamp::requester;
-use crate::validate_request::{bounded, same_requester};
+use crate::validate_request::same_requester;
 
 /// Checks transient bindings of one kind.
 pub(crate) struct BindingValidator<K> {
@@ -48,7 +48,7 @@ impl<K: Kind> Validate for BindingValidator<K> {
         match (review.operation, &review.old) {
             (Operation::Create, _) => self.create(cx, review, object).await,
             (Operation::Update, Some(old)) => {
-                bounded(object.meta())?;
+                bounded(object.meta(), Some(old.meta()), &REQUEST_METADATA)?;
                 unchanged(object, old)
             }
             _ => Ok(Notes::none()),
@@ -93,7 +93,7 @@ impl<K: Kind> BindingValidator<K> {
         review: &Review<K>,
         binding: &Binding<'_>,
     ) -> Result<Notes, Rejection> {
-        bounded(binding.metadata)?;
+        bounded(binding.metadata, None, &REQUEST_METADATA)?;
         let terms = match &binding.terms {
             Ok(terms) => terms,
             Err(violations) => return Err(invalid(&binding.kind, violations)),

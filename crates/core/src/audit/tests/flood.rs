@@ -1,4 +1,4 @@
-//! Ten thousand refusals a minute cost a handful of records.
+//! Ten thousand refusals a minute, and four million sessions a day, cost a handful of records.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -15,35 +15,174 @@ fn denied(user: &str, number: i64, time: Timestamp) -> Record {
     record
 }
 
-#[test]
-fn ten_thousand_refusals_in_a_minute_are_three_records_and_a_summary() {
-    let mut gate = Floodgate::default();
-    let mut written = Vec::new();
-    for number in 0..10_000 {
-        let time = at(0) + SignedDuration::from_millis(number * 6);
-        written.extend(gate.due(time));
-        if let Admitted::Write(record) = gate.admit(denied("mallory", number, time)) {
-            written.push(*record);
+/// A session of mallory's by one grant, running `command`.
+fn opened(command: &str, number: i64, time: Timestamp) -> Record {
+    let mut record = record(1);
+    record.id = format!("session-{number}");
+    record.time = time;
+    record.action = Action::SessionOpened;
+    record.reason = "Granted".to_owned();
+    record.user.as_mut().unwrap().user = "mallory".to_owned();
+    record
+        .detail("way", "exec")
+        .detail("commandDigest", command)
+}
+
+/// A gate, and what came through it.
+#[derive(Default)]
+struct Written {
+    gate: Floodgate,
+    records: Vec<Record>,
+}
+
+impl Written {
+    fn admit(&mut self, record: Record) {
+        self.records.extend(self.gate.due(record.time));
+        if let Admitted::Write(record) = self.gate.admit(record) {
+            self.records.push(*record);
         }
     }
-    let end = gate.next().unwrap();
-    written.extend(gate.due(end));
+
+    fn end(mut self) -> Vec<Record> {
+        self.records.extend(self.gate.due(Timestamp::MAX));
+        assert_eq!(self.gate.next(), None);
+        self.records
+    }
+}
+
+/// How often it happened, all records together.
+fn counted(records: &[Record]) -> u64 {
+    let count = |record: &Record| record.repeated.as_ref().map_or(1, |several| several.count);
+    records.iter().map(count).sum()
+}
+
+#[test]
+fn ten_thousand_refusals_in_a_minute_are_three_records_and_a_summary() {
+    let mut written = Written::default();
+    for number in 0..10_000 {
+        let time = at(0) + SignedDuration::from_millis(number * 6);
+        written.admit(denied("mallory", number, time));
+    }
+    let written = written.end();
     assert_eq!(written.len(), 4);
     let summary = written[3].repeated.as_ref().unwrap();
     assert_eq!((summary.count, summary.samples.len()), (9_997, 3));
     assert_eq!(summary.first, at(0) + SignedDuration::from_millis(18));
     assert_eq!(summary.last, at(0) + SignedDuration::from_millis(59_994));
     assert_eq!(written[3].user.as_ref().unwrap().user, "mallory");
-    assert_eq!(gate.next(), None);
 }
 
 #[test]
-fn what_is_not_a_refusal_is_always_written() {
+fn what_oz_decides_by_itself_is_always_written() {
     let mut gate = Floodgate::default();
     for number in 0..100 {
         assert!(matches!(gate.admit(record(number)), Admitted::Write(_)));
     }
     assert_eq!(gate.next(), None);
+}
+
+#[test]
+fn fifty_sessions_a_second_for_a_day_are_two_records_a_minute() {
+    // Ten minutes of them, of which a day has 144: 4.3 million sessions are 2,880 records.
+    let mut written = Written::default();
+    let many = 50 * 600;
+    for number in 0..many {
+        let time = at(0) + SignedDuration::from_millis(number * 20);
+        written.admit(opened("sh", number, time));
+    }
+    let written = written.end();
+    assert_eq!(written.len(), 2 * 10);
+    assert_eq!(counted(&written), u64::try_from(many).unwrap());
+    assert!(
+        written[0].repeated.is_none(),
+        "the first is a record of its own"
+    );
+    // Each names the grant, by which its end finds it.
+    assert!(
+        written
+            .iter()
+            .all(|one| one.request.uid == "uid-1" && one.details["way"] == "exec")
+    );
+}
+
+#[test]
+fn sessions_that_all_differ_are_a_few_dozen_records_a_minute() {
+    let mut written = Written::default();
+    let many = 50 * 600;
+    for number in 0..many {
+        let time = at(0) + SignedDuration::from_millis(number * 20);
+        written.admit(opened(&number.to_string(), number, time));
+    }
+    let written = written.end();
+    assert!(written.len() <= 10 * 32, "{}", written.len());
+    assert_eq!(counted(&written), u64::try_from(many).unwrap());
+    assert!(written.iter().all(|one| one.request.uid == "uid-1"));
+}
+
+#[test]
+fn a_session_that_is_counted_names_the_one_that_must_be_on_record_before_it() {
+    let mut gate = Floodgate::default();
+    assert!(matches!(
+        gate.admit(opened("sh", 1, at(0))),
+        Admitted::Write(_)
+    ));
+    let first = "session-1".to_owned();
+    assert_eq!(
+        gate.admit(opened("sh", 2, at(1))),
+        Admitted::Counted { first }
+    );
+    gate.lost("session-1");
+    assert!(matches!(
+        gate.admit(opened("sh", 3, at(2))),
+        Admitted::Write(_)
+    ));
+    let first = "session-3".to_owned();
+    assert_eq!(
+        gate.admit(opened("sh", 4, at(3))),
+        Admitted::Counted { first }
+    );
+}
+
+#[test]
+fn a_telling_refusal_is_not_hidden_behind_dull_ones() {
+    let refused = |pod: &str, reason: &str, command: &str, number: i64| {
+        let mut record = denied("mallory", number, at(0)).detail("commandDigest", command);
+        record.action = Action::SessionRefused;
+        record.reason = reason.to_owned();
+        record.pod.as_mut().unwrap().name = pod.to_owned();
+        record
+    };
+    let mut written = Written::default();
+    for number in 0..1_000 {
+        written.admit(refused("web-0", "NoGrant", "sh", number));
+    }
+    for (pod, reason, command) in [
+        ("vault-0", "NoGrant", "sh"),
+        ("web-0", "CommandRefused", "sh"),
+        ("web-0", "NoGrant", "cat /etc/shadow"),
+    ] {
+        written.admit(refused(pod, reason, command, 1));
+        let last = written.records.last().unwrap();
+        assert_eq!(
+            (last.pod.as_ref().unwrap().name.as_str(), &*last.reason),
+            (pod, reason)
+        );
+        assert_eq!(last.details["commandDigest"], command);
+    }
+    // Nor behind dull ones that each differ: what it was about is listed.
+    for number in 0..1_000 {
+        written.admit(refused("web-0", "NoGrant", &number.to_string(), number));
+    }
+    written.admit(refused("bank-0", "NoGrant", "sh", 1));
+    let written = written.end();
+    assert!(written.len() < 120, "{}", written.len());
+    let several = written
+        .iter()
+        .find(|one| one.details.contains_key("about"))
+        .unwrap();
+    assert_eq!(several.details["about"], "bank-0, web-0");
+    let samples = &several.repeated.as_ref().unwrap().samples;
+    assert_eq!(samples.len(), 2);
 }
 
 #[test]
@@ -76,7 +215,18 @@ fn many_names_take_no_more_memory_or_records_than_some() {
     };
     assert!(summary.user.is_none() && summary.pod.is_none());
     assert_eq!(summary.request, RequestRef::default());
+    assert_eq!(summary.details["about"], "NotAllowed");
     let repeated = summary.repeated.as_ref().unwrap();
     assert_eq!(repeated.count, 5_000 - 1_024 - 3);
     assert!(repeated.samples[0].contains("user-1027"), "{repeated:?}");
+}
+
+#[test]
+fn where_too_many_are_told_apart_already_nobody_gets_in_on_anothers_record() {
+    let mut gate = Floodgate::default();
+    for number in 0..2_000 {
+        let mut session = opened("sh", number, at(0));
+        session.request.uid = number.to_string();
+        assert!(matches!(gate.admit(session), Admitted::Write(_)));
+    }
 }

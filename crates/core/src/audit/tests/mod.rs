@@ -2,5 +2,6 @@ mod bounds;
 mod chain;
 mod flood;
 mod redaction;
+mod shortening;
 mod support;
 mod tampering;

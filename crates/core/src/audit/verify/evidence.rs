@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::checkpoint::{Checkpoint, Medium};
 use super::super::event::{labels_of, name_of};
-use super::super::{Action, Entry, Link, Published};
+use super::super::{Action, Entry, Link, Published, Shortening};
 use super::{Fault, Place, Problem};
 
 /// What was read back.
@@ -21,6 +21,18 @@ pub struct Evidence {
     pub(super) notes: Vec<String>,
     /// Keys that records say were made, with the voucher of the key before.
     pub(super) keys: Vec<Published>,
+    /// Records that say that the trail was shortened.
+    pub(super) shortened: Vec<Shortened>,
+}
+
+/// That the trail was shortened, which counts if the signature holds.
+#[derive(Clone, Debug)]
+pub(super) struct Shortened {
+    pub(super) digest: String,
+    pub(super) signature: String,
+    pub(super) time: Timestamp,
+    pub(super) before: Timestamp,
+    pub(super) message: String,
 }
 
 /// What of a record matters to its chain.
@@ -166,6 +178,18 @@ impl Evidence {
             self.keys.push(Published {
                 public_key: public_key.clone(),
                 vouched: record.details.get("vouched").cloned(),
+            });
+        }
+        if let (Some(before), Some(signature)) = (
+            Shortening::of(&entry.link.writer.component, record),
+            &entry.link.signature,
+        ) {
+            self.shortened.push(Shortened {
+                digest,
+                signature: signature.clone(),
+                time: record.time,
+                before,
+                message: record.message.clone(),
             });
         }
         self.items.push(Item {

@@ -12,9 +12,10 @@ use serde::Serialize;
 
 pub use evidence::Evidence;
 
-use super::chain::Writer;
+use super::chain::{SIGNED_RECORD, Writer};
 use super::checkpoint::{Checkpoint, Head, Medium};
 use super::keys::Trust;
+use evidence::Shortened;
 use walk::Walk;
 
 /// How many records a writer has on their way to the cluster at once, at most. When it is killed,
@@ -237,12 +238,14 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
         checkpoints,
         media,
         mut problems,
-        notes,
+        mut notes,
         keys,
+        shortened,
     } = evidence;
     // Whoever pinned the first key has what is needed to believe those that came after it.
     let mut terms = terms.clone();
     terms.trust.extend(&keys);
+    shorten(&mut terms, shortened, &mut notes);
     let terms = &terms;
     // Where it was taken away as a whole.
     let no_checkpoint = media.contains(&Medium::Objects) && checkpoints.is_empty();
@@ -296,6 +299,22 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
     problems.dedup();
     report.problems = problems;
     report
+}
+
+/// What was deleted from the cluster may be gone that a signed record says was to go. A signature that
+/// does not hold is a fault of its record's own.
+fn shorten(terms: &mut Terms, mut shortened: Vec<Shortened>, notes: &mut Vec<String>) {
+    shortened.retain(|one| {
+        let trust = &terms.trust;
+        let checked = trust.check(SIGNED_RECORD, one.digest.as_bytes(), &one.signature);
+        checked.is_ok()
+    });
+    let last = shortened
+        .into_iter()
+        .max_by_key(|one| (one.before, one.time));
+    let Some(last) = last else { return };
+    notes.push(format!("shortened at {}: {}", last.time, last.message));
+    terms.objects_kept_since = terms.objects_kept_since.max(Some(last.before));
 }
 
 /// What the checkpoints state of each writer's chain, as far as they are signed by whom is trusted.

@@ -1,6 +1,7 @@
 //! What is valid, and what is said about what is not. Here is what the tests of all kinds share.
 
 mod access_pod;
+mod metadata;
 mod request;
 mod template;
 
@@ -67,10 +68,9 @@ fn exec_request(change: Value) -> ExecAccessRequest {
 
 /// What is wrong, as lines.
 fn lines<T>(result: Result<T, Vec<Violation>>) -> Vec<String> {
-    result
-        .err()
-        .unwrap_or_default()
-        .iter()
-        .map(Violation::to_string)
-        .collect()
+    texts(&result.err().unwrap_or_default())
+}
+
+fn texts(violations: &[Violation]) -> Vec<String> {
+    violations.iter().map(Violation::to_string).collect()
 }

@@ -1,0 +1,130 @@
+//! What the head of an object may come to, by number and by bytes. It costs whoever stores the object,
+//! lists it and keeps it in memory, and whoever may create a request writes what they like there.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::Violation;
+use crate::labels;
+
+/// The most that metadata may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataBounds {
+    /// Labels, and annotations; each.
+    pub pairs: usize,
+    /// Finalizers, and owner references; each.
+    pub references: usize,
+    /// Entries of managed fields: one for each program that applied something.
+    pub managers: usize,
+    /// Bytes of labels, annotations, finalizers and owner references together, as they are written
+    /// and without oz's own stamp.
+    pub bytes: usize,
+    /// Bytes of managed fields, as JSON.
+    pub managed_bytes: usize,
+}
+
+/// The bounds of whatever asks for access: what an engineer writes by hand, and some more.
+pub const REQUEST_METADATA: MetadataBounds = MetadataBounds {
+    pairs: 64,
+    references: 16,
+    managers: 32,
+    bytes: 16 * 1024,
+    managed_bytes: 32 * 1024,
+};
+
+/// The bounds of templates: `kubectl apply` keeps all of one once more, in an annotation.
+pub const TEMPLATE_METADATA: MetadataBounds = MetadataBounds {
+    pairs: 64,
+    references: 16,
+    managers: 32,
+    bytes: 128 * 1024,
+    managed_bytes: 64 * 1024,
+};
+
+/// Checks the metadata of an object that is created, or changed from `old`. What was too much before
+/// may stay and may shrink, so that it can still be mended, and freed of its finalizers.
+#[must_use]
+pub fn metadata(
+    new: &ObjectMeta,
+    old: Option<&ObjectMeta>,
+    bounds: &MetadataBounds,
+) -> Vec<Violation> {
+    let before = old.map(measured);
+    let frees = old.is_some_and(|old| frees(new, old));
+    let limits = [
+        bounds.pairs,
+        bounds.pairs,
+        bounds.references,
+        bounds.references,
+        bounds.bytes,
+        bounds.managers,
+        bounds.managed_bytes,
+    ];
+    let mut found = Vec::new();
+    for (index, (size, limit)) in measured(new).into_iter().zip(limits).enumerate() {
+        let was = before.map_or(0, |before| before[index]);
+        let (field, unit) = MEASURES[index];
+        if size <= limit || size <= was || frees && field == MANAGED {
+            continue;
+        }
+        found.push(Violation {
+            field: field.to_owned(),
+            message: format!("comes to {size} {unit}: {limit} are enough; take some away"),
+            value: None,
+        });
+    }
+    found
+}
+
+const MANAGED: &str = "metadata.managedFields";
+const MEASURES: [(&str, &str); 7] = [
+    ("metadata.labels", "labels"),
+    ("metadata.annotations", "annotations"),
+    ("metadata.finalizers", "finalizers"),
+    ("metadata.ownerReferences", "owner references"),
+    (
+        "metadata.annotations",
+        "bytes, with labels, finalizers and owner references",
+    ),
+    (MANAGED, "entries"),
+    (MANAGED, "bytes"),
+];
+
+fn measured(metadata: &ObjectMeta) -> [usize; MEASURES.len()] {
+    let labels = metadata.labels.iter().flatten();
+    // The stamp is the webhook's, and as long as the requester's groups make it.
+    let annotations = metadata.annotations.iter().flatten().filter(|(key, _)| {
+        let key = key.as_str();
+        key != labels::REQUESTER && key != labels::REQUESTED_BY
+    });
+    let finalizers = metadata.finalizers.iter().flatten();
+    let owners = metadata.owner_references.iter().flatten();
+    let managed = metadata.managed_fields.iter().flatten();
+    let pairs = labels.clone().chain(annotations.clone());
+    let bytes = pairs
+        .map(|(key, value)| key.len() + value.len())
+        .chain(finalizers.clone().map(String::len))
+        .chain(owners.clone().map(|owner| {
+            owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len()
+        }))
+        .sum();
+    let managed_bytes = managed
+        .clone()
+        .map(|entry| serde_json::to_vec(entry).map_or(usize::MAX / 2, |json| json.len()))
+        .fold(0, usize::saturating_add);
+    [
+        labels.count(),
+        annotations.count(),
+        finalizers.count(),
+        owners.count(),
+        bytes,
+        managed.count(),
+        managed_bytes,
+    ]
+}
+
+/// Whether the update takes finalizers off an object that is being deleted: whoever does may not have
+/// written to it before, and nothing may stand in the way of its end.
+fn frees(new: &ObjectMeta, old: &ObjectMeta) -> bool {
+    let count = |metadata: &ObjectMeta| metadata.finalizers.iter().flatten().count();
+    old.deletion_timestamp.is_some() && count(new) < count(old)
+}

@@ -1,0 +1,119 @@
+//! The heads of objects, by number and by bytes.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::{Value, json};
+
+use super::super::*;
+use super::texts;
+use crate::labels;
+
+fn head(more: Value) -> ObjectMeta {
+    serde_json::from_value(more).unwrap()
+}
+
+fn pairs(count: usize) -> Value {
+    let pair = |number| (format!("note-{number}"), Value::from(""));
+    Value::Object((0..count).map(pair).collect())
+}
+
+fn owners(count: usize) -> Value {
+    let owner = |number: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": number.to_string()});
+    (0..count).map(owner).collect()
+}
+
+fn managers(count: usize) -> Value {
+    let entry = |number: usize| json!({"manager": number.to_string(), "operation": "Apply"});
+    (0..count).map(entry).collect()
+}
+
+fn finalizers(count: usize) -> Value {
+    let name = |number: usize| Value::from(format!("example.com/{number}"));
+    (0..count).map(name).collect()
+}
+
+fn found(new: &ObjectMeta, old: Option<&ObjectMeta>) -> Vec<String> {
+    texts(&metadata(new, old, &REQUEST_METADATA))
+}
+
+#[test]
+fn what_is_enough_passes_and_one_more_does_not() {
+    for (field, enough, more, says) in [
+        ("labels", pairs(64), pairs(65), "65 labels: 64 are enough"),
+        (
+            "annotations",
+            pairs(64),
+            pairs(65),
+            "65 annotations: 64 are enough",
+        ),
+        (
+            "finalizers",
+            finalizers(16),
+            finalizers(17),
+            "17 finalizers: 16 are enough",
+        ),
+        (
+            "ownerReferences",
+            owners(16),
+            owners(17),
+            "17 owner references: 16 are enough",
+        ),
+        (
+            "managedFields",
+            managers(32),
+            managers(33),
+            "33 entries: 32 are enough",
+        ),
+        (
+            "managedFields",
+            json!([{"manager": "m".repeat(32 * 1024 - 14)}]),
+            json!([{"manager": "m".repeat(32 * 1024 - 13)}]),
+            "32769 bytes: 32768 are enough",
+        ),
+        (
+            "annotations",
+            json!({"note": "x".repeat(16 * 1024 - 4)}),
+            json!({"note": "x".repeat(16 * 1024 - 3)}),
+            "16385 bytes, with labels, finalizers and owner references: 16384 are enough",
+        ),
+    ] {
+        assert_eq!(found(&head(json!({field: enough})), None), [""; 0]);
+        let lines = found(&head(json!({field: more})), None);
+        let expected = format!("metadata.{field}: comes to {says}; take some away");
+        assert_eq!(lines, [expected]);
+    }
+}
+
+#[test]
+fn the_stamp_counts_for_nothing() {
+    let stamped = json!({"annotations": {
+        labels::REQUESTER: "x".repeat(64 * 1024), labels::REQUESTED_BY: "alice",
+    }});
+    assert_eq!(found(&head(stamped), None), [""; 0]);
+}
+
+#[test]
+fn what_was_too_much_before_may_stay_and_shrink_and_not_grow() {
+    let old = head(json!({"annotations": pairs(100), "finalizers": finalizers(20)}));
+    for (annotations, finalizers_, refused) in
+        [(100, 20, 0), (70, 0, 0), (101, 20, 1), (101, 21, 2)]
+    {
+        let new = head(json!({
+            "annotations": pairs(annotations), "finalizers": finalizers(finalizers_),
+        }));
+        assert_eq!(found(&new, Some(&old)).len(), refused, "{annotations}");
+    }
+}
+
+#[test]
+fn whoever_takes_a_finalizer_off_what_is_being_deleted_is_not_counted_as_its_manager() {
+    let ending = |count| {
+        let mut head =
+            head(json!({"finalizers": finalizers(count), "managedFields": managers(40)}));
+        head.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        head
+    };
+    let mut freed = ending(1);
+    freed.managed_fields = head(json!({"managedFields": managers(41)})).managed_fields;
+    assert_eq!(found(&freed, Some(&ending(2))), [""; 0]);
+    assert_eq!(found(&freed, Some(&ending(1))).len(), 1);
+}

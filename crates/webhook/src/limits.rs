@@ -1,0 +1,313 @@
+//! How many requests one user, and one namespace, may have at a time. All of them are stored, kept in
+//! memory by every process of oz, and ended one by one; whoever may ask for access can ask in a loop.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_admission::Rejection;
+use oz_core::api::{Phase, RequestStatus};
+use oz_core::labels;
+
+use crate::connect::Grants;
+
+/// How long a request counts that was admitted here and that the watch has not shown yet. One that was
+/// never stored counts as long.
+const UNSEEN: SignedDuration = SignedDuration::from_secs(30);
+
+/// The most requests there may be. 0 is no limit.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct RequestLimits {
+    /// How many requests of one user may wait to be granted at a time, in one namespace; 0 for any
+    /// number.
+    #[arg(long, default_value_t = 20, value_name = "COUNT")]
+    pub(crate) max_waiting_requests: usize,
+
+    /// How many granted requests one user may have at a time, in one namespace; 0 for any number.
+    #[arg(long, default_value_t = 20, value_name = "COUNT")]
+    pub(crate) max_active_requests: usize,
+
+    /// How many requests may wait or be granted at a time in one namespace, of all users; 0 for any
+    /// number.
+    #[arg(long, default_value_t = 200, value_name = "COUNT")]
+    pub(crate) max_namespace_requests: usize,
+
+    /// How many requests of one user that are over may still be there, in one namespace; 0 for any
+    /// number. They go by themselves after --keep-finished of the operator.
+    #[arg(long, default_value_t = 200, value_name = "COUNT")]
+    pub(crate) max_finished_requests: usize,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self {
+            max_waiting_requests: 20,
+            max_active_requests: 20,
+            max_namespace_requests: 200,
+            max_finished_requests: 200,
+        }
+    }
+}
+
+/// A request that somebody wants to create.
+pub(crate) struct Asking<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) namespace: &'a str,
+    /// UID, by which the watch will show it.
+    pub(crate) uid: &'a str,
+    /// Name of the request that it continues, which goes when this one comes.
+    pub(crate) extends: Option<&'a str>,
+}
+
+/// Counts requests: those that the watch has shown, and those of the last moments that it has not. Each
+/// replica counts for itself: a burst that outruns the watch gets as much as this from each.
+#[derive(Clone)]
+pub(crate) struct Census {
+    limits: RequestLimits,
+    grants: Grants,
+    admitted: Arc<Mutex<HashMap<String, Admitted>>>,
+}
+
+/// A request that was admitted here.
+struct Admitted {
+    user: String,
+    namespace: String,
+    at: Timestamp,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    waiting: usize,
+    active: usize,
+    finished: usize,
+    /// Of all users, waiting or active.
+    namespace: usize,
+}
+
+impl Counts {
+    fn add(&mut self, theirs: bool, phase: Option<Phase>) {
+        match phase {
+            None => self.finished += usize::from(theirs),
+            Some(Phase::Active) => {
+                self.namespace += 1;
+                self.active += usize::from(theirs);
+            }
+            Some(_) => {
+                self.namespace += 1;
+                self.waiting += usize::from(theirs);
+            }
+        }
+    }
+}
+
+impl Census {
+    pub(crate) fn new(limits: RequestLimits, grants: Grants) -> Self {
+        Self {
+            limits,
+            grants,
+            admitted: Arc::default(),
+        }
+    }
+
+    /// Whether there may be one more request; if so it counts from now on, unless it is only tried.
+    ///
+    /// # Errors
+    /// Which limit is reached, and what to end.
+    pub(crate) fn admit(
+        &self,
+        asking: &Asking<'_>,
+        now: Timestamp,
+        dry_run: bool,
+    ) -> Result<(), Rejection> {
+        // Under one lock: of two at once, each counts the other.
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        admitted.retain(|uid, one| {
+            now.duration_since(one.at).abs() < UNSEEN && !self.grants.knows_request(uid)
+        });
+        let mut counts = Counts::default();
+        for one in admitted
+            .values()
+            .filter(|one| one.namespace == asking.namespace)
+        {
+            counts.add(one.user == asking.user, Some(Phase::Pending));
+        }
+        self.grants
+            .each_request(asking.namespace, |metadata, status| {
+                if asking.extends.is_none() || metadata.name.as_deref() != asking.extends {
+                    let theirs = requester(metadata) == Some(asking.user);
+                    counts.add(theirs, live(metadata, status));
+                }
+            });
+        self.limits.hold(asking, counts)?;
+        if !dry_run {
+            let one = Admitted {
+                user: asking.user.to_owned(),
+                namespace: asking.namespace.to_owned(),
+                at: now,
+            };
+            admitted.insert(asking.uid.to_owned(), one);
+        }
+        Ok(())
+    }
+}
+
+impl RequestLimits {
+    fn hold(&self, asking: &Asking<'_>, counts: Counts) -> Result<(), Rejection> {
+        let Asking {
+            user, namespace, ..
+        } = asking;
+        let full = |count: usize, most: usize| most > 0 && count >= most;
+        let (count, what, next, flag) = if full(counts.waiting, self.max_waiting_requests) {
+            (
+                counts.waiting,
+                format!("requests of {user}'s wait to be granted in namespace {namespace}"),
+                "delete some that are not needed, or have what they wait for seen to",
+                "--max-waiting-requests",
+            )
+        } else if full(counts.active, self.max_active_requests) {
+            (
+                counts.active,
+                format!("requests of {user}'s are granted in namespace {namespace}"),
+                "delete some that are not needed any more: that ends their access",
+                "--max-active-requests",
+            )
+        } else if full(counts.namespace, self.max_namespace_requests) {
+            (
+                counts.namespace,
+                format!("requests wait or are granted in namespace {namespace}"),
+                "have some deleted that are not needed",
+                "--max-namespace-requests",
+            )
+        } else if full(counts.finished, self.max_finished_requests) {
+            (
+                counts.finished,
+                format!("requests of {user}'s are over and still there in namespace {namespace}"),
+                "delete them, or wait until they go by themselves",
+                "--max-finished-requests",
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Rejection::forbidden(
+            "TooManyRequests",
+            format!("{count} {what}, which is as many as may be ({flag}); {next}"),
+        ))
+    }
+}
+
+/// Who created it. Stamped, and immutable from then on.
+fn requester(metadata: &ObjectMeta) -> Option<&str> {
+    let annotations = metadata.annotations.as_ref()?;
+    annotations.get(labels::REQUESTED_BY).map(String::as_str)
+}
+
+/// How far it came, if it is not over.
+fn live(metadata: &ObjectMeta, status: Option<&RequestStatus>) -> Option<Phase> {
+    let phase = status.map(|status| status.phase).unwrap_or_default();
+    let over = phase.is_terminal() || metadata.deletion_timestamp.is_some();
+    (!over).then_some(phase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(counts: Counts) -> Option<String> {
+        let asking = Asking {
+            user: "alice",
+            namespace: "shop",
+            uid: "u",
+            extends: None,
+        };
+        let held = RequestLimits::default().hold(&asking, counts);
+        held.err().map(|rejection| rejection.message)
+    }
+
+    #[test]
+    fn the_limits_are_reached_one_by_one_and_say_what_to_end() {
+        let below = Counts {
+            waiting: 19,
+            active: 19,
+            finished: 199,
+            namespace: 199,
+        };
+        assert_eq!(held(below), None);
+        for (counts, says) in [
+            (
+                Counts {
+                    waiting: 20,
+                    ..below
+                },
+                "20 requests of alice's wait to be granted in namespace shop, which is as many as \
+                 may be (--max-waiting-requests); delete some",
+            ),
+            (
+                Counts {
+                    active: 20,
+                    ..below
+                },
+                "20 requests of alice's are granted",
+            ),
+            (
+                Counts {
+                    namespace: 200,
+                    ..below
+                },
+                "200 requests wait or are granted in namespace shop",
+            ),
+            (
+                Counts {
+                    finished: 200,
+                    ..below
+                },
+                "200 requests of alice's are over",
+            ),
+        ] {
+            let why = held(counts).unwrap();
+            assert!(why.starts_with(says), "{why}");
+        }
+    }
+
+    #[test]
+    fn zero_is_no_limit() {
+        let limits = RequestLimits {
+            max_waiting_requests: 0,
+            max_active_requests: 0,
+            max_namespace_requests: 0,
+            max_finished_requests: 0,
+        };
+        let asking = Asking {
+            user: "alice",
+            namespace: "shop",
+            uid: "u",
+            extends: None,
+        };
+        let counts = Counts {
+            waiting: 1_000,
+            active: 1_000,
+            finished: 1_000,
+            namespace: 1_000,
+        };
+        assert!(limits.hold(&asking, counts).is_ok());
+    }
+
+    #[test]
+    fn each_request_counts_once_for_its_user_and_once_for_its_namespace() {
+        let mut counts = Counts::default();
+        counts.add(true, Some(Phase::Pending));
+        counts.add(false, Some(Phase::Pending));
+        counts.add(true, Some(Phase::Active));
+        counts.add(true, None);
+        counts.add(false, None);
+        let expected = Counts {
+            waiting: 1,
+            active: 1,
+            finished: 1,
+            namespace: 3,
+        };
+        assert_eq!(counts, expected);
+    }
+}

@@ -1,0 +1,206 @@
+//! The record as a weapon: filling it, and hiding in what fills it.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{AttachParams, DeleteParams, ListParams};
+use kube::{Api, ResourceExt as _};
+use oz_core::api::AuditEvent;
+use oz_core::audit::verify::Report;
+use oz_core::audit::{Action, Record};
+use oz_e2e::{Auditor, Options, Scene, System, TEMPLATE, exec_request, records_in, unregister};
+use oz_testkit::{Cluster, cargo_binary, eventually};
+
+use crate::{SYSTEM, Stage};
+
+/// Longer than what is repeated is counted.
+const SOON: Duration = Duration::from_secs(120);
+
+/// Records of one kind in the stage's namespace.
+fn records(stage: &Stage, action: Action) -> Result<Vec<Record>> {
+    let mut records = records_in(&stage.oz()?.webhook.process)?;
+    records.retain(|record| record.action == action && record.request.namespace == stage.name());
+    Ok(records)
+}
+
+/// How often something happened, all records together.
+fn counted(records: &[Record]) -> u64 {
+    let count = |record: &Record| record.repeated.as_ref().map_or(1, |several| several.count);
+    records.iter().map(count).sum()
+}
+
+/// Executes one after the other as `user`, whatever comes of it.
+async fn execs(stage: &Stage, user: &str, pod: &str, commands: &[Vec<String>]) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(stage.cluster.client(user).await?, stage.name());
+    let all = commands.iter().map(|command| {
+        let pods = pods.clone();
+        async move {
+            let parameters = AttachParams::default().stdout(true).stderr(false);
+            drop(pods.exec(pod, command.clone(), &parameters).await);
+        }
+    });
+    futures::stream::iter(all)
+        .buffer_unordered(8)
+        .collect::<Vec<()>>()
+        .await;
+    Ok(())
+}
+
+fn command(text: &str) -> Vec<String> {
+    text.split(' ').map(ToOwned::to_owned).collect()
+}
+
+/// Three hundred sessions of one grant, all alike, each allowed: a record before the first, and one a
+/// minute that says how many there were; none is lost in the count.
+#[tokio::test]
+async fn hundreds_of_sessions_that_are_allowed() -> Result<()> {
+    let stage = Stage::set("sessions").await?;
+    let alice = stage.requests("alice").await?;
+    let granted = alice
+        .granted(&exec_request("mine", TEMPLATE, "10m"))
+        .await?;
+    stage.enforce().await?;
+    let uid = granted.request.uid().context("no UID")?;
+    execs(&stage, "alice", &granted.pod(), &vec![command("true"); 300]).await?;
+    let records = eventually("all sessions to be on record", SOON, async || {
+        let mut records = records(&stage, Action::SessionOpened)?;
+        records.retain(|record| record.request.uid == uid);
+        Ok((counted(&records) == 300).then_some(records))
+    })
+    .await?;
+    assert!(records.len() <= 8, "{} records", records.len());
+    assert!(records[0].repeated.is_none());
+    Ok(())
+}
+
+/// Creating and deleting one request two hundred times in a row: some records with a count; each grant
+/// that came of it has its own.
+#[tokio::test]
+async fn a_request_that_comes_and_goes() -> Result<()> {
+    let stage = Stage::set("churn").await?;
+    let alice = stage.requests("alice").await?;
+    for _ in 0..200 {
+        alice.create(&exec_request("mine", "later", "5m")).await?;
+        alice.api().delete("mine", &DeleteParams::default()).await?;
+        eventually("the request to be gone", SOON, async || {
+            Ok(alice.api().get_opt("mine").await?.is_none().then_some(()))
+        })
+        .await?;
+    }
+    let records = eventually("all requests to be on record", SOON, async || {
+        let records = records(&stage, Action::RequestCreated)?;
+        Ok((counted(&records) == 200).then_some(records))
+    })
+    .await?;
+    assert!(records.len() <= 12, "{} records", records.len());
+    Ok(())
+}
+
+/// Trying another pod once among three hundred refusals of the same kind: the one has a record of its
+/// own, and the others have a few with a count.
+#[tokio::test]
+async fn a_telling_refusal_among_dull_ones() -> Result<()> {
+    let stage = Stage::set("dull").await?;
+    stage.enforce().await?;
+    stage
+        .standing("mallory", "pods/exec", &["get", "create"])
+        .await?;
+    let [dull, telling] = [0, 1].map(|index| stage.pods[index].name_any());
+    let dull_ones = vec![command("id"); 150];
+    execs(&stage, "mallory", &dull, &dull_ones).await?;
+    execs(
+        &stage,
+        "mallory",
+        &telling,
+        &[command("cat /run/secrets/token")],
+    )
+    .await?;
+    execs(&stage, "mallory", &dull, &dull_ones).await?;
+    let records = eventually("all refusals to be on record", SOON, async || {
+        let records = records(&stage, Action::SessionRefused)?;
+        // The second try of a kubectl is not counted; these are none.
+        Ok((counted(&records) >= 290).then_some(records))
+    })
+    .await?;
+    let of = |pod: &str| {
+        let named = |record: &&Record| record.pod.as_ref().is_some_and(|one| one.name == pod);
+        records.iter().filter(named).count()
+    };
+    assert_eq!(of(&telling), 1, "{records:#?}");
+    assert!(of(&dull) <= 12, "{}", of(&dull));
+    Ok(())
+}
+
+/// Filling the cluster with records: as there are more than `--audit-max-events`, the oldest go, which is
+/// on record itself, and the trail verifies as shortened, not as broken. The same where an administrator
+/// has what is old deleted by `ozctl audit prune`. A record that is taken away otherwise is missing.
+#[tokio::test]
+async fn more_records_than_are_kept() -> Result<()> {
+    const MOST: usize = 40;
+    let mut place = SYSTEM.write().await;
+    let cluster = Cluster::shared().await?;
+    drop(place.take());
+    let few = Options::default().flag(&format!("--audit-max-events={MOST}"));
+    let _system = System::start_with(cluster, &few).await?;
+    let scene = Scene::set(cluster, "kept").await?;
+    let alice = scene.requests("alice").await?;
+    let auditor = Auditor::pinning(&scene.admin).await?;
+    for number in 0..2 * MOST {
+        let name = format!("mine-{number}");
+        alice.create(&exec_request(&name, "later", "5m")).await?;
+        alice.api().delete(&name, &DeleteParams::default()).await?;
+    }
+    let events: Api<AuditEvent> = Api::all(scene.admin.clone());
+    let kept = eventually("the oldest to go", SOON, async || {
+        let kept = events.list(&ListParams::default()).await?.items;
+        Ok((kept.len() <= MOST).then_some(kept))
+    })
+    .await?;
+    let on_record = |event: &AuditEvent| event.spec.record.action == Action::TrailShortened;
+    assert!(kept.iter().any(on_record), "it is not on record");
+    shortened(&auditor).await?;
+
+    let order = || -> Result<Command> {
+        let mut ozctl = Command::new(cargo_binary("ozctl")?);
+        ozctl
+            .env("KUBECONFIG", cluster.kubeconfig("admin"))
+            .arg("audit");
+        Ok(ozctl)
+    };
+    let now = Timestamp::now().to_string();
+    let pruned = order()?.args(["prune", "--before", &now]).output()?;
+    assert!(pruned.status.success(), "{pruned:?}");
+    let report = shortened(&auditor).await?;
+    assert!(
+        report
+            .notes
+            .iter()
+            .any(|note| note.ends_with("as admin asks"))
+    );
+    let verified = order()?.arg("verify").output()?;
+    assert!(verified.status.success(), "{verified:?}");
+
+    // Without the webhook an administrator can delete one more, and it is missed.
+    unregister(cluster)?;
+    let last = events.list(&ListParams::default()).await?.items.pop();
+    let name = last.context("no event")?.name_any();
+    events.delete(&name, &DeleteParams::default()).await?;
+    assert!(!auditor.report().await?.is_whole());
+    Ok(())
+}
+
+/// What verifying says, once what is being written is signed.
+async fn shortened(auditor: &Auditor) -> Result<Report> {
+    let report = eventually("the trail to be whole", SOON, async || {
+        let report = auditor.report().await?;
+        Ok(report.is_whole().then_some(report))
+    })
+    .await?;
+    let told = |note: &String| note.starts_with("shortened at");
+    assert!(report.notes.iter().any(told), "{:?}", report.notes);
+    Ok(report)
+}

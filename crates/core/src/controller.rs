@@ -11,6 +11,7 @@ use kube::Resource;
 use kube::core::{ApiResource, DynamicObject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::audit::{Action, Record};
 use crate::duration::GoDuration;
@@ -66,9 +67,10 @@ pub trait Controller: Send + Sync + 'static {
     ) -> Self::Status;
 
     /// What to do with children whose object is gone: it was deleted, perhaps while nobody
-    /// watched. By default each is deleted, the last created first.
-    fn orphaned(&self, now: Timestamp, live: &[Live]) -> Plan {
-        let _ = now;
+    /// watched. `object` is the last that was seen of it, if this process saw it go. By default each
+    /// child is deleted, the last created first.
+    fn orphaned(&self, now: Timestamp, object: Option<&Self::Object>, live: &[Live]) -> Plan {
+        let _ = (now, object);
         Plan::default().then(
             live.iter()
                 .rev()
@@ -141,6 +143,9 @@ pub enum Step {
     /// Create the child, or bring the fields that it names to these values. A foreign object of
     /// the same name is a [`FailureClass::Conflict`], never taken over.
     Apply(Child),
+    /// See whether this is there, whatever its labels say: children are known by labels, which others
+    /// can take off. If it is, and the plan did not know, another plan is made that does.
+    Look(Sought),
     /// End what runs of these sessions.
     EndSessions(Box<Sessions>),
     /// Delete this very object (its UID is a precondition). Already gone is success.
@@ -153,6 +158,54 @@ pub enum Step {
     Release(String),
     /// Delete the reconciled object itself.
     DeleteSelf,
+}
+
+/// What is looked for by the API server itself, since no label need tell of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sought {
+    /// Of which kind.
+    pub resource: ApiResource,
+    /// In which namespace; `None` for a cluster-scoped kind.
+    pub namespace: Option<String>,
+    /// Which of them.
+    pub which: Which,
+}
+
+/// Which objects of a kind are looked for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Which {
+    /// The one of this name.
+    Name(String),
+    /// All that have this value in this field, such as `roleRef`. Those that bear the mark of the
+    /// controller's own children are known from its watch.
+    Having(&'static str, Value),
+}
+
+impl Sought {
+    /// Whether this is, or would be, sought.
+    #[must_use]
+    pub fn is(&self, live: &Live) -> bool {
+        let key = live.key();
+        let here = key.kind == self.resource.kind
+            && key.group == self.resource.group
+            && key.namespace == self.namespace;
+        here && match &self.which {
+            Which::Name(name) => key.name == *name,
+            Which::Having(field, value) => live.object.data.get(field) == Some(value),
+        }
+    }
+
+    /// The object of kind `K` with this name.
+    pub fn named<K>(namespace: Option<&str>, name: impl Into<String>) -> Self
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        Self {
+            resource: ApiResource::erase::<K>(&()),
+            namespace: namespace.map(ToOwned::to_owned),
+            which: Which::Name(name.into()),
+        }
+    }
 }
 
 /// Sessions in a pod that must not go on: every process of one grant.

@@ -52,5 +52,11 @@ pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner
 /// The label selector of all children made for objects of one kind.
 #[must_use]
 pub fn children_of(owner_kind: &str) -> String {
-    format!("{MANAGED_BY}={OZ},{OWNER_KIND}={owner_kind}")
+    format!("{OWNER_KIND}={owner_kind}")
+}
+
+/// The label selector of everything else: what the watch of those children does not show.
+#[must_use]
+pub fn others_than_children_of(owner_kind: &str) -> String {
+    format!("{OWNER_KIND}!={owner_kind}")
 }

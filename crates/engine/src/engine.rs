@@ -21,7 +21,9 @@ use crate::lease::{LeaseTiming, Tenure};
 use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Watches, cluster_scoped};
 use crate::readiness::Readiness;
-use crate::run::{Applied, ChildStore, Children, Lane, Lines, Packed, Runner, Shared, Writer};
+use crate::run::{
+    Applied, ChildStore, Children, Departed, Lane, Lines, Packed, Runner, Shared, Writer,
+};
 use crate::sessions::{EndSessions, LeaveSessions};
 use crate::sink::{LogSink, Sink};
 use crate::store::{Change, Store};
@@ -264,11 +266,20 @@ where
     let shared = Shared::new(parts.concurrency);
     let objects = watches.objects;
     let queue = Arc::clone(&shared);
+    let departed = Departed::default();
+    let (gone, tenure) = (departed.clone(), parts.tenure.clone());
     let subscriber = objects.subscribe(move |change: &Change<C::Object>| {
         let lane = match change {
             // One that a finalizer keeps is ended as one that is gone.
             Change::Applied(object) if object.meta().deletion_timestamp.is_none() => Lane::Ordinary,
-            Change::Applied(_) | Change::Deleted(_) => Lane::Urgent,
+            Change::Applied(_) => Lane::Urgent,
+            Change::Deleted(object) => {
+                // Whoever leads next begins with a look at what belongs to nothing.
+                if tenure.holds() {
+                    gone.note(object);
+                }
+                Lane::Urgent
+            }
         };
         queue.push_object(change.object().as_ref(), lane);
     });
@@ -313,7 +324,11 @@ where
         },
         objects,
         subscriber,
-        children: Children { kinds },
+        children: Children {
+            kinds,
+            mark: watches.mark,
+        },
+        departed,
         awaited,
         writer: Writer {
             client: parts.client.clone(),

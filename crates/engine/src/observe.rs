@@ -22,6 +22,12 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
     /// What is watched. Asked once, when the controller is added to the engine.
     fn watches(&self) -> Watches<C::Object>;
 
+    /// Hears of each child that is created for the object with the UID `owner`, as the API server
+    /// answered. Must not block.
+    fn created(&self, owner: &str, child: &Live) {
+        let _ = (owner, child);
+    }
+
     /// Gathers what the plan needs. It cannot fail: what could not be read is a value inside
     /// [`Controller::Observed`], because a plan is needed all the same.
     fn observe(

@@ -95,6 +95,11 @@ pub(crate) struct Args {
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) cut_sessions: bool,
 
+    /// Seconds between two looks at all Roles and bindings for what bears oz's decisions and belongs to
+    /// nothing.
+    #[arg(long, hide = true, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) sweep_interval: u64,
+
     /// How many requests are worked on at once.
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,

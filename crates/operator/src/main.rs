@@ -7,6 +7,7 @@ mod container_exec;
 mod continued;
 mod exec_request;
 mod exec_template;
+mod leads;
 mod leaving;
 mod left;
 mod pod_request;
@@ -18,6 +19,7 @@ mod session_probes;
 mod session_turns;
 mod sessions;
 mod stamps;
+mod sweep;
 mod uninstall;
 mod workload;
 

@@ -1,12 +1,14 @@
 //! PodAccessRequests at the edge: what is watched and read for `oz_core::access::pod`.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::ListParams;
+use oz_core::access::kind::PodMade;
 use oz_core::access::pod::{Observed, PodAccess};
 use oz_core::access::pod_state::GRACE_SECONDS;
 use oz_core::access::request::Request;
@@ -23,6 +25,8 @@ use crate::workload::Workloads;
 /// How many NetworkPolicies of a namespace are looked at, to tell which of them open what a template
 /// closes.
 const POLICIES: u32 = 500;
+/// How many pods are remembered before those of requests that are gone are forgotten.
+const MOST_MADE: usize = 1_000;
 
 pub(crate) struct PodRequests {
     pub(crate) controller: PodAccess,
@@ -30,6 +34,14 @@ pub(crate) struct PodRequests {
     pub(crate) stamps: Stamps,
     pub(crate) templates: Store<PodAccessTemplate>,
     pub(crate) workloads: Arc<Workloads>,
+    /// The pods that this process made, by the UID of their request, until they are granted.
+    pub(crate) made: Mutex<HashMap<String, PodMade>>,
+}
+
+impl PodRequests {
+    fn made(&self) -> MutexGuard<'_, HashMap<String, PodMade>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Observe<PodAccess> for PodRequests {
@@ -49,6 +61,17 @@ impl Observe<PodAccess> for PodRequests {
             })
     }
 
+    fn created(&self, owner: &str, child: &Live) {
+        let Some(made) = PodMade::of(child) else {
+            return;
+        };
+        let mut all = self.made();
+        if all.len() >= MOST_MADE {
+            all.retain(|uid, _| self.requests.by_uid(uid).is_some());
+        }
+        all.insert(owner.to_owned(), made);
+    }
+
     async fn observe(&self, cx: &Cx, request: &PodAccessRequest, live: &[Live]) -> Observed {
         let namespace = request.namespace().unwrap_or_default();
         let mut observed = Observed {
@@ -62,9 +85,13 @@ impl Observe<PodAccess> for PodRequests {
             let first = ListParams::default().limit(POLICIES);
             observed.policies = Some(cx.list(Some(&namespace), &first).await);
         }
+        let uid = request.uid().unwrap_or_default();
         // Looks at every request, so only while something may still be decided.
         if Request::from(request).phase() == Phase::Pending {
             observed.same_stamp = self.stamps.same(cx.now(), &self.requests, request);
+            observed.made = self.made().get(&uid).cloned();
+        } else {
+            self.made().remove(&uid);
         }
         if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
             observed.workload = Some(self.workloads.model(cx, &namespace, &target).await);

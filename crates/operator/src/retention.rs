@@ -10,17 +10,18 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use oz_core::api::AuditEvent;
 use oz_core::audit::{Checkpoint, PruneOrder, Shortening, excess, time_in_name};
-use oz_engine::{Clock, Leadership, Sink};
+use oz_engine::{Clock, Sink};
 use oz_process::audit::{CHECKPOINTS, Trail};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+
+use crate::leads::leads;
 
 /// How many events are looked at, and deleted, at a time.
 const PAGE: u32 = 500;
@@ -78,7 +79,7 @@ impl Retention {
 
     /// Deletes what is due, and says when to look again.
     async fn reap(&self) -> anyhow::Result<Timestamp> {
-        if !self.leads().await? {
+        if !leads(&self.client, &self.namespace, self.leader.as_deref()).await? {
             return Ok(self.clock.now() + STANDBY);
         }
         let events: Api<AuditEvent> = Api::all(self.client.clone());
@@ -278,16 +279,6 @@ impl Retention {
         maps.patch(CHECKPOINTS, &PatchParams::default(), &patch)
             .await
             .map(drop)
-    }
-
-    async fn leads(&self) -> kube::Result<bool> {
-        let Some(replica) = &self.leader else {
-            return Ok(true);
-        };
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        let lease = leases.get_opt(Leadership::LEASE).await?;
-        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
-        Ok(holder.as_ref() == Some(replica))
     }
 }
 

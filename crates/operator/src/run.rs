@@ -1,10 +1,12 @@
 //! What the operator consists of, put together.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::SignedDuration;
-use kube::Client;
+use kube::{Client, Resource};
 use oz_core::access::exec::ExecAccess;
+use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
@@ -12,7 +14,7 @@ use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_co
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::mutate::RenderCache;
 use oz_core::transient::{Kind, Policy, Transient};
-use oz_engine::{Clock, Engine, Leadership, ServerClock};
+use oz_engine::{Clock, Engine, Leadership, ServerClock, Store};
 use oz_process::audit::{Trail, rotate_keys};
 use oz_process::{
     ClockAlarm, KeyNews, follow_signing_keys, replace_signing_key, shutdown_on_signal, signing_keys,
@@ -33,6 +35,7 @@ use crate::retention::Retention;
 use crate::session_probes::Probes;
 use crate::sessions::Scripts;
 use crate::stamps::Stamps;
+use crate::sweep::{Counted, Owners, Sweeper};
 use crate::workload::Workloads;
 
 /// Runs until a signal, or until what it needs is lost.
@@ -79,6 +82,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let workloads = Arc::new(Workloads::default());
     let templates = engine.store();
     let requests = engine.store();
+    let mut owners = Owners::default();
+    access::<ExecAccess>(&mut owners, &requests);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
     engine.controller(
         ExecTemplate { interval },
@@ -106,10 +111,24 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     );
 
     if args.pod_access {
-        pods(&mut engine, &args, &keys, &workloads);
+        pods(&mut engine, &args, &keys, &workloads, &mut owners);
     }
-    bindings(&mut engine, &args, &keys);
+    bindings(&mut engine, &args, &keys, &mut owners);
     let mut upkeep = trail_upkeep(&mut engine, &args, &client, &clock, &trail, &shutdown);
+    let sweeper = Sweeper {
+        client: client.clone(),
+        clock: Arc::new(clock.clone()),
+        keys: keys.clone(),
+        trail: trail.clone(),
+        owners,
+        namespaces: args.access_namespaces.clone(),
+        namespace: common.namespace.clone(),
+        replica: common.replica.clone(),
+        elected: args.leader_elect,
+        interval: Duration::from_secs(args.sweep_interval),
+        counted: Counted::register(engine.registry()),
+    };
+    upkeep.spawn(sweeper.run(shutdown.child_token()));
     upkeep.spawn(replace_signing_key(
         client.clone(),
         clock.clone(),
@@ -210,10 +229,25 @@ fn trail_upkeep(
     upkeep
 }
 
+/// Lets a sweep know of the requests of a kind.
+fn access<K: AccessKind>(owners: &mut Owners, requests: &Store<K::Request>) {
+    let kind = <K::Request as Resource>::kind(&());
+    owners.add(&kind, requests, |request| {
+        K::view(request).phase().is_terminal()
+    });
+}
+
 /// Adds what pods of one's own need.
-fn pods(engine: &mut Engine, args: &Args, keys: &Keys, workloads: &Arc<Workloads>) {
+fn pods(
+    engine: &mut Engine,
+    args: &Args,
+    keys: &Keys,
+    workloads: &Arc<Workloads>,
+    owners: &mut Owners,
+) {
     let templates = engine.store();
     let requests = engine.store();
+    access::<PodAccess>(owners, &requests);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
     engine.controller(
         PodTemplate { interval },
@@ -237,24 +271,30 @@ fn pods(engine: &mut Engine, args: &Args, keys: &Keys, workloads: &Arc<Workloads
             stamps: Stamps::default(),
             templates,
             workloads: Arc::clone(workloads),
+            made: Mutex::default(),
         },
     );
 }
 
 /// Adds transient bindings. If no role may be bound, nothing is: but what was bound before it was
 /// switched off must end, and what is deleted must go.
-fn bindings(engine: &mut Engine, args: &Args, keys: &Keys) {
+fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) {
     let policy = args.transient.policy(&args.common.namespace);
-    binding::<TransientRoleBinding>(engine, keys, &policy);
-    binding::<TransientClusterRoleBinding>(engine, keys, &policy);
+    binding::<TransientRoleBinding>(engine, keys, &policy, owners);
+    binding::<TransientClusterRoleBinding>(engine, keys, &policy, owners);
     if args.transient.serve_example_com {
-        binding::<example_com::RoleBinding>(engine, keys, &policy);
-        binding::<example_com::ClusterRoleBinding>(engine, keys, &policy);
+        binding::<example_com::RoleBinding>(engine, keys, &policy, owners);
+        binding::<example_com::ClusterRoleBinding>(engine, keys, &policy, owners);
     }
 }
 
-fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>) {
+fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owners: &mut Owners) {
     let objects = engine.store();
+    owners.add::<K>(K::MARK, &objects, |object| {
+        object
+            .status()
+            .is_some_and(|status| status.phase.is_terminal())
+    });
     let controller = Transient::<K>::new(keys.clone(), Arc::clone(policy));
     engine.controller(
         controller.clone(),

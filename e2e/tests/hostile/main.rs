@@ -13,6 +13,7 @@ mod posting;
 mod record;
 mod requests;
 mod smaller;
+mod unseen;
 
 use std::ops::Deref;
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::Stage;
 
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// Grants, has an administrator change the Role or the RoleBinding, and sees the grant revoked and
 /// mallory with nothing.

@@ -171,9 +171,10 @@ pub(super) async fn api_calls(
         each(writes.len())?,
     );
     report.add(
+        // The workload and its pods; and twice, whether somebody waits for the Role.
         "API reads for a grant",
         "",
-        Budget::AtMost(2.0),
+        Budget::AtMost(4.0),
         each(reads.len())?,
     );
     report.add(

@@ -118,6 +118,8 @@ fn observed() -> Result<Observed> {
             pods: (0..PODS).map(pod).collect::<Result<_>>()?,
             probes: Vec::new(),
         })),
+        made: None,
+        left: None,
         ..Observed::default()
     })
 }

@@ -7,6 +7,7 @@ use kube::Resource;
 use super::continued;
 use super::decide;
 use super::kind::{Assessment, Case, Kind, Move, ObservedOf, Offer, State, namespace_of};
+use super::objects::{self, Objects};
 use super::request::Request;
 use super::stamp::{self, Requester, StampError};
 use super::status::{End, Fact};
@@ -27,6 +28,8 @@ pub(super) fn assess<K: Kind>(
     live: &[Live],
 ) -> Assessment {
     let request = K::view(object);
+    let strangers = objects::strangers(kind.keys(), &request, live);
+    let live = &*objects::known(kind.keys(), &request, live);
     let mut facts = Vec::new();
     let asked = request.asked();
     let waits_until =
@@ -39,6 +42,16 @@ pub(super) fn assess<K: Kind>(
     });
     let state = match state {
         State::Ending(End::Drift(_), _) if observed.leaving => State::Leaving,
+        State::Granted(_) | State::Grantable(_)
+            if !strangers.is_empty() && Objects::of(&request, live).binding.is_none() =>
+        {
+            State::Blocked(Failure::conflict(format!(
+                "RoleBinding {} binds to Role {} and was not made by oz: whoever it names would have \
+                 the same access. It is left alone, and nothing is granted; delete it",
+                strangers.join(", "),
+                request.object_name()
+            )))
+        }
         // Waiting ends as well, whatever was waited for.
         State::Waiting(_) | State::Wants(_) if now >= waits_until => {
             State::Ending(End::Expired, None)
@@ -100,6 +113,8 @@ pub(super) fn after_grant<K: Kind>(
         End::Expired
     } else if deleted {
         End::Deleted
+    } else if let Some(what) = kind.exchanged(request, &grant, live, observed.made.as_ref()) {
+        End::Drift(what)
     } else if let Some(end) = kind.early_end(now, request, &grant, live) {
         end
     } else if grant.following.is_none()

@@ -149,6 +149,9 @@ pub struct Following {
 pub struct OwnPod {
     /// Digest of the pod as it was rendered.
     pub digest: String,
+    /// Digest of what it runs, as it was rendered; `None` in grants of releases that did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
     /// Digest of what must not change of it, as the API server made it; known once it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
@@ -224,9 +227,15 @@ impl Grant {
     /// that we made for that request.
     #[must_use]
     pub fn open(keys: &Keys, metadata: &ObjectMeta, uid: &str) -> Option<Self> {
-        let text = metadata.annotations.as_ref()?.get(labels::GRANT)?;
-        let grant: Self = seal::open(keys, PURPOSE, text).ok()?;
+        let grant = Self::open_any(keys, metadata)?;
         (grant.request.uid == uid).then_some(grant)
+    }
+
+    /// The decision that an object carries, for whatever request it was made.
+    #[must_use]
+    pub fn open_any(keys: &Keys, metadata: &ObjectMeta) -> Option<Self> {
+        let text = metadata.annotations.as_ref()?.get(labels::GRANT)?;
+        seal::open(keys, PURPOSE, text).ok()
     }
 
     /// The record of something that happened to this grant.

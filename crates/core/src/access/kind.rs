@@ -25,6 +25,7 @@ use crate::api::{
     AccessConfig, CrossVersionObjectReference, OnTemplateChange, Phase, RequestStatus,
 };
 use crate::audit::PodRef;
+use crate::build;
 use crate::conditions::{self, message};
 use crate::controller::{Child, Controller, Failure, Live, Outcome, Plan, Transition};
 use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
@@ -106,6 +107,18 @@ pub trait Kind: Send + Sync + Sized + 'static {
         None
     }
 
+    /// What became of what was made for a grant before its Role was; `made` is what this process made.
+    fn exchanged(
+        &self,
+        request: &Request<'_>,
+        grant: &Grant,
+        live: &[Live],
+        made: Option<&PodMade>,
+    ) -> Option<String> {
+        let _ = (request, grant, live, made);
+        None
+    }
+
     /// Why a grant whose time is not over ends all the same.
     fn early_end(
         &self,
@@ -171,8 +184,39 @@ pub struct Observed<T, W> {
     pub workload: Option<Result<W, Failure>>,
     /// What has the name of the pod that was granted, if anybody looked.
     pub pod: Option<PodSeen>,
+    /// The pod that this process made for the request, if it did.
+    pub made: Option<PodMade>,
     /// What has the name of the grant, whoever made it; read if [`is_unstamped`].
     pub left: Option<Result<Vec<Live>, Failure>>,
+}
+
+/// A pod as the API server made it for a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodMade {
+    /// Its UID.
+    pub uid: String,
+    /// Digest of what it runs.
+    content: String,
+    /// Digest of what can be changed of it.
+    changeable: String,
+}
+
+impl PodMade {
+    /// The pod that was made; `None` if this is none.
+    #[must_use]
+    pub fn of(live: &Live) -> Option<Self> {
+        let spec = &live.object.data["spec"];
+        (live.resource.kind == "Pod").then(|| Self {
+            uid: live.object.metadata.uid.clone().unwrap_or_default(),
+            content: build::content(spec),
+            changeable: build::changeable(spec),
+        })
+    }
+
+    /// Digest of what it runs, by which the decision tells it.
+    pub(super) fn runs(&self, content: &str) -> bool {
+        self.content == content
+    }
 }
 
 /// What has a name among pods.
@@ -209,6 +253,7 @@ impl<T, W> Default for Observed<T, W> {
             leaving: false,
             workload: None,
             pod: None,
+            made: None,
             left: None,
         }
     }
@@ -287,6 +332,8 @@ pub enum State {
     Ending(End, Option<Box<Grant>>),
     /// It was granted; nothing that was decided is decided again.
     Granted(Box<Grant>),
+    /// It could be granted, but others would have what its Role hands out.
+    Blocked(Failure),
     /// It was granted, and goes on in another pod.
     Moving(Box<Move>),
     /// It is being deleted, which the watch has not shown yet.
@@ -408,8 +455,9 @@ impl<K: Kind> Controller for K {
         super::report::status(self, now, object, observed, outcome)
     }
 
-    fn orphaned(&self, now: Timestamp, live: &[Live]) -> Plan {
-        lifecycle::orphaned(now, self.keys(), live)
+    fn orphaned(&self, now: Timestamp, object: Option<&K::Request>, live: &[Live]) -> Plan {
+        let request = object.map(K::view);
+        lifecycle::orphaned(now, self.keys(), request.as_ref(), live)
     }
 
     fn transitions(

@@ -8,11 +8,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::grant::Grant;
-use super::objects;
+use super::objects::{self, Marks};
 use super::request::Request;
 use super::seal::Keys;
 use super::sessions;
 use super::status::{self, End, Fact};
+use super::unseen::{Place, undecided, unseen};
 use crate::api::{GROUP, RequestStatus, VERSION};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::{self, reason};
@@ -76,17 +77,15 @@ pub fn ending(
     };
     let live = objects::ours(request, live);
     let (powerful, _) = by_power(&live);
-    let armed: Vec<Step> = live
-        .iter()
-        .filter(|live| objects::gives_access(live))
-        .filter_map(objects::disarmed)
-        .map(Step::Apply)
-        .collect();
+    let powers = live.iter().filter(|live| objects::gives_access(live));
+    let armed = disarmed(request.marks(), powers);
     let waiting =
         powerful.is_empty() && armed.is_empty() && live.iter().any(objects::still_gives_access);
     let plan = Plan::default()
         .then(armed)
         .then(powerful)
+        // What is known is gone; only now is asked for what nobody has told of.
+        .then(unseen(&Place::of(request), &live))
         // Beside each other: what cannot be put on record runs on no longer for that.
         .then(records.into_iter().map(Step::Record).chain(sessions))
         .wake_at(if waiting {
@@ -150,7 +149,16 @@ fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
 #[must_use]
 pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: SignedDuration) -> Plan {
     let until = status::kept_until(request.status, request.created(), keep);
-    let plan = remove(&objects::ours(request, live));
+    let live = objects::ours(request, live);
+    let ended = status::kept_until(request.status, request.created(), SignedDuration::ZERO);
+    let just_now = ended.checked_add(JUST_ENDED).is_ok_and(|then| now < then);
+    let granted = request
+        .status
+        .is_some_and(|status| status.granted_at.is_some());
+    // The Role is the last to go, and after it nobody looks.
+    let role = Place::of(request).role();
+    let plan =
+        remove(request.marks(), &live).then((just_now && granted).then_some(Step::Look(role)));
     if request.metadata.deletion_timestamp.is_some() {
         plan
     } else if now >= until {
@@ -160,18 +168,26 @@ pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: SignedDu
     }
 }
 
+/// How long after its end it is looked whether the Role of a request is gone: long enough for the pass
+/// that deletes it, and no reason to ask about every old request at each start.
+const JUST_ENDED: SignedDuration = SignedDuration::from_secs(60);
+
 /// The plan for what is left of a request that was deleted, perhaps while nobody watched: its Role
-/// still knows what was granted.
+/// still knows what was granted. `request` is the last that was seen of it, if this process saw it go.
 #[must_use]
-pub fn orphaned(now: Timestamp, keys: &Keys, live: &[Live]) -> Plan {
-    let decided = live.iter().find_map(|live| decided_by(keys, live));
+pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live: &[Live]) -> Plan {
+    let decided = live.iter().find_map(|live| decided_by(keys, request, live));
     // Marks can be forged, the sealed decision cannot: without it nothing here is known to be ours.
     let Some(grant) = decided else {
-        return Plan::default();
+        return request.map_or_else(Plan::default, |request| undecided(now, keys, request, live));
     };
-    let namespace = Some(grant.request.namespace.as_str());
-    let mut live = objects::named(namespace, &grant.object_name(), live);
+    let place = Place::of_grant(&grant);
+    let mut live = objects::named(place.namespace, &place.name, live);
     live.retain(|live| objects::is_proven(keys, &grant.request.uid, Some(&grant), live));
+    let marks = Marks {
+        kind: &grant.request.kind,
+        uid: &grant.request.uid,
+    };
     let end = if grant.window.is_over(now) {
         End::Expired
     } else {
@@ -183,16 +199,24 @@ pub fn orphaned(now: Timestamp, keys: &Keys, live: &[Live]) -> Plan {
     let sessions = news.then(|| sessions::end(now, &end, &grant)).flatten();
     let (powerful, others) = by_power(&live);
     Plan::default()
-        .then(disarmed(&live))
+        .then(disarmed(marks, &live))
         .then(powerful)
+        .then(unseen(&place, &live))
         .then(record.into_iter().chain(sessions))
         .then(others)
 }
 
 /// The decision that an object carries, if it is the one that it was sealed for.
-fn decided_by(keys: &Keys, live: &Live) -> Option<Grant> {
+fn decided_by(keys: &Keys, request: Option<&Request<'_>>, live: &Live) -> Option<Grant> {
     let metadata = &live.object.metadata;
-    let uid = metadata.labels.as_ref()?.get(labels::OWNER_UID)?;
+    let marked = metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(labels::OWNER_UID));
+    let uid = match request {
+        Some(request) => request.uid(),
+        None => marked?,
+    };
     let grant = Grant::open(keys, metadata, uid)?;
     let key = live.key();
     (key.namespace.as_deref() == Some(&grant.request.namespace) && key.name == grant.object_name())
@@ -200,10 +224,10 @@ fn decided_by(keys: &Keys, live: &Live) -> Option<Grant> {
 }
 
 /// Removes what gives access first, what only tells of it second.
-fn remove(live: &[Live]) -> Plan {
+pub(super) fn remove(marks: Marks<'_>, live: &[Live]) -> Plan {
     let (powerful, others) = by_power(live);
     Plan::default()
-        .then(disarmed(live))
+        .then(disarmed(marks, live))
         .then(powerful)
         .then(others)
 }
@@ -221,15 +245,18 @@ pub fn taken_away(request: &Request<'_>, left: Option<&[Live]>) -> Plan {
     Plan::default().then(powerful).then(others)
 }
 
-fn disarmed(live: &[Live]) -> Vec<Step> {
-    live.iter()
-        .filter_map(objects::disarmed)
+pub(super) fn disarmed<'a>(
+    marks: Marks<'_>,
+    live: impl IntoIterator<Item = &'a Live>,
+) -> Vec<Step> {
+    live.into_iter()
+        .filter_map(|live| objects::disarmed(marks, live))
         .map(Step::Apply)
         .collect()
 }
 
 /// Deletions, of what gives access and of the rest. What is leaving anyway is left alone.
-fn by_power(live: &[Live]) -> (Vec<Step>, Vec<Step>) {
+pub(super) fn by_power(live: &[Live]) -> (Vec<Step>, Vec<Step>) {
     let (powerful, others): (Vec<_>, Vec<_>) = live
         .iter()
         .filter(|live| !objects::is_leaving(live))

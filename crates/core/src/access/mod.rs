@@ -8,6 +8,7 @@ pub mod decide;
 pub mod exec;
 pub mod grant;
 pub mod kind;
+pub mod leftover;
 pub mod lifecycle;
 pub(crate) mod objects;
 mod plan;
@@ -24,4 +25,5 @@ pub mod target;
 pub mod template;
 #[cfg(test)]
 pub(crate) mod testing;
+mod unseen;
 pub mod window;

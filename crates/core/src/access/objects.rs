@@ -1,6 +1,8 @@
 //! The live objects of a grant, and what somebody else did to them. Labels and annotations of third
 //! parties are not drift; a changed rule, subject or reference is, and so is a deletion.
 
+use std::borrow::Cow;
+
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -8,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use super::grant::{self, Grant};
+use super::grant::Grant;
 use super::pod_state;
 use super::request::Request;
 use super::seal::Keys;
@@ -30,10 +32,7 @@ pub(crate) struct Objects {
 /// The objects of a request among those that are marked as its: in its namespace, under its name.
 /// Marks are labels, which others can write too; what else bears them is none of our business.
 pub(crate) fn ours(request: &Request<'_>, live: &[Live]) -> Vec<Live> {
-    let name = grant::object_name(
-        request.metadata.name.as_deref().unwrap_or_default(),
-        request.uid(),
-    );
+    let name = request.object_name();
     named(request.metadata.namespace.as_deref(), &name, live)
 }
 
@@ -46,6 +45,94 @@ pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<L
         })
         .cloned()
         .collect()
+}
+
+/// For whom an object was made: what it is marked with, and the watch knows it by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) uid: &'a str,
+}
+
+impl Marks<'_> {
+    /// Whether an object bears them, so that the watch shows it.
+    pub(crate) fn are_on(self, metadata: &ObjectMeta) -> bool {
+        self.labels().into_iter().all(|(name, value)| {
+            let labels = metadata.labels.as_ref();
+            labels
+                .and_then(|labels| labels.get(name))
+                .map(String::as_str)
+                == Some(value)
+        })
+    }
+
+    fn labels(&self) -> [(&'static str, &str); 3] {
+        [
+            (labels::MANAGED_BY, labels::OZ),
+            (labels::OWNER_KIND, self.kind),
+            (labels::OWNER_UID, self.uid),
+        ]
+    }
+}
+
+/// Without what bears no mark and was not made by oz for this request either. A mark can be taken off;
+/// the seal, an owner reference, and what a binding binds and a Role hands out still tell. What never
+/// was granted has nothing of oz's that could be told by its content alone.
+pub(crate) fn known<'a>(keys: &Keys, request: &Request<'_>, live: &'a [Live]) -> Cow<'a, [Live]> {
+    let marks = request.marks();
+    let is_known = |live: &Live| {
+        marks.are_on(&live.object.metadata)
+            || Grant::open(keys, &live.object.metadata, request.uid()).is_some()
+            || is_told(request, live)
+    };
+    if live.iter().all(is_known) {
+        return Cow::Borrowed(live);
+    }
+    live.iter().filter(|live| is_known(live)).cloned().collect()
+}
+
+/// Whether an object is told by what it says besides marks and seal.
+fn is_told(request: &Request<'_>, live: &Live) -> bool {
+    let status = request.status.filter(|status| status.granted_at.is_some());
+    let Some(status) = status else {
+        return false;
+    };
+    match live.resource.kind.as_str() {
+        "RoleBinding" => binds(live, &request.object_name()),
+        "Role" => live.parse::<Role>().is_some_and(|role| {
+            let rules = role.rules.into_iter().flatten();
+            let mut pods = rules.flat_map(|rule| rule.resource_names.unwrap_or_default());
+            pods.any(|name| Some(&name) == status.pod_name.as_ref())
+        }),
+        "Pod" => told_of(live, status.pod_uid.as_deref()),
+        _ => false,
+    }
+}
+
+/// The bindings to the Role of the request that were not made by oz: they give others what it hands
+/// out as soon as it exists.
+pub(crate) fn strangers(keys: &Keys, request: &Request<'_>, live: &[Live]) -> Vec<String> {
+    let (name, ours) = (request.object_name(), known(keys, request, live));
+    let is_ours = |live: &Live| {
+        let mut ours = ours.iter();
+        live.key().name == name && ours.any(|one| one.reference() == live.reference())
+    };
+    let strange = live
+        .iter()
+        .filter(|live| binds(live, &name) && !is_ours(live));
+    let mut names: Vec<String> = strange.map(|live| live.key().name).collect();
+    names.sort();
+    names
+}
+
+/// Whether this is a binding to the Role of this name.
+fn binds(live: &Live, role: &str) -> bool {
+    live.resource.kind == "RoleBinding" && live.object.data.get("roleRef") == Some(&role_ref(role))
+}
+
+/// How the API server writes a reference to a Role.
+pub(crate) fn role_ref(role: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role})
 }
 
 /// Without the pods that were not made by oz for this request. Marks and name can be forged by
@@ -118,6 +205,11 @@ impl Objects {
             self.role.as_ref().map(|role| &role.metadata),
             self.binding.as_ref().map(|binding| &binding.metadata),
         ];
+        let marks = request.marks();
+        let unmarked = |metadata: &&ObjectMeta| !marks.are_on(metadata);
+        if metadata.iter().flatten().any(unmarked) {
+            return Some(format!("the labels of what is named {name} were changed"));
+        }
         if metadata.into_iter().flatten().any(is_held) {
             // It would outlive its deletion, and a binding that is being deleted still gives access.
             return Some(format!("a finalizer was put on what is named {name}"));
@@ -164,14 +256,15 @@ pub(crate) fn still_gives_access(live: &Live) -> bool {
 
 /// What makes an object worthless that a finalizer keeps from going: a binding without subjects, a
 /// Role without rules. Kubernetes honours both until they are gone. `None` if nothing is needed.
-pub(crate) fn disarmed(live: &Live) -> Option<Child> {
+pub(crate) fn disarmed(marks: Marks<'_>, live: &Live) -> Option<Child> {
     let metadata = &live.object.metadata;
     let stays = is_held(metadata) || metadata.deletion_timestamp.is_some();
-    if stays { emptied(live) } else { None }
+    if stays { emptied(marks, live) } else { None }
 }
 
-/// What makes an object worthless and leaves it where it is. `None` if it is worthless already.
-pub(crate) fn emptied(live: &Live) -> Option<Child> {
+/// What makes an object worthless and leaves it where it is, with the marks by which it is watched.
+/// `None` if it is worthless already.
+pub(crate) fn emptied(marks: Marks<'_>, live: &Live) -> Option<Child> {
     let metadata = &live.object.metadata;
     let field = match live.resource.kind.as_str() {
         "RoleBinding" | "ClusterRoleBinding" => "subjects",
@@ -183,14 +276,12 @@ pub(crate) fn emptied(live: &Live) -> Option<Child> {
     }
     let mut object = DynamicObject::new(metadata.name.as_deref()?, &live.resource);
     object.metadata.namespace.clone_from(&metadata.namespace);
-    let marks = [labels::MANAGED_BY, labels::OWNER_KIND, labels::OWNER_UID];
-    let known = metadata.labels.iter().flatten();
-    object.metadata.labels = Some(
-        known
-            .filter(|(name, _)| marks.contains(&name.as_str()))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
-    );
+    // This very object, and no other that has its name by then.
+    object.metadata.uid.clone_from(&metadata.uid);
+    let marked = marks
+        .labels()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    object.metadata.labels = Some(marked.into());
     object.data = json!({ field: [] });
     if let Some(role) = live.object.data.get("roleRef") {
         object.data["roleRef"] = role.clone();

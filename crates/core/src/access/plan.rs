@@ -10,6 +10,7 @@ use super::grant::Grant;
 use super::kind::{Assessment, Kind, Move, ObservedOf, State};
 use super::lifecycle;
 use super::objects::{self, Objects};
+use super::unseen;
 use crate::audit::{Action, Decision};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
@@ -26,6 +27,7 @@ pub(super) fn plan<K: Kind>(
     let Assessment {
         state, waits_until, ..
     } = assess(kind, now, object, observed, live);
+    let live = &*objects::known(kind.keys(), &request, live);
     match state {
         State::Over => {
             let live = objects::proven(kind.keys(), &request, None, live);
@@ -73,6 +75,9 @@ pub(super) fn plan<K: Kind>(
                 }
             }
         }
+        State::Blocked(failure) => {
+            unseen::blocked(now, &request, &failure, live).wake_at(waits_until)
+        }
         // Soon the watch shows it, and it is ended as what was deleted is.
         State::Leaving => Plan::default().because(Failure::transient(
             "NotSeenYet",
@@ -104,10 +109,14 @@ fn granting<K: Kind>(
         lifecycle::adoption(object.meta(), &owner, template.meta())
     });
     Plan::default()
+        // A binding that waits gives access as soon as there is a Role, so before; and one that came
+        // between is found after, when none can come any more: Kubernetes then checks what it gives.
+        .then([unseen::bound_by_others(grant)])
         .then([
             Step::Apply(role),
             Step::Record(lifecycle::granted(now, grant)),
         ])
+        .then([unseen::bound_by_others(grant)])
         .then([Step::Apply(binding)])
         .then(adoption.map(Step::Own))
         .wake_at(grant.window.until)

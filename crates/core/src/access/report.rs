@@ -22,10 +22,10 @@ pub(super) fn status<K: Kind>(
     outcome: &Outcome,
 ) -> RequestStatus {
     let request = K::view(object);
-    let live = outcome.live.as_slice();
     let Assessment {
         state, mut facts, ..
-    } = assess(kind, now, object, observed, live);
+    } = assess(kind, now, object, observed, &outcome.live);
+    let live = &*objects::known(kind.keys(), &request, &outcome.live);
     let failure = outcome.failure.as_ref();
     let sessions = outcome.sessions.as_ref();
     // The plan saw it, and has removed what showed it.
@@ -79,6 +79,11 @@ pub(super) fn status<K: Kind>(
             let mut status = known(facts);
             status.phase = phase;
             status
+        }
+        State::Blocked(failure) => {
+            facts.retain(|fact| fact.type_ != conditions::ACCESS_RESOURCES_CREATED);
+            facts.push(status::resources_created(String::new(), Some(&failure)));
+            known(facts)
         }
         State::Waiting(failure) if facts.iter().all(|fact| fact.holds) => {
             facts.push(status::resources_created(String::new(), Some(&failure)));

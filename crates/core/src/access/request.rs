@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decide::Ask;
+use super::grant;
+use super::objects::Marks;
 use crate::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::duration::{DurationError, GoDuration};
@@ -93,6 +95,23 @@ impl Request<'_> {
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// The name that all objects of its grant share.
+    #[must_use]
+    pub fn object_name(&self) -> String {
+        grant::object_name(
+            self.metadata.name.as_deref().unwrap_or_default(),
+            self.uid(),
+        )
+    }
+
+    /// What marks the objects of its grant.
+    pub(crate) fn marks(&self) -> Marks<'_> {
+        Marks {
+            kind: self.kind,
+            uid: self.uid(),
+        }
     }
 
     /// How far it came.

@@ -180,6 +180,15 @@ pub struct BindingStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding_name: Option<String>,
 
+    /// UID of the RoleBinding or ClusterRoleBinding: by it the binding is ended, whatever is left of its
+    /// labels.
+    #[serde(
+        default,
+        rename = "bindingUID",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub binding_uid: Option<String>,
+
     /// The generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -43,6 +43,9 @@ pub enum Action {
     AccessRevoked,
     /// What oz wrote was changed by somebody else.
     DriftDetected,
+    /// Something that oz did not make gives access by what it made, or looks like it: a binding to a Role
+    /// of its name, its seal in another place.
+    ForeignAccess,
     /// A template was created, or its spec changed, by the user that is named; or that was refused.
     TemplateChanged,
     /// A session was allowed to open (exec, attach, port-forward, ephemeral container).
@@ -100,6 +103,7 @@ impl Action {
             | Self::KeyRotated
             | Self::WebhookRepaired
             | Self::TrailShortened
+            | Self::ForeignAccess
             | Self::CanaryFailed => &[Decision::Note],
         }
     }
@@ -126,6 +130,7 @@ impl Action {
             | Self::SessionCut
             | Self::KeyRotated
             | Self::TrailShortened
+            | Self::ForeignAccess
             | Self::CanaryFailed => "operator",
         }
     }

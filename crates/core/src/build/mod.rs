@@ -14,7 +14,7 @@ use crate::audit::RequestRef;
 
 pub use name_server::{NameServer, NameServerError};
 pub use network_policy::network_policy;
-pub use pod::{changeable, lowered_deadline, pod};
+pub use pod::{changeable, content, lowered_deadline, pod};
 pub(crate) use role::rules;
 pub use role::{handed_out, role};
 pub(crate) use role_binding::bare as bare_role_binding;

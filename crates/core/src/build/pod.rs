@@ -69,6 +69,74 @@ pub fn changeable(spec: &Value) -> String {
     ]))
 }
 
+/// Digest of what a pod runs, with what and as whom, as far as the API server keeps it as it was written.
+#[must_use]
+pub fn content(spec: &Value) -> String {
+    let containers = |list: &str| -> Vec<Value> {
+        let containers = spec[list].as_array().into_iter().flatten();
+        containers.map(container).collect()
+    };
+    let all = ["initContainers", "containers", "ephemeralContainers"].map(containers);
+    let volumes = spec["volumes"].as_array().into_iter().flatten();
+    let volumes: Vec<Value> = volumes
+        .filter(|volume| !is_of_token(&volume["name"]))
+        .map(|volume| {
+            let fields = volume.as_object().into_iter().flatten();
+            let fields: Vec<&String> = fields.map(|(name, _)| name).collect();
+            json!([volume["name"], fields])
+        })
+        .collect();
+    let host = ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"]
+        .map(|field| spec[field] == true);
+    let account = spec["serviceAccountName"].as_str().unwrap_or("default");
+    encode::digest(&json!([
+        all,
+        volumes,
+        host,
+        account,
+        given(&spec["securityContext"])
+    ]))
+}
+
+fn container(one: &Value) -> Value {
+    let env = one["env"].as_array().into_iter().flatten();
+    let env: Vec<Value> = env
+        .map(|one| json!([one["name"], given(&one["value"])]))
+        .collect();
+    let mounts = one["volumeMounts"].as_array().into_iter().flatten();
+    let mounts: Vec<Value> = mounts
+        .filter(|mount| !is_of_token(&mount["name"]))
+        .map(|mount| json!([mount["name"], mount["mountPath"]]))
+        .collect();
+    let fields = [
+        "name",
+        "image",
+        "command",
+        "args",
+        "workingDir",
+        "securityContext",
+    ];
+    json!([fields.map(|field| given(&one[field]).cloned()), env, mounts])
+}
+
+/// The volume that admission adds, with the pod's token.
+fn is_of_token(name: &Value) -> bool {
+    name.as_str()
+        .is_some_and(|name| name.starts_with("kube-api-access-"))
+}
+
+/// The API server leaves out what is empty.
+fn given(value: &Value) -> Option<&Value> {
+    let empty = match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    (!empty).then_some(value)
+}
+
 fn deadline(from: Timestamp, until: Timestamp) -> i64 {
     let remaining = until.duration_since(from).as_secs();
     (remaining - BEFORE_THE_END).max(1)

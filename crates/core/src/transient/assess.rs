@@ -81,17 +81,22 @@ pub(super) enum State {
 }
 
 /// The objects among `live` that were made for this one: what carries our decision for it, and what
-/// goes with it by its owner reference anyway. Marks are labels, which others can write too.
+/// goes with it by its owner reference anyway, or has the UID that the status names. Marks are labels,
+/// which others can write too.
 pub(super) fn ours(
     keys: &crate::access::seal::Keys,
     binding: &Binding<'_>,
     live: &[Live],
 ) -> Vec<Live> {
     let uid = binding.uid();
+    let told = binding
+        .status
+        .and_then(|status| status.binding_uid.as_ref());
     let belongs = |live: &&Live| {
         let mut owners = live.object.metadata.owner_references.iter().flatten();
         Grant::open(keys, live, &binding.api_version, uid).is_some()
             || owners.any(|owner| owner.uid == uid && !uid.is_empty())
+            || (told.is_some() && live.object.metadata.uid.as_ref() == told)
     };
     live.iter().filter(belongs).cloned().collect()
 }

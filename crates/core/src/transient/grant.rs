@@ -6,6 +6,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subje
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
 
+use crate::access::objects::Marks;
 use crate::access::seal::{self, Keys, SealError};
 use crate::access::stamp::Requester;
 use crate::audit::{Action, Decision, Record, RequestRef};
@@ -50,16 +51,31 @@ impl Grant {
     /// that we made for it.
     #[must_use]
     pub fn open(keys: &Keys, live: &Live, api_version: &str, uid: &str) -> Option<Self> {
-        let text = live
-            .object
-            .metadata
-            .annotations
-            .as_ref()?
-            .get(labels::GRANT)?;
-        let grant: Self = seal::open(keys, PURPOSE, text).ok()?;
+        let grant = Self::open_any(keys, live)?;
+        (grant.request.uid == uid && grant.api_version == api_version && grant.is_of(live))
+            .then_some(grant)
+    }
+
+    /// The decision that an object carries, for whatever object it was made.
+    #[must_use]
+    pub fn open_any(keys: &Keys, live: &Live) -> Option<Self> {
+        let annotations = live.object.metadata.annotations.as_ref()?;
+        seal::open(keys, PURPOSE, annotations.get(labels::GRANT)?).ok()
+    }
+
+    /// Whether an object is in the place of the binding that it was sealed for.
+    #[must_use]
+    pub fn is_of(&self, live: &Live) -> bool {
         let key = live.key();
-        let here = key.name == grant.request.name && key.namespace.as_deref() == grant.namespace();
-        (grant.request.uid == uid && grant.api_version == api_version && here).then_some(grant)
+        key.name == self.request.name && key.namespace.as_deref() == self.namespace()
+    }
+
+    /// What marks its binding.
+    pub(crate) fn marks(&self) -> Marks<'_> {
+        Marks {
+            kind: &self.mark,
+            uid: &self.request.uid,
+        }
     }
 
     /// The namespace; `None` for the whole cluster.
@@ -125,6 +141,9 @@ impl Grant {
         {
             // It would outlive its deletion, and a binding that is being deleted still gives access.
             return Some(format!("a finalizer was put on {key}"));
+        }
+        if !self.marks().are_on(metadata) {
+            return Some(format!("the labels of {key} were changed"));
         }
         if !owners
             .into_iter()

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Serialize;
@@ -14,9 +15,11 @@ use serde_json::json;
 use super::grant::details;
 use super::policy::Policy;
 use super::terms::{Spec, Terms};
+use crate::access::objects::Marks;
 use crate::access::seal::Keys;
 use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use crate::audit::{Action, Decision, Record, RequestRef};
+use crate::controller::{Sought, Step};
 use crate::encode;
 use crate::validate::Violation;
 
@@ -107,6 +110,28 @@ impl Binding<'_> {
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// What marks its binding.
+    pub(crate) fn marks(&self) -> Marks<'_> {
+        Marks {
+            kind: self.mark,
+            uid: self.uid(),
+        }
+    }
+
+    /// Whether its status says that it is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.status.is_some_and(|status| status.phase.is_terminal())
+    }
+
+    /// Looks for its binding, whatever the labels of that say.
+    pub(super) fn look(&self) -> Step {
+        let name = self.name();
+        Step::Look(match self.namespace() {
+            Some(namespace) => Sought::named::<rbac::RoleBinding>(Some(namespace), name),
+            None => Sought::named::<rbac::ClusterRoleBinding>(None, name),
+        })
     }
 
     /// Kind, namespace, name and UID, for records.

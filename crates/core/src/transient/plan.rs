@@ -11,11 +11,11 @@ use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::roles::Listed;
 use super::terms::Terms;
-use crate::access::objects;
+use crate::access::objects::{self, Marks};
 use crate::api::BindingStatus;
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::reason;
-use crate::controller::{Child, Controller, Failure, Live, Outcome, Plan, Step, Transition};
+use crate::controller::{Controller, Failure, Live, Outcome, Plan, Step, Transition};
 use crate::labels;
 
 impl<K: Kind> Controller for Transient<K> {
@@ -76,15 +76,16 @@ impl<K: Kind> Controller for Transient<K> {
     }
 
     /// The object is gone, past its finalizer; its binding still knows what was decided.
-    fn orphaned(&self, now: Timestamp, live: &[Live]) -> Plan {
+    fn orphaned(&self, now: Timestamp, object: Option<&K>, live: &[Live]) -> Plan {
         let api_version = K::api_version(&());
+        let last = object.map(Kind::view);
         let decided = live.iter().filter_map(|live| {
-            let uid = live
-                .object
-                .metadata
-                .labels
-                .as_ref()?
-                .get(labels::OWNER_UID)?;
+            let labels = live.object.metadata.labels.as_ref();
+            let marked = labels.and_then(|labels| labels.get(labels::OWNER_UID));
+            let uid = match &last {
+                Some(last) => last.uid(),
+                None => marked?,
+            };
             // Marks can be forged, the sealed decision cannot.
             Some((
                 Grant::open(&self.keys, live, &api_version, uid)?,
@@ -100,7 +101,17 @@ impl<K: Kind> Controller for Transient<K> {
             };
             (!objects::is_leaving(live)).then(|| Step::Record(ended(now, &end, &grant)))
         });
-        remove(&live).then(news)
+        let uid = live.first().and_then(|live| {
+            let grant = Grant::open_any(&self.keys, live)?;
+            Some(grant.request.uid)
+        });
+        let marks = Marks {
+            kind: K::MARK,
+            uid: uid.as_deref().unwrap_or_default(),
+        };
+        // One that ended before it went had nothing left.
+        let looks = last.filter(|last| !last.is_over()).map(|last| last.look());
+        remove(marks, &live).then(looks).then(news)
     }
 
     fn transitions(
@@ -158,12 +169,15 @@ impl<K: Kind> Transient<K> {
             .status
             .is_some_and(|status| status.activated_at.is_some());
         let keep = !known && !deleted && !live.is_empty() && self.may_still_be_bound(binding);
+        let marks = binding.marks();
         let plan = if keep {
-            Plan::default().then(live.iter().filter_map(objects::emptied).map(Step::Apply))
+            let emptied = live.iter().filter_map(|live| objects::emptied(marks, live));
+            Plan::default().then(emptied.map(Step::Apply))
         } else {
-            remove(&live)
+            remove(marks, &live)
         };
-        let plan = plan.then(
+        // What is known is gone; only now is asked for what nobody has told of.
+        let plan = plan.then([binding.look()]).then(
             self.records(now, binding, end, grant)
                 .into_iter()
                 .map(Step::Record),
@@ -233,7 +247,8 @@ impl<K: Kind> Transient<K> {
     /// Nothing may be left of what is over; it stays itself, since whoever keeps manifests would
     /// create it again, and with a duration that would be a new window.
     fn over(&self, binding: &Binding<'_>, live: &[Live]) -> Plan {
-        release(remove(&ours(&self.keys, binding, live)), binding)
+        let live = ours(&self.keys, binding, live);
+        release(remove(binding.marks(), &live), binding)
     }
 }
 
@@ -246,11 +261,13 @@ fn release(plan: Plan, binding: &Binding<'_>) -> Plan {
 }
 
 /// Removes bindings. One that a finalizer keeps is emptied first: it counts until it is gone.
-fn remove(live: &[Live]) -> Plan {
-    let emptied: Vec<Child> = live.iter().filter_map(objects::disarmed).collect();
+fn remove(marks: Marks<'_>, live: &[Live]) -> Plan {
+    let emptied = live
+        .iter()
+        .filter_map(|live| objects::disarmed(marks, live));
     let leaving = live.iter().filter(|live| !objects::is_leaving(live));
     Plan::default()
-        .then(emptied.into_iter().map(Step::Apply))
+        .then(emptied.map(Step::Apply))
         .then(leaving.map(|live| Step::Delete(live.reference())))
 }
 

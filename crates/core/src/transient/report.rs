@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::assess::{End, Observed, State};
+use super::assess::{End, Observed, State, ours};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
@@ -61,6 +61,11 @@ impl<K: Kind> Transient<K> {
             State::Over => return status,
             State::Active(grant) => {
                 describe(&mut status, &grant);
+                let ours = ours(&self.keys, &binding, &outcome.live);
+                let made = ours
+                    .first()
+                    .and_then(|live| live.object.metadata.uid.clone());
+                status.binding_uid = made.or(status.binding_uid);
                 Facts {
                     ready: effective,
                     danger: grant.danger,

@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::DynamicObject;
 use oz_core::controller::{
-    Child, Failure, Key, Live, Outcome, Plan, Reference, Sessions, SessionsEnded, Step,
+    Child, Failure, Key, Live, Outcome, Plan, Reference, Sessions, SessionsEnded, Sought, Step,
+    Which,
 };
 use oz_core::labels;
 use serde_json::Value;
@@ -41,6 +42,13 @@ pub(crate) struct Hands<'a, K: Resource> {
     pub(crate) clock: &'a dyn Clock,
     /// The queue that gave the pass its slot.
     pub(crate) shared: &'a Shared,
+    /// Hears of what is created.
+    pub(crate) hears: &'a dyn HearsOfChildren,
+}
+
+/// Hears of children that are created.
+pub(crate) trait HearsOfChildren: Sync {
+    fn created(&self, owner: &str, child: &Live);
 }
 
 /// What carrying out a plan led to, for the pass.
@@ -50,6 +58,8 @@ pub(crate) struct CarriedOut {
     /// Another plan would be made now: a child was found that nobody had told of, or time went
     /// past the plan's wake.
     pub(crate) stale: bool,
+    /// What was looked for and found, though nobody had told of it.
+    pub(crate) found: Vec<Live>,
     /// The object itself was deleted.
     pub(crate) deleted_self: bool,
 }
@@ -61,6 +71,8 @@ enum Effect {
     Gone,
     /// The plan does not fit what there is: it found what it did not know of, or came too late.
     Stale,
+    /// This is there.
+    Seen(Vec<DynamicObject>),
     SessionsEnded(SessionsEnded),
     DeletedSelf,
 }
@@ -136,6 +148,10 @@ where
                 self.sink.record(record).await.map(|()| Effect::None)
             }
             Step::Apply(child) => self.apply(child, live).await,
+            Step::Look(sought) => {
+                let seen = self.writer.look(sought, self.children).await;
+                seen.map(Effect::Seen)
+            }
             Step::EndSessions(sessions) => self.end_sessions(sessions).await,
             Step::Delete(target) => self.delete(target).await,
             Step::Own(owner) => {
@@ -207,7 +223,13 @@ where
             ));
         }
         let key = child.key();
-        if let Some(known) = live.iter().find(|live| live.key() == key) {
+        // What bears another mark is changed only if it is named by its UID: it is not taken over.
+        let is_meant = |live: &&Live| {
+            let (known, meant) = (&live.object.metadata.uid, &child.object.metadata.uid);
+            owner_uid(&live.object) == Some(self.owner) || (meant.is_some() && known == meant)
+        };
+        let mut known = live.iter().filter(|live| live.key() == key);
+        if let Some(known) = known.find(is_meant) {
             let (known_object, desired) = (&known.object, &child.object);
             if has_metadata(&known_object.metadata, &desired.metadata)
                 && (has_content(known_object, desired)
@@ -224,7 +246,12 @@ where
             Created::New(object) => {
                 store.applied.note(&child.object, &object);
                 store.wrote(object.clone());
-                Ok(Effect::Live(Box::new(object)))
+                let made = Live {
+                    resource: child.resource.clone(),
+                    object,
+                };
+                self.hears.created(self.owner, &made);
+                Ok(Effect::Live(Box::new(made.object)))
             }
             Created::Exists(object) => {
                 self.check_ours(&key, &object)?;
@@ -273,6 +300,10 @@ where
 impl CarriedOut {
     /// Brings what is known to exist up to date after a step.
     fn note(&mut self, step: &Step, effect: Result<Effect, Failure>) {
+        if let (Ok(Effect::Seen(objects)), Step::Look(sought)) = (&effect, step) {
+            self.seen(sought, objects);
+            return;
+        }
         let live = &mut self.outcome.live;
         match (effect, step) {
             (Ok(Effect::Live(object)), _) => {
@@ -300,6 +331,34 @@ impl CarriedOut {
             (Ok(_), _) => {}
             (Err(failure), _) => {
                 self.outcome.failure.get_or_insert(failure);
+            }
+        }
+    }
+}
+
+impl CarriedOut {
+    /// Takes in what was found. Another plan would be made if the plan did not know of it.
+    fn seen(&mut self, sought: &Sought, objects: &[DynamicObject]) {
+        if let Which::Name(_) = &sought.which {
+            // The API server's word is newer than what a watch said before.
+            self.outcome.live.retain(|known| {
+                let uid = &known.object.metadata.uid;
+                !sought.is(known) || objects.iter().any(|object| object.metadata.uid == *uid)
+            });
+        }
+        for object in objects {
+            let now = Live {
+                resource: sought.resource.clone(),
+                object: object.clone(),
+            };
+            let uid = &object.metadata.uid;
+            let mut live = self.outcome.live.iter_mut();
+            if let Some(known) = live.find(|known| known.object.metadata.uid == *uid) {
+                *known = now;
+            } else {
+                self.outcome.live.push(now.clone());
+                self.found.push(now);
+                self.stale = true;
             }
         }
     }

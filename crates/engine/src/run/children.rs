@@ -1,8 +1,13 @@
 //! The children of one controller's objects: one store per kind, read by owner.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::Resource;
 use kube::core::{ApiResource, DynamicObject};
-use oz_core::controller::{Failure, Live};
+use oz_core::controller::{Failure, Live, Sought};
 use oz_core::labels;
+use serde_json::Value;
 
 use super::applied::Applied;
 use super::packed::Packed;
@@ -12,6 +17,8 @@ use crate::store::{Store, SubscriberId};
 /// All kinds of children, in the order in which a plan creates them.
 pub(crate) struct Children {
     pub(crate) kinds: Vec<ChildStore>,
+    /// What they are marked with, see [`labels::OWNER_KIND`].
+    pub(crate) mark: String,
 }
 
 /// The children of one kind.
@@ -53,6 +60,20 @@ impl Children {
         found.into_iter().map(|(_, live)| live).collect()
     }
 
+    /// What the watch shows of a kind that has this value in this field, whomever it was made for.
+    pub(crate) fn having(
+        &self,
+        sought: &Sought,
+        field: &str,
+        value: &Value,
+    ) -> Result<Vec<DynamicObject>, Failure> {
+        let found = self
+            .kind(&sought.resource)?
+            .store
+            .select(|child| child.meta().namespace == sought.namespace && child.has(field, value));
+        Ok(found.iter().filter_map(|child| child.unpack()).collect())
+    }
+
     /// The UIDs of all objects that have children.
     pub(crate) fn owners(&self) -> std::collections::BTreeSet<String> {
         self.kinds
@@ -78,6 +99,42 @@ impl Children {
                     ),
                 )
             })
+    }
+}
+
+/// The objects that went while this process watched, as they were last seen, until it is certain that
+/// nothing is left of them: what was made for them may be hidden, and only they can tell its name.
+pub(crate) struct Departed<K>(Arc<Mutex<HashMap<String, Arc<K>>>>);
+
+impl<K> Clone for Departed<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K> Default for Departed<K> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K: Resource> Departed<K> {
+    pub(crate) fn note(&self, object: &Arc<K>) {
+        if let Some(uid) = object.meta().uid.clone() {
+            self.all().insert(uid, Arc::clone(object));
+        }
+    }
+
+    pub(crate) fn get(&self, uid: &str) -> Option<Arc<K>> {
+        self.all().get(uid).cloned()
+    }
+
+    pub(crate) fn forget(&self, uid: &str) {
+        self.all().remove(uid);
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<K>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,7 +14,7 @@ mod runner;
 mod write;
 
 pub(crate) use applied::Applied;
-pub(crate) use children::{ChildStore, Children};
+pub(crate) use children::{ChildStore, Children, Departed};
 pub(crate) use lines::Lines;
 pub(crate) use packed::Packed;
 pub(crate) use queue::Lane;

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, DynamicResourceScope};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::children::owner_uid;
 
@@ -40,6 +41,12 @@ impl Packed {
     /// UID of the object that it was made for.
     pub(crate) fn owner(&self) -> Option<&str> {
         self.owner.as_deref()
+    }
+
+    /// Whether it has this value in this field. Looked up in its text, without unpacking it: members are
+    /// sorted, so that one value has one text. What only looks so is told when it is unpacked.
+    pub(crate) fn has(&self, field: &str, value: &Value) -> bool {
+        self.json.contains(&format!("\"{field}\":{value}"))
     }
 
     /// The object as it was; `None` is impossible for one that was made by [`Packed::new`].
@@ -101,6 +108,8 @@ mod tests {
         let packed: Packed = serde_json::from_value(given).unwrap();
         assert_eq!(packed.owner(), Some("owner"));
         assert_eq!(packed.meta().uid.as_deref(), Some("u"));
+        assert!(packed.has("data", &json!({"key": "dmFsdWU="})));
+        assert!(!packed.has("data", &json!({"key": "other"})));
         let unpacked = serde_json::to_value(packed.unpack().unwrap()).unwrap();
         assert_eq!(unpacked, wanted.take());
     }

@@ -11,7 +11,7 @@ use kube::core::{PartialObjectMeta, Request};
 use oz_core::controller::{Controller, Failure, Live};
 use oz_core::labels;
 
-use super::carry_out::{CarriedOut, Hands};
+use super::carry_out::{CarriedOut, Hands, HearsOfChildren};
 use super::difference::merge_patch;
 use super::lines::Line;
 use super::runner::Runner;
@@ -22,7 +22,7 @@ use crate::observe::{Observe, within};
 const OBSERVE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How often a pass begins anew because it found children that it had not known of.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 5;
 
 /// What a pass led to, for the queue.
 #[derive(Debug, Default)]
@@ -56,6 +56,16 @@ impl Passed {
     }
 }
 
+impl<C, O> HearsOfChildren for Runner<C, O>
+where
+    C: Controller,
+    O: Observe<C>,
+{
+    fn created(&self, owner: &str, child: &Live) {
+        self.observe.created(owner, child);
+    }
+}
+
 impl<C, O> Runner<C, O>
 where
     C: Controller,
@@ -75,10 +85,11 @@ where
     /// 6. **wake**: the queue brings the object back at the plan's wake, and earlier if the pass
     ///    failed, never later.
     pub(crate) async fn pass(&self, uid: &str) -> Passed {
+        let mut found = Vec::new();
         for _ in 0..ATTEMPTS {
             let passed = match self.objects.by_uid(uid) {
-                Some(object) => self.object_pass(uid, &object).await,
-                None => self.orphan_pass(uid).await,
+                Some(object) => self.object_pass(uid, &object, &mut found).await,
+                None => self.orphan_pass(uid, &mut found).await,
             };
             if let Some(passed) = passed {
                 return passed;
@@ -90,9 +101,26 @@ where
         ))
     }
 
-    /// `None` if the pass has to begin anew.
-    async fn object_pass(&self, uid: &str, object: &Arc<C::Object>) -> Option<Passed> {
-        let live = self.children.of(uid);
+    /// The children that the watch shows, and what earlier attempts of this pass have found besides.
+    fn live(&self, uid: &str, found: &[Live]) -> Vec<Live> {
+        let mut live = self.children.of(uid);
+        for one in found {
+            let is_there = |known: &Live| known.object.metadata.uid == one.object.metadata.uid;
+            if !live.iter().any(is_there) {
+                live.push(one.clone());
+            }
+        }
+        live
+    }
+
+    /// `None` if the pass has to begin anew; `found` is what it then knows besides.
+    async fn object_pass(
+        &self,
+        uid: &str,
+        object: &Arc<C::Object>,
+        found: &mut Vec<Live>,
+    ) -> Option<Passed> {
+        let live = self.live(uid, found);
         let observation = self.observe.observe(&self.cx, object, &live);
         let Ok(observed) = tokio::time::timeout(OBSERVE_TIMEOUT, observation).await else {
             return Some(Passed::failed(Failure::transient(
@@ -110,6 +138,7 @@ where
             .carry_out(&plan, now, live)
             .await;
         if carried.stale {
+            found.extend(carried.found);
             return None;
         }
         if carried.deleted_self {
@@ -131,19 +160,24 @@ where
         Passed::planned(now, None, carried.outcome.failure)
     }
 
-    async fn orphan_pass(&self, uid: &str) -> Option<Passed> {
-        let live = self.children.of(uid);
-        if live.is_empty() {
+    async fn orphan_pass(&self, uid: &str, found: &mut Vec<Live>) -> Option<Passed> {
+        let live = self.live(uid, found);
+        let last = self.departed.get(uid);
+        if live.is_empty() && last.is_none() {
             return Some(Passed::planned(self.cx.now(), None, None));
         }
         if let Err(failure) = self.confirm_gone(uid, &live).await {
             return Some(Passed::failed(failure));
         }
         let now = self.cx.now();
-        let plan = self.controller.orphaned(now, &live);
+        let plan = self.controller.orphaned(now, last.as_deref(), &live);
         let carried = self.hands(uid, None).carry_out(&plan, now, live).await;
         if carried.stale {
+            found.extend(carried.found);
             return None;
+        }
+        if carried.outcome.failure.is_none() {
+            self.departed.forget(uid);
         }
         Some(Passed::planned(now, plan.wake, carried.outcome.failure))
     }
@@ -235,6 +269,7 @@ where
             object,
             clock: self.cx.clock.as_ref(),
             shared: &self.shared,
+            hears: self,
         }
     }
 

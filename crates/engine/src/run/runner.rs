@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::backoff::pause;
-use super::children::Children;
+use super::children::{Children, Departed};
 use super::pass::Passed;
 use super::queue::{Lane, Next, Queue, Turn, Wake};
 use super::write::Writer;
@@ -40,6 +40,7 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) objects: Store<C::Object>,
     pub(crate) subscriber: SubscriberId,
     pub(crate) children: Children,
+    pub(crate) departed: Departed<C::Object>,
     pub(crate) awaited: Vec<Box<dyn Ready>>,
     pub(crate) writer: Writer,
     pub(crate) sink: Arc<dyn Sink>,

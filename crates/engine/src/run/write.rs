@@ -8,14 +8,20 @@ use kube::api::{
 };
 use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Client, Resource};
-use oz_core::controller::{Child, Failure, Key, Live, Reference};
+use oz_core::controller::{Child, Failure, Key, Live, Reference, Sought, Which};
+use oz_core::labels;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::children::Children;
 use super::lines::Lines;
 use crate::lease::Tenure;
 use crate::metrics::Metrics;
 use crate::observe::within;
+use crate::scan;
+
+/// How many objects one look may find; more would say nothing more.
+const MOST_FOUND: usize = 8;
 
 /// Writes on behalf of one controller.
 pub(crate) struct Writer {
@@ -95,6 +101,35 @@ impl Writer {
                 within(api.get(&key.name), read)
                     .await
                     .map(|object| Created::Exists(stripped(object)))
+            }
+        }
+    }
+
+    /// What is there of what is sought, whatever its labels say.
+    pub(crate) async fn look(
+        &self,
+        sought: &Sought,
+        children: &Children,
+    ) -> Result<Vec<DynamicObject>, Failure> {
+        let (resource, namespace) = (&sought.resource, sought.namespace.as_deref());
+        match &sought.which {
+            Which::Name(name) => {
+                let found = scan::get(&self.client, resource, namespace, name).await?;
+                Ok(found.into_iter().collect())
+            }
+            Which::Having(field, value) => {
+                let has = |object: &DynamicObject| object.data.get(field) == Some(value);
+                let mut found = children.having(sought, field, value)?;
+                found.retain(has);
+                // As many as there are grants need not be read for each of them.
+                let others = labels::others_than_children_of(&children.mark);
+                scan::scan(&self.client, resource, namespace, Some(&others), |object| {
+                    if has(&object) && found.len() < MOST_FOUND {
+                        found.push(object);
+                    }
+                })
+                .await?;
+                Ok(found)
             }
         }
     }

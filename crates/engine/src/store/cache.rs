@@ -282,8 +282,14 @@ impl<K: Resource> Cache<K> {
         };
         if let Some(before) = self.entries.insert(Arc::clone(&path), entry) {
             self.leave_group(&before.object, &path);
+            let moved = self.groups.as_ref().is_some_and(|groups| {
+                (groups.group_of)(&before.object) != (groups.group_of)(&object)
+            });
             if uid(before.object.meta()) != uid(object.meta()) {
                 self.paths.remove(uid(before.object.meta()));
+                changes.push(Change::Deleted(before.object));
+            } else if moved {
+                // For the group that it was in, it is gone.
                 changes.push(Change::Deleted(before.object));
             }
         }

@@ -188,7 +188,7 @@ impl Controller for Timeboxes {
             if self.sessions {
                 return ending_sessions(now, object, live);
             }
-            let plan = self.orphaned(now, live);
+            let plan = self.orphaned(now, Some(object), live);
             let vanish = object.spec.vanish == Some(true);
             return plan.then(vanish.then_some(Step::DeleteSelf));
         }
@@ -239,7 +239,7 @@ impl Controller for Timeboxes {
     }
 
     /// The last created first, one after the other.
-    fn orphaned(&self, _: Timestamp, live: &[Live]) -> Plan {
+    fn orphaned(&self, _: Timestamp, _: Option<&Timebox>, live: &[Live]) -> Plan {
         live.iter().rev().fold(Plan::default(), |plan, child| {
             plan.then([Step::Delete(child.reference())])
         })

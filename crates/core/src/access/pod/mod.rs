@@ -10,7 +10,7 @@ mod watch;
 use jiff::{SignedDuration, Timestamp};
 
 use super::grant::Grant;
-use super::kind::{self, Case, Kind, Offer, State};
+use super::kind::{self, Case, Kind, Offer, PodMade, State};
 use super::objects::Objects;
 use super::request::Request;
 use super::seal::Keys;
@@ -160,6 +160,30 @@ impl Kind for PodAccess {
             "Pod {name} exists already and carries no decision of oz for this request; it is left \
              alone. Delete it, or ask again under another name"
         )))
+    }
+
+    /// Until there is a Role, the decision is good for whatever pod carries it: by then it must be the
+    /// very one that was made. After a restart nobody knows its UID, and what it runs has to do.
+    fn exchanged(
+        &self,
+        request: &Request<'_>,
+        grant: &Grant,
+        live: &[Live],
+        made: Option<&PodMade>,
+    ) -> Option<String> {
+        let objects = Objects::of(request, live);
+        let pod = objects
+            .pod
+            .filter(|_| objects.role.is_none() && objects.binding.is_none())?;
+        let now = PodMade::of(live.iter().find(|live| watch::is(live, &pod))?)?;
+        let name = pod.metadata.name.unwrap_or_default();
+        let is_it = match (made, &grant.own_pod.as_ref()?.content) {
+            (Some(made), _) => *made == now,
+            (None, Some(content)) => now.runs(content),
+            // Made by a release that did not keep it.
+            (None, None) => true,
+        };
+        (!is_it).then(|| format!("Pod {name} was exchanged or changed before its Role was made"))
     }
 
     fn early_end(

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
+use serde_json::Value;
+
 use super::PodAccess;
 use super::isolation::{Isolation, is_shut};
 use crate::access::grant::{self, Grant, OwnPod};
@@ -45,6 +47,7 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     let mut grant = case.grant(pod, message);
     grant.own_pod = Some(OwnPod {
         digest: rendered.digest.clone(),
+        content: Some(build::content(&Value::Object(rendered.spec.clone()))),
         created: None,
         command,
         network,

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 
 use super::continued::Continued;
 use super::grant::Grant;
-use super::kind::{Kind, ObservedOf, PodSeen};
+use super::kind::{Kind, ObservedOf, PodMade, PodSeen};
 use super::seal::Keys;
 use super::stamp::{Requester, Stamp};
 use crate::api::RequestStatus;
@@ -77,6 +77,11 @@ pub(crate) struct World<K: InMemory> {
     /// The sessions that were ended.
     pub(crate) ended: Vec<String>,
     pub(crate) sessions_fail: Option<Failure>,
+    /// What exists and no watch shows, until somebody looks.
+    pub(crate) hidden: Vec<Live>,
+    /// The pod that this process made.
+    pub(crate) made: Option<PodMade>,
+    stale: bool,
     next_uid: usize,
 }
 
@@ -111,6 +116,9 @@ impl<K: InMemory> World<K> {
             pod: None,
             ended: Vec::new(),
             sessions_fail: None,
+            hidden: Vec::new(),
+            made: None,
+            stale: false,
             next_uid: 0,
         };
         world.stamp("alice", &["devs"]);
@@ -147,6 +155,7 @@ impl<K: InMemory> World<K> {
             leaving: false,
             workload: Some(self.workload.clone()),
             pod: self.pod.clone(),
+            made: self.made.clone(),
             left: self.left.clone(),
         }
     }
@@ -160,6 +169,9 @@ impl<K: InMemory> World<K> {
     pub(crate) fn pass(&mut self, now: Timestamp) -> Plan {
         let plan = self.plan(now);
         let failure = self.carry_out(&plan).or_else(|| plan.obstacle.clone());
+        if std::mem::take(&mut self.stale) {
+            return self.pass(now);
+        }
         let outcome = Outcome {
             live: self.live.clone(),
             failure,
@@ -193,7 +205,7 @@ impl<K: InMemory> World<K> {
             for step in stage {
                 failed = failed.or(self.step(step));
             }
-            if failed.is_some() {
+            if failed.is_some() || self.stale {
                 return failed;
             }
         }
@@ -206,6 +218,12 @@ impl<K: InMemory> World<K> {
                 return Some(Failure::transient("RecordFailed", "nobody listens"));
             }
             self.records.push(record.clone());
+            return None;
+        }
+        if let Step::Look(sought) = step {
+            let found: Vec<Live> = self.hidden.extract_if(.., |live| sought.is(live)).collect();
+            self.stale |= !found.is_empty();
+            self.live.extend(found);
             return None;
         }
         if !self.write() {
@@ -244,7 +262,7 @@ impl<K: InMemory> World<K> {
                 self.deleted = true;
                 None
             }
-            Step::Record(_) | Step::Release(_) => None,
+            Step::Record(_) | Step::Release(_) | Step::Look(_) => None,
         }
     }
 
@@ -307,6 +325,14 @@ impl<K: InMemory> World<K> {
     pub(crate) fn decision(&self, kind: &str) -> Grant {
         let live = self.live.iter().find(|live| live.resource.kind == kind);
         Grant::open(self.controller.keys(), &live.unwrap().object.metadata, UID).unwrap()
+    }
+
+    /// Takes what `marks` says off the metadata of the live object of this kind, so that no watch shows it.
+    pub(crate) fn hide(&mut self, kind: &str, marks: impl FnOnce(&mut ObjectMeta)) {
+        let place = self.live.iter().position(|live| live.resource.kind == kind);
+        let mut live = self.live.remove(place.unwrap());
+        marks(&mut live.object.metadata);
+        self.hidden.push(live);
     }
 
     pub(crate) fn remove(&mut self, kind: &str) {

@@ -97,7 +97,12 @@ fn deleting_the_object_ends_the_binding_before_the_finalizer_goes() {
     assert!(
         matches!(
             steps[..],
-            [Step::Delete(_), Step::Record(_), Step::Release(_)]
+            [
+                Step::Delete(_),
+                Step::Look(_),
+                Step::Record(_),
+                Step::Release(_)
+            ]
         ),
         "{steps:?}"
     );
@@ -128,7 +133,7 @@ fn what_was_never_in_effect_is_deleted_without_a_word() {
 #[test]
 fn what_is_left_without_its_object_is_ended() {
     let world = active();
-    let plan = world.controller.orphaned(at(100), &world.live);
+    let plan = world.controller.orphaned(at(100), None, &world.live);
     let steps: Vec<&Step> = plan.steps().collect();
     assert!(
         matches!(steps[..], [Step::Delete(_), Step::Record(_)]),
@@ -140,13 +145,19 @@ fn what_is_left_without_its_object_is_ended() {
     assert!(
         world
             .controller
-            .orphaned(at(100), &forged)
+            .orphaned(at(100), None, &forged)
             .stages
             .is_empty()
     );
     let mut moved = world.live.clone();
     moved[0].object.metadata.name = Some("other".to_owned());
-    assert!(world.controller.orphaned(at(100), &moved).stages.is_empty());
+    assert!(
+        world
+            .controller
+            .orphaned(at(100), None, &moved)
+            .stages
+            .is_empty()
+    );
 }
 
 #[test]
@@ -319,4 +330,49 @@ fn a_binding_that_is_being_deleted_by_somebody_is_revoked() {
     metadata.deletion_timestamp = Some(Time(at(90)));
     assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
     assert!(world.bound().is_empty());
+}
+
+#[test]
+fn a_binding_that_is_hidden_is_gone_before_the_status_says_so() {
+    type Way = fn(&mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta);
+    let ways: [Way; 2] = [
+        |metadata| metadata.labels = None,
+        |metadata| {
+            metadata.labels = None;
+            metadata.annotations = None;
+            metadata.owner_references = None;
+        },
+    ];
+    for hide in ways {
+        for (now, deleted, phase) in [
+            (100, false, Phase::Revoked),
+            (360, false, Phase::Expired),
+            (100, true, Phase::Active),
+        ] {
+            let mut world = active();
+            let mut binding = world.live.remove(0);
+            hide(&mut binding.object.metadata);
+            world.hidden.push(binding);
+            if deleted {
+                world.delete();
+            }
+            let status = world.settle(at(now));
+            assert!(world.live.is_empty() && world.hidden.is_empty());
+            assert_eq!((status.phase, world.gone), (phase, deleted));
+        }
+    }
+    // Of the same name, and never ours.
+    let mut world = active();
+    let mut foreign = world.live.remove(0);
+    hide_all(&mut foreign);
+    foreign.object.metadata.uid = Some("another".to_owned());
+    world.hidden.push(foreign);
+    assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
+    assert_eq!(world.live.len(), 1);
+}
+
+fn hide_all(live: &mut crate::controller::Live) {
+    let metadata = &mut live.object.metadata;
+    (metadata.labels, metadata.annotations) = (None, None);
+    metadata.owner_references = None;
 }

@@ -129,14 +129,14 @@ fn the_two_kinds_of_one_name_do_not_take_each_other_for_theirs() {
     use crate::controller::Controller;
     assert!(
         own.controller
-            .orphaned(at(1), &published.live)
+            .orphaned(at(1), None, &published.live)
             .stages
             .is_empty()
     );
     assert!(
         !published
             .controller
-            .orphaned(at(1), &published.live)
+            .orphaned(at(1), None, &published.live)
             .stages
             .is_empty()
     );

@@ -89,6 +89,9 @@ pub(crate) struct World<K: InMemory> {
     /// How often somebody looked.
     pub(crate) looks: usize,
     pub(crate) gone: bool,
+    /// What exists and no watch shows, until somebody looks.
+    pub(crate) hidden: Vec<Live>,
+    stale: bool,
     next_uid: usize,
 }
 
@@ -150,6 +153,8 @@ impl<K: InMemory> World<K> {
             status_fails: false,
             looks: 0,
             gone: false,
+            hidden: Vec::new(),
+            stale: false,
             next_uid: 0,
         };
         world.stamp();
@@ -215,6 +220,9 @@ impl<K: InMemory> World<K> {
             .controller
             .plan(now, &self.object, &observed, &self.live);
         let failure = self.carry_out(&plan).or_else(|| plan.obstacle.clone());
+        if std::mem::take(&mut self.stale) {
+            return self.pass(now);
+        }
         if self.gone {
             return plan;
         }
@@ -251,6 +259,9 @@ impl<K: InMemory> World<K> {
             if let Some(failure) = failures.into_iter().next() {
                 return Some(failure);
             }
+            if self.stale {
+                return None;
+            }
         }
         None
     }
@@ -261,6 +272,12 @@ impl<K: InMemory> World<K> {
                 return Some(Failure::transient("RecordFailed", "nobody listens"));
             }
             self.records.push(record.clone());
+            return None;
+        }
+        if let Step::Look(sought) = step {
+            let found: Vec<Live> = self.hidden.extract_if(.., |live| sought.is(live)).collect();
+            self.stale |= !found.is_empty();
+            self.live.extend(found);
             return None;
         }
         if !self.write() {

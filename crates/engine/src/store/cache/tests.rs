@@ -165,3 +165,17 @@ fn versions_that_are_no_numbers_are_all_taken_as_newer() {
         assert_eq!(told(cache.seen(&ALL, odd)), ["+u1"]);
     }
 }
+
+#[test]
+fn one_that_moves_to_another_group_is_gone_for_the_one_that_it_was_in() {
+    let mut cache = cache();
+    cache.list_begins(&ALL);
+    cache.seen(&ALL, object("a", "u1", 5));
+    cache.list_ends(&ALL, Instant::now());
+    let mut moved = object("a", "u1", 6);
+    moved.metadata.labels = Some([("group".to_owned(), "x".to_owned())].into());
+    assert_eq!(told(cache.seen(&ALL, moved)), ["-u1", "+u1"]);
+    assert_eq!(cache.group("u").count(), 0);
+    assert_eq!(cache.group("x").count(), 1);
+    assert!(cache.by_uid("u1").is_some());
+}

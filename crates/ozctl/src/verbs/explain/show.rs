@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oz_core::access::decide::Rule;
 use oz_core::api::RequestStatus;
-use oz_core::controller::{Plan, Step};
+use oz_core::controller::{Plan, Step, Which};
 use serde_json::{Value, json};
 
 use super::Explanation;
@@ -193,6 +193,15 @@ fn step_text(step: &Step) -> String {
         }
         Step::Delete(reference) => format!("delete {} {}", reference.resource.kind, reference.name),
         Step::EndSessions(sessions) => format!("end what runs in pod {}", sessions.pod),
+        Step::Look(sought) => match &sought.which {
+            Which::Name(name) => format!("see that {} {name} is gone", sought.resource.kind),
+            Which::Having(_, role) => format!(
+                "see that no {} of others waits for {} {}",
+                sought.resource.kind,
+                role["kind"].as_str().unwrap_or_default(),
+                role["name"].as_str().unwrap_or_default()
+            ),
+        },
         Step::Release(_) => "take oz's finalizer off".to_owned(),
         Step::DeleteSelf => "delete the request".to_owned(),
         Step::Own(owner) => format!("tie the request to {} {}", owner.kind, owner.name),

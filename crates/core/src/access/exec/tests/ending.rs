@@ -108,25 +108,26 @@ fn deleting_a_request_revokes_and_nothing_is_built_for_it_again() {
 fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
     for (now, action) in [(at(10), "AccessRevoked"), (at(300), "AccessExpired")] {
         let mut world = granted();
-        let plan = world.controller.orphaned(now, &world.live);
+        let plan = world.controller.orphaned(now, None, &world.live);
         let kinds: Vec<String> = plan
             .steps()
             .map(|step| match step {
                 Step::Delete(gone) => gone.resource.kind.clone(),
                 Step::Record(record) => record.action.to_string(),
                 Step::EndSessions(sessions) => format!("sessions in {}", sessions.pod),
+                Step::Look(_) => "Look".to_owned(),
                 other => panic!("unexpected {other:?}"),
             })
             .collect();
         let sessions = format!("sessions in {}", world.status().pod_name.unwrap());
         // Those that carry their own end are long over.
         let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-        assert_eq!(kinds, ["RoleBinding", action, &sessions, "Role"]);
+        assert_eq!(kinds, ["RoleBinding", "Look", action, &sessions, "Role"]);
         world.carry_out(&plan);
         assert!(
             world
                 .controller
-                .orphaned(now, &world.live)
+                .orphaned(now, None, &world.live)
                 .stages
                 .is_empty()
         );
@@ -404,7 +405,7 @@ proptest! {
 fn a_binding_that_is_left_without_its_role_is_known_by_its_seal() {
     let mut world = granted();
     world.remove("Role");
-    let plan = world.controller.orphaned(at(10), &world.live);
+    let plan = world.controller.orphaned(at(10), None, &world.live);
     world.carry_out(&plan);
     assert!(world.live.is_empty());
     assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
@@ -412,7 +413,7 @@ fn a_binding_that_is_left_without_its_role_is_known_by_its_seal() {
     let mut unsealed = granted();
     unsealed.remove("Role");
     unsealed.edit("RoleBinding", |binding| binding.metadata.annotations = None);
-    let plan = unsealed.controller.orphaned(at(10), &unsealed.live);
+    let plan = unsealed.controller.orphaned(at(10), None, &unsealed.live);
     assert!(plan.stages.is_empty(), "only marks: {plan:?}");
 }
 
@@ -497,18 +498,13 @@ fn a_finalizer_does_not_keep_access_past_its_end() {
     let mut orphan = granted();
     hold(&mut orphan);
     for _ in 0..3 {
-        let plan = orphan.controller.orphaned(at(300), &orphan.live);
+        let plan = orphan.controller.orphaned(at(300), None, &orphan.live);
         orphan.carry_out(&plan);
     }
     assert!(powerless(&orphan), "{:?}", orphan.live);
     assert_eq!(orphan.actions(), ["AccessGranted", "AccessExpired"]);
-    assert!(
-        orphan
-            .controller
-            .orphaned(at(300), &orphan.live)
-            .stages
-            .is_empty()
-    );
+    let plan = orphan.controller.orphaned(at(300), None, &orphan.live);
+    assert!(plan.steps().all(|step| matches!(step, Step::Look(_))));
 }
 
 #[test]
@@ -555,7 +551,7 @@ fn objects_that_only_bear_our_labels_change_and_suffer_nothing() {
         assert_eq!(world.live, forged, "{namespace}/{name}");
 
         // The sealed decision can be read, and copied, but not moved.
-        let plan = world.controller.orphaned(at(300), &forged);
+        let plan = world.controller.orphaned(at(300), None, &forged);
         assert!(plan.stages.is_empty(), "{namespace}/{name}: {plan:?}");
     }
 }

@@ -28,6 +28,7 @@ fn the_binding_comes_after_the_role_and_the_record() {
                     Step::Apply(child) => child.resource.kind.clone(),
                     Step::Record(record) => record.action.to_string(),
                     Step::Own(_) => "Own".into(),
+                    Step::Look(_) => "Look".into(),
                     other => panic!("unexpected {other:?}"),
                 })
                 .collect()
@@ -36,7 +37,9 @@ fn the_binding_comes_after_the_role_and_the_record() {
     assert_eq!(
         stages,
         [
+            vec!["Look"],
             vec!["Role", "AccessGranted"],
+            vec!["Look"],
             vec!["RoleBinding"],
             vec!["Own"]
         ]
@@ -233,7 +236,7 @@ fn a_decision_sealed_for_another_request_is_not_taken() {
     other.live = world.live.clone();
     other.request.metadata.uid = Some("0a1b2c3d-ffff-4000-8000-000000000002".into());
     assert!(!applies(&other.plan(at(2))));
-    assert_eq!(other.settle(at(2)).phase, Phase::Revoked);
+    assert_eq!(other.settle(at(2)).phase, Phase::Pending);
 }
 
 proptest! {

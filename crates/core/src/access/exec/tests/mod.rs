@@ -3,6 +3,7 @@
 mod ending;
 mod following;
 mod granting;
+mod hidden;
 mod refusing;
 mod upgrade;
 mod world;

@@ -46,7 +46,8 @@ fn a_request_is_over_only_when_its_containers_were_seen_to_have_ended() {
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
     // Still running: looked at again some time, and left alone.
     let plan = world.pass(at(301));
-    assert!(plan.stages.is_empty() && plan.wake > Some(at(301)));
+    let looks = |step: &Step| matches!(step, Step::Look(_));
+    assert!(plan.steps().all(looks) && plan.wake > Some(at(301)));
 
     world.remove("Pod");
     assert_eq!(world.settle(at(302)).phase, Phase::Expired);
@@ -234,10 +235,10 @@ fn deleting_a_request_revokes() {
 #[test]
 fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
     let mut world = World::ready();
-    let plan = world.controller.orphaned(at(10), &world.live);
+    let plan = world.controller.orphaned(at(10), None, &world.live);
     assert_eq!(deleted(&plan), ["RoleBinding", "Pod", "Role"]);
     assert!(matches!(
-        &plan.stages[1][..],
+        &plan.stages[2][..],
         [Step::Record(record), Step::EndSessions(sessions)]
             if record.action.to_string() == "AccessRevoked" && sessions.with_pod
     ));
@@ -245,7 +246,7 @@ fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
     assert!(
         world
             .controller
-            .orphaned(at(10), &world.live)
+            .orphaned(at(10), None, &world.live)
             .stages
             .is_empty()
     );

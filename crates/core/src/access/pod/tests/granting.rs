@@ -23,6 +23,7 @@ fn the_pod_comes_first_and_the_binding_only_when_it_is_known() {
             Step::Apply(child) => child.resource.kind.clone(),
             Step::Record(record) => record.action.to_string(),
             Step::Own(_) => "Own".into(),
+            Step::Look(_) => "Look".into(),
             other => panic!("unexpected {other:?}"),
         };
         stages
@@ -42,7 +43,9 @@ fn the_pod_comes_first_and_the_binding_only_when_it_is_known() {
     assert_eq!(
         kinds(&world, at(1)),
         [
+            vec!["Look"],
             vec!["Role", "AccessGranted"],
+            vec!["Look"],
             vec!["RoleBinding"],
             vec!["Own"]
         ]
@@ -276,7 +279,7 @@ fn a_pod_that_only_bears_our_name_and_marks_is_waited_for_and_suffers_nothing() 
     assert!(
         revoked
             .controller
-            .orphaned(at(4), &revoked.live)
+            .orphaned(at(4), None, &revoked.live)
             .stages
             .is_empty()
     );
@@ -371,6 +374,6 @@ proptest! {
     fn no_instant_brings_it_down(seconds in -100_000_i64..100_000) {
         let mut world = World::ready();
         world.pass(at(seconds));
-        let _ = world.controller.orphaned(at(seconds), &world.live);
+        let _ = world.controller.orphaned(at(seconds), None, &world.live);
     }
 }

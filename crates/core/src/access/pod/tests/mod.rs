@@ -1,6 +1,7 @@
 //! Pods of one's own, in memory.
 
 mod ending;
+mod exchanged;
 mod granting;
 mod readiness;
 mod world;

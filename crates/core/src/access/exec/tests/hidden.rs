@@ -1,0 +1,215 @@
+//! What no watch shows, since somebody took off what it is known by: an end is one only when it is gone.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicObject;
+use serde_json::json;
+
+use super::world::*;
+use crate::access::leftover::{Finding, Sweep};
+use crate::access::testing::UID;
+use crate::api::Phase;
+use crate::conditions;
+use crate::controller::{Controller, Live, Step};
+use crate::labels;
+
+fn granted() -> World {
+    let mut world = World::new();
+    world.settle(at(1));
+    world
+}
+
+/// Ways to hide an object.
+const WAYS: [fn(&mut ObjectMeta); 4] = [
+    |metadata| metadata.labels = None,
+    |metadata| {
+        metadata.labels = None;
+        metadata.owner_references = None;
+    },
+    |metadata| {
+        metadata.labels = None;
+        metadata.annotations = None;
+        metadata.owner_references = None;
+    },
+    |metadata| {
+        let labels = metadata.labels.get_or_insert_default();
+        labels.insert(labels::OWNER_UID.to_owned(), "another".to_owned());
+    },
+];
+
+/// A RoleBinding of mallory to the Role of this name.
+fn binding(name: &str, role: &str) -> Live {
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": name, "namespace": "shop", "uid": format!("uid-of-{name}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}],
+    }))
+    .unwrap();
+    let resource = granted().live.remove(1).resource;
+    assert_eq!(resource.kind, "RoleBinding");
+    Live { resource, object }
+}
+
+#[test]
+fn what_is_hidden_is_gone_before_the_status_says_so() {
+    for hide in WAYS {
+        for kinds in [&["RoleBinding"][..], &["Role"], &["RoleBinding", "Role"]] {
+            for (now, phase) in [(at(10), Phase::Revoked), (at(300), Phase::Expired)] {
+                let mut world = granted();
+                for kind in kinds {
+                    world.hide(kind, hide);
+                }
+                world.pass(now);
+                let status = world.status();
+                assert_eq!(status.phase, phase, "{kinds:?}");
+                let gives = |live: &Live| live.resource.kind == "RoleBinding";
+                assert!(!world.live.iter().any(gives), "{kinds:?}");
+                assert!(!world.hidden.iter().any(gives), "{kinds:?}");
+                world.settle(now);
+                assert!(
+                    world.live.is_empty() && world.hidden.is_empty(),
+                    "{kinds:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_role_that_is_hidden_between_the_status_and_its_own_end_goes_as_well() {
+    let mut world = granted();
+    world.pass(at(300));
+    assert_eq!(world.status().phase, Phase::Expired);
+    world.hide("Role", |metadata| metadata.labels = None);
+    world.settle(at(301));
+    assert!(world.live.is_empty() && world.hidden.is_empty());
+    // Long after nobody asks any more.
+    let looks = |step: &Step| matches!(step, Step::Look(_));
+    assert!(!world.plan(at(1_000)).steps().any(looks));
+}
+
+#[test]
+fn what_has_the_name_and_was_never_ours_is_not_touched() {
+    let mut world = granted();
+    let name = world.live[0].key().name;
+    world.remove("RoleBinding");
+    world.hidden.push(binding(&name, "view"));
+    world.settle(at(10));
+    assert_eq!(world.status().phase, Phase::Revoked);
+    let left: Vec<_> = world.live.iter().map(|live| live.reference().uid).collect();
+    assert_eq!(left, [format!("uid-of-{name}")]);
+}
+
+#[test]
+fn nothing_is_granted_while_somebody_waits_for_the_role() {
+    let mut world = World::new();
+    let name = world.plan(at(1)).steps().find_map(|step| match step {
+        Step::Apply(child) => Some(child.key().name),
+        _ => None,
+    });
+    let name = name.unwrap();
+    for waiting in ["innocent", &name] {
+        world.hidden.push(binding(waiting, &name));
+        world.settle(at(1));
+        assert_eq!(world.status().phase, Phase::Pending);
+        let said = world.status().conditions;
+        let said = conditions::find(&said, conditions::ACCESS_RESOURCES_CREATED).unwrap();
+        assert_eq!(said.reason, "NameConflict");
+        assert!(
+            said.message
+                .contains(&format!("RoleBinding {waiting} binds"))
+        );
+        assert!(world.kinds().iter().all(|kind| *kind != "Role"));
+        world.live.clear();
+    }
+    assert_eq!(world.actions(), ["ForeignAccess", "ForeignAccess"]);
+    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+}
+
+#[test]
+fn one_that_came_between_ends_the_role_at_once() {
+    let mut world = World::new();
+    // Dead after the Role.
+    world.writes_left = 1;
+    world.pass(at(1));
+    assert_eq!(world.kinds(), ["Role"]);
+    let name = world.live[0].key().name;
+    world.writes_left = usize::MAX;
+    world.hidden.push(binding("innocent", &name));
+    let first = world.clone().pass(at(1));
+    assert!(matches!(&first.stages[0][..], [Step::Delete(gone)] if gone.name == name));
+    world.settle(at(1));
+    assert_eq!(world.kinds(), ["RoleBinding"]);
+    assert_eq!(world.status().phase, Phase::Pending);
+}
+
+#[test]
+fn what_is_hidden_of_a_request_that_was_deleted_is_found_by_its_name() {
+    for hide in WAYS {
+        let mut world = granted();
+        let request = world.request.clone();
+        world.hide("RoleBinding", hide);
+        world.hide("Role", hide);
+        for _ in 0..3 {
+            let plan = world
+                .controller
+                .orphaned(at(10), Some(&request), &world.live);
+            world.carry_out(&plan);
+        }
+        assert!(world.live.is_empty() && world.hidden.is_empty());
+        assert_eq!(world.actions().last().unwrap(), "AccessRevoked");
+    }
+    let world = World::new();
+    let request = &world.request;
+    let plan = world.controller.orphaned(at(10), Some(request), &[]);
+    assert!(plan.steps().all(|step| matches!(step, Step::Look(_))));
+}
+
+#[test]
+fn a_sweep_knows_what_is_oz_s_and_what_only_looks_like_it() {
+    let world = granted();
+    let (keys, now) = (keys(), at(10));
+    let (role, bound) = (world.live[0].clone(), world.live[1].clone());
+    let name = role.key().name;
+    let mut sweep = Sweep::new(&keys, now);
+    // What the watch shows is left to the controllers.
+    assert_eq!(sweep.role(&role), Finding::Nothing);
+    assert_eq!(sweep.binding(&bound), Finding::Nothing);
+    for hide in [WAYS[0], WAYS[1], WAYS[3]] {
+        for live in [&role, &bound] {
+            let mut live = live.clone();
+            hide(&mut live.object.metadata);
+            let finding = match live.resource.kind.as_str() {
+                "Role" => sweep.role(&live),
+                _ => sweep.binding(&live),
+            };
+            let Finding::Hidden(hidden) = finding else {
+                panic!("{finding:?}");
+            };
+            assert_eq!(hidden.owner, UID);
+            assert_eq!(hidden.mark, "ExecAccessRequest");
+            assert_eq!(hidden.target, live.reference());
+        }
+    }
+    let says = |finding: Finding, what: &str| match finding {
+        Finding::Foreign(why) => assert!(why.contains(what), "{why}"),
+        other => panic!("{other:?}"),
+    };
+    says(sweep.binding(&binding("innocent", &name)), "which is oz's");
+    let dangling = binding("innocent", "gone-01234567");
+    says(sweep.binding(&dangling), "does not exist");
+    let mut copy = role.clone();
+    copy.object.metadata.name = Some("copy".to_owned());
+    says(sweep.role(&copy), "is not what oz made of it");
+    // A Role of somebody else's that is named like that, and its binding.
+    let mut other = role.clone();
+    (
+        other.object.metadata.annotations,
+        other.object.metadata.labels,
+    ) = (None, None);
+    other.object.metadata.name = Some("other-01234567".to_owned());
+    assert_eq!(sweep.role(&other), Finding::Nothing);
+    let theirs = binding("theirs", "other-01234567");
+    assert_eq!(sweep.binding(&theirs), Finding::Nothing);
+    assert_eq!(sweep.binding(&binding("a", "view")), Finding::Nothing);
+}

@@ -1,0 +1,192 @@
+//! What a sweep over all Roles and bindings makes of each: the watch shows what bears oz's labels, and
+//! labels can be taken off. The sealed decision tells whose an object is, and for whom it was made.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::grant::Grant;
+use super::objects::{self, Marks};
+use super::seal::Keys;
+use crate::audit::{Action, Decision, Record};
+use crate::controller::{Child, Live, Reference};
+use crate::labels;
+use crate::transient;
+
+/// How many names of others' Roles are kept. Beyond it, bindings to Roles that do not exist are not told
+/// from those to Roles that do.
+const MOST_NAMES: usize = 10_000;
+
+/// What is known of one object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Finding {
+    /// It is none of oz's business, or the watch shows it.
+    Nothing,
+    /// It bears a decision of oz's and is in its place, but the watch does not show it.
+    Hidden(Box<Hidden>),
+    /// It is not oz's, and gives what oz gives: why it looks like that.
+    Foreign(String),
+}
+
+/// An object of oz's that the watch does not show.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hidden {
+    /// Kind of the object that it was made for, as on its label [`labels::OWNER_KIND`].
+    pub mark: String,
+    /// UID of the object that it was made for.
+    pub owner: String,
+    /// The object itself.
+    pub target: Reference,
+    /// What makes it worthless, if something keeps it from going.
+    pub disarmed: Option<Child>,
+    /// What is put on record when it is ended.
+    pub record: Record,
+}
+
+/// One sweep: first all Roles, then all bindings.
+#[derive(Debug)]
+pub struct Sweep<'a> {
+    keys: &'a Keys,
+    now: Timestamp,
+    /// Roles of oz's, by namespace and name.
+    ours: HashSet<(String, String)>,
+    /// Roles of others that are named as oz's are.
+    others: HashSet<(String, String)>,
+}
+
+impl<'a> Sweep<'a> {
+    /// One that has seen nothing yet.
+    #[must_use]
+    pub fn new(keys: &'a Keys, now: Timestamp) -> Self {
+        Self {
+            keys,
+            now,
+            ours: HashSet::new(),
+            others: HashSet::new(),
+        }
+    }
+
+    /// What a Role is.
+    pub fn role(&mut self, live: &Live) -> Finding {
+        let finding = self.sealed(live);
+        let key = live.key();
+        let place = (key.namespace.unwrap_or_default(), key.name);
+        let in_place = Grant::open_any(self.keys, &live.object.metadata)
+            .is_some_and(|grant| place == (grant.request.namespace.clone(), grant.object_name()));
+        if in_place {
+            self.ours.insert(place);
+        } else if is_named_by_oz(&place.1) && self.others.len() < MOST_NAMES {
+            self.others.insert(place);
+        }
+        finding.unwrap_or(Finding::Nothing)
+    }
+
+    /// What a RoleBinding or ClusterRoleBinding is. All Roles were seen before.
+    #[must_use]
+    pub fn binding(&self, live: &Live) -> Finding {
+        self.sealed(live).unwrap_or_else(|| self.bound(live))
+    }
+
+    /// What an object is that bears a decision of oz's.
+    fn sealed(&self, live: &Live) -> Option<Finding> {
+        let metadata = &live.object.metadata;
+        let (in_place, mark, request, record) =
+            if let Some(grant) = Grant::open_any(self.keys, metadata) {
+                let key = live.key();
+                let in_place = key.namespace.as_deref() == Some(&grant.request.namespace)
+                    && key.name == grant.object_name();
+                let record = self.record(live, |action, reason, message| {
+                    grant.record(self.now, action, Decision::End, reason, message)
+                });
+                (in_place, grant.request.kind.clone(), grant.request, record)
+            } else {
+                let grant = transient::Grant::open_any(self.keys, live)?;
+                let record = self.record(live, |action, reason, message| {
+                    grant.record(self.now, action, Decision::End, reason, message)
+                });
+                (grant.is_of(live), grant.mark.clone(), grant.request, record)
+            };
+        if !in_place {
+            let gives = ["subjects", "rules"].into_iter().any(|field| {
+                let entries = live.object.data.get(field).and_then(Value::as_array);
+                entries.is_some_and(|entries| !entries.is_empty())
+            });
+            return Some(if gives {
+                Finding::Foreign(format!(
+                    "{} carries the decision that oz made for {} {}/{}, and is not what oz made of it",
+                    live.key(),
+                    request.kind,
+                    request.namespace,
+                    request.name
+                ))
+            } else {
+                Finding::Nothing
+            });
+        }
+        let marks = Marks {
+            kind: &mark,
+            uid: &request.uid,
+        };
+        if marks.are_on(metadata) {
+            return Some(Finding::Nothing);
+        }
+        Some(Finding::Hidden(Box::new(Hidden {
+            target: live.reference(),
+            disarmed: objects::disarmed(marks, live),
+            owner: request.uid.clone(),
+            mark,
+            record,
+        })))
+    }
+
+    fn record(&self, live: &Live, make: impl FnOnce(Action, &str, String) -> Record) -> Record {
+        let message = format!(
+            "{} was without oz's labels, and what it was made for is over or gone: it is deleted",
+            live.key()
+        );
+        make(Action::AccessRevoked, "LeftOver", message)
+    }
+
+    /// What a binding is that bears no decision of oz's.
+    fn bound(&self, live: &Live) -> Finding {
+        let role = &live.object.data["roleRef"];
+        let (Some("Role"), Some(name)) = (role["kind"].as_str(), role["name"].as_str()) else {
+            return Finding::Nothing;
+        };
+        let key = live.key();
+        let place = (key.namespace.clone().unwrap_or_default(), name.to_owned());
+        if !is_named_by_oz(name) || is_of_role(live, name) {
+            return Finding::Nothing;
+        }
+        if self.ours.contains(&place) {
+            return Finding::Foreign(format!(
+                "{key} binds to Role {name}, which is oz's, and was not made by oz"
+            ));
+        }
+        let all_known = self.others.len() < MOST_NAMES;
+        if all_known && !self.others.contains(&place) {
+            return Finding::Foreign(format!(
+                "{key} binds to Role {name}, which is named as oz's are and does not exist"
+            ));
+        }
+        Finding::Nothing
+    }
+}
+
+/// Whether a name ends as those of a grant's objects do: in eight digits of a UID.
+fn is_named_by_oz(name: &str) -> bool {
+    let end = name.rsplit_once('-').map(|(_, end)| end);
+    end.is_some_and(|end| {
+        let is_digit = |letter: u8| matches!(letter, b'0'..=b'9' | b'a'..=b'f');
+        end.len() == 8 && end.bytes().all(is_digit)
+    })
+}
+
+/// Whether a binding is the one that goes with this Role, by its name and its label.
+fn is_of_role(live: &Live, role: &str) -> bool {
+    let labels = live.object.metadata.labels.as_ref();
+    let uid = labels.and_then(|labels| labels.get(labels::OWNER_UID));
+    let short: Option<String> = uid.map(|uid| uid.chars().take(8).collect());
+    live.key().name == role && short.is_some_and(|short| role.ends_with(&format!("-{short}")))
+}

@@ -1,0 +1,83 @@
+//! A pod that somebody puts in the place of the one that was made, before there is a Role.
+
+use serde_json::json;
+
+use super::world::*;
+use crate::access::kind::PodMade;
+use crate::access::testing::at;
+use crate::api::Phase;
+use crate::controller::Step;
+
+/// The pod is there, and nothing else yet.
+fn made() -> World {
+    let mut world = World::new();
+    world.writes_left = 1;
+    world.pass(at(1));
+    assert_eq!(world.kinds(), ["Pod"]);
+    world.writes_left = usize::MAX;
+    world.made = PodMade::of(&world.live[0]);
+    world
+}
+
+fn grants(world: &World) -> bool {
+    let role = |step: &Step| matches!(step, Step::Apply(child) if child.resource.kind == "Role");
+    world.plan(at(2)).steps().any(role)
+}
+
+#[test]
+fn only_the_very_pod_that_was_made_gets_a_role() {
+    assert!(grants(&made()));
+    let mut exchanged = made();
+    exchanged.edit("Pod", |pod| pod.metadata.uid = Some("another".to_owned()));
+    let mut changed = made();
+    changed.edit("Pod", |pod| {
+        pod.data["spec"]["containers"][0]["image"] = json!("mallorys:1");
+    });
+    let mut larger = made();
+    larger.edit("Pod", |pod| {
+        pod.data["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("64");
+    });
+    for mut world in [exchanged, changed, larger] {
+        assert!(!grants(&world));
+        assert_eq!(world.settle(at(2)).phase, Phase::Revoked);
+        assert_eq!(world.actions(), ["DriftDetected", "AccessRevoked"]);
+    }
+}
+
+#[test]
+fn after_a_restart_it_is_told_by_what_it_runs() {
+    let restarted = || {
+        let mut world = made();
+        world.made = None;
+        world
+    };
+    // What the API server and its admission add is no change.
+    let mut defaulted = restarted();
+    defaulted.edit("Pod", |pod| {
+        let spec = &mut pod.data["spec"];
+        spec["serviceAccountName"] = json!("default");
+        spec["securityContext"] = json!({});
+        spec["dnsPolicy"] = json!("ClusterFirst");
+        spec["volumes"] = json!([{"name": "kube-api-access-x", "projected": {}}]);
+        let container = &mut spec["containers"][0];
+        container["terminationMessagePath"] = json!("/dev/termination-log");
+        container["volumeMounts"] = json!([{"name": "kube-api-access-x", "mountPath": "/var/run"}]);
+    });
+    assert!(grants(&defaulted));
+    for (field, value) in [
+        ("hostPID", json!(true)),
+        ("serviceAccountName", json!("admin")),
+        (
+            "volumes",
+            json!([{"name": "host", "hostPath": {"path": "/"}}]),
+        ),
+        (
+            "containers",
+            json!([{"name": "app", "image": "mallorys:1"}]),
+        ),
+    ] {
+        let mut world = restarted();
+        world.edit("Pod", |pod| pod.data["spec"][field] = value.clone());
+        assert!(!grants(&world), "{field}");
+    }
+}

@@ -1,0 +1,118 @@
+//! What no watch shows. Children are known by labels, and whoever may write RBAC objects can take labels
+//! off, or have a binding of their own wait for a Role: so the API server is asked by name, at every end
+//! and before anything is granted.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Resource;
+use kube::core::ApiResource;
+
+use super::grant::Grant;
+use super::lifecycle::{by_power, disarmed, remove};
+use super::objects;
+use super::request::Request;
+use super::seal::Keys;
+use super::status::End;
+use crate::api::PodAccessRequest;
+use crate::audit::{Action, Decision};
+use crate::conditions;
+use crate::controller::{Failure, Live, Plan, Sought, Step, Which};
+
+/// Where the objects of a request are.
+pub(super) struct Place<'a> {
+    pub(super) kind: &'a str,
+    pub(super) namespace: Option<&'a str>,
+    pub(super) name: String,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn of(request: &Request<'a>) -> Self {
+        Self {
+            kind: request.kind,
+            namespace: request.metadata.namespace.as_deref(),
+            name: request.object_name(),
+        }
+    }
+
+    pub(super) fn of_grant(grant: &'a Grant) -> Self {
+        Self {
+            kind: &grant.request.kind,
+            namespace: Some(&grant.request.namespace),
+            name: grant.object_name(),
+        }
+    }
+
+    pub(super) fn role(&self) -> Sought {
+        Sought::named::<Role>(self.namespace, &self.name)
+    }
+}
+
+/// What may be there although no label tells of it: what gives access, even if it was just deleted, and
+/// the Role unless it is known.
+pub(super) fn unseen(place: &Place<'_>, live: &[Live]) -> Vec<Step> {
+    let own_pod = place.kind == PodAccessRequest::kind(&());
+    let pod = own_pod.then(|| Sought::named::<Pod>(place.namespace, &place.name));
+    let role = live.iter().all(|live| live.resource.kind != "Role");
+    std::iter::once(Sought::named::<RoleBinding>(place.namespace, &place.name))
+        .chain(pod)
+        .chain(role.then(|| place.role()))
+        .map(Step::Look)
+        .collect()
+}
+
+/// The same if nothing that is known carries a decision: what oz made may be hidden, all of it.
+pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live: &[Live]) -> Plan {
+    if request.phase().is_terminal() {
+        // It ended before it went.
+        return Plan::default();
+    }
+    let known = objects::known(keys, request, live);
+    let live = objects::proven(keys, request, None, &objects::ours(request, &known));
+    let record = (!live.is_empty()).then(|| {
+        let (action, end) = (Action::AccessRevoked, End::Deleted);
+        let mut record = request.record(now, action, Decision::End, end.reason(), &end.message());
+        record.until = request.status.and_then(|status| status.expires_at);
+        Step::Record(record)
+    });
+    let (powerful, others) = by_power(&live);
+    Plan::default()
+        .then(disarmed(request.marks(), &live))
+        .then(powerful)
+        .then(unseen(&Place::of(request), &live))
+        .then(record)
+        .then(others)
+}
+
+/// The plan for a request whose Role others wait for with bindings of their own: they would have what
+/// it hands out as soon as it exists, so it must not.
+#[must_use]
+pub fn blocked(now: Timestamp, request: &Request<'_>, failure: &Failure, live: &[Live]) -> Plan {
+    let roles: Vec<Live> = objects::ours(request, live)
+        .into_iter()
+        .filter(|live| live.resource.kind == "Role")
+        .collect();
+    let said = request.status.and_then(|status| {
+        conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_CREATED)
+    });
+    let told = said.is_some_and(|said| said.message.contains(&failure.message));
+    let record = (!told).then(|| {
+        let (action, note) = (Action::ForeignAccess, Decision::Note);
+        Step::Record(request.record(now, action, note, failure.reason, &failure.message))
+    });
+    remove(request.marks(), &roles)
+        // One that is hidden.
+        .then([Step::Look(Place::of(request).role())])
+        .then(record)
+        .because(failure.clone())
+}
+
+/// Looks whether somebody binds to the Role of a grant: before it is made, and once it is.
+#[must_use]
+pub fn bound_by_others(grant: &Grant) -> Step {
+    Step::Look(Sought {
+        resource: ApiResource::erase::<RoleBinding>(&()),
+        namespace: Some(grant.request.namespace.clone()),
+        which: Which::Having("roleRef", objects::role_ref(&grant.object_name())),
+    })
+}

@@ -1,0 +1,323 @@
+//! A look at all Roles and bindings, when this replica begins to lead and every ten minutes: what oz made
+//! is watched by its labels, and labels can be taken off, or copies be made without them. What bears oz's
+//! decision and belongs to nothing any more is ended; what oz did not make, and gives what oz gives, is
+//! named in an alarm, since it is not oz's to delete.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Client, Resource};
+use oz_core::access::leftover::{self, Finding, Hidden};
+use oz_core::access::seal::Keys;
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::controller::{Failure, Live};
+use oz_engine::{Clock, Sink as _, Store, scan};
+use oz_process::Warnings;
+use oz_process::audit::Trail;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+
+use crate::leads::leads;
+
+/// While another replica leads.
+const STANDBY: Duration = Duration::from_secs(5);
+/// After a failure.
+const AGAIN: Duration = Duration::from_secs(30);
+/// How many objects of oz's one sweep ends; the next one finds the rest.
+const MOST_ENDED: usize = 1_000;
+/// How many objects of others one sweep puts on record, each once.
+const MOST_TOLD: usize = 20;
+/// How many of them are remembered as told of.
+const MOST_REMEMBERED: usize = 10_000;
+
+/// What became of the object that a grant was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// It goes on: its controller ends what it has to.
+    Lasts,
+    /// It ended, or is gone.
+    Over,
+}
+
+type Find = Box<dyn Fn(&str) -> Owner + Send + Sync>;
+
+/// What objects grants are made for, by what marks their children.
+#[derive(Default)]
+pub(crate) struct Owners {
+    find: BTreeMap<String, Find>,
+    waits: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Owners {
+    /// Adds a kind; `is_over` reads the status.
+    pub(crate) fn add<K>(&mut self, mark: &str, store: &Store<K>, is_over: fn(&K) -> bool)
+    where
+        K: Resource + Send + Sync + 'static,
+    {
+        let listed = store.clone();
+        self.waits
+            .push(tokio::spawn(async move { listed.ready().await }));
+        let store = store.clone();
+        let find = move |uid: &str| match store.by_uid(uid) {
+            Some(object) if !is_over(&object) => Owner::Lasts,
+            _ => Owner::Over,
+        };
+        self.find.insert(mark.to_owned(), Box::new(find));
+    }
+
+    /// Whether nothing stands behind an object any more. What was made for a kind that this process does
+    /// not serve is left alone.
+    fn is_over(&self, hidden: &Hidden) -> bool {
+        let find = self.find.get(&hidden.mark);
+        find.is_some_and(|find| find(&hidden.owner) == Owner::Over)
+    }
+}
+
+/// What sweeps are counted by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counted {
+    sweeps: Counter,
+    ended: Counter,
+    foreign: Gauge,
+}
+
+impl Counted {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let counted = Self::default();
+        registry.register(
+            "oz_sweeps",
+            "Looks at all Roles and bindings for what the watches do not show",
+            counted.sweeps.clone(),
+        );
+        registry.register(
+            "oz_sweep_ended",
+            "Roles and bindings of oz's that had lost their labels and belonged to nothing, ended",
+            counted.ended.clone(),
+        );
+        registry.register(
+            "oz_sweep_foreign",
+            "Objects that oz did not make and that give what oz gives, at the last look",
+            counted.foreign.clone(),
+        );
+        counted
+    }
+}
+
+pub(crate) struct Sweeper {
+    pub(crate) client: Client,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) keys: Keys,
+    pub(crate) trail: Trail,
+    pub(crate) owners: Owners,
+    /// Namespaces to look into; all if empty.
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) namespace: String,
+    pub(crate) replica: String,
+    /// Whether replicas compete for a lease.
+    pub(crate) elected: bool,
+    pub(crate) interval: Duration,
+    pub(crate) counted: Counted,
+}
+
+/// What one sweep has found.
+#[derive(Default)]
+struct Found {
+    hidden: Vec<Hidden>,
+    /// UID and what is to be said.
+    foreign: Vec<(String, String)>,
+    count: usize,
+}
+
+impl Sweeper {
+    /// Goes on until `shutdown`.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        let warnings = Warnings::new(self.client.clone(), &self.namespace, &self.replica);
+        for wait in std::mem::take(&mut self.owners.waits) {
+            if shutdown.run_until_cancelled(wait).await.is_none() {
+                return;
+            }
+        }
+        let mut told = HashSet::new();
+        loop {
+            let pause = match self.sweep(&warnings, &mut told).await {
+                Ok(true) => self.interval,
+                Ok(false) => STANDBY,
+                Err(failure) => {
+                    tracing::warn!(%failure, "a sweep failed and is tried again");
+                    AGAIN
+                }
+            };
+            let pause = tokio::time::sleep(pause);
+            if shutdown.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Whether it was this replica's to do.
+    async fn sweep(
+        &self,
+        warnings: &Warnings,
+        told: &mut HashSet<String>,
+    ) -> Result<bool, Failure> {
+        let leader = self.elected.then_some(self.replica.as_str());
+        let leads = leads(&self.client, &self.namespace, leader).await;
+        let leads = leads.map_err(|error| oz_engine::failure("failed to see who leads", &error))?;
+        if !leads {
+            return Ok(false);
+        }
+        let found = self.look().await?;
+        self.end(&found.hidden).await;
+        self.tell(warnings, &found, told).await;
+        self.counted.sweeps.inc();
+        Ok(true)
+    }
+
+    async fn look(&self) -> Result<Found, Failure> {
+        let mut found = Found::default();
+        let mut sweep = leftover::Sweep::new(&self.keys, self.clock.now());
+        let namespaces: Vec<Option<&str>> = if self.namespaces.is_empty() {
+            vec![None]
+        } else {
+            self.namespaces
+                .iter()
+                .map(|name| Some(name.as_str()))
+                .collect()
+        };
+        let role = ApiResource::erase::<Role>(&());
+        for namespace in &namespaces {
+            scan(&self.client, &role, *namespace, None, |object| {
+                let live = live(&role, object);
+                let finding = sweep.role(&live);
+                found.take(&live, finding);
+            })
+            .await?;
+        }
+        let cluster = [(ApiResource::erase::<ClusterRoleBinding>(&()), None)];
+        let binding = ApiResource::erase::<RoleBinding>(&());
+        let bindings = namespaces
+            .iter()
+            .map(|namespace| (binding.clone(), *namespace));
+        for (resource, namespace) in bindings.chain(cluster) {
+            scan(&self.client, &resource, namespace, None, |object| {
+                let live = live(&resource, object);
+                let finding = sweep.binding(&live);
+                found.take(&live, finding);
+            })
+            .await?;
+        }
+        Ok(found)
+    }
+
+    /// Ends what is oz's and belongs to nothing: bindings first, since they are what gives access.
+    async fn end(&self, hidden: &[Hidden]) {
+        let over = |hidden: &&Hidden| self.owners.is_over(hidden);
+        let (roles, bindings): (Vec<_>, Vec<_>) = hidden
+            .iter()
+            .filter(over)
+            .partition(|hidden| hidden.target.resource.kind == "Role");
+        let mut recorded = HashSet::new();
+        for hidden in bindings.into_iter().chain(roles) {
+            let (kind, name) = (&hidden.target.resource.kind, &hidden.target.name);
+            let namespace = &hidden.target.namespace;
+            if let Err(error) = self.remove(hidden).await {
+                tracing::warn!(kind, namespace, name, %error, "failed to end what had lost its labels");
+                continue;
+            }
+            tracing::warn!(kind, namespace, name, "ended what had lost its labels");
+            self.counted.ended.inc();
+            if recorded.insert(&hidden.owner)
+                && let Err(failure) = self.trail.record(&hidden.record).await
+            {
+                let line = hidden.record.line();
+                tracing::error!(%failure, record = line, "the end of what was left is not on record");
+            }
+        }
+    }
+
+    async fn remove(&self, hidden: &Hidden) -> kube::Result<()> {
+        let target = &hidden.target;
+        let api: Api<DynamicObject> = match &target.namespace {
+            Some(namespace) => {
+                Api::namespaced_with(self.client.clone(), namespace, &target.resource)
+            }
+            None => Api::all_with(self.client.clone(), &target.resource),
+        };
+        if let Some(disarmed) = &hidden.disarmed {
+            // A finalizer keeps it; with its labels on, its controller sees it from now on.
+            let parameters = PatchParams::apply("oz/sweep").force();
+            let patch = Patch::Apply(&disarmed.object);
+            api.patch_metadata(&target.name, &parameters, &patch)
+                .await?;
+        }
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(target.uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match api.delete(&target.name, &parameters).await {
+            Err(kube::Error::Api(status)) if !status.is_not_found() && !status.is_conflict() => {
+                Err(kube::Error::Api(status))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says once of each object that it looks like oz's and is not.
+    async fn tell(&self, warnings: &Warnings, found: &Found, told: &mut HashSet<String>) {
+        self.counted
+            .foreign
+            .set(i64::try_from(found.count).unwrap_or(i64::MAX));
+        let new = found.foreign.iter().filter(|(uid, _)| !told.contains(uid));
+        let new: Vec<_> = new.take(MOST_TOLD).cloned().collect();
+        for (uid, what) in new {
+            tracing::warn!("{what}");
+            let now = self.clock.now();
+            let (action, note) = (Action::ForeignAccess, Decision::Note);
+            self.trail.note(Record::about(
+                now,
+                action,
+                note,
+                &uid,
+                "ForeignAccess",
+                what.clone(),
+            ));
+            warnings.publish("ForeignAccess", what).await;
+            if told.len() < MOST_REMEMBERED {
+                told.insert(uid);
+            }
+        }
+    }
+}
+
+impl Found {
+    fn take(&mut self, live: &Live, finding: Finding) {
+        match finding {
+            Finding::Nothing => {}
+            Finding::Hidden(hidden) if self.hidden.len() < MOST_ENDED => self.hidden.push(*hidden),
+            Finding::Hidden(_) => {}
+            Finding::Foreign(what) => {
+                self.count += 1;
+                if self.foreign.len() < MOST_REMEMBERED {
+                    let uid = live.object.metadata.uid.clone().unwrap_or_default();
+                    self.foreign.push((uid, what));
+                }
+            }
+        }
+    }
+}
+
+fn live(resource: &ApiResource, object: DynamicObject) -> Live {
+    Live {
+        resource: resource.clone(),
+        object,
+    }
+}

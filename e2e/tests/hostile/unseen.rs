@@ -1,0 +1,445 @@
+//! Hiding from oz what it made, so that it says "ended" of what goes on. Each of these needs rights on
+//! RBAC objects in the namespace, and no more than that.
+
+use std::fmt::Debug;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::{Api, Resource, ResourceExt as _};
+use oz_core::api::{
+    ExecAccessRequest, Phase, TargetKind, TransientClusterRoleBinding, TransientRoleBinding,
+    example_com,
+};
+use oz_core::audit::{Action, Record};
+use oz_core::labels;
+use oz_core::transient::Kind;
+use oz_e2e::{
+    Asked, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, WORKLOAD, Webhook,
+    conditions_line, established, exec_request, exec_template, install, pod_request, records_in,
+    records_of, repository, run, unregister,
+};
+use oz_testkit::{Cluster, eventually};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::objects::SOON;
+use crate::{SYSTEM, Stage};
+
+/// Everything by which oz could know a child, but for its name.
+fn all_marks() -> Value {
+    json!({"labels": null, "annotations": null, "ownerReferences": null})
+}
+
+/// Changes the metadata of one object, as an administrator.
+async fn change<K>(api: &Api<K>, name: &str, metadata: &Value) -> Result<()>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let patch = Patch::Merge(json!({ "metadata": metadata }));
+    api.patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// An hour of alice's in a scene.
+async fn granted(scene: &Scene, name: &str) -> Result<Asked> {
+    let alice = scene.requests("alice").await?;
+    alice.granted(&exec_request(name, TEMPLATE, "1h")).await
+}
+
+/// That nothing gives alice anything by the grant; asked when oz says so, not later.
+async fn gives_nothing(scene: &Scene, asked: &Asked) -> Result<()> {
+    let (_, binding) = scene.grant(&asked.object_name()).await?;
+    assert!(binding.is_none(), "{binding:?}");
+    assert!(!scene.can("alice", "get", &format!("pods/{}", asked.pod()))?);
+    Ok(())
+}
+
+/// Waits until neither Role nor RoleBinding is left.
+async fn nothing_left(scene: &Scene, name: &str) -> Result<()> {
+    eventually(&format!("nothing left of {name}"), SOON, async || {
+        let (role, binding) = scene.grant(name).await?;
+        Ok((role.is_none() && binding.is_none()).then_some(()))
+    })
+    .await
+}
+
+/// Grants, has the metadata of these changed, and sees the grant revoked when oz says so.
+async fn revokes(prefix: &str, role: Option<Value>, binding: Option<Value>) -> Result<()> {
+    let stage = Stage::set(prefix).await?;
+    let asked = granted(&stage, "mine").await?;
+    let name = asked.object_name();
+    if let Some(metadata) = role {
+        change(&stage.api::<Role>(), &name, &metadata).await?;
+    }
+    if let Some(metadata) = binding {
+        change(&stage.api::<RoleBinding>(), &name, &metadata).await?;
+    }
+    let alice = stage.requests("alice").await?;
+    let line = conditions_line(&alice.phase("mine", Phase::Revoked).await?);
+    assert!(line.contains("DriftDetected"), "{line}");
+    gives_nothing(&stage, &asked).await?;
+    nothing_left(&stage, &name).await
+}
+
+/// Taking the labels off the RoleBinding, by which oz watches it: revoked, and gone before oz says so.
+#[tokio::test]
+async fn labels_taken_off_the_binding() -> Result<()> {
+    revokes("unseen", None, Some(json!({"labels": null}))).await
+}
+
+/// Taking labels, seal and owner reference off the RoleBinding, and the labels off the Role: revoked,
+/// and both are gone, known by their names and by what they bind.
+#[tokio::test]
+async fn every_mark_taken_off() -> Result<()> {
+    revokes("unmarked", Some(json!({"labels": null})), Some(all_marks())).await
+}
+
+/// Moving the RoleBinding's label to another owner's UID: revoked, by the owner that it was made for.
+#[tokio::test]
+async fn a_label_that_names_another_owner() -> Result<()> {
+    let other = json!({"labels": {labels::OWNER_UID: "00000000-0000-0000-0000-000000000000"}});
+    revokes("moved", None, Some(other)).await
+}
+
+/// Taking labels and owner reference off Role and RoleBinding, and deleting the request at once, so that
+/// the garbage collector leaves them: both go, with the record of the end.
+#[tokio::test]
+async fn marks_taken_off_and_the_request_deleted() -> Result<()> {
+    let stage = Stage::set("orphans").await?;
+    let asked = granted(&stage, "mine").await?;
+    let name = asked.object_name();
+    let marks = json!({"labels": null, "ownerReferences": null});
+    let (roles, bindings) = (stage.api::<Role>(), stage.api::<RoleBinding>());
+    let requests = stage.api::<ExecAccessRequest>();
+    let orphaning = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    let (one, two, three) = tokio::join!(
+        change(&bindings, &name, &marks),
+        change(&roles, &name, &marks),
+        requests.delete("mine", &orphaning),
+    );
+    // Whichever comes too late finds nothing: oz may have been faster.
+    drop((one, two));
+    three?;
+    nothing_left(&stage, &name).await?;
+    let process = &stage.oz()?.operator.process;
+    eventually("the record of the end", SOON, async || {
+        let records = records_of(process, stage.name(), "mine")?;
+        Ok(records.contains(&Action::AccessRevoked).then_some(()))
+    })
+    .await
+}
+
+/// Takes oz for oneself.
+async fn alone() -> Result<(
+    tokio::sync::RwLockWriteGuard<'static, Option<System>>,
+    System,
+    &'static Cluster,
+)> {
+    let mut place = SYSTEM.write().await;
+    let cluster = Cluster::shared().await?;
+    let system = match place.take() {
+        Some(system) => system,
+        None => System::start(cluster).await?,
+    };
+    Ok((place, system, cluster))
+}
+
+/// The same while the operator is down, of one request that is deleted meanwhile and of one that stays:
+/// when it is back, both have nothing, and the one that stays is revoked.
+#[tokio::test]
+async fn marks_taken_off_while_the_operator_is_down() -> Result<()> {
+    let (mut place, mut system, cluster) = alone().await?;
+    let scene = Scene::set(cluster, "away").await?;
+    let (gone, stays) = (
+        granted(&scene, "gone").await?,
+        granted(&scene, "stays").await?,
+    );
+    system.operator.process.kill9();
+    let marks = json!({"labels": null, "ownerReferences": null});
+    let (roles, bindings) = (scene.api::<Role>(), scene.api::<RoleBinding>());
+    for name in [gone.object_name(), stays.object_name()] {
+        change(&roles, &name, &marks).await?;
+        change(&bindings, &name, &marks).await?;
+    }
+    // Of this one not even the seal is left.
+    change(&bindings, &stays.object_name(), &all_marks()).await?;
+    let alice = scene.requests("alice").await?;
+    let parameters = DeleteParams::default();
+    alice.api().delete("gone", &parameters).await?;
+
+    system.operator = Operator::start(cluster, &Options::default()).await?;
+    alice.phase("stays", Phase::Revoked).await?;
+    gives_nothing(&scene, &stays).await?;
+    nothing_left(&scene, &gone.object_name()).await?;
+    nothing_left(&scene, &stays.object_name()).await?;
+    let records = records_of(&system.operator.process, scene.name(), "gone")?;
+    assert_eq!(records, [Action::AccessRevoked]);
+    *place = Some(system);
+    Ok(())
+}
+
+/// Having a RoleBinding wait for the Role that oz will make, while the webhook is out of the path: oz
+/// makes no Role as long as it is there, and names it; nobody gets anything.
+#[tokio::test]
+async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
+    let (_place, mut system, cluster) = alone().await?;
+    let scene = Scene::set(cluster, "waiting").await?;
+    let alice = scene.requests("alice").await?;
+    let request = alice.create(&exec_request("mine", "later", "1h")).await?;
+    let role = Asked { request }.object_name();
+    system.webhook.process.kill9();
+    unregister(cluster)?;
+    let bindings = scene.api::<RoleBinding>();
+    let innocent = bound("innocent", &role)?;
+    bindings.create(&PostParams::default(), &innocent).await?;
+    let template = exec_template("later", TargetKind::Deployment, WORKLOAD);
+    scene.template(&template).await?;
+
+    let pending = alice
+        .until("mine", "to say what waits", |status| {
+            conditions_line(status).contains("RoleBinding innocent")
+        })
+        .await?;
+    let status = pending.status.unwrap_or_default();
+    assert_eq!(status.phase, Phase::Pending);
+    assert!(conditions_line(&status).contains("NameConflict"));
+    assert!(scene.api::<Role>().get_opt(&role).await?.is_none());
+    let records = records_in(&system.operator.process)?;
+    let alarm =
+        |one: &Record| one.action == Action::ForeignAccess && one.message.contains("innocent");
+    assert!(records.iter().any(alarm), "{records:?}");
+    // Nothing is wrong with the request.
+    bindings
+        .delete("innocent", &DeleteParams::default())
+        .await?;
+    alice.ready("mine").await?;
+    Ok(())
+}
+
+/// A binding of mallory to a Role.
+fn bound(name: &str, role: &str) -> serde_json::Result<RoleBinding> {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}],
+    }))
+}
+
+/// Keeping a copy of a grant's Role and RoleBinding, and creating them again without labels when it has
+/// ended, with a binding of one's own beside them: what bears oz's seal is found and ended, and the
+/// binding is named in an alarm, since it is not oz's to delete.
+#[tokio::test]
+async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
+    let (mut place, mut system, cluster) = alone().await?;
+    let scene = Scene::set(cluster, "copies").await?;
+    let asked = granted(&scene, "mine").await?;
+    let name = asked.object_name();
+    let (roles, bindings) = (scene.api::<Role>(), scene.api::<RoleBinding>());
+    let (mut role, mut binding) = (roles.get(&name).await?, bindings.get(&name).await?);
+    let alice = scene.requests("alice").await?;
+    alice.api().delete("mine", &DeleteParams::default()).await?;
+    nothing_left(&scene, &name).await?;
+    for metadata in [&mut role.metadata, &mut binding.metadata] {
+        (metadata.uid, metadata.resource_version) = (None, None);
+        (metadata.labels, metadata.owner_references) = (None, None);
+    }
+    roles.create(&PostParams::default(), &role).await?;
+    bindings.create(&PostParams::default(), &binding).await?;
+    let mine = bound("innocent", &name)?;
+    bindings.create(&PostParams::default(), &mine).await?;
+    assert!(scene.can("alice", "get", &format!("pods/{}", asked.pod()))?);
+
+    // It looks when it begins to lead, and every ten minutes.
+    system.operator.process.kill9();
+    system.operator = Operator::start(cluster, &Options::default()).await?;
+    nothing_left(&scene, &name).await?;
+    for user in ["alice", "mallory"] {
+        assert!(!scene.can(user, "get", &format!("pods/{}", asked.pod()))?);
+    }
+    let process = &system.operator.process;
+    eventually("an alarm that names the binding", SOON, async || {
+        let records = records_in(process)?;
+        let named = records.iter().any(|one| {
+            one.action == Action::ForeignAccess && one.message.contains("RoleBinding innocent")
+        });
+        Ok(named.then_some(()))
+    })
+    .await?;
+    assert!(bindings.get_opt("innocent").await?.is_some(), "not oz's");
+    let metrics = system.operator.metrics().await?;
+    assert!(metrics.contains("oz_sweep_ended_total"), "{metrics}");
+    *place = Some(system);
+    Ok(())
+}
+
+/// Takes the marks off a transient binding's binding, and sees it revoked and gone.
+async fn unmarked<K, B>(objects: &Api<K>, bindings: &Api<B>, object: Value) -> Result<()>
+where
+    K: Kind + Serialize,
+    B: Resource + Clone + Debug + DeserializeOwned,
+{
+    let parameters = PostParams::default();
+    for (name, marks) in [
+        ("unlabelled", json!({"labels": null})),
+        ("unmarked", all_marks()),
+    ] {
+        let mut object = object.clone();
+        let name = format!(
+            "{}-{name}",
+            object["metadata"]["name"].as_str().unwrap_or("a")
+        );
+        object["metadata"]["name"] = name.as_str().into();
+        objects
+            .create(&parameters, &serde_json::from_value(object)?)
+            .await?;
+        let phase = async |phase: Phase| {
+            eventually(&format!("{name} to be {phase}"), SOON, async || {
+                let found = objects.get(&name).await?;
+                let status = found.status().cloned().unwrap_or_default();
+                Ok((status.phase == phase).then_some(()))
+            })
+            .await
+        };
+        phase(Phase::Active).await?;
+        change(bindings, &name, &marks).await?;
+        phase(Phase::Revoked).await?;
+        assert!(bindings.get_opt(&name).await?.is_none(), "{name}");
+    }
+    Ok(())
+}
+
+fn in_scene<K>(scene: &Scene) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    scene.api()
+}
+
+/// Taking labels, or labels, seal and owner reference, off what a transient binding bound, in a
+/// namespace or in the whole cluster, of oz's own kinds and of the published ones: revoked, and the
+/// binding is gone before oz says so.
+#[tokio::test]
+async fn marks_taken_off_a_transient_binding() -> Result<()> {
+    let mut place = SYSTEM.write().await;
+    drop(place.take());
+    let cluster = Cluster::shared().await?;
+    install(cluster).await?;
+    for part in ["deploy/rbac/transient", "deploy/example-com"] {
+        let mut kubectl = cluster.kubectl("admin");
+        kubectl.args(["apply", "--server-side", "--force-conflicts", "-f"]);
+        kubectl.arg(repository().join(part));
+        run(kubectl).with_context(|| format!("failed to apply {part} for {NAMESPACE}"))?;
+    }
+    established(cluster)?;
+    let options = Options::default()
+        .flag("--bindable-roles=view")
+        .flag("--serve-example-com");
+    let (_webhook, _operator) = tokio::try_join!(
+        Webhook::start(cluster, &options),
+        Operator::start(cluster, &options)
+    )?;
+    let scene = Scene::empty(cluster, "bound").await?;
+    let spec = json!({
+        "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "mallory"}],
+        "duration": "1h",
+    });
+    let own = json!({"metadata": {"name": scene.name()}, "spec": spec});
+    let window = |seconds: i64| {
+        (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).to_string()
+    };
+    let published = json!({
+        "metadata": {"name": format!("{}-published", scene.name())},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"},
+        ],
+        "validFrom": window(-10), "validUntil": window(3_600),
+    });
+    let in_cluster = Api::<ClusterRoleBinding>::all(scene.admin.clone());
+    unmarked(
+        &in_scene::<TransientRoleBinding>(&scene),
+        &in_scene::<RoleBinding>(&scene),
+        own.clone(),
+    )
+    .await?;
+    unmarked(
+        &Api::<TransientClusterRoleBinding>::all(scene.admin.clone()),
+        &in_cluster,
+        own,
+    )
+    .await?;
+    unmarked(
+        &in_scene::<example_com::RoleBinding>(&scene),
+        &in_scene::<RoleBinding>(&scene),
+        published.clone(),
+    )
+    .await?;
+    unmarked(
+        &Api::<example_com::ClusterRoleBinding>::all(scene.admin.clone()),
+        &in_cluster,
+        published,
+    )
+    .await
+}
+
+/// Exchanging a pod of one's own between its creation and its Role, while the operator is down, with oz's
+/// seal and marks copied to the new one: the grant is revoked, and nobody is let into the other pod.
+#[tokio::test]
+async fn a_pod_that_is_exchanged_before_its_role() -> Result<()> {
+    let (mut place, mut system, cluster) = alone().await?;
+    let scene = Scene::set(cluster, "swapped").await?;
+    scene.pod_template("pod", &json!({})).await?;
+    // As long as there may be no Roles, the grant stays between the two.
+    let quota = json!({
+        "metadata": {"name": "no-roles"},
+        "spec": {"hard": {"count/roles.rbac.authorization.k8s.io": "0"}},
+    });
+    let quotas = scene.api::<ResourceQuota>();
+    let quota = serde_json::from_value(quota)?;
+    quotas.create(&PostParams::default(), &quota).await?;
+    eventually("the quota to count", SOON, async || {
+        let status = quotas.get("no-roles").await?.status.unwrap_or_default();
+        let counts = status.used.is_some_and(|used| !used.is_empty());
+        Ok(counts.then_some(()))
+    })
+    .await?;
+    let alice = scene.pod_requests("alice").await?;
+    let request = alice.create(&pod_request("mine", "pod", "1h")).await?;
+    let name = Asked { request }.object_name();
+    let pods = scene.api::<Pod>();
+    alice
+        .until("mine", "to wait for its Role", |status| {
+            conditions_line(status).contains("no-roles")
+        })
+        .await?;
+    system.operator.process.kill9();
+    let mut pod = pods.get(&name).await?;
+    let now = DeleteParams::default().grace_period(0);
+    pods.delete(&name, &now).await?;
+    eventually("the name to be free", SOON, async || {
+        Ok(pods.get_opt(&name).await?.is_none().then_some(()))
+    })
+    .await?;
+    (pod.metadata.uid, pod.metadata.resource_version, pod.status) = (None, None, None);
+    let spec = pod.spec.as_mut().context("no spec")?;
+    spec.node_name = None;
+    spec.containers[0].image = Some("registry.example.com/mallorys:1".to_owned());
+    pods.create(&PostParams::default(), &pod).await?;
+    quotas.delete("no-roles", &DeleteParams::default()).await?;
+
+    system.operator = Operator::start(cluster, &Options::default()).await?;
+    let line = conditions_line(&alice.phase("mine", Phase::Revoked).await?);
+    assert!(line.contains("DriftDetected"), "{line}");
+    assert!(!scene.can("alice", "get", &format!("pods/{name}"))?);
+    nothing_left(&scene, &name).await?;
+    *place = Some(system);
+    Ok(())
+}

@@ -83,13 +83,13 @@ impl Options {
     }
 }
 
-/// Applies CRDs, namespace, service accounts and roles from the repository.
+/// Applies CRDs, namespace, service accounts, roles and policies from the repository.
 ///
 /// # Errors
 /// When the API server refuses one of them.
 pub async fn install(cluster: &Cluster) -> Result<()> {
     let root = repository();
-    for part in ["charts/oz/files/crds", "deploy/rbac"] {
+    for part in ["charts/oz/files/crds", "deploy/rbac", "deploy/policies"] {
         let mut kubectl = cluster.kubectl("admin");
         kubectl
             .args(["apply", "--server-side", "--force-conflicts", "-f"])

@@ -1,6 +1,9 @@
 //! The webhooks as they are registered: which requests each sees, under which published name and
 //! path, and whom it leaves alone.
 
+mod connections;
+mod copies;
+
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use oz_core::transient::Policy;
 use oz_engine::Sink;
 
 use crate::connect::{self, Connect, Connections, Mode};
+use crate::guard_copies::Copies;
 use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
 use crate::kinds::{AccessRequest, AccessTemplate};
@@ -53,6 +57,7 @@ pub(crate) struct Grounds {
     pub(crate) webhook: Arc<str>,
     pub(crate) connections: Connections,
     pub(crate) census: Census,
+    pub(crate) copies: Copies,
     /// Who gets in everywhere, whatever becomes of us.
     pub(crate) break_glass: Vec<String>,
 }
@@ -72,6 +77,8 @@ pub(crate) fn hooks(grounds: &Grounds) -> Vec<Hook> {
         connection(grounds, Mode::BreakGlass),
         guard_namespace(grounds),
         guard_role_binding(grounds),
+        copies::roles(grounds),
+        copies::bindings(grounds),
     ];
     hooks.extend(transient::hooks(grounds));
     hooks
@@ -188,16 +195,14 @@ fn connection(grounds: &Grounds, mode: Mode) -> Hook {
             true,
         ),
     };
-    let streams = ResourceRule::new("", "v1", "pods")
-        .subresource("exec")
-        .subresource("attach")
-        .subresource("portforward")
-        .on([Operation::Connect]);
-    let containers = ResourceRule::new("", "v1", "pods")
-        .subresource("ephemeralcontainers")
-        .on([Operation::Update]);
-    let hook = Hook::mutating_on(&format!("observe-{name}"), streams, handler)
-        .also(containers)
+    let hook = Hook::mutating_on(
+        &format!("observe-{name}"),
+        connections::streams(enforced),
+        handler,
+    );
+    let hook = connections::changed(enforced)
+        .into_iter()
+        .fold(hook, Hook::also)
         .namespaces(NamespaceScope::Matching(enforcing(enforced)))
         .side_effects(SideEffects::NoneOnDryRun)
         .failure(failure)
@@ -212,6 +217,14 @@ fn connection(grounds: &Grounds, mode: Mode) -> Hook {
                 in_groups(&SYSTEM.map(ToOwned::to_owned)),
             ),
         );
+    let hook = if enforced {
+        hook.when(
+            "not-an-update-that-keeps-the-images",
+            &connections::another_image(),
+        )
+    } else {
+        hook
+    };
     let glass = in_groups(&grounds.break_glass);
     match mode {
         Mode::Observing => hook,

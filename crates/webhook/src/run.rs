@@ -12,6 +12,7 @@ use oz_process::{ClockAlarm, KeyNews, follow_signing_keys, shutdown_on_signal, s
 
 use crate::args::Args;
 use crate::connect::{self, Connections, Grants};
+use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
 use crate::limits::Census;
 use crate::templates::Templates;
@@ -63,6 +64,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         exec_templates,
         pod_templates,
         census: Census::new(args.limits, grants.clone()),
+        copies: Copies::new(grants.clone(), Arc::clone(&records)),
         connections: Connections::new(grants, Arc::clone(&records), args.audit_required),
         break_glass: args.break_glass_groups.clone(),
         records,
@@ -90,6 +92,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .metrics(|registry| {
             trail.register(registry);
             grounds.connections.register(registry);
+            grounds.copies.register(registry);
             alarm.register(registry);
         })
         .observer(observer(trail.clone(), clock));

@@ -24,7 +24,7 @@ use crate::Stage;
 const SOON: Duration = Duration::from_secs(60);
 
 /// An enforcing namespace in which alice has a grant, and by RBAC could do everything.
-async fn enforced(prefix: &str, duration: &str) -> Result<(Stage, Asked)> {
+pub(crate) async fn enforced(prefix: &str, duration: &str) -> Result<(Stage, Asked)> {
     let stage = Stage::set(prefix).await?;
     let alice = stage.requests("alice").await?;
     let asked = alice
@@ -55,7 +55,7 @@ async fn taken_up(scene: &Scene) -> Result<()> {
 }
 
 /// Waits until a kubectl command is let through or refused as `wanted` says, and gives what it said.
-async fn becomes(scene: &Scene, arguments: &[&str], wanted: Option<&str>) -> Result<()> {
+pub(crate) async fn becomes(scene: &Scene, arguments: &[&str], wanted: Option<&str>) -> Result<()> {
     eventually(&format!("{arguments:?}: {wanted:?}"), SOON, async || {
         let said = refusal(&scene.kubectl("alice", arguments).output()?);
         match (&said, wanted) {

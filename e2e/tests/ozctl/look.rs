@@ -246,6 +246,7 @@ async fn the_doctor_finds_nothing_where_all_is_well_and_says_what_mends_what_is_
         "good    certificates: valid until ",
         "good    operator's rights: ",
         "good    templates: all 1 in ",
+        "good    standing rights: ",
     ] {
         assert!(well.stdout.contains(part), "{part}\n{}", well.stdout);
     }

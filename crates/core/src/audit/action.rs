@@ -70,6 +70,9 @@ pub enum Action {
     TrailShortened,
     /// The label that has connections enforced was taken off a namespace; or that was refused.
     EnforcementLifted,
+    /// Rights of a grant were to be handed out by a Role of somebody's own, and that was refused; or
+    /// it could not be found out whether they were. The details name the Role.
+    RightCopied,
 }
 
 impl Action {
@@ -93,6 +96,7 @@ impl Action {
             | Self::SessionOpened => &[Decision::Allow],
             Self::RequestDenied | Self::SessionRefused => &[Decision::Deny],
             Self::TemplateChanged | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
+            Self::RightCopied => &[Decision::Deny, Decision::Note],
             Self::AccessExpired
             | Self::AccessRevoked
             | Self::DriftDetected
@@ -120,7 +124,8 @@ impl Action {
             | Self::SessionRefused
             | Self::CertificateRotated
             | Self::WebhookRepaired
-            | Self::EnforcementLifted => "webhook",
+            | Self::EnforcementLifted
+            | Self::RightCopied => "webhook",
             Self::AccessGranted
             | Self::TargetPinned
             | Self::AccessExpired

@@ -5,12 +5,15 @@
 //! what a template's author may write about commands; [`cut`] makes the command carry its own end;
 //! [`script`] ends what runs already.
 
+pub mod copied;
 pub mod cut;
+pub mod image;
 pub mod pod;
 pub mod policy;
 pub mod script;
 #[cfg(test)]
 mod tests;
+mod way;
 
 use std::sync::Arc;
 
@@ -21,52 +24,7 @@ use crate::access::grant::Grant;
 use crate::access::stamp::Requester;
 use crate::api::{Operation, Phase};
 
-/// How somebody gets into a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
-    /// `pods/exec`.
-    Exec,
-    /// `pods/attach`.
-    Attach,
-    /// `pods/portforward`.
-    PortForward,
-    /// A new container in the running pod, `pods/ephemeralcontainers`. No grant covers that.
-    EphemeralContainer,
-}
-
-impl Way {
-    /// The way that a subresource of pods is.
-    #[must_use]
-    pub fn of(subresource: &str) -> Option<Self> {
-        match subresource {
-            "exec" => Some(Self::Exec),
-            "attach" => Some(Self::Attach),
-            "portforward" => Some(Self::PortForward),
-            "ephemeralcontainers" => Some(Self::EphemeralContainer),
-            _ => None,
-        }
-    }
-
-    /// What people call it.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Exec => "exec",
-            Self::Attach => "attach",
-            Self::PortForward => "port-forward",
-            Self::EphemeralContainer => "ephemeral container",
-        }
-    }
-
-    fn operation(self) -> Option<Operation> {
-        match self {
-            Self::Exec => Some(Operation::Exec),
-            Self::Attach => Some(Operation::Attach),
-            Self::PortForward => Some(Operation::PortForward),
-            Self::EphemeralContainer => None,
-        }
-    }
-}
+pub use way::Way;
 
 /// A connection that somebody wants to open, as the API server tells of it.
 #[derive(Clone, Debug)]
@@ -183,16 +141,8 @@ pub fn matching<'a>(
     attempt: &Attempt<'_>,
     known: &Known<'a>,
 ) -> Result<Vec<&'a Grant>, Box<Refusal>> {
-    if attempt.way == Way::EphemeralContainer {
-        return Err(Box::new(Refusal::new(
-            "EphemeralContainersNotGranted",
-            format!(
-                "no grant of oz covers containers that are added to a running pod, and namespace \
-                 {} lets nobody in without one; use kubectl exec with a grant, or ask for a pod \
-                 of your own: ozctl create pod TEMPLATE -n {}",
-                attempt.namespace, attempt.namespace
-            ),
-        )));
+    if attempt.way.operation().is_none() {
+        return Err(Box::new(never_granted(attempt)));
     }
     let mut allowed = Vec::new();
     let mut nearest: Option<(Near, &Grant, bool)> = None;
@@ -270,8 +220,42 @@ fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -
         return Some(Near::Operation);
     }
     // Ports belong to the pod, not to one of its containers.
-    let confined = attempt.way != Way::PortForward && !grant.may_enter(attempt.container);
+    let confined = attempt.way.enters_a_container() && !grant.may_enter(attempt.container);
     confined.then_some(Near::Container)
+}
+
+/// What no grant can allow, and what to do in its place.
+fn never_granted(attempt: &Attempt<'_>) -> Refusal {
+    let namespace = attempt.namespace;
+    let (reason, what, instead) = match attempt.way {
+        Way::ServiceProxy => (
+            "ServiceProxyNotGranted",
+            "connections through a service, which lead to any of its pods",
+            "forward a port of one pod with a grant (kubectl port-forward)",
+        ),
+        Way::Image => (
+            "ImageNotGranted",
+            "other images in a running pod",
+            "change the workload that the pod belongs to",
+        ),
+        Way::Resize => (
+            "ResizeNotGranted",
+            "other limits for a running pod",
+            "change the workload that the pod belongs to",
+        ),
+        _ => (
+            "EphemeralContainersNotGranted",
+            "containers that are added to a running pod",
+            "use kubectl exec with a grant",
+        ),
+    };
+    Refusal::new(
+        reason,
+        format!(
+            "no grant of oz covers {what}, and namespace {namespace} lets nobody in without one; \
+             {instead}, or ask for a pod of your own: ozctl create pod TEMPLATE -n {namespace}"
+        ),
+    )
 }
 
 fn refusal(
@@ -451,6 +435,25 @@ pub fn policed(grant: &Grant, answer: Policed) -> Result<(), Box<Refusal>> {
             format!(
                 "the commandPolicy of template {template} cannot be evaluated for this command: \
                  {why}; ask the template's owners to mend it"
+            ),
+        ))),
+    }
+}
+
+/// Refuses options that mean something which nobody here can judge, such as variables of the
+/// environment that a newer Kubernetes lets a client set.
+///
+/// # Errors
+/// A refusal that names the option.
+pub fn understood(way: Way, options: &serde_json::Value) -> Result<(), Box<Refusal>> {
+    match way.unknown_option(options) {
+        None => Ok(()),
+        Some(option) => Err(Box::new(Refusal::new(
+            "OptionUnknown",
+            format!(
+                "this release of oz does not know the option {option:?} of {}, and cannot tell what \
+                 it lets somebody do; connect without it",
+                way.title()
             ),
         ))),
     }

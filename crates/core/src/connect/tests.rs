@@ -36,7 +36,7 @@ fn subject(kind: &str, name: &str) -> Subject {
 }
 
 /// Alice may exec into db-0 for five minutes.
-fn grant() -> Grant {
+pub(super) fn grant() -> Grant {
     let five = GoDuration::from_secs(300);
     Grant {
         request: RequestRef {
@@ -145,7 +145,7 @@ impl Row {
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn every_row_of_who_may_connect() {
     type Change = fn(&mut Row);
-    let rows: [(&str, Change, Option<&str>); 39] = [
+    let rows: [(&str, Change, Option<&str>); 45] = [
         ("active", |_| (), None),
         (
             "the last nanosecond",
@@ -278,6 +278,47 @@ fn every_row_of_who_may_connect() {
             "exec where only logs are granted",
             |row| row.grants[0].operations = vec![Operation::Log],
             Some("OperationNotGranted"),
+        ),
+        (
+            "a proxy without port-forward",
+            |row| row.way = Way::Proxy,
+            Some("OperationNotGranted"),
+        ),
+        (
+            "a proxy where port-forward is granted, whatever the containers",
+            |row| {
+                row.way = Way::Proxy;
+                row.grants[0].operations = vec![Operation::PortForward];
+                row.grants[0].sessions.containers = vec!["app".into()];
+            },
+            None,
+        ),
+        (
+            "a proxy to another pod",
+            |row| {
+                row.way = Way::Proxy;
+                row.pod = "db-1";
+                row.grants[0].operations = vec![Operation::PortForward];
+            },
+            Some("OtherPod"),
+        ),
+        (
+            "a proxy to a service that is called like the pod",
+            |row| {
+                row.way = Way::ServiceProxy;
+                row.grants[0].operations = vec![Operation::PortForward];
+            },
+            Some("ServiceProxyNotGranted"),
+        ),
+        (
+            "another image in the pod, whatever is granted",
+            |row| row.way = Way::Image,
+            Some("ImageNotGranted"),
+        ),
+        (
+            "other limits for the pod, whatever is granted",
+            |row| row.way = Way::Resize,
+            Some("ResizeNotGranted"),
         ),
         (
             "an ephemeral container, whatever is granted",

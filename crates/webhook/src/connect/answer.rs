@@ -14,8 +14,9 @@ pub(super) fn not_a_connection(review: &Review<Value>) -> Rejection {
     Rejection::bad_request(
         "NotAConnection",
         format!(
-            "this hook is for connections to pods, not for {}/{}; its registration was changed, \
-             and oz-webhook repairs it when it runs",
+            "this hook is for connections to pods and what is changed in them, not for {} {}/{}; its \
+             registration was changed, and oz-webhook repairs it when it runs",
+            review.operation,
             review.resource.resource,
             review.subresource.as_deref().unwrap_or_default()
         ),

@@ -11,7 +11,7 @@ use kube::api::GetParams;
 use kube::core::{PartialObjectMeta, Request};
 use kube::{Client, Resource};
 use oz_core::access::grant::Grant;
-use oz_core::connect::{Attempt, Named, Refusal, unconfirmed};
+use oz_core::connect::{Attempt, Named, Refusal, Way, unconfirmed};
 
 use super::Grants;
 
@@ -25,6 +25,10 @@ pub(super) struct PodNow(Result<Option<String>, String>);
 impl PodNow {
     /// Asks the API server.
     pub(super) async fn ask(client: &Client, attempt: &Attempt<'_>) -> Self {
+        // A service is no pod, whatever it is called.
+        if attempt.way == Way::ServiceProxy {
+            return Self(Ok(None));
+        }
         let found = metadata::<Pod>(client, attempt.namespace, attempt.pod).await;
         Self(found.map(|pod| pod.and_then(|metadata| metadata.uid)))
     }

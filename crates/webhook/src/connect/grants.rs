@@ -105,7 +105,7 @@ impl Grants {
     }
 
     /// The grants in the namespace that bind this user.
-    pub(super) fn of(&self, namespace: &str, user: &Requester) -> Vec<Standing> {
+    pub(crate) fn of(&self, namespace: &str, user: &Requester) -> Vec<Standing> {
         let groups = user.groups.iter().map(|group| format!("Group:{group}"));
         let whom = std::iter::once(format!("User:{}", user.user)).chain(groups);
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,7 @@
-//! The hook at the moment of connecting: exec, attach, port-forward, and containers that are added
-//! to running pods. Where a namespace enforces, it refuses whoever has no grant for this very pod;
-//! elsewhere it tells who connected where. Either way, the session of a grant is made to end with it.
+//! The hook at the moment of connecting: exec, attach, port-forward, proxies, and what is changed in
+//! running pods (containers that are added, images, limits). Where a namespace enforces, it refuses
+//! whoever has no grant for this very pod; elsewhere it tells who connected where. Either way, the
+//! session of a grant is made to end with it.
 
 mod answer;
 mod asked;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oz_admission::connect::PodStreamOptions;
-use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
+use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review};
 use oz_core::access::grant::Grant;
 use oz_core::connect::cut::{self, Cut};
 use oz_core::connect::{self, Attempt, Known, Refusal, Way};
@@ -106,7 +107,7 @@ struct Allowed {
 }
 
 impl Mutate for Connect {
-    /// The options of a connection, or a pod for containers that are added to it.
+    /// The options of a connection, or a pod for what is changed in it.
     type Object = Value;
 
     async fn mutate(
@@ -115,19 +116,23 @@ impl Mutate for Connect {
         review: &Review<Value>,
         object: &mut Value,
     ) -> Result<Notes, Rejection> {
-        let Some(way) = review.subresource.as_deref().and_then(Way::of) else {
+        let Some(way) = way(review) else {
             return Err(answer::not_a_connection(review));
         };
-        let options = match way {
-            Way::EphemeralContainer => PodStreamOptions::default(),
-            _ => serde_json::from_value(object.clone()).map_err(answer::odd_options)?,
+        if way == Way::Image && tell::images(review).is_empty() {
+            return Ok(Notes::none());
+        }
+        let options = if way.has_options() {
+            serde_json::from_value(object.clone()).map_err(answer::odd_options)?
+        } else {
+            PodStreamOptions::default()
         };
         let user = requester(&review.user);
         let attempt = Attempt {
             now: cx.now,
             user: &user,
             namespace: review.namespace.as_deref().unwrap_or_default(),
-            pod: review.name.as_deref().unwrap_or_default(),
+            pod: way.target_name(review.name.as_deref().unwrap_or_default()),
             way,
             container: options.container.as_deref().filter(|name| !name.is_empty()),
             argv: &options.command,
@@ -135,7 +140,10 @@ impl Mutate for Connect {
             stdin: options.stdin,
         };
         let pod = PodNow::ask(&cx.client, &attempt).await;
-        let decided = self.decide(cx, &attempt, &pod).await;
+        let decided = match connect::understood(way, object) {
+            Err(refusal) if self.mode == Mode::Enforcing => Err(refusal),
+            _ => self.decide(cx, &attempt, &pod).await,
+        };
         let told = tell::Told {
             connect: self,
             cx,
@@ -157,6 +165,18 @@ impl Mutate for Connect {
             }
         }
     }
+}
+
+/// How somebody gets in, if this hook is for it.
+fn way(review: &Review<Value>) -> Option<Way> {
+    let subresource = review.subresource.as_deref().unwrap_or_default();
+    let way = Way::of(&review.resource.resource, subresource)?;
+    let operation = if way.has_options() {
+        Operation::Connect
+    } else {
+        Operation::Update
+    };
+    (review.operation == operation).then_some(way)
 }
 
 impl Connect {

@@ -7,11 +7,18 @@ use oz_admission::{Cx, Rejection, Review};
 use oz_core::access::grant::Grant;
 use oz_core::audit::{self, Action, Decision, PodRef, Record, RequestRef};
 use oz_core::connect::cut::Cut;
-use oz_core::connect::{Attempt, Refusal};
+use oz_core::connect::image;
+use oz_core::connect::{Attempt, Refusal, Way};
 use oz_core::encode;
 use serde_json::Value;
 
 use super::{Allowed, Connect, Mode, PodNow, answer};
+
+/// The images that would be exchanged in a running pod.
+pub(super) fn images(review: &Review<Value>) -> Vec<String> {
+    let (old, new) = (review.old.as_ref(), review.object.as_ref());
+    image::changed(old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null))
+}
 
 /// One connection, to tell of.
 pub(super) struct Told<'a> {
@@ -35,7 +42,7 @@ impl Told<'_> {
             (None, Mode::BreakGlass) => ("BreakGlass", " as break-glass".to_owned()),
             (None, _) => ("Observed", String::new()),
         };
-        let message = format!("{}{why}", self.sentence("may connect to"));
+        let message = format!("{}{why}", self.sentence("may"));
         let action = Action::SessionOpened;
         let mut record = self.record(action, Decision::Allow, reason, message, grant);
         let cut = match &allowed.cut {
@@ -76,7 +83,7 @@ impl Told<'_> {
         }
         let (courtesy, attempt) = (&self.connect.connections.courtesy, self.attempt);
         if courtesy.is_due(&attempt.user.user, attempt.now) {
-            let sentence = self.sentence("may not connect to");
+            let sentence = self.sentence("may not");
             let note = format!("{sentence}: {}", refusal.reason);
             self.publish("SessionRefused", EventType::Warning, note);
         }
@@ -126,7 +133,7 @@ impl Told<'_> {
         // Each call is a fact of its own.
         record.id = Record::id(action, &self.review.uid);
         record.user = Some(attempt.user.clone());
-        record.pod = Some(PodRef {
+        record.pod = (attempt.way != Way::ServiceProxy).then(|| PodRef {
             name: attempt.pod.to_owned(),
             uid: self.pod.named().uid().unwrap_or_default().to_owned(),
             container: attempt.container.map(ToOwned::to_owned),
@@ -136,6 +143,11 @@ impl Told<'_> {
         let mut detail = |key: &str, value: String| details.insert(key.to_owned(), value);
         detail("way", attempt.way.title().to_owned());
         detail("mode", self.connect.mode.title().to_owned());
+        match attempt.way {
+            Way::ServiceProxy => drop(detail("service", attempt.pod.to_owned())),
+            Way::Image => drop(detail("images", image::summary(&images(self.review)))),
+            _ => {}
+        }
         if !attempt.argv.is_empty() {
             detail("command", audit::arguments(attempt.argv, keeps).join(" "));
             detail("commandDigest", encode::digest(&attempt.argv));
@@ -153,8 +165,10 @@ impl Told<'_> {
             argv => format!(": {}", audit::arguments(argv, false).join(" ")),
         };
         format!(
-            "{} {does} pod {} ({}{}){command}",
+            "{} {does} {} {} {} ({}{}){command}",
             attempt.user.user,
+            attempt.way.verb(),
+            attempt.way.target(),
             attempt.pod,
             attempt.way.title(),
             container.unwrap_or_default()

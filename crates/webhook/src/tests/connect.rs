@@ -1,5 +1,7 @@
 //! The connect hook as the API server calls it, in each of its three registrations.
 
+mod ways;
+
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
@@ -87,8 +89,10 @@ pub(super) struct Connection {
     user: String,
     pod: String,
     groups: &'static [&'static str],
+    resource: &'static str,
     subresource: &'static str,
     options: Value,
+    old: Value,
 }
 
 pub(super) fn exec(command: &[&str]) -> Connection {
@@ -96,7 +100,9 @@ pub(super) fn exec(command: &[&str]) -> Connection {
         user: "alice".to_owned(),
         pod: "web".to_owned(),
         groups: &["devs", "system:authenticated"],
+        resource: "pods",
         subresource: "exec",
+        old: Value::Null,
         options: json!({
             "kind": "PodExecOptions", "apiVersion": "v1", "stdout": true, "stderr": true,
             "container": "app", "command": command,
@@ -113,13 +119,14 @@ impl Connection {
             "request": {
                 "uid": "review",
                 "kind": { "group": "", "version": "v1", "kind": self.options["kind"].as_str().unwrap_or("Pod") },
-                "resource": { "group": "", "version": "v1", "resource": "pods" },
+                "resource": { "group": "", "version": "v1", "resource": self.resource },
                 "subResource": self.subresource,
                 "name": self.pod,
                 "namespace": "shop",
-                "operation": if self.subresource == "ephemeralcontainers" { "UPDATE" } else { "CONNECT" },
+                "operation": if self.old.is_null() { "CONNECT" } else { "UPDATE" },
                 "userInfo": { "username": self.user, "groups": self.groups },
                 "object": self.options,
+                "oldObject": self.old,
             },
         });
         serde_json::to_vec(&body).unwrap()
@@ -357,6 +364,7 @@ async fn ephemeral_containers_are_no_way_around() {
     let connection = Connection {
         subresource: "ephemeralcontainers",
         options: json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" } }),
+        old: json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" } }),
         ..exec(&[])
     };
     let answer = connection.to(&webhook, ENFORCING).await;

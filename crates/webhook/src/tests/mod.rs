@@ -4,6 +4,7 @@
 mod audit_event;
 mod binding;
 mod connect;
+mod copies;
 mod cost;
 mod record;
 mod registration;
@@ -32,6 +33,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::connect::{Connections, Grants};
+use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
 use crate::limits::{Census, RequestLimits};
 use crate::templates::Templates;
@@ -106,6 +108,7 @@ impl Webhook {
         let (pod, _) = guarded_store(&client, &(), None, watcher::Config::default());
         let grants = Grants::new(keys(), exec, pod);
         let grounds = Grounds {
+            copies: Copies::new(grants.clone(), records.clone()),
             connections: Connections::new(grants.clone(), records.clone(), !records.optional),
             census: Census::new(RequestLimits::default(), grants.clone()),
             break_glass: vec!["system:masters".into(), "sre".into()],
@@ -122,6 +125,7 @@ impl Webhook {
         };
         let mut registry = Registry::default();
         grounds.connections.register(&mut registry);
+        grounds.copies.register(&mut registry);
         let mut builder = Manager::builder(client, crate::run::FINGERPRINT)
             .namespace("oz-system")
             .endpoint(Endpoint::Url("https://127.0.0.1:9443".to_owned()))

@@ -1,0 +1,173 @@
+//! What a grant gives, written into a Role of somebody's own: it would last longer than the grant.
+//! Kubernetes lets whoever holds a right hand it on, and during a grant its holder does.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+use super::Way;
+use crate::access::grant::Grant;
+
+/// The ways into pods that grants give by RBAC.
+const GIVEN: [(Way, &str); 3] = [
+    (Way::Exec, "exec"),
+    (Way::Attach, "attach"),
+    (Way::PortForward, "portforward"),
+];
+/// The verbs that open a connection: `create`, and where Kubernetes asks for no more, `get`.
+const VERBS: [&str; 2] = ["create", "get"];
+
+/// A right to get into pods, as a rule of RBAC has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// `create` or `get`.
+    pub verb: &'static str,
+    /// A subresource of pods.
+    pub subresource: &'static str,
+}
+
+/// Those of the grant's rights that these rules hand out for its pod by name. A rule that names no
+/// pod hands out more than any grant gives, and Kubernetes asks by itself whether its author may.
+#[must_use]
+pub fn copied(rules: &[PolicyRule], grant: &Grant) -> Vec<Entry> {
+    let names_the_pod = |rule: &&PolicyRule| {
+        let names = rule.resource_names.as_ref();
+        names.is_some_and(|names| names.contains(&grant.pod.name))
+    };
+    let rules: Vec<&PolicyRule> = rules.iter().filter(names_the_pod).collect();
+    let mut entries = Vec::new();
+    for (way, subresource) in GIVEN {
+        let given = way.operation();
+        if given.is_some_and(|operation| grant.operations.contains(&operation)) {
+            let handed = |verb: &&'static str| {
+                rules
+                    .iter()
+                    .any(|rule| lets_in(rule, subresource) && has(&rule.verbs, verb))
+            };
+            let verbs = VERBS.into_iter().filter(handed);
+            entries.extend(verbs.map(|verb| Entry { verb, subresource }));
+        }
+    }
+    entries
+}
+
+/// Every right to get into pods that a rule hands out, whichever pods it names.
+#[must_use]
+pub fn entries(rule: &PolicyRule) -> Vec<Entry> {
+    let connects = GIVEN.map(|(_, subresource)| (subresource, &VERBS[..]));
+    let proxies = ("proxy", &VERBS[..]);
+    let changes = ("ephemeralcontainers", &["update", "patch"][..]);
+    connects
+        .into_iter()
+        .chain([proxies, changes])
+        .filter(|(subresource, _)| lets_in(rule, subresource))
+        .flat_map(|(subresource, verbs)| {
+            let handed = verbs.iter().filter(|verb| has(&rule.verbs, verb));
+            handed.map(move |verb| Entry { verb, subresource })
+        })
+        .collect()
+}
+
+/// Whether a rule is about this subresource of pods, by Kubernetes' own reading: `pods/*` means
+/// nothing to it, `*/exec` does.
+fn lets_in(rule: &PolicyRule, subresource: &str) -> bool {
+    let groups = rule.api_groups.iter().flatten();
+    let mut resources = rule.resources.iter().flatten();
+    groups
+        .into_iter()
+        .any(|group| group.is_empty() || group == "*")
+        && resources.any(|resource| {
+            resource == "*"
+                || resource
+                    .split_once('/')
+                    .is_some_and(|(of, sub)| sub == subresource && (of == "pods" || of == "*"))
+        })
+}
+
+fn has(verbs: &[String], verb: &str) -> bool {
+    verbs.iter().any(|one| one == verb || one == "*")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::tests::grant;
+    use super::*;
+    use crate::api::Operation;
+
+    fn rule(resources: &[&str], verbs: &[&str], names: &[&str]) -> PolicyRule {
+        let rule: Value = json!({
+            "apiGroups": [""], "resources": resources, "verbs": verbs, "resourceNames": names,
+        });
+        serde_json::from_value(rule).unwrap()
+    }
+
+    fn found(rules: &[PolicyRule]) -> Vec<String> {
+        let entries = copied(rules, &grant());
+        let text = |entry: Entry| format!("{} {}", entry.verb, entry.subresource);
+        entries.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn what_the_grant_gives_for_its_pod_is_found_however_it_is_written() {
+        for (resources, verbs, names, expected) in [
+            (
+                &["pods/exec"][..],
+                &["create"][..],
+                &["db-0"][..],
+                &["create exec"][..],
+            ),
+            (&["pods/exec"], &["get"], &["web", "db-0"], &["get exec"]),
+            (
+                &["pods/exec"],
+                &["*"],
+                &["db-0"],
+                &["create exec", "get exec"],
+            ),
+            (&["*/exec"], &["create"], &["db-0"], &["create exec"]),
+            (&["pods", "*"], &["create"], &["db-0"], &["create exec"]),
+            // Kubernetes reads it as the name of a resource that there is not.
+            (&["pods/*"], &["create"], &["db-0"], &[]),
+            (&["pods/exec"], &["list", "patch"], &["db-0"], &[]),
+            (&["pods/exec"], &["create"], &["web"], &[]),
+            (&["pods/exec"], &["create"], &[], &[]),
+            (&["pods", "pods/log"], &["*"], &["db-0"], &[]),
+            // The grant is for exec alone.
+            (&["pods/attach"], &["create"], &["db-0"], &[]),
+        ] {
+            assert_eq!(
+                found(&[rule(resources, verbs, names)]),
+                expected,
+                "{resources:?} {verbs:?} {names:?}"
+            );
+        }
+        let apart = [
+            rule(&["pods/exec"], &["create"], &["db-0"]),
+            rule(&["pods/exec"], &["get"], &["db-0"]),
+        ];
+        assert_eq!(found(&apart), ["create exec", "get exec"]);
+        let mut other_group = rule(&["*"], &["*"], &["db-0"]);
+        other_group.api_groups = Some(vec!["apps".to_owned()]);
+        assert!(found(&[other_group]).is_empty());
+    }
+
+    #[test]
+    fn what_can_only_be_read_is_no_way_in() {
+        let mut logs = grant();
+        logs.operations = vec![Operation::Log];
+        assert!(copied(&[rule(&["*"], &["*"], &["db-0"])], &logs).is_empty());
+    }
+
+    #[test]
+    fn every_way_into_pods_is_told() {
+        let all = entries(&rule(&["*"], &["*"], &[]));
+        assert_eq!(all.len(), 10);
+        let edit = entries(&rule(
+            &["pods/exec", "pods/proxy"],
+            &["create", "patch"],
+            &[],
+        ));
+        let text: Vec<_> = edit.iter().map(|one| (one.verb, one.subresource)).collect();
+        assert_eq!(text, [("create", "exec"), ("create", "proxy")]);
+        assert!(entries(&rule(&["pods", "pods/log"], &["*"], &[])).is_empty());
+    }
+}

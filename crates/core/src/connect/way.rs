@@ -1,0 +1,185 @@
+//! The ways into a pod that the API server can ask about, and what the name of a connection means.
+
+use crate::api::Operation;
+
+/// How somebody gets into a pod, or has other code run in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// `pods/exec`.
+    Exec,
+    /// `pods/attach`.
+    Attach,
+    /// `pods/portforward`.
+    PortForward,
+    /// HTTP to a port of the pod through the API server, `pods/proxy`.
+    Proxy,
+    /// HTTP to whatever pod is behind a service, `services/proxy`. No grant covers that.
+    ServiceProxy,
+    /// A new container in the running pod, `pods/ephemeralcontainers`. No grant covers that.
+    EphemeralContainer,
+    /// Another image in a container of the running pod, whose UID stays. No grant covers that.
+    Image,
+    /// Other limits for the running pod, `pods/resize`: too few of them kill it. No grant covers that.
+    Resize,
+}
+
+impl Way {
+    /// The way that a resource and its subresource (none: empty) are.
+    #[must_use]
+    pub fn of(resource: &str, subresource: &str) -> Option<Self> {
+        match (resource, subresource) {
+            ("pods", "exec") => Some(Self::Exec),
+            ("pods", "attach") => Some(Self::Attach),
+            ("pods", "portforward") => Some(Self::PortForward),
+            ("pods", "proxy") => Some(Self::Proxy),
+            ("services", "proxy") => Some(Self::ServiceProxy),
+            ("pods", "ephemeralcontainers") => Some(Self::EphemeralContainer),
+            ("pods", "") => Some(Self::Image),
+            ("pods", "resize") => Some(Self::Resize),
+            _ => None,
+        }
+    }
+
+    /// What people call it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::Attach => "attach",
+            Self::PortForward => "port-forward",
+            Self::Proxy => "proxy",
+            Self::ServiceProxy => "service proxy",
+            Self::EphemeralContainer => "ephemeral container",
+            Self::Image => "image",
+            Self::Resize => "resize",
+        }
+    }
+
+    /// What the name of the connection names.
+    #[must_use]
+    pub fn target(self) -> &'static str {
+        match self {
+            Self::ServiceProxy => "service",
+            _ => "pod",
+        }
+    }
+
+    /// What is done to it.
+    #[must_use]
+    pub fn verb(self) -> &'static str {
+        if self.has_options() {
+            "connect to"
+        } else {
+            "change"
+        }
+    }
+
+    /// The name of the pod or service: proxies are asked for as `name`, `name:port` or
+    /// `scheme:name:port`.
+    #[must_use]
+    pub fn target_name(self, name: &str) -> &str {
+        let proxied = matches!(self, Self::Proxy | Self::ServiceProxy);
+        let mut parts = name.splitn(3, ':');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(target), Some(_), None) | (_, Some(target), Some(_)) if proxied => target,
+            _ => name,
+        }
+    }
+
+    /// The operation of a grant that covers it, if one does.
+    #[must_use]
+    pub fn operation(self) -> Option<Operation> {
+        match self {
+            Self::Exec => Some(Operation::Exec),
+            Self::Attach => Some(Operation::Attach),
+            Self::PortForward | Self::Proxy => Some(Operation::PortForward),
+            Self::ServiceProxy | Self::EphemeralContainer | Self::Image | Self::Resize => None,
+        }
+    }
+
+    /// Whether it leads into one container, rather than to the pod as a whole.
+    pub(super) fn enters_a_container(self) -> bool {
+        !matches!(self, Self::PortForward | Self::Proxy)
+    }
+
+    /// The fields that the options of such a connection have. What else comes with them means
+    /// something that nobody here can judge.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Exec => &["stdin", "stdout", "stderr", "tty", "container", "command"],
+            Self::Attach => &["stdin", "stdout", "stderr", "tty", "container"],
+            Self::PortForward => &["ports"],
+            Self::Proxy | Self::ServiceProxy => &["path"],
+            Self::EphemeralContainer | Self::Image | Self::Resize => &[],
+        }
+    }
+
+    /// Whether it opens a connection, whose options are reviewed; otherwise a pod is.
+    #[must_use]
+    pub fn has_options(self) -> bool {
+        !self.options().is_empty()
+    }
+
+    /// The first option that is none of those that are known.
+    #[must_use]
+    pub fn unknown_option(self, options: &serde_json::Value) -> Option<&str> {
+        let known =
+            |name: &str| self.options().contains(&name) || ["kind", "apiVersion"].contains(&name);
+        let mut fields = options.as_object().filter(|_| self.has_options())?.iter();
+        fields
+            .find(|(name, value)| !value.is_null() && !known(name))
+            .map(|(name, _)| name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_proxy_names_its_target_with_scheme_and_port() {
+        for (name, pod) in [
+            ("web-0", "web-0"),
+            ("web-0:8080", "web-0"),
+            ("https:web-0:8443", "web-0"),
+            ("http:web-0:", "web-0"),
+            ("https:web-0:a:b", "web-0"),
+            (":web-0:", "web-0"),
+        ] {
+            assert_eq!(Way::Proxy.target_name(name), pod, "{name}");
+            assert_eq!(Way::ServiceProxy.target_name(name), pod, "{name}");
+            assert_eq!(Way::Exec.target_name(name), name, "{name}");
+        }
+    }
+
+    #[test]
+    fn options_that_are_not_known_are_found_and_empty_ones_are_none() {
+        let exec = json!({
+            "kind": "PodExecOptions", "apiVersion": "v1", "stdin": true, "stdout": true,
+            "stderr": true, "tty": true, "container": "app", "command": ["sh"],
+        });
+        assert_eq!(Way::Exec.unknown_option(&exec), None);
+        assert_eq!(Way::Attach.unknown_option(&exec), Some("command"));
+        for (name, value, found) in [
+            (
+                "env",
+                json!([{ "name": "LD_PRELOAD", "value": "/tmp/x" }]),
+                Some("env"),
+            ),
+            ("env", json!([]), Some("env")),
+            ("env", json!(null), None),
+            ("user", json!("root"), Some("user")),
+        ] {
+            let mut options = exec.clone();
+            options[name] = value;
+            assert_eq!(Way::Exec.unknown_option(&options), found, "{options}");
+        }
+        let forward = json!({ "kind": "PodPortForwardOptions", "apiVersion": "v1", "ports": [80] });
+        assert_eq!(Way::PortForward.unknown_option(&forward), None);
+        let proxy = json!({ "kind": "PodProxyOptions", "apiVersion": "v1", "path": "/" });
+        assert_eq!(Way::Proxy.unknown_option(&proxy), None);
+        assert_eq!(Way::Image.unknown_option(&json!({ "spec": {} })), None);
+    }
+}

@@ -1,0 +1,336 @@
+//! Who gets into pods without oz: every right to that which a RoleBinding or a ClusterRoleBinding hands
+//! out and no grant stands behind. They are no mistake, and what a hostile grantee left behind is among
+//! them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use oz_core::access::grant::object_name;
+use oz_core::api::{
+    BindingStatus, ExecAccessRequest, Phase, PodAccessRequest, TransientClusterRoleBinding,
+    TransientRoleBinding,
+};
+use oz_core::connect::copied;
+use serde::de::DeserializeOwned;
+
+use super::Finding;
+use crate::cluster::Cluster;
+use crate::failure::Result;
+
+const CHECK: &str = "standing rights";
+/// How many bindings are shown, and how many subjects and pods of each.
+const SHOWN: usize = 20;
+const SHOWN_OF_EACH: usize = 3;
+/// The longest name that is shown whole.
+const LONGEST: usize = 80;
+/// How many objects of a kind are looked at, and how many are asked for at once.
+const LOOKED_AT: usize = 20_000;
+const PAGE: u32 = 500;
+
+/// What was read.
+#[derive(Default)]
+struct Rbac {
+    /// Rules by namespace (none: of the cluster) and name.
+    roles: BTreeMap<(Option<String>, String), Vec<PolicyRule>>,
+    bindings: Vec<Binding>,
+    /// Namespace and name of what oz binds for the requests and transient bindings that there are.
+    ours: BTreeSet<(Option<String>, String)>,
+    /// Whether there was more than is looked at.
+    cut_short: bool,
+}
+
+struct Binding {
+    metadata: ObjectMeta,
+    role: RoleRef,
+    subjects: Vec<Subject>,
+}
+
+pub(super) async fn rights(cluster: &Cluster, oz: &str) -> Finding {
+    match read(cluster).await {
+        Ok(rbac) => told(&rbac, oz),
+        Err(failure) => Finding::unknown(CHECK, failure.message()),
+    }
+}
+
+async fn read(cluster: &Cluster) -> Result<Rbac> {
+    let mut rbac = Rbac::default();
+    let cut_short = &mut rbac.cut_short;
+    let key = |metadata: ObjectMeta| (metadata.namespace, metadata.name.unwrap_or_default());
+    for role in all::<Role>(cluster, cut_short).await? {
+        let rules = role.rules.unwrap_or_default();
+        rbac.roles.insert(key(role.metadata), rules);
+    }
+    for role in all::<ClusterRole>(cluster, cut_short).await? {
+        let rules = role.rules.unwrap_or_default();
+        rbac.roles.insert(key(role.metadata), rules);
+    }
+    let bindings = all::<RoleBinding>(cluster, cut_short).await?;
+    rbac.bindings.extend(bindings.into_iter().map(|one| Binding {
+        metadata: one.metadata,
+        role: one.role_ref,
+        subjects: one.subjects.unwrap_or_default(),
+    }));
+    let bindings = all::<ClusterRoleBinding>(cluster, cut_short).await?;
+    rbac.bindings.extend(bindings.into_iter().map(|one| Binding {
+        metadata: one.metadata,
+        role: one.role_ref,
+        subjects: one.subjects.unwrap_or_default(),
+    }));
+    let active = |status: Option<BindingStatus>| {
+        status.is_some_and(|status| status.phase == Phase::Active)
+    };
+    for one in all::<TransientRoleBinding>(cluster, cut_short).await? {
+        if active(one.status) {
+            rbac.ours.insert(key(one.metadata));
+        }
+    }
+    for one in all::<TransientClusterRoleBinding>(cluster, cut_short).await? {
+        if active(one.status) {
+            rbac.ours.insert(key(one.metadata));
+        }
+    }
+    rbac.ours.extend(grants::<ExecAccessRequest>(cluster).await?);
+    rbac.ours.extend(grants::<PodAccessRequest>(cluster).await?);
+    Ok(rbac)
+}
+
+/// All objects of a kind, page by page, as far as they are looked at.
+async fn all<K>(cluster: &Cluster, cut_short: &mut bool) -> Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let api = Api::<K>::all(cluster.client.clone());
+    let mut page = ListParams::default().limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let list = cluster.answer(api.list(&page)).await?;
+        found.extend(list.items);
+        let more = list.metadata.continue_.filter(|token| !token.is_empty());
+        match more {
+            None => return Ok(found),
+            Some(_) if found.len() >= LOOKED_AT => {
+                *cut_short = true;
+                return Ok(found);
+            }
+            Some(token) => page = page.continue_token(&token),
+        }
+    }
+}
+
+/// The bindings of grants. Their names are enough: there is one of a name, and labels anybody can write.
+async fn grants<K>(cluster: &Cluster) -> Result<Vec<(Option<String>, String)>>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let api = Api::<K>::all(cluster.client.clone());
+    let all = ListParams::default();
+    let list = cluster.answer(api.list_metadata(&all)).await?;
+    let child = |owner: ObjectMeta| {
+        let name = object_name(&owner.name?, &owner.uid?);
+        Some((owner.namespace, name))
+    };
+    let owners = list.items.into_iter().map(|one| one.metadata);
+    Ok(owners.filter_map(child).collect())
+}
+
+fn told(rbac: &Rbac, oz: &str) -> Finding {
+    let mut lines: Vec<String> = rbac
+        .bindings
+        .iter()
+        .filter_map(|binding| line(rbac, binding, oz))
+        .collect();
+    lines.sort();
+    let count = lines.len();
+    let more = count.saturating_sub(SHOWN);
+    lines.truncate(SHOWN);
+    let mut text = match count {
+        0 => "nobody gets into pods but by oz".to_owned(),
+        1 => "1 binding lets somebody into pods without oz".to_owned(),
+        _ => format!("{count} bindings let somebody into pods without oz"),
+    };
+    text.push_str(" (left out: system:masters, nodes, kube-system and oz itself");
+    text.push_str(if rbac.cut_short {
+        "; there is more RBAC than was looked at)"
+    } else {
+        ")"
+    });
+    if !lines.is_empty() {
+        text.push_str(": ");
+        text.push_str(&lines.join("; "));
+    }
+    if more > 0 {
+        text.push_str(&format!("; and {more} more"));
+    }
+    Finding::good(CHECK, text)
+}
+
+/// `Group devs by RoleBinding shop/edit: create pods/exec`, if the binding lets anybody in.
+fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
+    let metadata = &binding.metadata;
+    let name = metadata.name.clone().unwrap_or_default();
+    if rbac.ours.contains(&(metadata.namespace.clone(), name)) {
+        return None;
+    }
+    let of = match binding.role.kind.as_str() {
+        "ClusterRole" => None,
+        _ => metadata.namespace.clone(),
+    };
+    let rules = rbac.roles.get(&(of, binding.role.name.clone()))?;
+    let (mut ways, mut pods, mut every) = (BTreeSet::new(), BTreeSet::new(), false);
+    for rule in rules {
+        let entries = copied::entries(rule);
+        if entries.is_empty() {
+            continue;
+        }
+        let names = rule.resource_names.as_deref().unwrap_or_default();
+        every |= names.is_empty();
+        pods.extend(names.iter().map(|name| shown(name)));
+        ways.extend(entries.iter().map(|one| one.subresource));
+    }
+    let subjects = binding.subjects.iter();
+    let who: Vec<String> = subjects.filter_map(|subject| whom(subject, oz)).collect();
+    if ways.is_empty() || who.is_empty() {
+        return None;
+    }
+    let ways: Vec<&str> = ways.into_iter().collect();
+    let which = if every {
+        String::new()
+    } else {
+        format!(" of {}", some(&Vec::from_iter(pods)))
+    };
+    let name = shown(metadata.name.as_deref().unwrap_or_default());
+    let place = match &metadata.namespace {
+        Some(namespace) => format!("RoleBinding {namespace}/{name}"),
+        None => format!("ClusterRoleBinding {name}"),
+    };
+    Some(format!("{place}: {} ({}{which})", some(&who), ways.join(", ")))
+}
+
+/// The subject, unless it is the system's or oz's.
+fn whom(subject: &Subject, oz: &str) -> Option<String> {
+    let name = shown(&subject.name);
+    let namespace = subject.namespace.as_deref().unwrap_or_default();
+    let system = match subject.kind.as_str() {
+        "ServiceAccount" => namespace == "kube-system" || namespace == oz,
+        "Group" => ["system:masters", "system:nodes"].contains(&name.as_str()),
+        _ => ["system:kube-controller-manager", "system:kube-scheduler"].contains(&name.as_str()),
+    };
+    (!system).then(|| match subject.kind.as_str() {
+        "ServiceAccount" => format!("ServiceAccount {namespace}/{name}"),
+        kind => format!("{} {name}", shown(kind)),
+    })
+}
+
+fn some(all: &[String]) -> String {
+    let named = all.iter().take(SHOWN_OF_EACH).cloned().collect::<Vec<_>>();
+    match all.len().saturating_sub(SHOWN_OF_EACH) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+/// Others chose the name: nothing in it moves a cursor, and it is not endless.
+fn shown(name: &str) -> String {
+    let plain: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    if name.chars().count() > LONGEST {
+        return format!("{plain}…");
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::Verdict;
+    use super::*;
+
+    fn rules(resource: &str, names: &[&str]) -> Vec<PolicyRule> {
+        let rule: Value = json!({
+            "apiGroups": [""], "resources": [resource], "verbs": ["create"], "resourceNames": names,
+        });
+        vec![serde_json::from_value(rule).unwrap()]
+    }
+
+    fn binding(namespace: &str, name: &str, role: (&str, &str), subject: &Value) -> Binding {
+        let role = json!({ "apiGroup": "", "kind": role.0, "name": role.1 });
+        Binding {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(namespace.to_owned()).filter(|one| !one.is_empty()),
+                ..ObjectMeta::default()
+            },
+            role: serde_json::from_value(role).unwrap(),
+            subjects: vec![serde_json::from_value(subject.clone()).unwrap()],
+        }
+    }
+
+    fn text(rbac: &Rbac) -> String {
+        match told(rbac, "oz-system").verdict {
+            Verdict::Good(text) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn rbac(bindings: Vec<Binding>) -> Rbac {
+        let shop = Some("shop".to_owned());
+        Rbac {
+            roles: BTreeMap::from([
+                ((None, "edit".to_owned()), rules("pods/exec", &[])),
+                ((None, "view".to_owned()), rules("pods/log", &[])),
+                ((shop, "for-ever".to_owned()), rules("pods/attach", &["db-0"])),
+            ]),
+            bindings,
+            ours: BTreeSet::from([(Some("shop".to_owned()), "mine-01234567".to_owned())]),
+            cut_short: false,
+        }
+    }
+
+    #[test]
+    fn who_gets_into_pods_without_oz_is_told() {
+        let group = json!({ "kind": "Group", "name": "devs" });
+        let user = json!({ "kind": "User", "name": "mallory\u{1b}[2J" });
+        let system = json!({ "kind": "ServiceAccount", "namespace": "kube-system", "name": "x" });
+        let edit = ("ClusterRole", "edit");
+        let told = text(&rbac(vec![
+            binding("shop", "editors", edit, &group),
+            binding("", "system", edit, &system),
+            binding("shop", "viewers", ("ClusterRole", "view"), &group),
+            binding("shop", "mine", ("Role", "for-ever"), &user),
+            binding("shop", "gone", ("Role", "absent"), &user),
+        ]));
+        assert_eq!(
+            told,
+            "2 bindings let somebody into pods without oz (left out: system:masters, nodes, \
+             kube-system and oz itself): RoleBinding shop/editors: Group devs (exec); RoleBinding \
+             shop/mine: User mallory\\u{1b}[2J (attach of db-0)"
+        );
+    }
+
+    #[test]
+    fn a_grant_is_left_out_while_its_request_exists() {
+        let user = json!({ "kind": "User", "name": "alice" });
+        for (namespace, name, told) in [
+            ("shop", "mine-01234567", "nobody"),
+            ("shop", "mine-89abcdef", "1 binding"),
+            ("bank", "mine-01234567", "1 binding"),
+        ] {
+            let grant = binding(namespace, name, ("ClusterRole", "edit"), &user);
+            assert!(text(&rbac(vec![grant])).starts_with(told), "{namespace} {name}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_bounded() {
+        let name = "x".repeat(10_000);
+        let user = json!({ "kind": "User", "name": name });
+        let many = (0..1000).map(|_| binding("shop", &name, ("ClusterRole", "edit"), &user));
+        let told = text(&rbac(many.collect()));
+        assert!(told.len() < 10_000 && told.ends_with("and 980 more"), "{told}");
+    }
+}

@@ -1,0 +1,235 @@
+//! The hooks that keep the rights of a grant from being copied: whoever may write Roles and
+//! RoleBindings could, while a grant lasts, hand its rights to themselves for ever, since Kubernetes
+//! asks whether they have them and not how. Called only for what could be such a copy, by somebody who
+//! may not exec into every pod of the namespace. They change nothing, and are called when others may
+//! change things, since the API server's policies, which refuse most of it as well, come after that: what
+//! they refuse is on no record of ours.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
+use kube::runtime::events::{Event, EventType};
+use kube::{Api, Client};
+use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::connect::Standing;
+use oz_core::connect::copied::{Entry, copied};
+use oz_engine::Sink;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+
+use crate::connect::Grants;
+use crate::permission::{self, Right};
+use crate::record;
+use crate::stamp::requester;
+
+/// What both hooks decide by.
+#[derive(Clone)]
+pub(crate) struct Copies {
+    grants: Grants,
+    records: Arc<dyn Sink>,
+    unknown: Counter,
+}
+
+/// Asked about Roles.
+pub(crate) struct RoleGuard(pub(crate) Copies);
+
+/// Asked about RoleBindings: one that binds to a Role with the same rights is a copy as well.
+pub(crate) struct BindingGuard(pub(crate) Copies);
+
+impl Mutate for RoleGuard {
+    type Object = Role;
+
+    async fn mutate(
+        &self,
+        cx: &Cx,
+        review: &Review<Role>,
+        role: &mut Role,
+    ) -> Result<Notes, Rejection> {
+        let standings = self.0.standings(review);
+        let rules = role.rules.as_deref().unwrap_or_default();
+        let name = format!("Role {}", review.display_name());
+        self.0.judge(cx, review, &standings, rules, &name).await
+    }
+}
+
+impl Mutate for BindingGuard {
+    type Object = RoleBinding;
+
+    async fn mutate(
+        &self,
+        cx: &Cx,
+        review: &Review<RoleBinding>,
+        binding: &mut RoleBinding,
+    ) -> Result<Notes, Rejection> {
+        let standings = self.0.standings(review);
+        // Whoever has no grant has nothing of ours to copy: no more is asked.
+        if standings.is_empty() {
+            return Ok(Notes::none());
+        }
+        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let (kind, name) = (&binding.role_ref.kind, &binding.role_ref.name);
+        let role = format!("{kind} {name}");
+        let read = rules_of(&cx.client, namespace, kind, name);
+        match permission::patiently(&review.user, read).await {
+            // Kubernetes refuses to bind to what is not there.
+            Ok(None) => Ok(Notes::none()),
+            Ok(Some(rules)) => self.0.judge(cx, review, &standings, &rules, &role).await,
+            Err(why) => {
+                self.0.alarm(cx, review, &role, &why).await;
+                Ok(Notes::none())
+            }
+        }
+    }
+}
+
+async fn rules_of(
+    client: &Client,
+    namespace: &str,
+    kind: &str,
+    name: &str,
+) -> kube::Result<Option<Vec<PolicyRule>>> {
+    let rules = if kind == "ClusterRole" {
+        let roles: Api<ClusterRole> = Api::all(client.clone());
+        roles.get_opt(name).await?.map(|role| role.rules)
+    } else {
+        let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
+        roles.get_opt(name).await?.map(|role| role.rules)
+    };
+    Ok(rules.map(Option::unwrap_or_default))
+}
+
+impl Copies {
+    pub(crate) fn new(grants: Grants, records: Arc<dyn Sink>) -> Self {
+        Self {
+            grants,
+            records,
+            unknown: Counter::default(),
+        }
+    }
+
+    /// Adds what is counted.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "oz_copied_rights_unknown",
+            "RoleBindings by holders of grants that were let through unjudged",
+            self.unknown.clone(),
+        );
+    }
+
+    /// The grants that the user has, also those that are over: RBAC may still have them.
+    fn standings<K>(&self, review: &Review<K>) -> Vec<Standing> {
+        let namespace = review.namespace.as_deref().unwrap_or_default();
+        self.grants.of(namespace, &requester(&review.user))
+    }
+
+    /// Refuses rules that hand out what the user holds by a grant alone.
+    async fn judge<K>(
+        &self,
+        cx: &Cx,
+        review: &Review<K>,
+        standings: &[Standing],
+        rules: &[PolicyRule],
+        role: &str,
+    ) -> Result<Notes, Rejection> {
+        for standing in standings {
+            let grant = &standing.grant;
+            let entries = copied(rules, grant);
+            if entries.is_empty() {
+                continue;
+            }
+            let Some(entry) = self.held_by_a_grant_alone(cx, review, &entries).await? else {
+                continue;
+            };
+            let refusal = Rejection::forbidden(
+                "CopiedRight",
+                format!(
+                    "{role} hands out {entry} for pod {}, which {} has by request {} until {}: \
+                     nobody makes that last longer; have somebody write it who may do so with every \
+                     pod of the namespace",
+                    grant.pod.name, review.user.username, grant.request.name, grant.window.until
+                ),
+            );
+            if !cx.dry_run {
+                let (decision, message) = (Decision::Deny, &refusal.message);
+                let record = about(cx, review, role, decision, &refusal.reason, message)
+                    .detail("request", grant.request.name.clone());
+                record::write_refusal(&*self.records, &record).await;
+            }
+            return Err(refusal);
+        }
+        Ok(Notes::none())
+    }
+
+    /// The first of the rights that the user does not have with every pod. Every grant is for one, so
+    /// what is held with all is held otherwise. What is held otherwise for this very pod alone cannot
+    /// be told from the grant, and is handed on when the grant is over.
+    async fn held_by_a_grant_alone<K>(
+        &self,
+        cx: &Cx,
+        review: &Review<K>,
+        entries: &[Entry],
+    ) -> Result<Option<Right>, Rejection> {
+        let right = |entry: &Entry| Right {
+            verb: entry.verb,
+            resource: "pods",
+            subresource: Some(entry.subresource),
+        };
+        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let rights = entries.iter().map(right).collect();
+        let missing = permission::missing(&cx.client, &review.user, namespace, rights).await?;
+        Ok(missing.into_iter().next())
+    }
+
+    /// Tells of a binding that could not be judged, and is let through: most are no copies.
+    async fn alarm<K>(&self, cx: &Cx, review: &Review<K>, role: &str, why: &Rejection) {
+        let message = format!(
+            "{} has a grant, and binds somebody to {role}, of which oz could not find out whether it \
+             hands out the same ({}); look at it: kubectl get rolebinding {} -n {} -o yaml",
+            review.user.username,
+            why.message,
+            review.display_name(),
+            review.namespace.as_deref().unwrap_or_default()
+        );
+        self.unknown.inc();
+        tracing::warn!("{message}");
+        if cx.dry_run {
+            return;
+        }
+        let record = about(cx, review, role, Decision::Note, "Unknown", &message);
+        record::write_refusal(&*self.records, &record).await;
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "CopiedRightUnknown".to_owned(),
+            note: Some(message),
+            action: "Bind".to_owned(),
+            secondary: None,
+        };
+        let regarding = ObjectReference {
+            api_version: Some("rbac.authorization.k8s.io/v1".to_owned()),
+            kind: Some("RoleBinding".to_owned()),
+            namespace: review.namespace.clone(),
+            name: Some(review.display_name().to_owned()),
+            ..ObjectReference::default()
+        };
+        cx.publish(event, regarding);
+    }
+}
+
+fn about<K>(
+    cx: &Cx,
+    review: &Review<K>,
+    role: &str,
+    decision: Decision,
+    reason: &str,
+    message: &str,
+) -> Record {
+    let (action, subject) = (Action::RightCopied, &review.uid);
+    let mut record = Record::about(cx.now, action, decision, subject, reason, message);
+    record.user = Some(requester(&review.user));
+    record.request.kind.clone_from(&review.kind.kind);
+    record.request.namespace = review.namespace.clone().unwrap_or_default();
+    review.display_name().clone_into(&mut record.request.name);
+    record.detail("role", role.to_owned())
+}

@@ -1,0 +1,437 @@
+//! What is asked about besides connections: rights of a grant that somebody hands to themselves for
+//! ever, and ways into pods of enforcing namespaces that no session is opened for.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use oz_core::api::{Operation, TargetKind};
+use oz_core::audit::Action;
+use oz_e2e::{
+    Asked, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refusal, refused,
+};
+use oz_testkit::{eventually, fixtures};
+use serde_json::{Value, json};
+
+use crate::Stage;
+use crate::connecting::{becomes, enforced};
+
+const SOON: Duration = Duration::from_secs(60);
+const RBAC: &str = "rbac.authorization.k8s.io";
+const REFUSED: &str = "nobody makes that last longer";
+
+/// An observing namespace in which alice has a grant, and may write Roles and RoleBindings.
+async fn writes_rbac(prefix: &str) -> Result<(Stage, Asked)> {
+    let stage = Stage::set(prefix).await?;
+    let rule = json!({
+        "apiGroups": [RBAC], "resources": ["roles", "rolebindings"],
+        "verbs": ["get", "create", "update", "patch"],
+    });
+    stage.allow("writes-rbac", "alice", &[rule]).await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("mine", TEMPLATE, "10m"))
+        .await?;
+    Ok((stage, asked))
+}
+
+/// The rules of the grant's own Role that let her in.
+fn rules(pod: &str) -> Value {
+    json!([{
+        "apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"],
+        "resourceNames": [pod],
+    }])
+}
+
+fn role(name: &str, rules: &Value) -> Result<Role> {
+    Ok(serde_json::from_value(
+        json!({ "metadata": { "name": name }, "rules": rules }),
+    )?)
+}
+
+fn binding(name: &str, kind: &str, role: &str, users: &[&str]) -> Result<RoleBinding> {
+    let subject = |user| json!({ "apiGroup": RBAC, "kind": "User", "name": user });
+    let subjects: Vec<Value> = users.iter().map(subject).collect();
+    Ok(serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": RBAC, "kind": kind, "name": role }, "subjects": subjects,
+    }))?)
+}
+
+async fn by<K>(stage: &Stage, user: &str) -> Result<Api<K>>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    Ok(Api::namespaced(
+        stage.cluster.client(user).await?,
+        stage.name(),
+    ))
+}
+
+/// What writing an object again and again comes to, once oz knows of the grant.
+async fn at_last<K>(api: &Api<K>, object: &K, wanted: &str) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+    K: kube::Resource<DynamicType = ()>,
+{
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    eventually(wanted, SOON, async || {
+        let why = refused(api.create(&dry, object).await)?;
+        anyhow::ensure!(why.contains(wanted), "{why}");
+        Ok(Some(()))
+    })
+    .await?;
+    let why = refused(api.create(&PostParams::default(), object).await)?;
+    assert!(why.contains(wanted), "{why}");
+    Ok(())
+}
+
+/// Writing a Role with the grant's own rights while it lasts, to keep them for ever: refused, on record
+/// with the Role's name.
+#[tokio::test]
+async fn a_copy_of_the_role() -> Result<()> {
+    let (stage, asked) = writes_rbac("copy").await?;
+    let roles: Api<Role> = by(&stage, "alice").await?;
+    at_last(&roles, &role("for-ever", &rules(&asked.pod()))?, REFUSED).await?;
+    let recorded = records_in(&stage.oz()?.webhook.process)?;
+    let named = recorded.into_iter().any(|record| {
+        record.action == Action::RightCopied
+            && record.request.namespace == stage.name()
+            && record
+                .details
+                .get("role")
+                .is_some_and(|role| role == "Role for-ever")
+    });
+    assert!(named, "no record names the Role");
+    Ok(())
+}
+
+/// Writing an empty Role first, binding it, and adding the grant's rights to it then: refused.
+#[tokio::test]
+async fn rights_that_are_added_to_a_role_that_binds_already() -> Result<()> {
+    let (stage, asked) = writes_rbac("added").await?;
+    let parameters = PostParams::default();
+    let roles: Api<Role> = by(&stage, "alice").await?;
+    let bindings: Api<RoleBinding> = by(&stage, "alice").await?;
+    roles
+        .create(&parameters, &role("mine", &json!([]))?)
+        .await?;
+    let bound = binding("mine", "Role", "mine", &["alice"])?;
+    bindings.create(&parameters, &bound).await?;
+    let more = Patch::Merge(json!({ "rules": rules(&asked.pod()) }));
+    let dry = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    eventually("a refusal", SOON, async || {
+        let why = refused(roles.patch("mine", &dry, &more).await)?;
+        anyhow::ensure!(why.contains(REFUSED), "{why}");
+        Ok(Some(()))
+    })
+    .await?;
+    refused(roles.patch("mine", &PatchParams::default(), &more).await)?;
+    Ok(())
+}
+
+/// Binding oneself to a Role of an administrator's that hands out the same for the same pod: refused.
+#[tokio::test]
+async fn a_binding_to_a_role_with_the_same_rights() -> Result<()> {
+    let (stage, asked) = writes_rbac("same").await?;
+    let roles: Api<Role> = stage.api();
+    let same = role("on-call", &rules(&asked.pod()))?;
+    roles.create(&PostParams::default(), &same).await?;
+    let bindings: Api<RoleBinding> = by(&stage, "alice").await?;
+    let mine = binding("mine", "Role", "on-call", &["alice"])?;
+    at_last(&bindings, &mine, REFUSED).await
+}
+
+/// Adding oneself to a binding of an administrator's to such a Role: refused; its labels may be
+/// changed.
+#[tokio::test]
+async fn a_subject_that_is_added_to_such_a_binding() -> Result<()> {
+    let (stage, asked) = writes_rbac("subject").await?;
+    let parameters = PostParams::default();
+    let roles: Api<Role> = stage.api();
+    let bindings: Api<RoleBinding> = stage.api();
+    let same = role("on-call", &rules(&asked.pod()))?;
+    roles.create(&parameters, &same).await?;
+    let theirs = binding("theirs", "Role", "on-call", &["carol"])?;
+    bindings.create(&parameters, &theirs).await?;
+    let bindings: Api<RoleBinding> = by(&stage, "alice").await?;
+    let more = binding("theirs", "Role", "on-call", &["carol", "alice"])?;
+    let more = Patch::Merge(json!({ "subjects": more.subjects }));
+    eventually("a refusal", SOON, async || {
+        let dry = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        let why = refused(bindings.patch("theirs", &dry, &more).await)?;
+        anyhow::ensure!(why.contains(REFUSED), "{why}");
+        Ok(Some(()))
+    })
+    .await?;
+    let labels = Patch::Merge(json!({ "metadata": { "labels": { "team": "shop" } } }));
+    bindings
+        .patch("theirs", &PatchParams::default(), &labels)
+        .await?;
+    Ok(())
+}
+
+/// Going round by wildcards, by the ClusterRoles `edit` and `admin`, or by a ClusterRole of one's own:
+/// Kubernetes' own check refuses, a grant being for one pod of one namespace; `pods/*` means nothing to
+/// it.
+#[tokio::test]
+async fn wildcards_and_cluster_roles() -> Result<()> {
+    let (stage, asked) = writes_rbac("wild").await?;
+    let parameters = PostParams::default();
+    let roles: Api<Role> = by(&stage, "alice").await?;
+    for resource in ["*", "*/exec", "pods/*"] {
+        for names in [json!([asked.pod()]), json!([])] {
+            let rules = json!([{
+                "apiGroups": [""], "resources": [resource], "verbs": ["create"],
+                "resourceNames": names,
+            }]);
+            refused(roles.create(&parameters, &role("wild", &rules)?).await)?;
+        }
+    }
+    let bindings: Api<RoleBinding> = by(&stage, "alice").await?;
+    for name in ["edit", "admin"] {
+        let mine = binding("wild", "ClusterRole", name, &["alice"])?;
+        refused(bindings.create(&parameters, &mine).await)?;
+    }
+    let cluster_roles: Api<ClusterRole> = Api::all(stage.cluster.client("alice").await?);
+    let wide: ClusterRole = serde_json::from_value(json!({
+        "metadata": { "name": stage.name() }, "rules": rules(&asked.pod()),
+    }))?;
+    refused(cluster_roles.create(&parameters, &wide).await)?;
+    Ok(())
+}
+
+/// Doing the same before oz knows of the grant, or while the webhook does not answer: the policy in the
+/// API server refuses whoever may get into single pods alone, also to bind to a Role that is there.
+#[tokio::test]
+async fn a_copy_that_the_webhook_does_not_see() -> Result<()> {
+    let stage = Stage::set("unseen").await?;
+    let pod = stage.pod()?;
+    let rule = json!({
+        "apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": ["get", "create"],
+    });
+    let single = &rules(&pod)[0];
+    // To the API server it is as if oz had granted it; to the webhook there is no grant.
+    stage
+        .allow("single", "alice", &[rule, single.clone()])
+        .await?;
+    let roles: Api<Role> = by(&stage, "alice").await?;
+    let policy = "ValidatingAdmissionPolicy";
+    at_last(&roles, &role("for-ever", &rules(&pod))?, policy).await?;
+    let parameters = PostParams::default();
+    let same = role("on-call", &rules(&pod))?;
+    stage.api::<Role>().create(&parameters, &same).await?;
+    let bindings: Api<RoleBinding> = by(&stage, "alice").await?;
+    let mine = binding("mine", "Role", "on-call", &["alice"])?;
+    at_last(&bindings, &mine, policy).await
+}
+
+/// Writing Roles and bindings for pods by name as somebody who may exec into every pod, and any others
+/// as somebody with a grant: it goes on as without oz.
+#[tokio::test]
+async fn roles_that_are_no_copies() -> Result<()> {
+    let (stage, asked) = writes_rbac("honest").await?;
+    let parameters = PostParams::default();
+    let pods = json!({ "apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get"] });
+    stage
+        .allow("reads", "alice", std::slice::from_ref(&pods))
+        .await?;
+    let roles: Api<Role> = by(&stage, "alice").await?;
+    let bindings: Api<RoleBinding> = by(&stage, "alice").await?;
+    roles
+        .create(&parameters, &role("readers", &json!([pods]))?)
+        .await?;
+    let readers = binding("readers", "Role", "readers", &["carol"])?;
+    bindings.create(&parameters, &readers).await?;
+
+    let everything = json!({ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] });
+    stage.allow("everything", "bob", &[everything]).await?;
+    for user in ["bob", "admin"] {
+        let roles: Api<Role> = by(&stage, user).await?;
+        let bindings: Api<RoleBinding> = by(&stage, user).await?;
+        let mine = role(user, &rules(&asked.pod()))?;
+        roles.create(&parameters, &mine).await?;
+        let bound = binding(user, "Role", user, &["carol"])?;
+        bindings.create(&parameters, &bound).await?;
+    }
+    Ok(())
+}
+
+/// An enforcing namespace in which alice may do all that this file is about.
+async fn may_proxy(prefix: &str) -> Result<(Stage, Asked)> {
+    let (stage, asked) = enforced(prefix, "10m").await?;
+    let rules = [
+        json!({ "apiGroups": [""], "resources": ["pods/proxy", "services/proxy"], "verbs": ["*"] }),
+        json!({ "apiGroups": [""], "resources": ["pods", "pods/resize"], "verbs": ["*"] }),
+    ];
+    stage.allow("around", "alice", &rules).await?;
+    Ok((stage, asked))
+}
+
+fn proxy(stage: &Stage, resource: &str, name: &str) -> String {
+    format!(
+        "/api/v1/namespaces/{}/{resource}/{name}/proxy/",
+        stage.name()
+    )
+}
+
+/// Talking HTTP to the pod through the API server (`pods/proxy`, which the stock `edit` has) where exec
+/// was granted: refused, whichever port and scheme are named.
+#[tokio::test]
+async fn a_proxy_to_the_pod() -> Result<()> {
+    let (stage, asked) = may_proxy("proxy").await?;
+    for name in [
+        asked.pod(),
+        format!("{}:80", asked.pod()),
+        format!("https:{}:443", asked.pod()),
+    ] {
+        let path = proxy(&stage, "pods", &name);
+        let wanted = Some("grants exec, not proxy");
+        becomes(&stage, &["get", "--raw", &path], wanted).await?;
+    }
+    Ok(())
+}
+
+/// The same where port-forward was granted: let through to that pod, and to no other.
+#[tokio::test]
+async fn a_proxy_where_port_forward_was_granted() -> Result<()> {
+    let (stage, _) = may_proxy("proxied").await?;
+    let mut template = exec_template("ports", TargetKind::Deployment, WORKLOAD);
+    template.spec.access_config.operations = vec![Operation::PortForward];
+    stage.template(&template).await?;
+    let bob = stage.requests("bob").await?;
+    let asked = bob.granted(&exec_request("ports", "ports", "10m")).await?;
+    let rule = json!({ "apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["*"] });
+    stage.allow("bob-proxies", "bob", &[rule]).await?;
+    let said = async |pod: &str| {
+        let path = proxy(&stage, "pods", pod);
+        let output = stage.kubectl("bob", &["get", "--raw", &path]).output()?;
+        anyhow::Ok(refusal(&output).unwrap_or_default())
+    };
+    eventually("bob to be let through", SOON, async || {
+        let said = said(&asked.pod()).await?;
+        anyhow::ensure!(
+            !said.contains("oz:") && !said.contains("forbidden"),
+            "{said}"
+        );
+        Ok(Some(()))
+    })
+    .await?;
+    let mut names = stage
+        .pods
+        .iter()
+        .filter_map(|pod| pod.metadata.name.clone());
+    let other = names
+        .find(|name| *name != asked.pod())
+        .context("no other")?;
+    let said = said(&other).await?;
+    assert!(said.contains("not to pod"), "{said}");
+    Ok(())
+}
+
+/// Talking to pods through a service (`services/proxy`): refused, no grant covers that.
+#[tokio::test]
+async fn a_proxy_to_a_service() -> Result<()> {
+    let (stage, _) = may_proxy("service").await?;
+    for name in ["web", "web:80", "https:web:443"] {
+        let path = proxy(&stage, "services", name);
+        let wanted = Some("connections through a service");
+        becomes(&stage, &["get", "--raw", &path], wanted).await?;
+    }
+    Ok(())
+}
+
+/// Exchanging the image of a running pod, whose UID stays: refused; its labels may be changed.
+#[tokio::test]
+async fn an_image_that_is_exchanged() -> Result<()> {
+    let (stage, asked) = may_proxy("image").await?;
+    let pods: Api<Pod> = by(&stage, "alice").await?;
+    let other = Patch::Strategic(json!({ "spec": { "containers": [
+        { "name": fixtures::CONTAINER, "image": "example.test/around:1" },
+    ] } }));
+    eventually("a refusal", SOON, async || {
+        let dry = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        let why = refused(pods.patch(&asked.pod(), &dry, &other).await)?;
+        anyhow::ensure!(why.contains("other images in a running pod"), "{why}");
+        Ok(Some(()))
+    })
+    .await?;
+    let labels = Patch::Merge(json!({ "metadata": { "labels": { "team": "shop" } } }));
+    pods.patch(&asked.pod(), &PatchParams::default(), &labels)
+        .await?;
+    Ok(())
+}
+
+/// Taking the memory of a running pod away, which kills what runs there (`pods/resize`): refused.
+#[tokio::test]
+async fn a_pod_that_is_resized() -> Result<()> {
+    let (stage, asked) = may_proxy("resize").await?;
+    let patch = json!({ "spec": { "containers": [
+        { "name": fixtures::CONTAINER, "resources": { "limits": { "cpu": "1m" } } },
+    ] } });
+    let (pod, patch) = (asked.pod(), patch.to_string());
+    let arguments = ["patch", "pod", &pod, "--subresource=resize", "-p", &patch];
+    becomes(&stage, &arguments, Some("other limits for a running pod")).await
+}
+
+/// Setting variables for a command that nobody checks (`env`, of a newer Kubernetes): the API server
+/// that does not know them drops them, and the webhook refuses what it does not know.
+#[tokio::test]
+async fn options_of_a_newer_api() -> Result<()> {
+    let (stage, asked) = enforced("options", "10m").await?;
+    let path = format!(
+        "/api/v1/namespaces/{}/pods/{}/exec?command=true&stdout=true&env=LD_PRELOAD=/x&user=root",
+        stage.name(),
+        asked.pod()
+    );
+    let output = stage.kubectl("alice", &["get", "--raw", &path]).output()?;
+    // It is no upgrade to a stream, so nothing is opened; but it is asked about first.
+    let said = refusal(&output).context("it is a page")?;
+    assert!(!said.contains("oz:"), "{said}");
+    Ok(())
+}
+
+/// An administrator exchanging an image, resizing, and using proxies there: let through, and on record.
+#[tokio::test]
+async fn what_break_glass_may() -> Result<()> {
+    let (stage, asked) = may_proxy("glass").await?;
+    let pods: Api<Pod> = stage.api();
+    let other = Patch::Strategic(json!({ "spec": { "containers": [
+        { "name": fixtures::CONTAINER, "image": "example.test/mended:1" },
+    ] } }));
+    pods.patch(&asked.pod(), &PatchParams::default(), &other)
+        .await?;
+    let path = proxy(&stage, "services", "web");
+    let output = stage.kubectl("admin", &["get", "--raw", &path]).output()?;
+    let said = refusal(&output).unwrap_or_default();
+    assert!(!said.contains("no grant"), "{said}");
+    eventually("both on record", SOON, async || {
+        let recorded = records_in(&stage.oz()?.webhook.process)?;
+        let ours = recorded.into_iter().filter(|record| {
+            record.reason == "BreakGlass" && record.request.namespace == stage.name()
+        });
+        let details: Vec<_> = ours.map(|record| record.details).collect();
+        let image = details.iter().any(|all| {
+            let images = all.get("images");
+            images.is_some_and(|images| images.ends_with("-> example.test/mended:1"))
+        });
+        let service = details.iter().any(|all| all.contains_key("service"));
+        Ok((image && service).then_some(()))
+    })
+    .await
+}

@@ -31,7 +31,7 @@ pub use service::Service;
 pub use session::{Session, on_a_terminal, running_grants};
 pub use system::{
     NAMESPACE, Operator, Options, System, Webhook, established, install, repository, run,
-    unregister,
+    unregister, unregister_hooks,
 };
 pub use terminal::Terminal;
 pub use traffic::{Course, Outcome, Traffic};

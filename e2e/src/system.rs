@@ -1,9 +1,10 @@
 //! Installing oz and running its processes.
 
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use oz_testkit::{Cluster, Process, cargo_binary, eventually, shift_clock};
@@ -117,11 +118,35 @@ pub fn established(cluster: &Cluster) -> Result<()> {
         .context("failed to wait for the CRDs")
 }
 
-/// Takes oz's webhooks out of the path of requests, as an administrator could.
+/// Takes oz's webhooks and its policies out of the path of requests, as an administrator could, and
+/// waits until the API server goes without the policies.
+///
+/// # Errors
+/// When the API server does not answer, or goes on by them.
+pub fn unregister(cluster: &Cluster) -> Result<()> {
+    unregister_hooks(cluster)?;
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl.args([
+        "delete",
+        "validatingadmissionpolicybindings,validatingadmissionpolicies",
+        "--all",
+    ]);
+    run(kubectl)?;
+    let deadline = Instant::now() + START;
+    while locked(cluster)? {
+        if Instant::now() > deadline {
+            bail!("the API server goes by policies that were deleted");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// Takes oz's webhooks out of the path of requests, and leaves its policies.
 ///
 /// # Errors
 /// When the API server does not answer.
-pub fn unregister(cluster: &Cluster) -> Result<()> {
+pub fn unregister_hooks(cluster: &Cluster) -> Result<()> {
     let mut kubectl = cluster.kubectl("admin");
     kubectl.args([
         "delete",
@@ -130,6 +155,26 @@ pub fn unregister(cluster: &Cluster) -> Result<()> {
     ]);
     run(kubectl).map(drop)
 }
+
+/// Whether the API server goes by oz's policies: whether one refuses what is not stamped.
+fn locked(cluster: &Cluster) -> Result<bool> {
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl.args(["create", "--dry-run=server", "-f", "-"]);
+    kubectl
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut kubectl = kubectl.spawn().context("failed to start kubectl")?;
+    let mut stdin = kubectl.stdin.take().context("kubectl takes no input")?;
+    stdin.write_all(UNSTAMPED.as_bytes())?;
+    drop(stdin);
+    let said = kubectl.wait_with_output()?.stderr;
+    Ok(String::from_utf8_lossy(&said).contains("ValidatingAdmissionPolicy"))
+}
+
+/// A request that nobody stamped.
+const UNSTAMPED: &str = r#"{"apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
+    "metadata": {"name": "unstamped", "namespace": "default"}, "spec": {"templateName": "none"}}"#;
 
 /// The root of the repository.
 #[must_use]
@@ -190,6 +235,7 @@ impl Operator {
         let address = free_address()?;
         let mut command = command(cluster, "oz-operator", options)?;
         command.arg("--metrics-bind-address=0");
+        command.arg("--policies=oz");
         command.arg(format!("--cut-sessions={}", options.cut_sessions));
         command.arg(format!("--health-probe-bind-address={address}"));
         command.args(&options.flags);

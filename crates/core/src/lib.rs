@@ -15,5 +15,6 @@ pub mod duration;
 pub mod encode;
 pub mod labels;
 pub mod mutate;
+pub mod policies;
 pub mod transient;
 pub mod validate;

@@ -100,6 +100,22 @@ pub(crate) struct Args {
     #[arg(long, hide = true, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) sweep_interval: u64,
 
+    /// What the names of oz's ValidatingAdmissionPolicies and of its service accounts begin with: the
+    /// operator says aloud when one of these policies is missing or was changed. By default none is
+    /// looked for.
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub(crate) policies: String,
+
+    /// Groups that these policies leave alone, as the webhook's flag of this name says. Give it several
+    /// times, or names with commas between them.
+    #[arg(
+        long = "break-glass-group",
+        value_name = "GROUP",
+        value_delimiter = ',',
+        default_value = "system:masters"
+    )]
+    pub(crate) break_glass_groups: Vec<String>,
+
     /// How many requests are worked on at once.
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,

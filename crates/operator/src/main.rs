@@ -12,6 +12,7 @@ mod leaving;
 mod left;
 mod pod_request;
 mod pod_template;
+mod policies;
 mod retention;
 mod run;
 mod session_openings;

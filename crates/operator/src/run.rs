@@ -13,11 +13,13 @@ use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::mutate::RenderCache;
+use oz_core::policies::Installation;
 use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Clock, Engine, Leadership, ServerClock, Store};
 use oz_process::audit::{Trail, rotate_keys};
 use oz_process::{
-    ClockAlarm, KeyNews, follow_signing_keys, replace_signing_key, shutdown_on_signal, signing_keys,
+    ClockAlarm, KeyNews, Warnings, follow_signing_keys, replace_signing_key, shutdown_on_signal,
+    signing_keys,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -31,6 +33,7 @@ use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
 use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
+use crate::policies::PolicyAlarm;
 use crate::retention::Retention;
 use crate::session_probes::Probes;
 use crate::sessions::Scripts;
@@ -148,6 +151,18 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         &common.replica,
     );
     upkeep.spawn(alarm.run(client.clone()));
+
+    if !args.policies.is_empty() {
+        let installation = Installation {
+            name: args.policies.clone(),
+            namespace: common.namespace.clone(),
+            break_glass: args.break_glass_groups.clone(),
+        };
+        let alarm = PolicyAlarm::new(&installation)?;
+        alarm.register(engine.registry());
+        let warnings = Warnings::new(client.clone(), &common.namespace, &common.replica);
+        upkeep.spawn(alarm.run(client.clone(), warnings));
+    }
 
     let in_path = Gauge::default();
     engine.registry().register(

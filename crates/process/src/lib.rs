@@ -5,6 +5,7 @@ mod address;
 mod args;
 pub mod audit;
 mod clock_alarm;
+mod key_secret;
 mod signals;
 mod signing_key;
 mod transient;

@@ -1,23 +1,23 @@
-//! The key that seals stamps and grants, in a Secret that whichever process starts first creates, that
+//! The key that seals stamps and grants, in a Secret that whichever process starts first fills, that
 //! every process watches, and in which the operator replaces the key from time to time.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use futures::StreamExt;
 use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use oz_core::access::seal::{Keys, Turn};
-use oz_core::labels;
 use oz_engine::Clock;
 use tokio::time::Instant;
+
+use crate::key_secret;
 
 /// Name of the Secret.
 const NAME: &str = "oz-signing-key";
@@ -25,8 +25,6 @@ const NAME: &str = "oz-signing-key";
 const CURRENT: &str = "key";
 /// The key before it, which still opens what it sealed.
 const PREVIOUS: &str = "previous";
-/// Annotation: when the key was made.
-const MADE: &str = "oz.wizardofoz.co/key-made-at";
 
 /// How long a key that has just come opens only. Within this every process has heard of it.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -45,40 +43,21 @@ pub enum KeyNews {
 /// Reads the signing keys, or makes the first one.
 ///
 /// # Errors
-/// When the Secret can be neither read nor created, or holds no usable key.
+/// When the Secret is not there, can be neither read nor filled, or holds no usable key.
 pub async fn signing_keys(client: &Client, namespace: &str) -> anyhow::Result<Keys> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    // Another process may create it between our look and our try, and then is right.
-    for _ in 0..5 {
-        let found = secrets
-            .get_opt(NAME)
-            .await
-            .with_context(|| format!("failed to read Secret {namespace}/{NAME}"))?;
-        if let Some(secret) = found {
-            return keys(&secret)
-                .and_then(|keys| Ok(Keys::new(keys)?))
-                .with_context(|| {
-                    format!(
-                        "failed to use Secret {namespace}/{NAME}; delete it to have a new key made \
-                     (requests that wait for a grant must then be created again)"
-                    )
-                });
-        }
-        match secrets
-            .create(&PostParams::default(), &fresh(namespace)?)
-            .await
-        {
-            Ok(_) => {
-                tracing::info!(secret = %format!("{namespace}/{NAME}"), "made the signing key")
-            }
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("failed to create Secret {namespace}/{NAME}"));
-            }
-        }
+    let (secret, made) = key_secret::filled(&secrets, NAME, fresh).await?;
+    if made {
+        tracing::info!(secret = %format!("{namespace}/{NAME}"), "made the signing key");
     }
-    bail!("failed to settle on a signing key: Secret {namespace}/{NAME} comes and goes")
+    keys(&secret)
+        .and_then(|keys| Ok(Keys::new(keys)?))
+        .with_context(|| {
+            format!(
+                "failed to use Secret {namespace}/{NAME}; empty it to have a new key made \
+                 (requests that wait for a grant must then be created again)"
+            )
+        })
 }
 
 fn keys(secret: &Secret) -> anyhow::Result<Vec<Vec<u8>>> {
@@ -93,8 +72,9 @@ fn keys(secret: &Secret) -> anyhow::Result<Vec<Vec<u8>>> {
         .collect())
 }
 
-/// Keeps `keys` what the Secret says, as long as the process lasts, and tells of it. A deleted Secret
-/// is made again, with another key: whoever deletes it ends what the old one sealed.
+/// Keeps `keys` what the Secret says, as long as the process lasts, and tells of it. One that was
+/// emptied is filled again, with another key: whoever empties it ends what the old one sealed. While
+/// there is none, the keys stay what they were.
 pub async fn follow_signing_keys(
     client: Client,
     namespace: String,
@@ -115,7 +95,11 @@ pub async fn follow_signing_keys(
         let found = tokio::select! {
             event = watch.next() => match event {
                 Some(Ok(watcher::Event::Apply(secret) | watcher::Event::InitApply(secret))) => {
-                    self::keys(&secret)
+                    if key_secret::is_empty(&secret) {
+                        again(&client, &namespace).await
+                    } else {
+                        self::keys(&secret)
+                    }
                 }
                 Some(Ok(watcher::Event::Delete(_))) => again(&client, &namespace).await,
                 Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => continue,
@@ -156,7 +140,7 @@ pub async fn follow_signing_keys(
     }
 }
 
-/// The keys of a Secret that was deleted and is made again, by whoever is first.
+/// The keys of a Secret that was emptied and is filled again, by whoever is first.
 async fn again(client: &Client, namespace: &str) -> anyhow::Result<Vec<Vec<u8>>> {
     signing_keys(client, namespace).await?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
@@ -188,10 +172,7 @@ async fn replace_if_due(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let found = secrets.get(NAME).await?;
     let now = clock.now();
-    let said = found.metadata.annotations.as_ref();
-    let said = said.and_then(|said| said.get(MADE)?.parse().ok());
-    let created = found.metadata.creation_timestamp.as_ref();
-    let Some(made) = said.or(created.map(|time| time.0)) else {
+    let Some(made) = key_secret::made(&found) else {
         return Ok(());
     };
     if now.duration_since(made) < life {
@@ -203,8 +184,7 @@ async fn replace_if_due(
         (CURRENT.to_owned(), ByteString(random()?)),
         (PREVIOUS.to_owned(), ByteString(before)),
     ]));
-    let said = next.metadata.annotations.get_or_insert_default();
-    said.insert(MADE.to_owned(), now.to_string());
+    key_secret::made_at(&mut next, now);
     // Another replica may have been faster, and then is right: the resource version tells.
     match secrets.replace(NAME, &PostParams::default(), &next).await {
         Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
@@ -212,24 +192,11 @@ async fn replace_if_due(
     }
 }
 
-fn fresh(namespace: &str) -> anyhow::Result<Secret> {
-    Ok(Secret {
-        metadata: ObjectMeta {
-            name: Some(NAME.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            labels: Some(BTreeMap::from([(
-                labels::MANAGED_BY.to_owned(),
-                labels::OZ.to_owned(),
-            )])),
-            ..ObjectMeta::default()
-        },
-        data: Some(BTreeMap::from([(
-            CURRENT.to_owned(),
-            ByteString(random()?),
-        )])),
-        type_: Some("Opaque".to_owned()),
-        ..Secret::default()
-    })
+fn fresh() -> anyhow::Result<BTreeMap<String, ByteString>> {
+    Ok(BTreeMap::from([(
+        CURRENT.to_owned(),
+        ByteString(random()?),
+    )]))
 }
 
 fn random() -> anyhow::Result<Vec<u8>> {

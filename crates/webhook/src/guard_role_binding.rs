@@ -2,10 +2,18 @@
 //! out when it is written. One that names an empty Role hands out nothing, and would wait, the Role
 //! deleted, for the one that oz makes: whoever it binds would be let in with the requester.
 
+use std::time::Duration;
+
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::{Api, Client, ResourceExt as _};
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_core::access::grant;
+use oz_core::api::{ExecAccessRequest, PodAccessRequest};
 
 use crate::connect::Grants;
+
+/// How long looking a request up may take: well below what the API server waits for our answer.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Called only for names like those of a grant's objects.
 pub(crate) struct RoleBindingGuard {
@@ -15,13 +23,18 @@ pub(crate) struct RoleBindingGuard {
 impl Validate for RoleBindingGuard {
     type Object = RoleBinding;
 
-    async fn validate(&self, _: &Cx, review: &Review<RoleBinding>) -> Result<Notes, Rejection> {
+    async fn validate(&self, cx: &Cx, review: &Review<RoleBinding>) -> Result<Notes, Rejection> {
         let Some(binding) = &review.object else {
             return Ok(Notes::none());
         };
         let role = &binding.role_ref.name;
         let namespace = review.namespace.as_deref().unwrap_or_default();
-        match self.grants.request_of(namespace, role) {
+        let request = match self.grants.request_of(namespace, role) {
+            // One that was created a moment ago may not have come by the watch.
+            None => look_up(&cx.client, namespace, role).await,
+            known => known,
+        };
+        match request {
             None => Ok(Notes::none()),
             Some(request) => Err(Rejection::forbidden(
                 "RoleOfAGrant",
@@ -30,6 +43,35 @@ impl Validate for RoleBindingGuard {
                      alone; name another Role, or have them ask for access themselves"
                 ),
             )),
+        }
+    }
+}
+
+/// The name of the request whose grant has, or will have, a Role of this name, by the API server. What it
+/// does not answer stands in nobody's way: the API server's own policy refuses as well, and the operator
+/// looks for such bindings before it makes a Role.
+async fn look_up(client: &Client, namespace: &str, role: &str) -> Option<String> {
+    let (name, _) = role.rsplit_once('-')?;
+    let exec: Api<ExecAccessRequest> = Api::namespaced(client.clone(), namespace);
+    let pod: Api<PodAccessRequest> = Api::namespaced(client.clone(), namespace);
+    let found = futures::future::try_join(exec.get_metadata_opt(name), pod.get_metadata_opt(name));
+    match tokio::time::timeout(LOOKUP_TIMEOUT, found).await {
+        Ok(Ok((exec, pod))) => {
+            let uids = [
+                exec.and_then(|one| one.uid()),
+                pod.and_then(|one| one.uid()),
+            ];
+            let mut uids = uids.into_iter().flatten();
+            uids.any(|uid| grant::object_name(name, &uid) == role)
+                .then(|| name.to_owned())
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(%error, namespace, role, "failed to look for the request of a Role");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(namespace, role, "found no request of a Role in time");
+            None
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Helm's way with the chart on a real API server: installed, upgraded, rolled back, uninstalled. The
 //! pods are kwok's here and do nothing; on a real node they do.
 
+use std::time::Duration;
+
 use anyhow::Result;
-use oz_e2e::run;
-use oz_testkit::Cluster;
+use oz_e2e::{refusal, run};
+use oz_testkit::{Cluster, eventually};
 
 use crate::TURN;
 
@@ -78,7 +80,13 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     assert_eq!(kubectl(cluster, &["get", left, selector, "-oname"])?, "");
     let left = "all,serviceaccounts,roles,rolebindings,secrets,poddisruptionbudgets,jobs";
     let get = ["get", left, selector, "-oname", "--namespace=oz-system"];
-    assert_eq!(kubectl(cluster, &get)?, "");
+    // The trail outlives the release, and so does the key that signs it; one that other tests applied
+    // by hand is not Helm's.
+    let left = kubectl(cluster, &get)?;
+    assert!(
+        ["", "secret/oz-audit-key\n"].contains(&left.as_str()),
+        "{left}"
+    );
     // Kept: with them go all templates and records.
     let kept = kubectl(cluster, &["get", "crds", "-oname"])?;
     assert!(kept.contains("execaccesstemplates.crds.wizardofoz.co"));
@@ -86,5 +94,77 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     // And installed again over what was kept.
     helm(&["install", "oz", &chart])?;
     helm(&["uninstall", "oz", "--wait", "--timeout=120s"])?;
+    Ok(())
+}
+
+/// What an administrator tries in vain, and the words of the policy that refuses.
+const REFUSED: [(&str, &str); 3] = [
+    (
+        r#"{"apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "AuditEvent", "metadata": {"name": "forged"},
+            "spec": {"action": "AccessGranted"}}"#,
+        "by oz alone",
+    ),
+    (
+        r#"{"apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
+            "metadata": {"name": "mine", "namespace": "default"}, "spec": {"templateName": "shell"}}"#,
+        "not stamped",
+    ),
+    (
+        r#"{"apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "PodAccessRequest",
+            "metadata": {"name": "mine", "namespace": "default", "annotations": {
+                "crds.wizardofoz.co/requested-by": "alice", "crds.wizardofoz.co/requester": "{}"}},
+            "spec": {"templateName": "shell"}}"#,
+        "not stamped",
+    ),
+];
+
+/// Nothing of oz runs in kwok's pods, and nobody registers a webhook.
+#[tokio::test]
+async fn the_policies_refuse_while_nothing_of_oz_runs() -> Result<()> {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::shared().await?;
+    let helm = |arguments: &[&str]| {
+        let mut helm = oz_e2e::helm(cluster)?;
+        helm.args(arguments);
+        run(helm)
+    };
+    oz_e2e::unregister_hooks(cluster)?;
+    let names = ["install", "oz", &oz_e2e::chart(), "--take-ownership"];
+    helm(
+        &[
+            &names[..],
+            &["--create-namespace", "--set=fullnameOverride=access"],
+        ]
+        .concat(),
+    )?;
+    cluster.issue_kubeconfig("carol", &["mortals"])?;
+    let bind = ["create", "clusterrolebinding", "carol", "--user=carol"];
+    kubectl(
+        cluster,
+        &[&bind[..], &["--clusterrole=cluster-admin"]].concat(),
+    )?;
+    let path = cluster.state_dir().join("refused.json");
+    for (object, expected) in REFUSED {
+        std::fs::write(&path, object)?;
+        let refused = format!("a policy to say `{expected}`");
+        eventually(&refused, Duration::from_secs(60), async || {
+            let mut kubectl = cluster.kubectl("carol");
+            kubectl
+                .args(["create", "--dry-run=server", "-f"])
+                .arg(&path);
+            let why = refusal(&kubectl.output()?);
+            let told = |why: String| {
+                why.contains("ValidatingAdmissionPolicy 'access-") && why.contains(expected)
+            };
+            Ok(why.is_some_and(told).then_some(()))
+        })
+        .await?;
+    }
+    helm(&["uninstall", "oz", "--wait", "--timeout=120s"])?;
+    let delete = ["delete", "clusterrolebinding", "carol"];
+    kubectl(cluster, &delete)?;
+    let selector = "--selector=app.kubernetes.io/instance=oz";
+    let get = ["get", "validatingadmissionpolicies", selector, "-oname"];
+    assert_eq!(kubectl(cluster, &get)?, "");
     Ok(())
 }

@@ -109,7 +109,7 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
 }
 
 #[tokio::test]
-async fn an_old_key_is_replaced_and_a_deleted_one_made_again() -> Result<()> {
+async fn an_old_key_is_replaced_and_an_emptied_secret_filled_again() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let life = Options::default().flag("--signing-key-life=1s");
     let system = System::start_with(cluster, &life).await?;
@@ -124,10 +124,11 @@ async fn an_old_key_is_replaced_and_a_deleted_one_made_again() -> Result<()> {
         Ok((data.contains_key("previous") && went_over(&system.operator)?).then_some(()))
     })
     .await?;
+    let empty = Patch::Merge(json!({ "data": null }));
     secrets
-        .delete("oz-signing-key", &Default::default())
+        .patch("oz-signing-key", &PatchParams::default(), &empty)
         .await?;
-    eventually("the Secret to be made again", SOON, async || {
+    eventually("the Secret to be filled again", SOON, async || {
         let secret = secrets.get_opt("oz-signing-key").await?;
         Ok(secret
             .and_then(|secret| secret.data)

@@ -8,6 +8,7 @@ mod bytes;
 mod connecting;
 mod identity;
 mod numbers;
+mod locks;
 mod objects;
 mod port;
 mod posting;

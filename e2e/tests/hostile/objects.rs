@@ -205,8 +205,11 @@ async fn a_binding_that_waits_for_the_role() -> Result<()> {
     let role = asked.object_name();
     let client = stage.cluster.client("mallory").await?;
     let roles: Api<Role> = Api::namespaced(client.clone(), stage.name());
-    let empty = serde_json::from_value(json!({"metadata": {"name": role}, "rules": []}))?;
-    roles.create(&PostParams::default(), &empty).await?;
+    let empty: Role = serde_json::from_value(json!({"metadata": {"name": role}, "rules": []}))?;
+    let why = refused(roles.create(&PostParams::default(), &empty).await)?;
+    assert!(why.contains("is oz's, for request mine"), "{why}");
+    let admins = stage.api::<Role>();
+    admins.create(&PostParams::default(), &empty).await?;
     let bindings: Api<RoleBinding> = Api::namespaced(client, stage.name());
     for name in [&role, "innocent"] {
         let binding = binding(name, &role)?;

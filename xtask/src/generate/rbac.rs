@@ -15,7 +15,7 @@ pub(super) const FILES: &str = "charts/oz/files/rbac";
 const SOURCE: &str = "deploy/rbac";
 const HEADER: &str = "# Generated from deploy/rbac by `cargo xtask generate`; do not edit.\n";
 /// Kubernetes' own resources without a namespace, as far as an operator may come to need them.
-const CLUSTER_SCOPED: [&str; 12] = [
+const CLUSTER_SCOPED: [&str; 14] = [
     "clusterrolebindings",
     "clusterroles",
     "customresourcedefinitions",
@@ -27,6 +27,8 @@ const CLUSTER_SCOPED: [&str; 12] = [
     "selfsubjectaccessreviews",
     "subjectaccessreviews",
     "tokenreviews",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
     "validatingwebhookconfigurations",
 ];
 

@@ -3,6 +3,7 @@
 
 mod checks;
 mod installed;
+mod policies;
 mod standing;
 
 use clap::Args;
@@ -19,8 +20,9 @@ use crate::output::{self, TextFormat};
 #[command(after_help = "\
 Looks at: the API server and its clock, oz's kinds, your rights in the
 namespace, the webhook in the path of requests (by a dry-run), its registration
-and certificates, the operator's lease and rights, the versions that run, the
-templates of the namespace, and who gets into pods without oz. Writes nothing.
+ and certificates, the operator's lease and rights, oz's policies, the versions
+ that run, the templates of the namespace, and who gets into pods without oz.
+ Writes nothing.
 
 Exit codes: 0 if nothing is wrong, 1 if something is.")]
 pub(crate) struct Doctor {
@@ -128,6 +130,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.push(installed::operator(cluster, oz).await);
     let deployments = installed::deployments(cluster, oz).await;
     findings.push(installed::operator_rights(cluster, oz, &deployments).await);
+    findings.push(policies::policies(cluster, oz, &deployments).await);
     findings.push(installed::versions(oz, &deployments));
     findings.push(standing::rights(cluster, oz).await);
     findings

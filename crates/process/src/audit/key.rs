@@ -1,25 +1,24 @@
 //! The key that signs the trail: its secret part in a Secret that whichever process starts first
-//! creates, its public part in a ConfigMap that auditors read.
+//! fills, its public part in a ConfigMap that auditors read.
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use oz_core::audit::{AuditKey, Published};
 use oz_core::labels;
 
 use super::PUBLIC_KEYS;
+use crate::key_secret;
 
 /// Name of the Secret.
 pub(super) const SECRET: &str = "oz-audit-key";
 /// The entry with the key.
 const KEY: &str = "key";
-/// Annotation: when the key was made.
-pub(super) const MADE: &str = "oz.wizardofoz.co/key-made-at";
 
 /// Reads the key, or makes the first one; says whether it did.
 pub(super) async fn signing_key(
@@ -27,38 +26,20 @@ pub(super) async fn signing_key(
     namespace: &str,
 ) -> anyhow::Result<(AuditKey, bool)> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let mut made = false;
-    // Another process may create it between our look and our try, and then is right.
-    for _ in 0..5 {
-        let found = secrets
-            .get_opt(SECRET)
-            .await
-            .with_context(|| format!("failed to read Secret {namespace}/{SECRET}"))?;
-        if let Some(secret) = found {
-            let key = key_in(&secret).with_context(|| {
-                format!(
-                    "failed to use Secret {namespace}/{SECRET}; delete it to have a new key made \
-                     (auditors must then pin that one as well)"
-                )
-            })?;
-            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-            publish(&maps, &key, None).await?;
-            return Ok((key, made));
-        }
-        let fresh = secret(namespace, &random()?, jiff::Timestamp::now());
-        match secrets.create(&PostParams::default(), &fresh).await {
-            Ok(_) => {
-                tracing::info!(secret = %format!("{namespace}/{SECRET}"), "made the audit key");
-                made = true;
-            }
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("failed to create Secret {namespace}/{SECRET}"));
-            }
-        }
+    let fresh = || Ok(data(&random()?));
+    let (secret, made) = key_secret::filled(&secrets, SECRET, fresh).await?;
+    if made {
+        tracing::info!(secret = %format!("{namespace}/{SECRET}"), "made the audit key");
     }
-    bail!("failed to settle on an audit key: Secret {namespace}/{SECRET} comes and goes")
+    let key = key_in(&secret).with_context(|| {
+        format!(
+            "failed to use Secret {namespace}/{SECRET}; empty it to have a new key made \
+             (auditors must then pin that one as well)"
+        )
+    })?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    publish(&maps, &key, None).await?;
+    Ok((key, made))
 }
 
 /// Publishes a key unless it is published; `before` vouches for it.
@@ -110,23 +91,9 @@ pub(super) fn key_in(secret: &Secret) -> anyhow::Result<AuditKey> {
     Ok(AuditKey::new(bytes))
 }
 
-/// The Secret with a key that is made now.
-pub(super) fn secret(namespace: &str, key: &[u8; AuditKey::BYTES], now: jiff::Timestamp) -> Secret {
-    Secret {
-        metadata: ObjectMeta {
-            name: Some(SECRET.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            labels: Some(BTreeMap::from([(
-                labels::MANAGED_BY.to_owned(),
-                labels::OZ.to_owned(),
-            )])),
-            annotations: Some(BTreeMap::from([(MADE.to_owned(), now.to_string())])),
-            ..ObjectMeta::default()
-        },
-        data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(key.to_vec()))])),
-        type_: Some("Opaque".to_owned()),
-        ..Secret::default()
-    }
+/// What the Secret holds.
+pub(super) fn data(key: &[u8; AuditKey::BYTES]) -> BTreeMap<String, ByteString> {
+    BTreeMap::from([(KEY.to_owned(), ByteString(key.to_vec()))])
 }
 
 pub(super) fn random() -> anyhow::Result<[u8; AuditKey::BYTES]> {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -12,7 +12,8 @@ use oz_core::audit::AuditKey;
 use tokio_util::sync::CancellationToken;
 
 use super::Trail;
-use super::key::{MADE, SECRET, key_in, publish, random, secret};
+use super::key::{SECRET, data, key_in, publish, random};
+use crate::key_secret;
 
 /// How often to look whether it is time.
 const LOOK: Duration = Duration::from_secs(3_600);
@@ -46,17 +47,7 @@ async fn rotate_if_due(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let found = secrets.get(SECRET).await?;
     let now = trail.shared.clock.now();
-    let made: Option<Timestamp> = found
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(MADE)?.parse().ok());
-    let created = found
-        .metadata
-        .creation_timestamp
-        .as_ref()
-        .map(|time| time.0);
-    let Some(made) = made.or(created) else {
+    let Some(made) = key_secret::made(&found) else {
         return Ok(());
     };
     if now.duration_since(made) < life {
@@ -67,9 +58,10 @@ async fn rotate_if_due(
     let key = AuditKey::new(&bytes);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     publish(&maps, &key, Some(&before)).await?;
-    let mut next = secret(namespace, &bytes, now);
-    // Another replica may have been faster, and then is right.
-    next.metadata.resource_version = found.metadata.resource_version;
+    // Another replica may have been faster, and then is right: the resource version tells.
+    let mut next = found;
+    next.data = Some(data(&bytes));
+    key_secret::made_at(&mut next, now);
     match secrets.replace(SECRET, &PostParams::default(), &next).await {
         Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(()),
         other => other.context("failed to update the Secret")?,

@@ -13,6 +13,7 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
@@ -230,21 +231,31 @@ struct Operator {
 impl Operator {
     /// What its Deployment says; else what it is without a word.
     fn of(deployments: &[Deployment]) -> Self {
-        let is_operator = |one: &&Deployment| {
-            let labels = one.metadata.labels.iter().flatten();
-            let mut labels = labels.filter(|(key, _)| *key == "app.kubernetes.io/component");
-            labels.any(|(_, component)| component == "operator")
-        };
-        let found = deployments.iter().find(is_operator);
-        let spec = found.and_then(|one| one.spec.as_ref()?.template.spec.as_ref());
-        let account = spec.and_then(|spec| spec.service_account_name.clone());
-        let containers = spec.iter().flat_map(|spec| &spec.containers);
-        let mut arguments = containers.flat_map(|container| container.args.iter().flatten());
+        let account = operator_pod(deployments).and_then(|spec| spec.service_account_name.clone());
+        let arguments = operator_arguments(deployments);
         Self {
             account: account.unwrap_or_else(|| "oz-operator".to_owned()),
-            makes_pods: !arguments.any(|argument| argument == "--pod-access=false"),
+            makes_pods: !arguments.contains(&"--pod-access=false"),
         }
     }
+}
+
+fn operator_pod(deployments: &[Deployment]) -> Option<&PodSpec> {
+    let is_operator = |one: &&Deployment| {
+        let labels = one.metadata.labels.iter().flatten();
+        let mut labels = labels.filter(|(key, _)| *key == "app.kubernetes.io/component");
+        labels.any(|(_, component)| component == "operator")
+    };
+    let found = deployments.iter().find(is_operator)?;
+    found.spec.as_ref()?.template.spec.as_ref()
+}
+
+/// The flags that the operator is started with.
+pub(super) fn operator_arguments(deployments: &[Deployment]) -> Vec<&str> {
+    let spec = operator_pod(deployments);
+    let containers = spec.iter().flat_map(|spec| &spec.containers);
+    let arguments = containers.flat_map(|container| container.args.iter().flatten());
+    arguments.map(String::as_str).collect()
 }
 
 pub(super) async fn operator_rights(

@@ -1,0 +1,146 @@
+//! The ValidatingAdmissionPolicies by which the API server itself refuses what must hold without any
+//! process of ours (deploy/policies): as they should stand in a cluster, and what is wrong with those
+//! that do.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
+};
+use serde::Deserialize;
+
+/// What the chart makes its policies of.
+const FILE: &str = include_str!("../../../charts/oz/files/policies.json");
+
+/// Who is who in an installation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installation {
+    /// What the names of its objects begin with.
+    pub name: String,
+    /// The namespace that it runs in.
+    pub namespace: String,
+    /// Groups that mend clusters.
+    pub break_glass: Vec<String>,
+}
+
+impl Installation {
+    /// What a variable of the policies is in this installation, if it differs between them.
+    fn expression(&self, variable: &str) -> Option<String> {
+        let account = || {
+            let (name, namespace) = (&self.name, &self.namespace);
+            format!("system:serviceaccount:{namespace}:{name}-{variable}").into()
+        };
+        let value: serde_json::Value = match variable {
+            "operator" | "webhook" => account(),
+            // A flag without a value is a group without a name.
+            "breakGlass" => {
+                let groups = self.break_glass.iter().filter(|group| !group.is_empty());
+                groups.cloned().collect()
+            }
+            _ => return None,
+        };
+        // JSON's strings and lists are CEL's as well.
+        Some(value.to_string())
+    }
+}
+
+/// A policy and its binding, which have the same name.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Policy {
+    /// Their name.
+    pub name: String,
+    /// What is refused.
+    pub policy: ValidatingAdmissionPolicySpec,
+    /// That it is refused.
+    pub binding: ValidatingAdmissionPolicyBindingSpec,
+}
+
+#[derive(Deserialize)]
+struct File {
+    policies: Vec<Policy>,
+}
+
+impl Policy {
+    /// Those of an installation.
+    ///
+    /// # Errors
+    /// Only if the file that was compiled in is not what it should be.
+    pub fn all(installation: &Installation) -> Result<Vec<Self>, serde_json::Error> {
+        let File { mut policies } = serde_json::from_str(FILE)?;
+        for one in &mut policies {
+            one.name = format!("{}-{}", installation.name, one.name);
+            one.binding.policy_name = Some(one.name.clone());
+            for variable in one.policy.variables.iter_mut().flatten() {
+                if let Some(expression) = installation.expression(&variable.name) {
+                    variable.expression = expression;
+                }
+            }
+        }
+        Ok(policies)
+    }
+
+    /// What is wrong with the policy and the binding of this name that a cluster has, if anything is.
+    #[must_use]
+    pub fn fault(
+        &self,
+        policy: Option<&ValidatingAdmissionPolicySpec>,
+        binding: Option<&ValidatingAdmissionPolicyBindingSpec>,
+    ) -> Option<&'static str> {
+        match (policy, binding) {
+            (None, _) => Some("is missing"),
+            (Some(found), _) if *found != self.policy => Some("was changed"),
+            (_, None) => Some("is bound to nothing: its binding is missing"),
+            (_, Some(found)) if *found != self.binding => Some("has a binding that was changed"),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn installation() -> Installation {
+        Installation {
+            name: "access-oz".to_owned(),
+            namespace: "access".to_owned(),
+            break_glass: vec!["menders".to_owned(), String::new()],
+        }
+    }
+
+    #[test]
+    fn policies_name_the_accounts_and_groups_of_their_installation() {
+        let policies = Policy::all(&installation()).unwrap();
+        assert!(!policies.is_empty());
+        for policy in &policies {
+            assert!(policy.name.starts_with("access-oz-"));
+            assert_eq!(policy.binding.policy_name.as_ref(), Some(&policy.name));
+            for variable in policy.policy.variables.iter().flatten() {
+                let expected = match variable.name.as_str() {
+                    "operator" => r#""system:serviceaccount:access:access-oz-operator""#,
+                    "webhook" => r#""system:serviceaccount:access:access-oz-webhook""#,
+                    "breakGlass" => r#"["menders"]"#,
+                    _ => continue,
+                };
+                assert_eq!(variable.expression, expected, "{}", policy.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_policy_that_is_missing_or_weakened_is_told() {
+        let policies = Policy::all(&installation()).unwrap();
+        let policy = &policies[0];
+        let (spec, binding) = (&policy.policy, &policy.binding);
+        assert_eq!(policy.fault(Some(spec), Some(binding)), None);
+        assert!(policy.fault(None, Some(binding)).is_some());
+        assert!(policy.fault(Some(spec), None).is_some());
+        let mut open = spec.clone();
+        open.failure_policy = Some("Ignore".to_owned());
+        assert_eq!(
+            policy.fault(Some(&open), Some(binding)),
+            Some("was changed")
+        );
+        let mut warns = binding.clone();
+        warns.validation_actions = Some(vec!["Warn".to_owned()]);
+        assert!(policy.fault(Some(spec), Some(&warns)).is_some());
+    }
+}

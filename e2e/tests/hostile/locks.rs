@@ -1,0 +1,357 @@
+//! With every process of oz dead and its webhooks out of the path of requests: what its policies refuse
+//! all the same. Carol is an administrator who is in no group that mends clusters; what she does
+//! otherwise goes on.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::{Api, Client, ResourceExt as _};
+use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
+use oz_core::audit::{AuditKey, Chain, Writer};
+use oz_core::labels;
+use oz_e2e::{
+    Asked, Scene, System, TEMPLATE, exec_request, install, pod_request, refused, unregister_hooks,
+};
+use oz_testkit::{Cluster, eventually};
+use serde_json::json;
+use tokio::sync::RwLockWriteGuard;
+
+use crate::SYSTEM;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A scene in a cluster where nothing of oz runs. As long as this is there, nothing of it is started.
+struct Ruin {
+    _stopped: RwLockWriteGuard<'static, Option<System>>,
+    scene: Scene,
+    carol: Client,
+}
+
+impl Ruin {
+    async fn of(prefix: &str) -> Result<Self> {
+        let mut system = SYSTEM.write().await;
+        drop(system.take());
+        let cluster = Cluster::shared().await?;
+        install(cluster).await?;
+        unregister_hooks(cluster)?;
+        let scene = Scene::empty(cluster, prefix).await?;
+        cluster.issue_kubeconfig("carol", &["mortals"])?;
+        let rights: ClusterRoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": format!("{}-carol", scene.name())},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "carol"}],
+        }))?;
+        Api::all(scene.admin.clone())
+            .create(&PostParams::default(), &rights)
+            .await?;
+        let carol = cluster.client("carol").await?;
+        let ruin = Self {
+            _stopped: system,
+            scene,
+            carol,
+        };
+        eventually("the policies to be in force", SOON, async || {
+            let mut unstamped: ExecAccessRequest = exec_request("probe", TEMPLATE, "5m");
+            unstamped.metadata.namespace = Some(ruin.scene.name().to_owned());
+            let dry_run = PostParams {
+                dry_run: true,
+                ..PostParams::default()
+            };
+            let answer = ruin.api().create(&dry_run, &unstamped).await;
+            let refused = answer.is_err_and(|why| why.to_string().contains("not stamped"));
+            Ok(refused.then_some(()))
+        })
+        .await?;
+        Ok(ruin)
+    }
+
+    /// Objects of the scene, as carol.
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.carol.clone(), self.scene.name())
+    }
+
+    /// A request of carol's with a stamp that only looks like one.
+    async fn request(&self, name: &str) -> Result<Asked> {
+        let mut request: ExecAccessRequest = exec_request(name, TEMPLATE, "5m");
+        request.metadata.annotations = Some(stamped("carol"));
+        let create = PostParams::default();
+        let request = self.api().create(&create, &request).await?;
+        Ok(Asked { request })
+    }
+}
+
+fn stamped(by: &str) -> std::collections::BTreeMap<String, String> {
+    [(labels::REQUESTED_BY, by), (labels::REQUESTER, "{}")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn role(name: &str) -> serde_json::Result<Role> {
+    serde_json::from_value(json!({"metadata": {"name": name}, "rules": []}))
+}
+
+fn binding(name: &str, role: &str, subject: &str) -> serde_json::Result<RoleBinding> {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": subject}],
+    }))
+}
+
+/// Forging a record of the audit trail while nothing of oz runs: refused.
+#[tokio::test]
+async fn a_record_is_forged_with_nobody_there() -> Result<()> {
+    let ruin = Ruin::of("forged").await?;
+    let writer = Writer::new("oz-operator", "oz-0", jiff::Timestamp::now(), 1);
+    let (_, entry) = Chain::begin(
+        writer,
+        jiff::Timestamp::now(),
+        &[],
+        &AuditKey::new(&[1; 32]),
+    );
+    let forged = AuditEvent::from(entry);
+    for client in [&ruin.carol, &ruin.scene.admin] {
+        let events: Api<AuditEvent> = Api::all(client.clone());
+        let why = refused(events.create(&PostParams::default(), &forged).await)?;
+        assert!(why.contains("by oz alone"), "{why}");
+    }
+    Ok(())
+}
+
+/// Deleting the records of the audit trail, one or all, or changing the labels of one, while nothing of
+/// oz runs: refused.
+#[tokio::test]
+async fn a_record_is_deleted_with_nobody_there() -> Result<()> {
+    let stage = crate::Stage::set("recorded").await?;
+    let alice = stage.requests("alice").await?;
+    alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
+    drop(stage);
+    let ruin = Ruin::of("deleted-record").await?;
+    for client in [&ruin.carol, &ruin.scene.admin] {
+        let events: Api<AuditEvent> = Api::all(client.clone());
+        let one = events.list(&Default::default()).await?.items.pop();
+        let name = one.context("no record")?.name_any();
+        let delete = DeleteParams::default();
+        let why = refused(events.delete(&name, &delete).await)?;
+        assert!(why.contains("by oz alone"), "{why}");
+        let all = events.delete_collection(&delete, &Default::default()).await;
+        assert!(refused(all)?.contains("by oz alone"));
+        let patch = Patch::Merge(json!({"metadata": {"labels": null}}));
+        let merged = events.patch(&name, &PatchParams::default(), &patch).await;
+        assert!(refused(merged)?.contains("by oz alone"));
+    }
+    Ok(())
+}
+
+/// Writing the status of a request, which says until when it lasts, while nothing of oz runs: refused.
+#[tokio::test]
+async fn a_status_with_nobody_there() -> Result<()> {
+    let ruin = Ruin::of("ruin-status").await?;
+    ruin.request("mine").await?;
+    let merge = PatchParams::default();
+    let edit = Patch::Merge(json!({"status": {"expiresAt": "2099-01-01T00:00:00Z"}}));
+    for client in [&ruin.carol, &ruin.scene.admin] {
+        let requests: Api<ExecAccessRequest> = Api::namespaced(client.clone(), ruin.scene.name());
+        let why = refused(requests.patch_status("mine", &merge, &edit).await)?;
+        assert!(why.contains("operator alone"), "{why}");
+    }
+    Ok(())
+}
+
+/// Changing the stamp of a request, or who it says asked, while nothing of oz runs: refused; other
+/// annotations may be written, and the request may be deleted.
+#[tokio::test]
+async fn a_stamp_is_changed_with_nobody_there() -> Result<()> {
+    let ruin = Ruin::of("restamped").await?;
+    ruin.request("mine").await?;
+    let requests = ruin.api::<ExecAccessRequest>();
+    let merge = PatchParams::default();
+    for name in [labels::REQUESTER, labels::REQUESTED_BY] {
+        for value in [json!("mallory"), json!(null)] {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {name: value}}}));
+            let why = refused(requests.patch("mine", &merge, &patch).await)?;
+            assert!(why.contains("is not changed"), "{why}");
+        }
+    }
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"example.com/mine": "yes"}}}));
+    requests.patch("mine", &merge, &patch).await?;
+    requests.delete("mine", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Creating a request while no webhook stamps it, without a stamp or with one that names somebody else:
+/// refused.
+#[tokio::test]
+async fn a_stamp_is_brought_along_with_nobody_there() -> Result<()> {
+    let ruin = Ruin::of("brought").await?;
+    let create = PostParams::default();
+    for annotations in [None, Some(stamped("alice"))] {
+        let mut exec: ExecAccessRequest = exec_request("mine", TEMPLATE, "5m");
+        exec.metadata.annotations.clone_from(&annotations);
+        let why = refused(ruin.api().create(&create, &exec).await)?;
+        assert!(why.contains("not stamped"), "{why}");
+        let mut pod: PodAccessRequest = pod_request("mine", TEMPLATE, "5m");
+        pod.metadata.annotations = annotations;
+        let why = refused(ruin.api().create(&create, &pod).await)?;
+        assert!(why.contains("not stamped"), "{why}");
+    }
+    Ok(())
+}
+
+/// Binding somebody to the Role of a request's grant, by a new RoleBinding, while nothing of oz runs:
+/// refused; a Role that is only called like one of oz's may be bound.
+#[tokio::test]
+async fn a_binding_to_the_role_with_nobody_there() -> Result<()> {
+    let ruin = Ruin::of("ruin-binding").await?;
+    let asked = ruin.request("mine").await?;
+    let (bindings, create) = (ruin.api::<RoleBinding>(), PostParams::default());
+    eventually("the API server to know of the request", SOON, async || {
+        let name = asked.object_name();
+        let answer = bindings
+            .create(&create, &binding("waits", &name, "mallory")?)
+            .await;
+        if answer.is_ok() {
+            // What asks for the names of grants is a store that follows.
+            bindings.delete("waits", &DeleteParams::default()).await?;
+            return Ok(None);
+        }
+        let why = refused(answer)?;
+        Ok(why.contains("is oz's, for request mine").then_some(()))
+    })
+    .await?;
+    let like = binding("like", "mine-0123abcd", "mallory")?;
+    bindings.create(&create, &like).await?;
+    Ok(())
+}
+
+/// Binding to the Role of a request's grant by a RoleBinding of 1.4 MB, six times as large in a review,
+/// so that no webhook of a smaller limit ever sees it: refused.
+#[tokio::test]
+async fn a_binding_that_is_too_large_for_a_hook() -> Result<()> {
+    let ruin = Ruin::of("large-binding").await?;
+    let asked = ruin.request("mine").await?;
+    let (bindings, create) = (ruin.api::<RoleBinding>(), PostParams::default());
+    let large = binding("large", &asked.object_name(), &"<".repeat(1_410_000))?;
+    eventually("the API server to know of the request", SOON, async || {
+        let answer = bindings.create(&create, &large).await;
+        if answer.is_ok() {
+            bindings.delete("large", &DeleteParams::default()).await?;
+            return Ok(None);
+        }
+        let why = refused(answer)?;
+        Ok(why.contains("is oz's, for request mine").then_some(()))
+    })
+    .await
+}
+
+/// Making a Role of the name that oz will use, while nothing of oz runs: refused; other Roles may be
+/// made.
+#[tokio::test]
+async fn a_role_of_the_name_with_nobody_there() -> Result<()> {
+    let ruin = Ruin::of("ruin-role").await?;
+    let asked = ruin.request("mine").await?;
+    let (roles, create) = (ruin.api::<Role>(), PostParams::default());
+    let name = asked.object_name();
+    eventually("the API server to know of the request", SOON, async || {
+        let answer = roles.create(&create, &role(&name)?).await;
+        if answer.is_ok() {
+            roles.delete(&name, &DeleteParams::default()).await?;
+            return Ok(None);
+        }
+        let why = refused(answer)?;
+        Ok(why.contains("is oz's, for request mine").then_some(()))
+    })
+    .await?;
+    roles.create(&create, &role("mine-0123abcd")?).await?;
+    Ok(())
+}
+
+/// Adding somebody to the binding of a grant, or rules to its Role, while nothing of oz runs: refused;
+/// both may be deleted, which ends the access.
+#[tokio::test]
+async fn a_grant_is_widened_with_nobody_there() -> Result<()> {
+    let ruin = Ruin::of("widened").await?;
+    let asked = ruin.request("mine").await?;
+    let (name, create) = (asked.object_name(), PostParams::default());
+    // As the operator would, in a group that mends clusters.
+    ruin.scene.api().create(&create, &role(&name)?).await?;
+    let mine = binding(&name, &name, "alice")?;
+    ruin.scene.api().create(&create, &mine).await?;
+    let merge = PatchParams::default();
+    let (roles, bindings) = (ruin.api::<Role>(), ruin.api::<RoleBinding>());
+    let rules = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]});
+    let subjects = json!({"subjects": binding("", "", "mallory")?.subjects});
+    eventually("the API server to know of the request", SOON, async || {
+        let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"mine": "yes"}}}));
+        Ok(roles
+            .patch(&name, &merge, &unlabelled)
+            .await
+            .is_err()
+            .then_some(()))
+    })
+    .await?;
+    let why = refused(roles.patch(&name, &merge, &Patch::Merge(&rules)).await)?;
+    assert!(why.contains("is oz's, for request mine"), "{why}");
+    let why = refused(
+        bindings
+            .patch(&name, &merge, &Patch::Merge(&subjects))
+            .await,
+    )?;
+    assert!(why.contains("is oz's, for request mine"), "{why}");
+    roles.delete(&name, &DeleteParams::default()).await?;
+    bindings.delete(&name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Taking the enforcing label off a namespace while nothing of oz runs, by the namespace, its status or
+/// its finalizers, with the right to change those alone: refused; other labels may be written, and an
+/// administrator may take it off.
+#[tokio::test]
+async fn the_label_with_nobody_there() -> Result<()> {
+    let ruin = Ruin::of("ruin-label").await?;
+    ruin.scene.enforce().await?;
+    let (name, admin) = (ruin.scene.name(), ruin.scene.admin.clone());
+    let rule = json!({"apiGroups": [""], "verbs": ["get", "patch", "update"],
+        "resources": ["namespaces", "namespaces/status", "namespaces/finalize"]});
+    ruin.scene.allow("namespace", "mallory", &[rule]).await?;
+    let mallory = ruin.scene.cluster.client("mallory").await?;
+    let namespaces: Api<Namespace> = Api::all(mallory.clone());
+    let merge = PatchParams::default();
+    for patch in [
+        json!({"metadata": {"labels": null}}),
+        json!({"metadata": {"labels": {labels::ENFORCE: "True"}}}),
+    ] {
+        let patch = Patch::Merge(&patch);
+        let why = refused(namespaces.patch(name, &merge, &patch).await)?;
+        assert!(why.contains("may not take the label"), "{why}");
+        let why = refused(namespaces.patch_status(name, &merge, &patch).await)?;
+        assert!(why.contains("may not take the label"), "{why}");
+    }
+    let mut bare = namespaces.get(name).await?;
+    bare.metadata.labels = None;
+    bare.metadata.resource_version = None;
+    let body = serde_json::to_vec(&bare)?;
+    let path = format!("/api/v1/namespaces/{name}/finalize");
+    let finalize = http::Request::put(path).body(body)?;
+    let why = refused(mallory.request::<DynamicObject>(finalize).await)?;
+    assert!(why.contains("may not take the label"), "{why}");
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"mine": "yes"}}}));
+    namespaces.patch(name, &merge, &patch).await?;
+    let off = Patch::Merge(json!({"metadata": {"labels": {labels::ENFORCE: null}}}));
+    let namespaces: Api<Namespace> = Api::all(ruin.carol.clone());
+    namespaces.patch(name, &merge, &off).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(admin, name);
+    maps.create(
+        &PostParams::default(),
+        &serde_json::from_value(json!({"metadata": {"name": "others"}}))?,
+    )
+    .await?;
+    Ok(())
+}

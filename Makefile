@@ -37,7 +37,8 @@ $(TOOLS)/bin/cargo-fuzz:
 
 # What it finds worth keeping stays in the cache, so that the next run begins there. Without a
 # sanitizer the stable compiler does; nothing in the tree needs one to notice a panic.
-fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server for a minute (SECONDS=n for longer)
+fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server, and objects at what reads them, for a minute each (SECONDS=n for longer)
+	cargo run --quiet --example stored -- $(or $(SECONDS),60)
 	@mkdir -p $(TOOLS)/../fuzz/review
 	cd crates/admission && PATH="$(TOOLS)/bin:$$PATH" cargo fuzz run --sanitizer none --dev review \
 		$(TOOLS)/../fuzz/review fuzz/seeds -- -max_total_time=$(or $(SECONDS),60) -print_final_stats=1 -verbosity=0

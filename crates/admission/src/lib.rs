@@ -34,7 +34,7 @@ pub use hook::{
 };
 pub use kube::core::{GroupVersionKind, GroupVersionResource};
 pub use manager::{
-    ConfigError, Error, LeaderError, Manager, ManagerBuilder, Observer, Registration,
+    ConfigError, Degraded, Error, LeaderError, Manager, ManagerBuilder, Observer, Registration,
     RegistrationMode, Upkeep, UpkeepError,
 };
 pub use readiness::Gate;

@@ -78,6 +78,13 @@ pub trait Controller: Send + Sync + 'static {
         )
     }
 
+    /// Whether what is planned for the object follows from it and its children: something was granted,
+    /// or is over. Such a one does not wait for lists of other kinds, which may never be complete.
+    fn is_decided(&self, object: &Self::Object, live: &[Live]) -> bool {
+        let _ = (object, live);
+        false
+    }
+
     /// The events to publish on the object for the change from one status to the next.
     fn transitions(
         &self,

@@ -1,5 +1,6 @@
 //! The API client as the engine wants it: it tells the server's time, gives up on a request that
-//! is not answered, and leaves retries to the queue, where nothing that is due waits behind them.
+//! is not answered, leaves out managed fields, and leaves retries to the queue, where nothing that
+//! is due waits behind them.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Layer, Service};
 
 use crate::clock::ServerClock;
+use crate::raw::StripLayer;
 
 /// How long a request that is not a stream may take until its answer begins.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,6 +52,7 @@ pub fn client(mut config: Config) -> Result<(Client, ServerClock), ClientError> 
             clock: clock.clone(),
             connections: Handle::current(),
         })
+        .with_layer(&StripLayer)
         .build();
     Ok((client, clock))
 }

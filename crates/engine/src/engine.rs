@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use futures::future::BoxFuture;
-use kube::runtime::watcher;
 use kube::{Client, Resource};
 use oz_core::controller::Controller;
 use oz_core::labels;
@@ -26,7 +26,7 @@ use crate::run::{
 };
 use crate::sessions::{EndSessions, LeaveSessions};
 use crate::sink::{LogSink, Sink};
-use crate::store::{Change, Store};
+use crate::store::{Change, Selection, Store};
 
 /// Whether this process competes for a Lease before it writes.
 #[derive(Clone, Debug)]
@@ -134,8 +134,10 @@ impl Engine {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let readiness = Readiness::default();
+        let feeds = Feeds::new(client.clone(), metrics.clone(), readiness.clone());
+        registry.register_collector(Box::new(feeds.ages.clone()));
         Self {
-            feeds: Feeds::new(client.clone(), metrics.clone(), readiness.clone()),
+            feeds,
             client,
             clock: Arc::new(clock),
             sink: Arc::new(LogSink),
@@ -205,17 +207,17 @@ impl Engine {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        self.store_with(&(), watcher::Config::default())
+        self.store_with(&(), Selection::default())
     }
 
     /// As [`Engine::store`], for a kind that is named at run time or for a part of its objects.
-    pub fn store_with<K>(&mut self, kind: &K::DynamicType, config: watcher::Config) -> Store<K>
+    pub fn store_with<K>(&mut self, kind: &K::DynamicType, selection: Selection) -> Store<K>
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
         let resource = kube::core::ApiResource::erase::<K>(kind);
         self.feeds
-            .store(resource, cluster_scoped::<K>(), config, None)
+            .store(resource, cluster_scoped::<K>(), selection, None, None)
     }
 
     /// Adds a controller and its edge.
@@ -234,8 +236,7 @@ impl Engine {
     }
 
     fn child_stores<K: Resource>(&mut self, watches: &Watches<K>) -> Vec<Store<Packed>> {
-        let selector = labels::children_of(&watches.mark);
-        let config = watcher::Config::default().labels(&selector);
+        let selection = Selection::default().labels(&labels::children_of(&watches.mark));
         watches
             .children
             .iter()
@@ -243,8 +244,9 @@ impl Engine {
                 self.feeds.store(
                     child.resource.clone(),
                     child.cluster_scoped,
-                    config.clone(),
+                    selection.clone(),
                     Some(Packed::owner),
+                    Some(Packed::unread),
                 )
             })
             .collect()
@@ -330,6 +332,7 @@ where
         },
         departed,
         awaited,
+        complete: AtomicBool::new(false),
         writer: Writer {
             client: parts.client.clone(),
             lines: parts.lines.clone(),

@@ -3,13 +3,20 @@
 
 use oz_core::controller::Failure;
 
+use crate::raw::without_content;
+
 /// The failure that an error of the API client amounts to. `what` says what was being done, such
 /// as `failed to create RoleBinding dev/alice-1234`.
 #[must_use]
 pub fn failure(what: &str, error: &kube::Error) -> Failure {
     let kube::Error::Api(status) = error else {
         return match error {
-            kube::Error::SerdeError(_) | kube::Error::BuildRequest(_) => {
+            // What it says quotes the answer.
+            kube::Error::SerdeError(error) => Failure::transient(
+                "UnexpectedAnswer",
+                format!("{what}: {}", without_content(error)),
+            ),
+            kube::Error::BuildRequest(_) => {
                 Failure::transient("UnexpectedAnswer", format!("{what}: {error}"))
             }
             other => Failure::transient("Unreachable", format!("{what}: {}", root_cause(other))),
@@ -37,7 +44,7 @@ pub(crate) fn timed_out(what: &str) -> Failure {
 }
 
 /// The innermost error: the outer ones of an HTTP client say little.
-fn root_cause(error: &dyn std::error::Error) -> String {
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;

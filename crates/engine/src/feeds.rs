@@ -2,28 +2,36 @@
 //! metrics.
 
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
-use kube::runtime::watcher;
 use kube::{Client, Resource};
+use oz_core::controller::Transition;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
 
+use crate::events::Events;
 use crate::metrics::Metrics;
+use crate::raw::Undecodable;
 use crate::readiness::{Gate, Readiness};
-use crate::store::{Feed, Report, Store};
+use crate::store::{Ages, Feed, Report, Selection, Store, WatchError, guarded_watch, title};
 
 /// Watches that are to run, and what the next ones need.
 pub(crate) struct Feeds {
     client: Client,
     metrics: Metrics,
     readiness: Readiness,
+    pub(crate) ages: Ages,
+    /// Where events go, once the engine runs.
+    events: Arc<OnceLock<Events>>,
     /// Namespaces to watch; all if empty.
     pub(crate) namespaces: Vec<String>,
     /// One future per watch.
-    pub(crate) running: Vec<BoxFuture<'static, ()>>,
+    running: Vec<BoxFuture<'static, ()>>,
 }
 
 impl Feeds {
@@ -32,9 +40,17 @@ impl Feeds {
             client,
             metrics,
             readiness,
+            ages: Ages::default(),
+            events: Arc::default(),
             namespaces: Vec::new(),
             running: Vec::new(),
         }
+    }
+
+    /// Begins to watch; what does not decode is told of as an event on it.
+    pub(crate) fn start(self, events: &Events) -> JoinSet<()> {
+        let _ = self.events.set(events.clone());
+        self.running.into_iter().collect()
     }
 
     /// A store and the watches that feed it, which begin when the engine runs.
@@ -42,8 +58,9 @@ impl Feeds {
         &mut self,
         resource: ApiResource,
         cluster_scoped: bool,
-        config: watcher::Config,
+        selection: Selection,
         group_of: Option<fn(&K) -> Option<&str>>,
+        stand_in: Option<fn(ObjectMeta) -> K>,
     ) -> Store<K>
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -59,17 +76,27 @@ impl Feeds {
             let report = Arc::new(Told {
                 gate: self
                     .readiness
-                    .gate(gate_name(&store, &config, namespace.as_deref())),
+                    .gate(gate_name(&store, &selection, namespace.as_deref())),
                 resource: store.resource().clone(),
                 metrics: self.metrics.clone(),
                 undecodable: Arc::clone(&undecodable),
+                events: Arc::clone(&self.events),
+                told: AtomicUsize::new(0),
             });
+            let (watch, health) = guarded_watch(
+                &self.client,
+                store.resource(),
+                namespace.as_deref(),
+                selection.clone(),
+            );
+            self.ages.add(&health);
             let feed = Feed {
-                client: self.client.clone(),
+                watch,
+                health,
                 store: store.clone(),
                 namespace,
-                config: config.clone(),
                 report,
+                stand_in,
             };
             self.running.push(Box::pin(feed.run()));
         }
@@ -77,18 +104,14 @@ impl Feeds {
     }
 }
 
-fn gate_name<K>(store: &Store<K>, config: &watcher::Config, namespace: Option<&str>) -> String {
+fn gate_name<K>(store: &Store<K>, selection: &Selection, namespace: Option<&str>) -> String {
+    let title = title(store.resource(), selection, namespace);
     let kind = &store.resource().kind;
-    let mut name = match &config.label_selector {
-        None => format!("{kind} list"),
-        Some(selector) => format!("{kind} list ({selector})"),
-    };
-    if let Some(namespace) = namespace {
-        name.push_str(" in ");
-        name.push_str(namespace);
-    }
-    name
+    title.replacen(kind.as_str(), &format!("{kind} list"), 1)
 }
+
+/// How many events about objects that cannot be read one watch causes.
+const EVENTS: usize = 100;
 
 /// Turns what a watch reports into readiness and metrics.
 struct Told {
@@ -96,6 +119,9 @@ struct Told {
     resource: ApiResource,
     metrics: Metrics,
     undecodable: Arc<AtomicI64>,
+    events: Arc<OnceLock<Events>>,
+    /// How many events were published.
+    told: AtomicUsize,
 }
 
 impl Report for Told {
@@ -103,13 +129,13 @@ impl Report for Told {
         self.gate.open();
     }
 
-    fn failed(&self, error: &str, missing: bool, first: bool) {
+    fn failed(&self, error: &WatchError, first: bool) {
         if !first {
             // It was ready and still serves what it knows; a probe would take it out of service
             // when the API server is what fails.
             return;
         }
-        if missing {
+        if matches!(error, WatchError::Refused { code: 404, .. }) {
             let (plural, group) = (&self.resource.plural, &self.resource.group);
             self.gate.close(format!("CRD {plural}.{group}"));
         } else {
@@ -122,5 +148,31 @@ impl Report for Told {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let change = count - self.undecodable.swap(count, Ordering::AcqRel);
         self.metrics.undecodable(&self.resource.kind, change);
+    }
+
+    fn became_undecodable(&self, object: &Undecodable) {
+        let Some(events) = self.events.get() else {
+            return;
+        };
+        if object.metadata.uid.is_none() || self.told.fetch_add(1, Ordering::Relaxed) >= EVENTS {
+            return;
+        }
+        let transition = Transition {
+            reason: "Unreadable",
+            action: "Watch",
+            note: format!("oz cannot read this object, and treats it as gone: {object}"),
+            warning: true,
+            due: None,
+        };
+        let metadata = &object.metadata;
+        let about = ObjectReference {
+            api_version: Some(self.resource.api_version.clone()),
+            kind: Some(self.resource.kind.clone()),
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone(),
+            uid: metadata.uid.clone(),
+            ..ObjectReference::default()
+        };
+        events.publish(about, transition);
     }
 }

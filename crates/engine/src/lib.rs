@@ -20,6 +20,7 @@
 //! ```
 
 pub mod clock;
+pub mod raw;
 
 mod background;
 mod client;
@@ -45,8 +46,12 @@ pub use engine::{Engine, EngineError, Leadership};
 pub use failure::failure;
 pub use lease::LeaseTiming;
 pub use observe::{Cx, Observe, Watches};
+pub use raw::Undecodable;
 pub use readiness::{Gate, Readiness};
 pub use scan::scan;
 pub use sessions::{EndSessions, LeaveSessions};
 pub use sink::{LogSink, Sink};
-pub use store::{Change, Guarded, Store, Undecodable, guarded_store, guarded_watch};
+pub use store::{
+    Ages, Change, Guarded, Health, Selection, Store, Watch, WatchError, guarded_store,
+    guarded_watch,
+};

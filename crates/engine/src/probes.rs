@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use crate::clock::{Clock, NOTABLE_SKEW, skew_in_words};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
+use crate::store::Ages;
 
 /// What the probes read.
 #[derive(Clone)]
@@ -21,6 +22,7 @@ pub(crate) struct Probes {
     pub(crate) registry: Arc<Registry>,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: Readiness,
+    pub(crate) ages: Ages,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -59,12 +61,18 @@ async fn metrics(State(probes): State<Probes>) -> Response {
 async fn ready(State(probes): State<Probes>) -> Response {
     let waiting = probes.readiness.waiting_for();
     if waiting.is_empty() {
+        let mut text = "ok".to_owned();
         let skew = probes.clock.skew();
         if skew.abs() > NOTABLE_SKEW {
             // Ready all the same: it is the API server's clock that counts.
-            return format!("ok; the local clock is {}", skew_in_words(skew)).into_response();
+            text.push_str(&format!("; the local clock is {}", skew_in_words(skew)));
         }
-        return "ok".into_response();
+        let degraded = probes.ages.complaints();
+        if !degraded.is_empty() {
+            // Ready too: what somebody else stored must not take it out of service.
+            text.push_str(&format!("; degraded: {}", degraded.join("; ")));
+        }
+        return text.into_response();
     }
     let text = format!("waiting for: {}", waiting.join(", "));
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
@@ -96,6 +104,7 @@ mod tests {
             registry: Arc::new(registry),
             metrics,
             readiness: Readiness::default(),
+            ages: Ages::default(),
             clock: Arc::new(SystemClock),
         }
     }

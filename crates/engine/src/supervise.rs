@@ -31,6 +31,7 @@ impl Engine {
             registry: Arc::new(self.registry),
             metrics: self.metrics.clone(),
             readiness: self.readiness,
+            ages: self.feeds.ages.clone(),
             clock: Arc::clone(&self.clock),
         };
         for address in self.addresses {
@@ -39,8 +40,6 @@ impl Engine {
                 .map_err(|error| EngineError::Listen { address, error })?;
             servers.spawn(probes.clone().serve(listener));
         }
-        let mut feeds: JoinSet<()> = self.feeds.running.into_iter().collect();
-
         let (tenure, elector) = match self.leadership {
             Leadership::Off => {
                 self.metrics.leads(true);
@@ -69,6 +68,8 @@ impl Engine {
         let instance = elector.as_ref().map(|one| one.identity.clone());
         let (events, publisher) = events(self.client.clone(), instance, self.metrics.clone());
         let mut publisher = tokio::spawn(publisher.run());
+
+        let mut feeds = self.feeds.start(&events);
 
         // A token of its own, so that a lost Lease stops the controllers too.
         let stop = shutdown.child_token();

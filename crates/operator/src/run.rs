@@ -15,7 +15,7 @@ use oz_core::audit::{Action, Decision, Record};
 use oz_core::mutate::RenderCache;
 use oz_core::policies::Installation;
 use oz_core::transient::{Kind, Policy, Transient};
-use oz_engine::{Clock, Engine, Leadership, ServerClock, Store};
+use oz_engine::{Clock, Engine, Leadership, Selection, ServerClock, Store};
 use oz_process::audit::{Trail, rotate_keys};
 use oz_process::{
     ClockAlarm, KeyNews, Warnings, follow_signing_keys, replace_signing_key, shutdown_on_signal,
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         engine.sessions(Scripts::new(client.clone(), clock.clone(), trail.clone()));
     }
     let probes = Probes::new(args.cut_sessions);
-    let pods_by_name = engine.store();
+    let pods_by_name = engine.store_with(&(), Selection::default().metadata_only());
     let workloads = Arc::new(Workloads::default());
     let templates = engine.store();
     let requests = engine.store();

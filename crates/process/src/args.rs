@@ -6,7 +6,11 @@ use anyhow::Context;
 use clap::{ArgAction, Args, ValueEnum};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tracing_subscriber::EnvFilter;
+use tracing::Metadata;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// Flags that every oz binary has.
 #[derive(Args, Clone, Debug)]
@@ -56,6 +60,17 @@ struct Zap {
     zap_time_encoding: Option<String>,
 }
 
+/// Where kube's client logs what the API server answered, whole, when it does not decode: other
+/// people's environment variables and Secrets among it. No level shows that.
+const LOGS_BODIES: &str = "kube_client::client";
+/// Its errors quote the value that does not decode; whoever watches logs them himself.
+const QUOTES_BODIES: &str = "kube_runtime::watcher";
+
+fn is_without_bodies(metadata: &Metadata<'_>) -> bool {
+    // Its submodules log connections, not what came over them.
+    metadata.target() != LOGS_BODIES && !metadata.target().starts_with(QUOTES_BODIES)
+}
+
 /// How logs are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -73,17 +88,18 @@ impl Common {
     pub fn start_logging(&self) -> anyhow::Result<()> {
         let filter = EnvFilter::try_new(&self.log)
             .with_context(|| format!("failed to read --log {}", self.log))?;
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr);
-        match self.log_format {
-            LogFormat::Json => subscriber.json().init(),
-            LogFormat::Text => {
-                subscriber
-                    .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-                    .init();
-            }
-        }
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let lines = match self.log_format {
+            LogFormat::Json => lines.json().boxed(),
+            LogFormat::Text => lines
+                .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+                .boxed(),
+        };
+        let lines = lines.with_filter(filter_fn(is_without_bodies));
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(lines)
+            .init();
         Ok(())
     }
 

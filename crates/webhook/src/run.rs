@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use oz_admission::{Manager, Observer, Upkeep};
 use oz_core::audit::{Action, Decision, Record};
-use oz_engine::{Clock, Sink};
+use oz_engine::{Ages, Clock, Sink};
 use oz_process::audit::Trail;
 use oz_process::{ClockAlarm, KeyNews, follow_signing_keys, shutdown_on_signal, signing_keys};
 
@@ -34,8 +34,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let port = listener.local_addr()?.port();
     let (client, clock) = oz_engine::client(common.config("oz-webhook").await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
-    let (exec_templates, exec_listed, exec_watch) = Templates::watch(&client);
-    let (pod_templates, pod_listed, pod_watch) = Templates::watch(&client);
+    let ages = Ages::default();
+    let (exec_templates, exec_listed, exec_watch) = Templates::watch(&client, &ages);
+    let (pod_templates, pod_listed, pod_watch) = Templates::watch(&client, &ages);
     let trail = Trail::start(
         &client,
         clock.clone(),
@@ -45,7 +46,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         &args.audit,
     )
     .await?;
-    let (grants, grants_listed, grants_watch) = connect::watch(&client, &keys);
+    let (grants, grants_listed, grants_watch) = connect::watch(&client, &keys, &ages);
     let keys_watch = follow_signing_keys(
         client.clone(),
         common.namespace.clone(),
@@ -94,6 +95,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             grounds.connections.register(registry);
             grounds.copies.register(registry);
             alarm.register(registry);
+            registry.register_collector(Box::new(ages.clone()));
+        })
+        .degraded({
+            let ages = ages.clone();
+            Arc::new(move || ages.complaints())
         })
         .observer(observer(trail.clone(), clock));
     for gate in grants_listed {

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::runtime::watcher;
 use kube::{Client, Resource};
 use oz_admission::{Gate, Rejection};
-use oz_engine::{Store, guarded_store};
+use oz_engine::{Ages, Selection, Store, guarded_store};
 use tokio::task::JoinHandle;
 
 use crate::kinds::AccessTemplate;
@@ -27,8 +26,9 @@ impl<T> Clone for Templates<T> {
 impl<T: AccessTemplate> Templates<T> {
     /// Begins to watch all templates of the kind. The gate opens when they are known; the task
     /// lasts as long as the process.
-    pub(crate) fn watch(client: &Client) -> (Self, Gate, JoinHandle<()>) {
-        let (store, feed) = guarded_store::<T>(client, &(), None, watcher::Config::default());
+    pub(crate) fn watch(client: &Client, ages: &Ages) -> (Self, Gate, JoinHandle<()>) {
+        let (store, health, feed) = guarded_store::<T>(client, &(), None, Selection::default());
+        ages.add(&health);
         let gate = Gate::new(&format!("{} list", T::KIND));
         let (listed, open) = (store.clone(), gate.clone());
         let task = tokio::spawn(async move {

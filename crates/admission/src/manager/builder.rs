@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kube::runtime::events::{Recorder, Reporter};
 use prometheus_client::registry::Registry;
 
-use super::{Declared, Gates, Listen, Manager, Observer, RegistrationMode};
+use super::{Declared, Degraded, Gates, Listen, Manager, Observer, RegistrationMode};
 use crate::{
     certificate::{
         CertSource,
@@ -107,6 +107,7 @@ pub struct ManagerBuilder {
     clock: Clock,
     observer: Option<Observer>,
     client_authority: Option<Vec<u8>>,
+    degraded: Option<Degraded>,
     registry: Registry,
 }
 
@@ -140,6 +141,7 @@ impl ManagerBuilder {
             clock: Arc::new(Timestamp::now),
             observer: None,
             client_authority: None,
+            degraded: None,
             registry: Registry::default(),
         }
     }
@@ -257,6 +259,12 @@ impl ManagerBuilder {
         self
     }
 
+    /// Is asked by `/readyz` for what does not go as it should, though calls are answered.
+    pub fn degraded(mut self, degraded: Degraded) -> Self {
+        self.degraded = Some(degraded);
+        self
+    }
+
     /// Another source of time than the system's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -329,6 +337,7 @@ impl ManagerBuilder {
             paths,
             client_authority: self.client_authority,
             observer: self.observer,
+            degraded: self.degraded,
             tasks: self.tasks,
             listen: self.listen,
             listen_plain: self.listen_plain,

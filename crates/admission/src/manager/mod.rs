@@ -77,6 +77,9 @@ pub(crate) struct Gates {
     pub(crate) registration: Gate,
 }
 
+/// What a process that is ready cannot do as it should, as `/readyz` shows it.
+pub type Degraded = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
 /// An extension process: hooks, watchers and tasks, the server that answers for them, and
 /// the upkeep of certificates and registration.
 ///
@@ -97,6 +100,7 @@ pub struct Manager {
     pub(crate) watchers: Vec<(Watcher, Gate)>,
     pub(crate) tasks: Vec<NamedTask>,
     pub(crate) observer: Option<Observer>,
+    pub(crate) degraded: Option<Degraded>,
     pub(crate) listen: Option<Listen>,
     pub(crate) listen_plain: Option<Listen>,
 }
@@ -121,7 +125,11 @@ impl Manager {
 
     /// `/healthz`, `/readyz` and `/metrics` as an HTTP service.
     pub fn plain_router(&self) -> Router {
-        health::router(self.readiness.clone(), self.registry.clone())
+        health::router(
+            self.readiness.clone(),
+            self.registry.clone(),
+            self.degraded.clone(),
+        )
     }
 
     /// Answers one call: the path and the bytes of an `AdmissionReview`.

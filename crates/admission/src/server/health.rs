@@ -12,15 +12,21 @@ use axum::{
 };
 use prometheus_client::registry::Registry;
 
+use crate::manager::Degraded;
 use crate::readiness::Readiness;
 
 #[derive(Clone)]
 struct Context {
     readiness: Readiness,
     registry: Arc<Registry>,
+    degraded: Option<Degraded>,
 }
 
-pub(crate) fn router(readiness: Readiness, registry: Arc<Registry>) -> Router {
+pub(crate) fn router(
+    readiness: Readiness,
+    registry: Arc<Registry>,
+    degraded: Option<Degraded>,
+) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok"))
         .route("/readyz", get(ready))
@@ -28,13 +34,18 @@ pub(crate) fn router(readiness: Readiness, registry: Arc<Registry>) -> Router {
         .with_state(Context {
             readiness,
             registry,
+            degraded,
         })
 }
 
 async fn ready(State(context): State<Context>) -> Response {
     let missing = context.readiness.missing();
     if missing.is_empty() {
-        return "ok".into_response();
+        let degraded = context.degraded.map(|degraded| degraded());
+        return match degraded.filter(|reasons| !reasons.is_empty()) {
+            Some(reasons) => format!("ok; degraded: {}", reasons.join("; ")).into_response(),
+            None => "ok".into_response(),
+        };
     }
     let body = format!("waiting for: {}\n", missing.join(", "));
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()

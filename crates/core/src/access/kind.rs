@@ -455,6 +455,11 @@ impl<K: Kind> Controller for K {
         super::report::status(self, now, object, observed, outcome)
     }
 
+    fn is_decided(&self, object: &K::Request, live: &[Live]) -> bool {
+        let request = K::view(object);
+        request.phase().is_terminal() || self.decision(&request, live).is_some()
+    }
+
     fn orphaned(&self, now: Timestamp, object: Option<&K::Request>, live: &[Live]) -> Plan {
         let request = object.map(K::view);
         lifecycle::orphaned(now, self.keys(), request.as_ref(), live)

@@ -38,6 +38,15 @@ impl Packed {
         }
     }
 
+    /// One of which only the metadata can be read.
+    pub(crate) fn unread(metadata: ObjectMeta) -> Self {
+        Self::new(DynamicObject {
+            types: None,
+            metadata,
+            data: serde_json::Value::Null,
+        })
+    }
+
     /// UID of the object that it was made for.
     pub(crate) fn owner(&self) -> Option<&str> {
         self.owner.as_deref()

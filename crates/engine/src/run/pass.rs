@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -121,6 +122,10 @@ where
         found: &mut Vec<Live>,
     ) -> Option<Passed> {
         let live = self.live(uid, found);
+        if !self.complete.load(Ordering::Acquire) && !self.controller.is_decided(object, &live) {
+            // When the lists are complete everything is looked at again.
+            return Some(Passed::planned(self.cx.now(), None, None));
+        }
         let observation = self.observe.observe(&self.cx, object, &live);
         let Ok(observed) = tokio::time::timeout(OBSERVE_TIMEOUT, observation).await else {
             return Some(Passed::failed(Failure::transient(

@@ -1,6 +1,7 @@
 //! The loop of one controller: takes what the queue gives, runs passes side by side, and sleeps
 //! until something changes or is due.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use oz_core::controller::{Controller, Failure, FailureClass};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -28,6 +30,9 @@ use crate::store::{Store, SubscriberId};
 const SLICE: Duration = Duration::from_secs(1);
 /// A sleep when nothing is awaited. Every change ends it.
 const IDLE: Duration = Duration::from_secs(3_600);
+/// How long the lists of other kinds are waited for before what was granted is looked after without
+/// them.
+const RELATED_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long passes may take to finish once the engine stops.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 
@@ -42,6 +47,8 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) children: Children,
     pub(crate) departed: Departed<C::Object>,
     pub(crate) awaited: Vec<Box<dyn Ready>>,
+    /// Whether the lists of other kinds are complete, and so everything may be decided.
+    pub(crate) complete: AtomicBool,
     pub(crate) writer: Writer,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) sessions: Arc<dyn EndSessions>,
@@ -127,8 +134,11 @@ where
             for child in &self.children.kinds {
                 child.store.ready().await;
             }
-            for store in &self.awaited {
-                store.ready().await;
+            if timeout(RELATED_TIMEOUT, self.related()).await.is_err() {
+                tracing::warn!(
+                    controller = self.controller.name(),
+                    "lists are missing: what was granted ends in time, and nothing is granted"
+                );
             }
             self.writer.tenure.begun().await;
         };
@@ -140,20 +150,30 @@ where
         let mut under_way = std::collections::HashMap::new();
         while !shutdown.is_cancelled() {
             self.begin(&mut passes, &mut under_way);
+            let complete = self.complete.load(Ordering::Acquire);
             tokio::select! {
                 () = shutdown.cancelled() => break,
+                () = self.related(), if !complete => self.start(),
                 Some(ended) = passes.join_next_with_id() => self.end(ended, &mut under_way),
                 () = self.shared.changed.notified() => {}
                 () = tokio::time::sleep(self.until_due()) => {}
             }
         }
         let drained = async { while passes.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        if timeout(DRAIN, drained).await.is_err() {
             tracing::warn!(
                 controller = self.controller.name(),
                 "some passes did not finish in time"
             );
         }
+    }
+
+    /// Waits for the lists of other kinds.
+    async fn related(&self) {
+        for store in &self.awaited {
+            store.ready().await;
+        }
+        self.complete.store(true, Ordering::Release);
     }
 
     /// Looks at everything once. First what has children: time may be up for it. Then children whose

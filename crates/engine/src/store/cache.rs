@@ -188,20 +188,37 @@ impl<K: Resource> Cache<K> {
         self.put(path, object, None)
     }
 
-    /// The watch shows an object that does not decode. The last version that did is kept: what
-    /// was promised about it still has to happen.
-    pub(crate) fn seen_undecodable(&mut self, source: &Source, metadata: &ObjectMeta) {
+    /// The watch shows an object that does not decode. It counts as gone, so that what hangs on it
+    /// ends, or as `stand_in`, if there is one. Says whether that is new.
+    pub(crate) fn seen_undecodable(
+        &mut self,
+        source: &Source,
+        metadata: &ObjectMeta,
+        stand_in: Option<K>,
+    ) -> (bool, Vec<Change<K>>) {
         let path: Path = path_of(metadata).into();
         if let Some(list) = self.lists.get_mut(source) {
             list.seen.insert(Arc::clone(&path));
         }
-        self.undecodable
-            .insert(uid(metadata).to_owned(), (metadata.namespace.clone(), path));
+        let (uid, seen) = (uid(metadata), version(metadata));
+        let known = self.entries.get(&path);
+        let older = known.is_some_and(|entry| seen != 0 && entry.version > seen);
+        if older || self.gone.contains(uid) {
+            return (false, Vec::new());
+        }
+        let place = (metadata.namespace.clone(), Arc::clone(&path));
+        let new = self.undecodable.insert(uid.to_owned(), place).is_none();
+        let changes = match stand_in {
+            Some(object) => self.put(path, object, None),
+            None => self.leave(uid).into_iter().collect(),
+        };
+        (new, changes)
     }
 
     /// The watch shows that an object is gone.
     pub(crate) fn deleted(&mut self, metadata: &ObjectMeta, now: Instant) -> Option<Change<K>> {
-        self.gone(uid(metadata), now)
+        // Without a UID nobody knows what is gone: the next list does.
+        self.gone(metadata.uid.as_deref()?, now)
     }
 
     /// A new list begins.
@@ -250,6 +267,7 @@ impl<K: Resource> Cache<K> {
             return Vec::new();
         }
         self.writes += 1;
+        self.undecodable.remove(uid(object.meta()));
         self.put(path, object, Some(self.writes))
     }
 
@@ -266,6 +284,10 @@ impl<K: Resource> Cache<K> {
             self.gone_since.push_back((now, uid.to_owned()));
         }
         self.undecodable.remove(uid);
+        self.leave(uid)
+    }
+
+    fn leave(&mut self, uid: &str) -> Option<Change<K>> {
         let path = self.paths.remove(uid)?;
         let entry = self.entries.remove(&path)?;
         self.leave_group(&entry.object, &path);

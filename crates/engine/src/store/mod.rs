@@ -2,6 +2,8 @@
 //! watches, in which one object that does not decode stops nothing, and by our own writes.
 
 mod cache;
+mod health;
+mod source;
 mod watch;
 
 use std::fmt::Debug;
@@ -16,8 +18,10 @@ use tokio::sync::watch as channel;
 use cache::Cache;
 pub use cache::Change;
 pub(crate) use cache::path;
-pub(crate) use watch::{Feed, Report};
-pub use watch::{Guarded, Undecodable, guarded_store, guarded_watch};
+pub use health::{Ages, Health};
+pub use source::{Selection, Watch, WatchError};
+pub(crate) use watch::{Feed, Report, title};
+pub use watch::{Guarded, guarded_store, guarded_watch};
 
 /// Objects of one kind, kept up to date by a watch. Cheap to clone; clones share one content.
 pub struct Store<K> {

@@ -276,7 +276,7 @@ impl ObserveTimeboxes {
             timeboxes: engine.store(),
             needs: engine.store_with(
                 &(),
-                kube::runtime::watcher::Config::default().labels("test.wizardofoz.co/need"),
+                oz_engine::Selection::default().labels("test.wizardofoz.co/need"),
             ),
         }
     }

@@ -20,9 +20,9 @@ use crate::output::{self, TextFormat};
 #[command(after_help = "\
 Looks at: the API server and its clock, oz's kinds, your rights in the
 namespace, the webhook in the path of requests (by a dry-run), its registration
- and certificates, the operator's lease and rights, oz's policies, the versions
- that run, the templates of the namespace, and who gets into pods without oz.
- Writes nothing.
+and certificates, the operator's lease and rights, oz's policies, the versions
+that run, the templates of the namespace, and who gets into pods without oz.
+Writes nothing.
 
 Exit codes: 0 if nothing is wrong, 1 if something is.")]
 pub(crate) struct Doctor {
@@ -125,6 +125,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
         findings.extend(checks::rights(cluster).await);
         findings.push(checks::stamp(cluster, oz).await);
         findings.push(checks::templates(cluster).await);
+        findings.extend(checks::unreadable(cluster).await);
     }
     findings.extend(installed::webhooks(cluster).await);
     findings.push(installed::operator(cluster, oz).await);

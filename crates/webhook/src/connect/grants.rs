@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, PartialObjectMeta};
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::{Client, Resource, ResourceExt};
 use oz_admission::Gate;
 use oz_core::access::grant::{self, Grant};
@@ -22,11 +22,9 @@ use oz_core::access::status::End;
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::connect::{Attempt, Past, Standing};
 use oz_core::labels;
-use oz_engine::{Guarded, Store, guarded_store, guarded_watch};
+use oz_engine::{Ages, Guarded, Selection, Store, guarded_store, guarded_watch};
 use tokio::sync::Notify;
 
-/// How long nothing may come of a list that is under way.
-const STALLED: Duration = Duration::from_secs(30);
 /// The pause after a watch that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -215,7 +213,7 @@ impl Grants {
         match event {
             Event::Init => index.listing = Some(BTreeSet::new()),
             Event::InitApply(role) | Event::Apply(role) => {
-                let metadata = role.meta();
+                let metadata = role.metadata();
                 let uid = metadata.uid.clone().unwrap_or_default();
                 match self.opened(metadata) {
                     Some(grant) => index.put(&uid, Arc::new(grant)),
@@ -233,7 +231,7 @@ impl Grants {
                 }
             }
             Event::Delete(role) => {
-                index.remove(role.meta().uid.as_deref().unwrap_or_default());
+                index.remove(role.metadata().uid.as_deref().unwrap_or_default());
             }
         }
     }
@@ -266,10 +264,17 @@ impl Grants {
 
 /// What is watched for connections: the grants, the gates that open when everything is known, and
 /// the watches, which last as long as the process.
-pub(crate) fn watch(client: &Client, keys: &Keys) -> (Grants, Vec<Gate>, BoxFuture<'static, ()>) {
-    let config = watcher::Config::default;
-    let (exec, exec_feed) = guarded_store::<ExecAccessRequest>(client, &(), None, config());
-    let (pod, pod_feed) = guarded_store::<PodAccessRequest>(client, &(), None, config());
+pub(crate) fn watch(
+    client: &Client,
+    keys: &Keys,
+    ages: &Ages,
+) -> (Grants, Vec<Gate>, BoxFuture<'static, ()>) {
+    let all = Selection::default;
+    let (exec, exec_health, exec_feed) =
+        guarded_store::<ExecAccessRequest>(client, &(), None, all());
+    let (pod, pod_health, pod_feed) = guarded_store::<PodAccessRequest>(client, &(), None, all());
+    ages.add(&exec_health);
+    ages.add(&pod_health);
     let grants = Grants::new(keys.clone(), exec.clone(), pod.clone());
     let gates = [
         "grant list",
@@ -278,7 +283,7 @@ pub(crate) fn watch(client: &Client, keys: &Keys) -> (Grants, Vec<Gate>, BoxFutu
     ];
     let gates = gates.map(Gate::new);
     let [listed, exec_listed, pod_listed] = gates.clone();
-    let roles = roles(client.clone(), grants.clone(), listed);
+    let roles = roles(client.clone(), grants.clone(), listed, ages.clone());
     let told = async move {
         exec.ready().await;
         exec_listed.open();
@@ -291,40 +296,36 @@ pub(crate) fn watch(client: &Client, keys: &Keys) -> (Grants, Vec<Gate>, BoxFutu
     (grants, gates.to_vec(), all.boxed())
 }
 
-async fn roles(client: Client, grants: Grants, listed: Gate) {
+async fn roles(client: Client, grants: Grants, listed: Gate, ages: Ages) {
     let resource = ApiResource::erase::<Role>(&());
-    let ours = format!("{}={}", labels::MANAGED_BY, labels::OZ);
-    let config = watcher::Config::default().labels(&ours);
+    let ours = Selection::default()
+        .labels(&format!("{}={}", labels::MANAGED_BY, labels::OZ))
+        .metadata_only();
+    let (mut watch, health) =
+        guarded_watch::<PartialObjectMeta<Role>>(&client, &resource, None, ours);
+    ages.add(&health);
+    let mut listing = true;
     loop {
-        let watch =
-            guarded_watch::<PartialObjectMeta<Role>>(&client, &resource, None, config.clone());
-        let mut watch = std::pin::pin!(watch);
-        let mut listing = true;
-        loop {
-            // A watch may be silent for as long as it likes, a list may not.
-            let event = if listing {
-                tokio::time::timeout(STALLED, watch.next()).await
-            } else {
-                tokio::select! {
-                    event = watch.next() => Ok(event),
-                    // What was known stays known until the list is complete.
-                    () = grants.reopen.notified() => break,
+        let event = tokio::select! {
+            event = watch.next() => event,
+            // What was known stays known until the list is complete.
+            () = grants.reopen.notified(), if !listing => {
+                watch.begin_again();
+                continue;
+            }
+        };
+        match event {
+            Ok(event) => {
+                listing = matches!(event, Event::Init | Event::InitApply(_));
+                let done = matches!(event, Event::InitDone);
+                grants.take(event);
+                if done {
+                    listed.open();
                 }
-            };
-            let Ok(Some(event)) = event else { break };
-            match event {
-                Ok(event) => {
-                    listing = matches!(event, Event::Init | Event::InitApply(_));
-                    let done = matches!(event, Event::InitDone);
-                    grants.take(event);
-                    if done {
-                        listed.open();
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "the watch of grants failed and is tried again");
-                    tokio::time::sleep(PAUSE).await;
-                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the watch of grants failed and is tried again");
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }

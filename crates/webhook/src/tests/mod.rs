@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use kube::runtime::watcher;
 use oz_admission::{Endpoint, Manager, RegistrationMode};
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
@@ -27,7 +26,7 @@ use oz_core::audit::Record;
 use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{BindableRoles, Policy};
-use oz_engine::{Sink, guarded_store};
+use oz_engine::{Ages, Selection, Sink, guarded_store};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -101,11 +100,11 @@ impl Webhook {
     fn recording(server: Server, records: Records) -> Self {
         let (server, records) = (Arc::new(server), Arc::new(records));
         let client = server.client();
-        let (exec_templates, ..) = Templates::watch(&client);
-        let (pod_templates, ..) = Templates::watch(&client);
-        let (exec, feed) = guarded_store(&client, &(), None, watcher::Config::default());
+        let (exec_templates, ..) = Templates::watch(&client, &Ages::default());
+        let (pod_templates, ..) = Templates::watch(&client, &Ages::default());
+        let (exec, _, feed) = guarded_store(&client, &(), None, Selection::default());
         tokio::spawn(feed);
-        let (pod, _) = guarded_store(&client, &(), None, watcher::Config::default());
+        let (pod, ..) = guarded_store(&client, &(), None, Selection::default());
         let grants = Grants::new(keys(), exec, pod);
         let grounds = Grounds {
             copies: Copies::new(grants.clone(), records.clone()),

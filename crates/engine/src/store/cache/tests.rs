@@ -131,24 +131,45 @@ fn a_list_of_one_namespace_says_nothing_of_another() {
 }
 
 #[test]
-fn an_object_that_stops_decoding_keeps_its_last_good_version() {
+fn an_object_that_stops_decoding_counts_as_gone_until_it_decodes_again() {
     let mut cache = cache();
     cache.seen(&ALL, object("a", "u1", 1));
-    cache.seen_undecodable(&ALL, &object("a", "u1", 2).metadata);
-    assert!(cache.is_undecodable("u1"));
-    assert_eq!(version_of(&cache, "a"), Some(1));
+    let bad = object("a", "u1", 2).metadata;
+    let (new, changes) = cache.seen_undecodable(&ALL, &bad, None);
+    assert!(new);
+    assert_eq!(told(changes), ["-u1"]);
+    assert!(cache.is_undecodable("u1") && !cache.is_gone("u1"));
+    assert_eq!(version_of(&cache, "a"), None);
     cache.list_begins(&ALL);
-    cache.seen_undecodable(&ALL, &object("a", "u1", 2).metadata);
+    let (new, changes) = cache.seen_undecodable(&ALL, &bad, None);
+    assert!(!new && changes.is_empty());
     assert!(told(cache.list_ends(&ALL, Instant::now())).is_empty());
     assert_eq!(told(cache.seen(&ALL, object("a", "u1", 3))), ["+u1"]);
     assert_eq!(cache.undecodable(), 0);
+    // An older version comes late.
+    let (new, changes) = cache.seen_undecodable(&ALL, &bad, None);
+    assert!(!new && changes.is_empty());
+}
+
+#[test]
+fn what_stands_in_for_an_object_goes_with_it() {
+    let mut cache = cache();
+    let bad = object("a", "u1", 2);
+    let (_, changes) = cache.seen_undecodable(&ALL, &bad.metadata, Some(bad.clone()));
+    assert_eq!(told(changes), ["+u1"]);
+    assert!(cache.is_undecodable("u1") && cache.len() == 1);
+    // We wrote it anew, and it decodes.
+    assert_eq!(told(cache.wrote(object("a", "u1", 3))), ["+u1"]);
+    assert_eq!(cache.undecodable(), 0);
+    assert_eq!(told(cache.deleted(&bad.metadata, Instant::now())), ["-u1"]);
 }
 
 #[test]
 fn what_does_not_decode_is_forgotten_once_it_is_gone() {
     let mut cache = cache();
-    cache.seen_undecodable(&ALL, &object("a", "u1", 1).metadata);
-    cache.seen_undecodable(&ALL, &object("b", "u2", 1).metadata);
+    for (name, uid) in [("a", "u1"), ("b", "u2")] {
+        cache.seen_undecodable(&ALL, &object(name, uid, 1).metadata, None);
+    }
     cache.gone("u1", Instant::now());
     assert_eq!(cache.undecodable(), 1);
     cache.list_begins(&ALL);

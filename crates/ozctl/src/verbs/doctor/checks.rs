@@ -1,11 +1,14 @@
 //! What anybody can look at: the API server, oz's kinds, one's own rights, the webhook by a
 //! dry-run, the templates.
 
+use std::collections::BTreeSet;
+
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
+use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use oz_core::api::{
@@ -240,6 +243,37 @@ pub(super) async fn templates(cluster: &Cluster) -> Finding {
             ),
         ),
     }
+}
+
+/// What oz could not read lately, by the events on it. Nothing is said if there is nothing.
+pub(super) async fn unreadable(cluster: &Cluster) -> Option<Finding> {
+    let events = cluster.api::<Event>();
+    let lately = ListParams::default().fields("reason=Unreadable");
+    let found = cluster.answer(events.list(&lately)).await.ok()?;
+    let names: BTreeSet<String> = found
+        .iter()
+        .map(|event| {
+            let about = &event.involved_object;
+            let part = |part: &Option<String>| part.clone().unwrap_or_default();
+            format!("{}/{}", part(&about.kind), part(&about.name))
+        })
+        .collect();
+    let names: Vec<String> = names.into_iter().collect();
+    (!names.is_empty()).then(|| {
+        Finding::wrong(
+            "what oz reads",
+            format!(
+                "some objects in {} cannot be read and are treated as gone: {}",
+                cluster.namespace,
+                names.join(", ")
+            ),
+            format!(
+                "see why, and correct or delete them: kubectl get events -n {} --field-selector \
+                 reason=Unreadable",
+                cluster.namespace
+            ),
+        )
+    })
 }
 
 fn why(status: &TemplateStatus) -> String {

@@ -1,0 +1,152 @@
+//! A list and a watch as a hostile neighbour would have them.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+
+/// Answers one request after the other, and keeps what was asked.
+fn server(answers: Vec<(u16, String)>) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let answers = Arc::new(Mutex::new(answers.into_iter()));
+    let seen = Arc::clone(&asked);
+    let service = service_fn(move |request: Request<Body>| {
+        seen.lock().unwrap().push(request.uri().to_string());
+        let answer = answers.lock().unwrap().next();
+        async move {
+            let Some((code, text)) = answer else {
+                return std::future::pending().await;
+            };
+            let answer = Response::builder().status(code);
+            Ok::<_, Infallible>(answer.body(Body::from(text.into_bytes())).unwrap())
+        }
+    });
+    (Client::new(service, "default"), asked)
+}
+
+fn watch(client: &Client) -> Watch<ConfigMap> {
+    let health = Health::new("the watch of ConfigMap".to_owned(), "ConfigMap");
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let ours = Selection::default().labels("a=b");
+    Watch::new(client, &resource, Some("dev"), ours, health)
+}
+
+fn map(name: &str, version: u32) -> String {
+    let version = version.to_string();
+    json!({ "metadata": { "name": name, "uid": name, "resourceVersion": version } }).to_string()
+}
+
+fn poison(name: &str, version: u32) -> String {
+    let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
+    map(name, version).replacen('{', &format!(r#"{{"data":{deep},"#), 1)
+}
+
+fn page(items: &[String], metadata: &Value) -> (u16, String) {
+    let items = items.join(",");
+    (
+        200,
+        format!(r#"{{"metadata":{metadata},"items":[{items}]}}"#),
+    )
+}
+
+fn told(event: &Event<Guarded<ConfigMap>>) -> String {
+    let object = |sign: &str, object: &Guarded<ConfigMap>| {
+        let name = object.metadata().name.clone().unwrap_or_default();
+        let poison = if object.0.is_err() { "!" } else { "" };
+        format!("{sign}{name}{poison}")
+    };
+    match event {
+        Event::Init => "list".to_owned(),
+        Event::InitApply(one) => object("", one),
+        Event::InitDone => "listed".to_owned(),
+        Event::Apply(one) => object("+", one),
+        Event::Delete(one) => object("-", one),
+    }
+}
+
+#[tokio::test]
+async fn poison_stops_neither_a_list_nor_a_watch_and_is_waited_for_by_nobody() {
+    let event = |kind: &str, object: &str| format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n");
+    let events = [
+        event("ADDED", &poison("c", 11)),
+        event("MODIFIED", &map("a", 12)),
+        event("DELETED", &poison("c", 13)),
+        event(
+            "BOOKMARK",
+            r#"{"metadata":{"resourceVersion":"20"},"data":null}"#,
+        ),
+    ];
+    let gone = json!({ "code": 410, "message": "too old" }).to_string();
+    let (client, asked) = server(vec![
+        page(
+            &[map("a", 1), poison("b", 2)],
+            &json!({ "continue": "next" }),
+        ),
+        page(
+            &[map("d", 3)],
+            &json!({ "resourceVersion": "10", "continue": "" }),
+        ),
+        (200, events.concat()),
+        (200, event("ERROR", &gone)),
+        page(&[map("e", 30)], &json!({ "resourceVersion": "31" })),
+    ]);
+    let mut watch = watch(&client);
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|last| last != "e") {
+        seen.push(match watch.next().await {
+            Ok(event) => told(&event),
+            Err(error) => error.to_string(),
+        });
+    }
+    assert_eq!(
+        seen,
+        [
+            "list",
+            "a",
+            "b!",
+            "d",
+            "listed",
+            "+c!",
+            "+a",
+            "-c!",
+            "too old (410)",
+            "list",
+            "e"
+        ]
+    );
+    let asked = asked.lock().unwrap().clone();
+    assert!(
+        asked[0].starts_with("/api/v1/namespaces/dev/configmaps?limit=500&labelSelector=a%3Db")
+    );
+    assert!(asked[1].contains("continue=next"));
+    assert!(asked[2].contains("resourceVersion=10") && asked[2].contains("allowWatchBookmarks"));
+    assert!(asked[3].contains("resourceVersion=20"), "{}", asked[3]);
+    assert!(!asked[4].contains("watch"));
+}
+
+#[tokio::test]
+async fn what_is_refused_or_is_no_list_is_an_error_and_tried_again() {
+    let denied = json!({ "code": 403, "message": "not yours" }).to_string();
+    let (client, _) = server(vec![
+        (403, denied),
+        (200, "{}".to_owned()),
+        (200, r#"{"items":[{"metadata""#.to_owned()),
+        page(&[], &json!({ "resourceVersion": "1" })),
+    ]);
+    let mut watch = watch(&client);
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|last| last != "listed") {
+        seen.push(match watch.next().await {
+            Ok(event) => told(&event),
+            Err(error) => error.to_string(),
+        });
+    }
+    assert_eq!(seen[0], "not yours (403)");
+    assert!(seen[2].contains("without a resource version"), "{seen:?}");
+    assert!(seen[4].contains("ends early"), "{seen:?}");
+    assert_eq!(seen.len(), 7, "{seen:?}");
+}

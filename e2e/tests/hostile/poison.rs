@@ -1,0 +1,370 @@
+//! Objects that nobody can read: nested, fat, or of the wrong shape, wherever oz looks. They are one
+//! object's trouble, and nobody else's.
+
+use std::process::Output;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use oz_core::api::{Phase, TargetKind};
+use oz_core::labels;
+use oz_e2e::{Asked, Scene, System, TEMPLATE, exec_request, exec_template, pod_template, refusal};
+use oz_testkit::{Cluster, eventually, fixtures};
+use serde_json::{Value, json};
+
+use crate::{SYSTEM, Stage};
+
+const SOON: Duration = Duration::from_secs(60);
+/// More levels than any decoder takes.
+const LEVELS: usize = 200;
+
+/// Managed fields that nest.
+fn nested(levels: usize) -> Value {
+    let fields = (0..levels).fold(json!({}), |inner, _| json!({ "f:a": inner }));
+    json!([{
+        "manager": "mallory", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "time": "2026-01-01T00:00:00Z", "fieldsV1": { "f:metadata": { "f:annotations": fields } },
+    }])
+}
+
+/// kubectl, whose own decoder goes deeper, with an object to create.
+fn create(scene: &Scene, object: &Value) -> Result<Output> {
+    use std::io::Write as _;
+    let mut kubectl = scene.kubectl("admin", &["create", "--validate=false", "-f", "-"]);
+    kubectl
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut child = kubectl.spawn()?;
+    let mut stdin = child.stdin.take().context("no input")?;
+    stdin.write_all(object.to_string().as_bytes())?;
+    drop(stdin);
+    Ok(child.wait_with_output()?)
+}
+
+/// Creates an object and says what it is called.
+fn created(scene: &Scene, object: &Value) -> Result<()> {
+    let output = create(scene, object)?;
+    let why = refusal(&output);
+    ensure!(why.is_none(), "{}", why.unwrap_or_default());
+    Ok(())
+}
+
+fn poison(scene: &Scene, api_version: &str, kind: &str, name: &str, more: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {
+            "name": name, "namespace": scene.name(), "managedFields": nested(LEVELS),
+            "labels": {
+                labels::MANAGED_BY: labels::OZ,
+                labels::OWNER_UID: "7c9e6679-7425-40de-944b-e07fc1f90ae7",
+            },
+        },
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        object[key] = value.clone();
+    }
+    object
+}
+
+fn pod(scene: &Scene, name: &str, secret: &str) -> Value {
+    let container = json!({
+        "name": "app", "image": fixtures::IMAGE,
+        "env": [{ "name": "PASSWORD", "value": secret }],
+    });
+    poison(
+        scene,
+        "v1",
+        "Pod",
+        name,
+        &json!({ "spec": { "containers": [container] } }),
+    )
+}
+
+/// The level at which the API server has it.
+fn is_poison(scene: &Scene, what: &str) -> Result<()> {
+    let output = scene
+        .kubectl(
+            "admin",
+            &["get", what, "-o", "json", "--show-managed-fields"],
+        )
+        .output()?;
+    let deep = "{\"f:a\":".repeat(3);
+    let text: String = String::from_utf8(output.stdout)?
+        .split_whitespace()
+        .collect();
+    ensure!(
+        text.contains(&deep),
+        "{what} lost its managed fields: no attempt at all"
+    );
+    Ok(())
+}
+
+/// Asks, gets in, and is out on time.
+async fn goes_on(scene: &Scene, name: &str) -> Result<()> {
+    let alice = scene.requests("alice").await?;
+    let asked = alice.granted(&exec_request(name, TEMPLATE, "10s")).await?;
+    alice.phase(name, Phase::Expired).await?;
+    gone(scene, &asked).await
+}
+
+async fn gone(scene: &Scene, asked: &Asked) -> Result<()> {
+    eventually("the grant to go", SOON, async || {
+        let (_, binding) = scene.grant(&asked.object_name()).await?;
+        Ok(binding.is_none().then_some(()))
+    })
+    .await
+}
+
+/// A Pod whose managedFields nest 200 levels, anywhere, and a restart of both processes: both are
+/// ready as soon as without, grants are given, and end on time.
+#[tokio::test]
+async fn a_pod_that_nests_and_a_restart() -> Result<()> {
+    let mut place = SYSTEM.write().await;
+    let cluster = Cluster::shared().await?;
+    drop(place.take());
+    let scene = Scene::set(cluster, "restart").await?;
+    created(&scene, &pod(&scene, "poison", "x"))?;
+    is_poison(&scene, "pod/poison")?;
+    let system = System::start(cluster).await?;
+    goes_on(&scene, "mine").await?;
+    *place = Some(system);
+    Ok(())
+}
+
+/// Poison of every kind that is watched, a hundred Pods among it, and a restart: nobody waits longer
+/// for it, and nothing of it is in a log.
+#[tokio::test]
+async fn poison_of_every_kind_and_a_restart() -> Result<()> {
+    let mut place = SYSTEM.write().await;
+    let cluster = Cluster::shared().await?;
+    drop(place.take());
+    let scene = Scene::set(cluster, "every").await?;
+    let secret = "correct-horse-battery-staple";
+    for number in 0..100 {
+        created(&scene, &pod(&scene, &format!("poison-{number}"), secret))?;
+    }
+    every_kind(&scene)?;
+    let system = System::start(cluster).await?;
+    goes_on(&scene, "mine").await?;
+    for process in [&system.operator.process, &system.webhook.process] {
+        for file in [process.stdout(), process.stderr()] {
+            let log = std::fs::read_to_string(file)?;
+            assert!(
+                !log.contains(secret) && !log.contains("f:a"),
+                "{}",
+                file.display()
+            );
+        }
+    }
+    *place = Some(system);
+    Ok(())
+}
+
+/// One of each kind that oz watches by its labels, or makes.
+fn every_kind(scene: &Scene) -> Result<()> {
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "poison" });
+    let more = [
+        ("role", rbac, "Role", json!({ "rules": [] })),
+        (
+            "rolebinding",
+            rbac,
+            "RoleBinding",
+            json!({ "roleRef": role }),
+        ),
+        (
+            "networkpolicy",
+            "networking.k8s.io/v1",
+            "NetworkPolicy",
+            json!({ "spec": { "podSelector": {} } }),
+        ),
+    ];
+    for (what, api_version, kind, fields) in more {
+        created(scene, &poison(scene, api_version, kind, "poison", &fields))?;
+        is_poison(scene, &format!("{what}/poison"))?;
+    }
+    Ok(())
+}
+
+/// A Role, a RoleBinding and a NetworkPolicy with oz's labels that nest 200 levels, while oz runs: the
+/// watches go on, and so do grants and their ends.
+#[tokio::test]
+async fn roles_with_our_labels_that_nest() -> Result<()> {
+    let stage = Stage::set("roles").await?;
+    every_kind(&stage)?;
+    goes_on(&stage, "mine").await
+}
+
+/// Annotating a Pod that nests 200 levels, without end, while `web-0` of a StatefulSet is replaced in
+/// an enforcing namespace: nobody gets into the successor by the grant for the one that was.
+#[tokio::test]
+async fn annotating_poison_while_the_pod_is_replaced() -> Result<()> {
+    let stage = Stage::set("replaced").await?;
+    let pods = fixtures::stateful_set(&stage.admin, stage.name(), "db", 1).await?;
+    let before = pods.first().context("no pod")?.clone();
+    let template = exec_template("db", TargetKind::StatefulSet, "db");
+    stage.template(&template).await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice.granted(&exec_request("mine", "db", "10m")).await?;
+    // Somebody with a standing right: only the hook is in the way.
+    stage
+        .standing("alice", "pods/exec", &["get", "create"])
+        .await?;
+    stage.enforce().await?;
+    created(&stage, &pod(&stage, "poison", "x"))?;
+    is_poison(&stage, "pod/poison")?;
+    for number in 0..20 {
+        annotate(&stage, number)?;
+    }
+    let pods: Api<Pod> = stage.api();
+    let at_once = DeleteParams::default().grace_period(0);
+    pods.delete(&asked.pod(), &at_once).await?;
+    let uid = before.uid();
+    eventually("the successor", SOON, async || {
+        let now = pods.get_opt(&asked.pod()).await?;
+        Ok(now.filter(|now| now.uid() != uid && fixtures::is_ready(now)))
+    })
+    .await?;
+    for number in 0..10 {
+        annotate(&stage, number)?;
+        let pod = asked.pod();
+        let output = stage.exec("alice", &[&pod, "--", "true"]).output()?;
+        let why = refusal(&output).context("alice is in the successor")?;
+        assert!(why.contains("oz: "), "somebody else refused: {why}");
+    }
+    Ok(())
+}
+
+fn annotate(scene: &Scene, number: usize) -> Result<()> {
+    let value = format!("example.com/number={number}");
+    scene
+        .kubectl("admin", &["annotate", "--overwrite", "pod/poison", &value])
+        .output()?;
+    Ok(())
+}
+
+/// A request that nests in its managedFields: it is granted as any other, and ends on time.
+#[tokio::test]
+async fn a_request_that_nests() -> Result<()> {
+    let stage = Stage::set("request").await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("mine", TEMPLATE, "20s"))
+        .await?;
+    for levels in [100, 121, LEVELS] {
+        let patch = json!({ "metadata": { "managedFields": nested(levels) } }).to_string();
+        let mut kubectl = stage.kubectl("admin", &["patch", "ear/mine", "--type=merge", "-p"]);
+        kubectl.arg(patch);
+        // The hooks may refuse what they cannot read.
+        kubectl.output()?;
+    }
+    alice.phase("mine", Phase::Expired).await?;
+    gone(&stage, &asked).await?;
+    goes_on(&stage, "another").await
+}
+
+/// A template whose `patchSpecOperations[].value` nests 121 levels: it grants nothing, is named where
+/// somebody looks, and other templates go on.
+#[tokio::test]
+async fn a_template_that_nests() -> Result<()> {
+    let stage = Stage::set("template").await?;
+    let value = (0..121).fold(json!(1), |inner, _| json!([inner]));
+    let operation = json!({ "op": "add", "path": "/metadata/annotations/a", "value": value });
+    let more = json!({
+        "controllerTargetMutationConfig": { "patchSpecOperations": [operation] },
+    });
+    let mut template = serde_json::to_value(pod_template("deep", "web", &more)?)?;
+    template["metadata"]["namespace"] = stage.name().into();
+    let output = create(&stage, &template)?;
+    if let Some(why) = refusal(&output) {
+        assert!(
+            why.contains("denied the request") || why.contains("Invalid"),
+            "{why}"
+        );
+    } else {
+        eventually("the operator to say so", SOON, async || {
+            let (code, text) = stage.oz()?.operator.readiness().await?;
+            ensure!(code == 200, "{text}");
+            Ok(text.contains("PodAccessTemplate").then_some(()))
+        })
+        .await?;
+    }
+    goes_on(&stage, "mine").await
+}
+
+/// Thirty Pods of 1 MB beside an honest grant, and a restart: oz keeps of a Pod what it decides by.
+#[tokio::test]
+async fn fat_pods_and_a_restart() -> Result<()> {
+    let mut place = SYSTEM.write().await;
+    let cluster = Cluster::shared().await?;
+    drop(place.take());
+    let scene = Scene::set(cluster, "fat").await?;
+    let pods: Api<Pod> = scene.api();
+    let fat = |number: usize| {
+        let value = "<".repeat(1_000_000);
+        let container = json!({
+            "name": "app", "image": fixtures::IMAGE, "env": [{ "name": "FAT", "value": value }],
+        });
+        serde_json::from_value::<Pod>(json!({
+            "metadata": { "name": format!("fat-{number}") }, "spec": { "containers": [container] },
+        }))
+    };
+    let parameters = PostParams::default();
+    for batch in [0..10, 10..20, 20..30] {
+        try_join_all(batch.map(async |number| {
+            let pod = fat(number)?;
+            anyhow::Ok(pods.create(&parameters, &pod).await?)
+        }))
+        .await?;
+    }
+    let system = System::start(cluster).await?;
+    goes_on(&scene, "mine").await?;
+    for process in [&system.operator.process, &system.webhook.process] {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+        let peak = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let kibibytes: u64 = peak
+            .and_then(|line| line.split_whitespace().nth(1))
+            .context("no VmHWM")?
+            .parse()?;
+        assert!(kibibytes < 200 * 1024, "{kibibytes} KiB at the peak");
+    }
+    *place = Some(system);
+    Ok(())
+}
+
+/// A transient binding and an AuditEvent that nest 200 levels: whether the hooks let them in or not,
+/// grants are given, put on record, and end on time.
+#[tokio::test]
+async fn a_transient_binding_and_a_record_that_nest() -> Result<()> {
+    let stage = Stage::set("transient").await?;
+    goes_on(&stage, "before").await?;
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({ "spec": {
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "view" },
+        "subjects": [{ "apiGroup": group, "kind": "User", "name": "mallory" }],
+        "duration": "1h",
+    } });
+    let (version, kind) = ("crds.wizardofoz.co/v1alpha1", "TransientRoleBinding");
+    create(&stage, &poison(&stage, version, kind, "poison", &binding))?;
+    let list = ["get", "auditevents", "-o", "name"];
+    let events = stage.kubectl("admin", &list).output()?.stdout;
+    let event = String::from_utf8(events)?;
+    let event = event.lines().next().context("no record")?.to_owned();
+    let patch = json!({ "metadata": { "managedFields": nested(LEVELS) } }).to_string();
+    stage
+        .kubectl("admin", &["patch", &event, "--type=merge", "-p", &patch])
+        .output()?;
+    goes_on(&stage, "after").await?;
+    let metrics = stage.oz()?.operator.metrics().await?;
+    let age = |line: &str| line.starts_with("oz_watch_age_seconds{kind=\"PodIdentity\"}");
+    let pod = |line: &str| line.starts_with("oz_watch_age_seconds{kind=\"Pod\"}");
+    assert!(
+        metrics.lines().any(|line| age(line) || pod(line)),
+        "{metrics}"
+    );
+    Ok(())
+}

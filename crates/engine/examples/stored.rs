@@ -19,8 +19,10 @@ use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding};
+use oz_core::build::NameServer;
 use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::{Controller, Live, Outcome};
+use oz_core::mutate::RenderCache;
 use oz_core::transient::{BindableRoles, Policy, Transient};
 use oz_engine::raw::{Form, Piece, RawObject, Splitter, Strip, decode};
 use serde::de::DeserializeOwned;
@@ -188,7 +190,7 @@ where
         })
         .into_iter()
         .collect();
-    let plan = controller.orphaned(now(), &live);
+    let plan = controller.orphaned(now(), None, &live);
     let Ok(object) = decode::<C::Object>(object) else {
         return false;
     };
@@ -257,6 +259,8 @@ fn kinds() -> Result<Vec<Kind>> {
         keys: keys.clone(),
         keep_finished: hour,
         ready_timeout: hour,
+        rendered: RenderCache::default(),
+        name_servers: vec![NameServer::usual()],
     };
     let bindings = Transient::<TransientRoleBinding>::new(keys.clone(), policy.clone());
     let cluster_bindings = Transient::<TransientClusterRoleBinding>::new(keys, policy);

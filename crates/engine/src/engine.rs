@@ -19,7 +19,7 @@ use crate::events::Events;
 use crate::feeds::Feeds;
 use crate::lease::{LeaseTiming, Tenure};
 use crate::metrics::Metrics;
-use crate::observe::{Cx, Observe, Watches, cluster_scoped};
+use crate::observe::{ChildKind, Cx, Observe, Watches, cluster_scoped};
 use crate::readiness::Readiness;
 use crate::run::{
     Applied, ChildStore, Children, Departed, Lane, Lines, Packed, Runner, Shared, Writer,
@@ -285,32 +285,7 @@ where
         };
         queue.push_object(change.object().as_ref(), lane);
     });
-    let kinds = watches.children.into_iter().zip(stores);
-    let kinds = kinds.map(|(kind, store)| {
-        let applied = Applied::default();
-        let (queue, owners, forget) = (Arc::clone(&shared), objects.clone(), applied.clone());
-        let subscriber = store.subscribe(move |change: &Change<Packed>| {
-            if let Change::Deleted(child) = change {
-                forget.forget(child.meta().uid.as_deref().unwrap_or_default());
-            }
-            if let Some(owner) = change.object().owner() {
-                let orphaned = owners.by_uid(owner).is_none();
-                let lane = if orphaned {
-                    Lane::Urgent
-                } else {
-                    Lane::Ordinary
-                };
-                queue.push(owner, lane);
-            }
-        });
-        ChildStore {
-            kind,
-            store,
-            subscriber,
-            applied,
-        }
-    });
-    let kinds: Vec<_> = kinds.collect();
+    let kinds = children(&shared, &objects, watches.children, stores);
     let related = watches.related.into_iter().map(|relate| {
         let queue = Arc::clone(&shared);
         relate(Arc::new(move |object: &C::Object| {
@@ -350,4 +325,42 @@ where
         controller,
         observe,
     }
+}
+
+/// Lets the watches of children fill the queue.
+fn children<K>(
+    shared: &Arc<Shared>,
+    objects: &Store<K>,
+    kinds: Vec<ChildKind>,
+    stores: Vec<Store<Packed>>,
+) -> Vec<ChildStore>
+where
+    K: Resource + Send + Sync + 'static,
+{
+    let kinds = kinds.into_iter().zip(stores);
+    let kinds = kinds.map(|(kind, store)| {
+        let applied = Applied::default();
+        let (queue, owners, forget) = (Arc::clone(shared), objects.clone(), applied.clone());
+        let subscriber = store.subscribe(move |change: &Change<Packed>| {
+            if let Change::Deleted(child) = change {
+                forget.forget(child.meta().uid.as_deref().unwrap_or_default());
+            }
+            if let Some(owner) = change.object().owner() {
+                let orphaned = owners.by_uid(owner).is_none();
+                let lane = if orphaned {
+                    Lane::Urgent
+                } else {
+                    Lane::Ordinary
+                };
+                queue.push(owner, lane);
+            }
+        });
+        ChildStore {
+            kind,
+            store,
+            subscriber,
+            applied,
+        }
+    });
+    kinds.collect()
 }

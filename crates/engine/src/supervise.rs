@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::background::Background;
+use crate::clock::Clock;
 use crate::engine::{Engine, EngineError, Leadership, Parts};
 use crate::events::events;
 use crate::lease::{Elector, Tenure};
+use crate::metrics::Metrics;
 use crate::probes::{self, Probes};
 use crate::run::Lines;
 
@@ -40,31 +43,8 @@ impl Engine {
                 .map_err(|error| EngineError::Listen { address, error })?;
             servers.spawn(probes.clone().serve(listener));
         }
-        let (tenure, elector) = match self.leadership {
-            Leadership::Off => {
-                self.metrics.leads(true);
-                (Tenure::always(), None)
-            }
-            Leadership::Lease {
-                namespace,
-                name,
-                identity,
-                timing,
-            } => {
-                let tenure = Tenure::none();
-                let elector = Elector {
-                    client: self.client.clone(),
-                    namespace,
-                    name,
-                    identity,
-                    timing,
-                    clock: Arc::clone(&self.clock),
-                    tenure: tenure.clone(),
-                    metrics: self.metrics.clone(),
-                };
-                (tenure, Some(elector))
-            }
-        };
+        let (client, clock) = (self.client.clone(), Arc::clone(&self.clock));
+        let (tenure, elector) = election(self.leadership, client, clock, &self.metrics);
         let instance = elector.as_ref().map(|one| one.identity.clone());
         let (events, publisher) = events(self.client.clone(), instance, self.metrics.clone());
         let mut publisher = tokio::spawn(publisher.run());
@@ -109,6 +89,40 @@ impl Engine {
             publisher.abort();
         }
         result
+    }
+}
+
+/// Who may write, and who competes for the Lease, if there is one.
+fn election(
+    leadership: Leadership,
+    client: Client,
+    clock: Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> (Tenure, Option<Elector>) {
+    match leadership {
+        Leadership::Off => {
+            metrics.leads(true);
+            (Tenure::always(), None)
+        }
+        Leadership::Lease {
+            namespace,
+            name,
+            identity,
+            timing,
+        } => {
+            let tenure = Tenure::none();
+            let elector = Elector {
+                client,
+                namespace,
+                name,
+                identity,
+                timing,
+                clock,
+                tenure: tenure.clone(),
+                metrics: metrics.clone(),
+            };
+            (tenure, Some(elector))
+        }
     }
 }
 

@@ -87,7 +87,12 @@ pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live
 /// The plan for a request whose Role others wait for with bindings of their own: they would have what
 /// it hands out as soon as it exists, so it must not.
 #[must_use]
-pub fn blocked(now: Timestamp, request: &Request<'_>, failure: &Failure, live: &[Live]) -> Plan {
+pub(super) fn blocked(
+    now: Timestamp,
+    request: &Request<'_>,
+    failure: &Failure,
+    live: &[Live],
+) -> Plan {
     let roles: Vec<Live> = objects::ours(request, live)
         .into_iter()
         .filter(|live| live.resource.kind == "Role")
@@ -109,7 +114,7 @@ pub fn blocked(now: Timestamp, request: &Request<'_>, failure: &Failure, live: &
 
 /// Looks whether somebody binds to the Role of a grant: before it is made, and once it is.
 #[must_use]
-pub fn bound_by_others(grant: &Grant) -> Step {
+pub(super) fn bound_by_others(grant: &Grant) -> Step {
     Step::Look(Sought {
         resource: ApiResource::erase::<RoleBinding>(&()),
         namespace: Some(grant.request.namespace.clone()),

@@ -304,6 +304,8 @@ impl Webhook {
         command.arg(format!("--listen={serving}"));
         command.arg(format!("--url=https://{reached}"));
         command.arg(format!("--health-probe-bind-address={address}"));
+        // Who is not tested for it may ask as often as they like; a flag that comes later counts.
+        command.args(["waiting", "active", "namespace"].map(|of| format!("--max-{of}-requests=0")));
         command.args(&options.flags);
         let mut webhook = Self {
             process: cluster.spawn("oz-webhook", command)?,

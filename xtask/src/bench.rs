@@ -5,6 +5,7 @@
 
 mod audit;
 mod bindings;
+mod ends;
 mod exec;
 mod grants;
 mod ha;
@@ -45,6 +46,9 @@ pub(crate) enum Bench {
     Exec(Options),
     /// What the connect hook costs where 10,000 grants and 50,000 pods are known, in process.
     Connect(Options),
+    /// How late access ends beside hundreds of grants whose sessions cannot be ended, since their node does
+    /// not answer.
+    Ends(Options),
     /// The end of open sessions on a real node: how late it is, whatever their users do (root).
     Sessions(Options),
 }
@@ -73,6 +77,8 @@ pub(crate) struct Size {
     pub(crate) one_by_one: usize,
     pub(crate) at_once: usize,
     pub(crate) endings: usize,
+    /// Grants that end together, and whose sessions cannot be ended.
+    pub(crate) hanging: usize,
     pub(crate) starts: usize,
     /// Active grants while nothing happens, and for how long nothing does.
     pub(crate) idle_grants: usize,
@@ -96,6 +102,7 @@ impl Options {
             one_by_one: 50,
             at_once: 200,
             endings: 50,
+            hanging: 600,
             starts: 5,
             idle_grants: 100,
             idle: Duration::from_secs(60),
@@ -114,6 +121,7 @@ impl Options {
             one_by_one: 20,
             at_once: 60,
             endings: 20,
+            hanging: 100,
             starts: 2,
             idle_grants: 20,
             idle: Duration::from_secs(15),
@@ -135,6 +143,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Ha(options)
     | Bench::Exec(options)
     | Bench::Connect(options)
+    | Bench::Ends(options)
     | Bench::Sessions(options)) = bench;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -208,6 +217,7 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
             programs::build(&["ozctl"]).await?;
             exec::measure(size.runs, size.one_by_one, &mut report).await?;
         }
+        Bench::Ends(_) => ends::measure(size, &mut report).await?,
         // See `connect`.
         Bench::Connect(_) => {}
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::Role;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::pod::PodAccess;
@@ -153,7 +152,12 @@ fn written(value: &Value) -> Result<String> {
 
 fn honest(kind: &str, spec: &Value) -> Value {
     json!({
-        "apiVersion": "v1", "kind": kind,
+        "apiVersion": if kind.contains("Access") || kind.contains("Transient") {
+            "crds.wizardofoz.co/v1alpha1"
+        } else {
+            "v1"
+        },
+        "kind": kind,
         "metadata": {
             "name": "mine", "namespace": "shop", "uid": "7c9e6679-7425-40de-944b-e07fc1f90ae7",
             "resourceVersion": "7", "generation": 1, "creationTimestamp": "2026-01-01T12:00:00Z",
@@ -265,11 +269,12 @@ fn kinds() -> Result<Vec<Kind>> {
     let bindings = Transient::<TransientRoleBinding>::new(keys.clone(), policy.clone());
     let cluster_bindings = Transient::<TransientClusterRoleBinding>::new(keys, policy);
     let interval = hour;
+    // Children and Roles are kept as they come.
     Ok(vec![
         plain::<PodIdentity>("Pod", json!({ "containers": [{ "name": "a", "env": [] }] })),
-        plain::<Role>("Role", json!({})),
-        plain::<RoleBinding>("RoleBinding", json!({})),
-        plain::<NetworkPolicy>("NetworkPolicy", json!({ "podSelector": {} })),
+        plain::<DynamicObject>("Role", json!({})),
+        plain::<DynamicObject>("RoleBinding", json!({})),
+        plain::<DynamicObject>("NetworkPolicy", json!({ "podSelector": {} })),
         controlled(
             "ExecAccessRequest",
             request.clone(),
@@ -317,6 +322,13 @@ fn memory() -> Result<(u64, u64)> {
     Ok((line("VmRSS:").context("no VmRSS")?, peak))
 }
 
+/// How long this thread has worked: what others do at the same time does not count.
+fn worked() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds = text.split_whitespace().next().context("no time")?;
+    Ok(Duration::from_nanos(nanoseconds.parse()?))
+}
+
 /// Reads a page with the object and an honest one. Says how long that took.
 fn read(kind: &Kind, text: &str, dice: &mut Dice) -> Result<Duration> {
     let page = format!(
@@ -326,7 +338,7 @@ fn read(kind: &Kind, text: &str, dice: &mut Dice) -> Result<Duration> {
     let size = 1 + dice.below(16 * 1024);
     let large = text.len() > 256 * 1024;
     let held = if large { memory()?.0 } else { 0 };
-    let began = Instant::now();
+    let began = worked()?;
     let (mut strip, mut splitter) = (Strip::default(), Splitter::new(Form::List));
     let (mut pieces, mut objects, mut known) = (Vec::new(), 0, false);
     for part in page.as_bytes().chunks(size) {
@@ -338,7 +350,7 @@ fn read(kind: &Kind, text: &str, dice: &mut Dice) -> Result<Duration> {
             }
         }
     }
-    let took = began.elapsed();
+    let took = worked()?.saturating_sub(began);
     ensure!(
         objects == 2 && known,
         "the honest object beside it was not read"

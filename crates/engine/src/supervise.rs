@@ -70,6 +70,7 @@ impl Engine {
         let mut controllers: JoinSet<()> = starts.collect();
         // The publisher ends when the controllers have dropped their ends.
         drop(parts);
+
         // In this order: the controllers end on a shutdown too, and then that is no failure.
         let result = tokio::select! {
             biased;
@@ -80,9 +81,7 @@ impl Engine {
         };
         stop.cancel();
         while controllers.join_next().await.is_some() {}
-        if let Some(elector) = &elector
-            && result.is_ok()
-        {
+        if let (Some(elector), Ok(())) = (&elector, &result) {
             elector.release().await;
         }
         if timeout(LAST_EVENTS, &mut publisher).await.is_err() {

@@ -7,13 +7,21 @@ use anyhow::{Context as _, Result};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, PodAccessTemplate};
-use oz_e2e::{TEMPLATE, WORKLOAD, exec_request, pod_template, refused};
+use oz_e2e::{Options, TEMPLATE, WORKLOAD, exec_request, pod_template, refused};
 use oz_testkit::eventually;
 use serde_json::{Map, Value, json};
 
 use crate::Stage;
 
 const SOON: Duration = Duration::from_secs(60);
+
+/// With the limits of requests that the webhook has by itself, which other tests do without.
+pub(crate) fn limited(options: Options) -> Options {
+    let limits = [("waiting", 20), ("active", 20), ("namespace", 200)];
+    limits.into_iter().fold(options, |options, (of, most)| {
+        options.flag(&format!("--max-{of}-requests={most}"))
+    })
+}
 
 /// `count` annotations that say nothing, with the shortest names there are: 6,756 of them are less than
 /// 16 KiB.
@@ -41,8 +49,9 @@ fn with_metadata(name: &str, metadata: Value) -> Result<ExecAccessRequest> {
     Ok(serde_json::from_value(request)?)
 }
 
-/// A request with 6,756 empty annotations, with as many labels, with hundreds of finalizers: refused, with
-/// how many are enough. Hundreds of owner references: dropped, and added later, refused.
+/// A request with 6,756 empty annotations, with as many labels, with hundreds of finalizers, or with hundreds
+/// of owner references: refused, with how many are enough; the owner references are dropped, and refused when
+/// they are added later.
 #[tokio::test]
 async fn metadata_by_the_thousand() -> Result<()> {
     let stage = Stage::set("thousand").await?;
@@ -101,7 +110,7 @@ async fn metadata_that_grows_later() -> Result<()> {
             "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
             "metadata": {"name": "mine", "annotations": {"a": ""}},
         });
-        let manager = PatchParams::apply(&format!("manager-{number}")).force();
+        let manager = PatchParams::apply(&format!("manager-{number}"));
         if let Err(error) = alice
             .api()
             .patch("mine", &manager, &Patch::Apply(apply))

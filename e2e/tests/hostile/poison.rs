@@ -20,12 +20,14 @@ use crate::{SYSTEM, Stage};
 const SOON: Duration = Duration::from_secs(60);
 /// More levels than any decoder takes.
 const LEVELS: usize = 200;
+/// The version of oz's own kinds.
+const CRDS: &str = "crds.wizardofoz.co/v1alpha1";
 
-/// Managed fields that nest.
-fn nested(levels: usize) -> Value {
+/// Managed fields that nest, of an object of this version.
+fn nested(levels: usize, api_version: &str) -> Value {
     let fields = (0..levels).fold(json!({}), |inner, _| json!({ "f:a": inner }));
     json!([{
-        "manager": "mallory", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "manager": "mallory", "operation": "Update", "apiVersion": api_version, "fieldsType": "FieldsV1",
         "time": "2026-01-01T00:00:00Z", "fieldsV1": { "f:metadata": { "f:annotations": fields } },
     }])
 }
@@ -57,7 +59,7 @@ fn poison(scene: &Scene, api_version: &str, kind: &str, name: &str, more: &Value
     let mut object = json!({
         "apiVersion": api_version, "kind": kind,
         "metadata": {
-            "name": name, "namespace": scene.name(), "managedFields": nested(LEVELS),
+            "name": name, "namespace": scene.name(), "managedFields": nested(LEVELS, api_version),
             "labels": {
                 labels::MANAGED_BY: labels::OZ,
                 labels::OWNER_UID: "7c9e6679-7425-40de-944b-e07fc1f90ae7",
@@ -199,7 +201,7 @@ async fn roles_with_our_labels_that_nest() -> Result<()> {
     goes_on(&stage, "mine").await
 }
 
-/// Annotating a Pod that nests 200 levels, without end, while `web-0` of a StatefulSet is replaced in
+/// Annotating a Pod that nests 200 levels, without end, while `db-0` of a StatefulSet is replaced in
 /// an enforcing namespace: nobody gets into the successor by the grant for the one that was.
 #[tokio::test]
 async fn annotating_poison_while_the_pod_is_replaced() -> Result<()> {
@@ -256,7 +258,7 @@ async fn a_request_that_nests() -> Result<()> {
         .granted(&exec_request("mine", TEMPLATE, "20s"))
         .await?;
     for levels in [100, 121, LEVELS] {
-        let patch = json!({ "metadata": { "managedFields": nested(levels) } }).to_string();
+        let patch = json!({ "metadata": { "managedFields": nested(levels, CRDS) } }).to_string();
         let mut kubectl = stage.kubectl("admin", &["patch", "ear/mine", "--type=merge", "-p"]);
         kubectl.arg(patch);
         // The hooks may refuse what they cannot read.
@@ -267,8 +269,8 @@ async fn a_request_that_nests() -> Result<()> {
     goes_on(&stage, "another").await
 }
 
-/// A template whose `patchSpecOperations[].value` nests 121 levels: it grants nothing, is named where
-/// somebody looks, and other templates go on.
+/// A template whose `patchSpecOperations[].value` nests 121 levels: refused, or else named where
+/// somebody looks; other templates go on.
 #[tokio::test]
 async fn a_template_that_nests() -> Result<()> {
     let stage = Stage::set("template").await?;
@@ -280,12 +282,8 @@ async fn a_template_that_nests() -> Result<()> {
     let mut template = serde_json::to_value(pod_template("deep", "web", &more)?)?;
     template["metadata"]["namespace"] = stage.name().into();
     let output = create(&stage, &template)?;
-    if let Some(why) = refusal(&output) {
-        assert!(
-            why.contains("denied the request") || why.contains("Invalid"),
-            "{why}"
-        );
-    } else {
+    // Whether or not somebody refuses it: what was stored before the hooks were there is not refused.
+    if refusal(&output).is_none() {
         eventually("the operator to say so", SOON, async || {
             let (code, text) = stage.oz()?.operator.readiness().await?;
             ensure!(code == 200, "{text}");
@@ -348,13 +346,13 @@ async fn a_transient_binding_and_a_record_that_nest() -> Result<()> {
         "subjects": [{ "apiGroup": group, "kind": "User", "name": "mallory" }],
         "duration": "1h",
     } });
-    let (version, kind) = ("crds.wizardofoz.co/v1alpha1", "TransientRoleBinding");
-    create(&stage, &poison(&stage, version, kind, "poison", &binding))?;
+    let object = poison(&stage, CRDS, "TransientRoleBinding", "poison", &binding);
+    create(&stage, &object)?;
     let list = ["get", "auditevents", "-o", "name"];
     let events = stage.kubectl("admin", &list).output()?.stdout;
     let event = String::from_utf8(events)?;
     let event = event.lines().next().context("no record")?.to_owned();
-    let patch = json!({ "metadata": { "managedFields": nested(LEVELS) } }).to_string();
+    let patch = json!({ "metadata": { "managedFields": nested(LEVELS, CRDS) } }).to_string();
     stage
         .kubectl("admin", &["patch", &event, "--type=merge", "-p", &patch])
         .output()?;

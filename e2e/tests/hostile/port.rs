@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use oz_core::api::{AuditEvent, ExecAccessRequest, Phase, TargetKind};
+use oz_core::api::{AuditEvent, Phase, TargetKind};
 use oz_e2e::{
     Auditor, NAMESPACE, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refused,
 };
@@ -77,7 +77,7 @@ async fn forty_big_bodies() -> Result<()> {
     Ok(())
 }
 
-/// Bodies that are announced and never sent: 404 at once, and the connection is over.
+/// Bodies that are announced and never sent: 404 without waiting for them, and the connection is over.
 #[tokio::test]
 async fn bodies_that_never_come() -> Result<()> {
     let stage = Stage::set("never").await?;
@@ -90,7 +90,9 @@ async fn bodies_that_never_come() -> Result<()> {
         );
         stream.write_all(head.as_bytes()).await?;
         let answer = first_line(&mut stream).await;
-        ensure!(answer == "HTTP/1.1 404 Not Found", "{answer:?}");
+        // Whoever comes when too many are there makes way without an answer.
+        let refused = ["", "HTTP/1.1 404 Not Found"].contains(&answer.as_str());
+        ensure!(refused, "{answer:?}");
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).await.unwrap_or_default();
         Ok(())
@@ -165,8 +167,10 @@ async fn a_flood_of_records() -> Result<()> {
             let stranger = stranger?;
             for number in 0..50 {
                 let body = connection_of(&format!("flooder-{connection}-{number}"));
-                let (code, _) = stranger.posts("/connect-enforced", body).await?;
-                ensure!(code == 404, "{code}");
+                // Each refusal ends the connection: the next call may find it closed.
+                if let Ok((code, _)) = stranger.posts("/connect-enforced", body).await {
+                    ensure!(code == 404, "{code}");
+                }
             }
             Ok(())
         }
@@ -370,28 +374,37 @@ async fn a_binding_too_large_to_ask_about() -> Result<()> {
     Ok(())
 }
 
-/// Six dry runs at once of a request with 2.5 MB of managed fields: answered, and memory stays.
+/// Six dry runs at once of a request with 2.5 MB of managed fields, as the API server asks about them:
+/// answered, and memory stays.
 #[tokio::test]
 async fn dry_runs_of_fat_objects() -> Result<()> {
     let stage = Stage::set("fat").await?;
-    let before = memory(&stage.oz()?.webhook.process)?;
-    let mut request = exec_request("fat", TEMPLATE, "5m");
+    let mut object = serde_json::to_value(exec_request("fat", TEMPLATE, "5m"))?;
+    object["metadata"]["namespace"] = json!(stage.name());
     let fields: serde_json::Map<String, Value> = (0..180_000)
         .map(|number| (format!("f:a{number}"), json!({})))
         .collect();
-    let managed = json!([{
+    object["metadata"]["managedFields"] = json!([{
         "manager": "mallory", "operation": "Update", "apiVersion": "crds.wizardofoz.co/v1alpha1",
-        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:annotations": fields}},
+        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:annotations": fields}},
     }]);
-    request.metadata.managed_fields = serde_json::from_value(managed)?;
-    let alice = stage.cluster.client("alice").await?;
-    let api: Api<ExecAccessRequest> = Api::namespaced(alice, stage.name());
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    for created in join_all((0..6).map(|_| api.create(&dry, &request))).await {
-        created?;
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "review",
+            "kind": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "kind": "ExecAccessRequest"},
+            "resource": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "resource": "execaccessrequests"},
+            "name": "fat", "namespace": stage.name(), "operation": "CREATE", "dryRun": true,
+            "userInfo": {"username": "alice", "groups": ["devs"]}, "object": object,
+        },
+    })
+    .to_string();
+    let api_server = Poster::knowing(&stage).await?;
+    let before = memory(&stage.oz()?.webhook.process)?;
+    for answer in join_all((0..6).map(|_| api_server.posts(HOOKS[2], review.clone()))).await {
+        let (code, answer) = answer?;
+        assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)));
     }
     let after = memory(&stage.oz()?.webhook.process)?;
     assert!(after < before + 96, "{before} MiB before, {after} after");

@@ -61,7 +61,8 @@ pub(crate) async fn start(cluster: &Cluster) -> Result<System> {
     let patch = Patch::Apply(&binding);
     bindings.patch("bind-keeper", &apply, &patch).await?;
     let options = Options::default().flag("--bindable-roles=team-*,keeper");
-    System::start_as(cluster, &options, &options).await
+    let webhook = crate::numbers::limited(options.clone());
+    System::start_as(cluster, &webhook, &options).await
 }
 
 /// A place where alice may ask for transient bindings, and bind whatever ClusterRole there is.

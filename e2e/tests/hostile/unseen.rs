@@ -8,7 +8,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, Resource};
 use oz_core::api::{
     ExecAccessRequest, Phase, TargetKind, TransientClusterRoleBinding, TransientRoleBinding,
     example_com,
@@ -267,7 +267,7 @@ async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
     eventually("an alarm that names the binding", SOON, async || {
         let records = records_in(process)?;
         let named = records.iter().any(|one| {
-            one.action == Action::ForeignAccess && one.message.contains("RoleBinding innocent")
+            one.action == Action::ForeignAccess && one.message.contains("/innocent binds to")
         });
         Ok(named.then_some(()))
     })
@@ -296,6 +296,8 @@ where
             object["metadata"]["name"].as_str().unwrap_or("a")
         );
         object["metadata"]["name"] = name.as_str().into();
+        object["apiVersion"] = K::api_version(&()).as_ref().into();
+        object["kind"] = K::kind(&()).as_ref().into();
         objects
             .create(&parameters, &serde_json::from_value(object)?)
             .await?;

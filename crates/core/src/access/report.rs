@@ -41,6 +41,14 @@ pub(super) fn status<K: Kind>(
         let came = Came { failure, sessions };
         lifecycle::finish(now, &request, facts, end, grant, &live, came)
     };
+    let undecided = matches!(
+        state,
+        State::Grantable(_) | State::Waiting(_) | State::Wants(_)
+    );
+    if let Some(end @ End::Drift(_)) = told.as_ref().filter(|_| undecided) {
+        // Nothing is left that knows of the grant: without this it would be given anew.
+        return finish(facts, end, None, None);
+    }
     match state {
         State::Over | State::Leaving => request.status.cloned().unwrap_or_default(),
         State::Granted(grant) => match told {

@@ -70,6 +70,11 @@ impl Finding {
         Self { check, verdict }
     }
 
+    /// Without an API server nothing else can be known.
+    fn ends_the_examination(&self) -> bool {
+        self.is_wrong() && ["API server", "clock"].contains(&self.check)
+    }
+
     fn is_wrong(&self) -> bool {
         matches!(self.verdict, Verdict::Wrong(..))
     }
@@ -90,7 +95,11 @@ impl Finding {
 impl Doctor {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let findings = examine(&cluster, &self.oz_namespace).await;
+        let mut findings = examine(&cluster, &self.oz_namespace).await;
+        // It names people and their rights: no business of whom `ozctl report` is sent to.
+        if !findings.iter().any(Finding::ends_the_examination) {
+            findings.push(standing::rights(&cluster, &self.oz_namespace).await);
+        }
         let text = match self.output {
             TextFormat::Text => text(context, &findings),
             format => {
@@ -114,8 +123,7 @@ impl Doctor {
 /// All checks, in the order in which one stands on another.
 pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     let mut findings = checks::api_server(cluster).await;
-    if findings.iter().any(Finding::is_wrong) {
-        // Without an API server nothing else can be known.
+    if findings.iter().any(Finding::ends_the_examination) {
         return findings;
     }
     let kinds = checks::kinds(cluster).await;
@@ -133,7 +141,6 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.push(installed::operator_rights(cluster, oz, &deployments).await);
     findings.push(policies::policies(cluster, oz, &deployments).await);
     findings.push(installed::versions(oz, &deployments));
-    findings.push(standing::rights(cluster, oz).await);
     findings
 }
 

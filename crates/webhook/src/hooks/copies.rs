@@ -4,7 +4,6 @@
 use oz_admission::{FailurePolicy, Hook, NamespaceScope, SideEffects};
 
 use super::{Grounds, SYSTEM, in_groups, quoted};
-use crate::connect;
 use crate::guard_copies::{BindingGuard, RoleGuard};
 
 /// Resources of rules that hand out what a grant can give.
@@ -43,9 +42,9 @@ pub(super) fn bindings(grounds: &Grounds) -> Hook {
 /// Whoever may exec into every pod of the namespace, or hand out what they do not have, has nothing to
 /// copy.
 fn guard_copies(grounds: &Grounds, hook: Hook, kind: &str, role: &str, verb: &str) -> Hook {
+    // Its timeout is the library's: longer than what it waits for itself, or no alarm would be given.
     let system = [&SYSTEM.map(ToOwned::to_owned)[..], &grounds.break_glass].concat();
     hook.failure(FailurePolicy::Ignore)
-        .timeout(connect::TIMEOUT)
         .namespaces(NamespaceScope::All)
         .side_effects(SideEffects::NoneOnDryRun)
         .path(&format!("/guard-copied-{kind}"))

@@ -9,7 +9,7 @@ use super::server::Server;
 use super::{Answer, Webhook};
 
 const ROLE: &str = "/guard-copied-role";
-const BINDING: &str = "/guard-copied-binding";
+const BINDING: &str = "/guard-copied-rolebinding";
 
 /// What alice's grant gives: exec into pod web.
 fn copy() -> Value {

@@ -200,6 +200,7 @@ impl<K: InMemory> World<K> {
     }
 
     pub(crate) fn carry_out(&mut self, plan: &Plan) -> Option<Failure> {
+        self.stale = false;
         for stage in &plan.stages {
             let mut failed = None;
             for step in stage {

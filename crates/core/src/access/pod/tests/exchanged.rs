@@ -6,7 +6,7 @@ use super::world::*;
 use crate::access::kind::PodMade;
 use crate::access::testing::at;
 use crate::api::Phase;
-use crate::controller::Step;
+use crate::controller::{Controller, Outcome, Step};
 
 /// The pod is there, and nothing else yet.
 fn made() -> World {
@@ -39,9 +39,34 @@ fn only_the_very_pod_that_was_made_gets_a_role() {
     });
     for mut world in [exchanged, changed, larger] {
         assert!(!grants(&world));
-        assert_eq!(world.settle(at(2)).phase, Phase::Revoked);
+        world.settle(at(2));
         assert_eq!(world.actions(), ["DriftDetected", "AccessRevoked"]);
+        assert_eq!(world.kinds(), ["Pod"], "on its way out");
+        world.remove("Pod");
+        assert_eq!(world.settle(at(3)).phase, Phase::Revoked);
+        assert_eq!(world.kinds(), [""; 0]);
     }
+}
+
+#[test]
+fn one_that_is_gone_at_once_is_not_made_again() {
+    let mut world = made();
+    // It never came to a node, so that its deletion leaves nothing.
+    world.edit("Pod", |pod| {
+        pod.metadata.uid = Some("another".to_owned());
+        pod.metadata.finalizers = None;
+    });
+    let plan = world.plan(at(2));
+    world.carry_out(&plan);
+    world.live.clear();
+    let outcome = Outcome {
+        failure: plan.obstacle.clone(),
+        ..Outcome::default()
+    };
+    let observed = world.observed();
+    let request = &world.request;
+    let status = world.controller.status(at(2), request, &observed, &outcome);
+    assert_eq!(status.phase, Phase::Revoked);
 }
 
 #[test]

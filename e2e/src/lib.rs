@@ -34,4 +34,4 @@ pub use system::{
     unregister, unregister_hooks,
 };
 pub use terminal::Terminal;
-pub use traffic::{Course, Outcome, Traffic};
+pub use traffic::{Course, Outcome, Rhythm, Traffic};

@@ -17,11 +17,27 @@ use tokio::task::JoinHandle;
 
 use crate::{Asked, ExecRequests, Scene, TEMPLATE, conditions_line, exec_request};
 
-/// Between two requests. What has heaped up when nobody led is worked off before and beside the first
-/// that waited: how fast is for the benches to say, and depends on the machine.
-const PACE: Duration = Duration::from_millis(500);
-/// Grants last this many seconds and more: longer than a lease, so that each can begin before it ends.
-const SHORTEST: usize = 24;
+/// How often somebody asks, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Rhythm {
+    /// Between two requests.
+    pub pace: Duration,
+    /// Grants last this many seconds and more.
+    pub shortest: usize,
+}
+
+impl Default for Rhythm {
+    /// What has heaped up when nobody led is worked off before and beside the first that waited: how
+    /// fast is for the benches to say, and depends on the machine. Grants last longer than a lease, so
+    /// that each can begin before it ends.
+    fn default() -> Self {
+        Self {
+            pace: Duration::from_millis(500),
+            shortest: 24,
+        }
+    }
+}
+
 /// In so many steps of a second.
 const STEPS: usize = 12;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -89,11 +105,19 @@ impl Traffic {
     /// # Errors
     /// When there is no audit log.
     pub async fn start(scene: &Scene) -> Result<Self> {
+        Self::start_with(scene, Rhythm::default()).await
+    }
+
+    /// As [`Traffic::start`], in another rhythm.
+    ///
+    /// # Errors
+    /// As [`Traffic::start`].
+    pub async fn start_with(scene: &Scene, rhythm: Rhythm) -> Result<Self> {
         let alice = scene.requests("alice").await?;
         let mark = scene.cluster.audit().mark()?;
         let (stop, stopped) = watch::channel(false);
         let made = Arc::default();
-        let task = tokio::spawn(ask(alice, stopped, Arc::clone(&made)));
+        let task = tokio::spawn(ask(alice, rhythm, stopped, Arc::clone(&made)));
         Ok(Self {
             mark,
             stop,
@@ -192,18 +216,19 @@ fn name(number: usize) -> String {
 
 async fn ask(
     alice: ExecRequests,
+    rhythm: Rhythm,
     mut stopped: watch::Receiver<bool>,
     made: Arc<AtomicUsize>,
 ) -> Asking {
     let mut asking = Asking::default();
-    let mut pace = tokio::time::interval(PACE);
+    let mut pace = tokio::time::interval(rhythm.pace);
     while !*stopped.borrow_and_update() {
         pace.tick().await;
         let number = asking.names.len();
         let request = exec_request(
             &name(number),
             TEMPLATE,
-            &format!("{}s", SHORTEST + number % STEPS),
+            &format!("{}s", rhythm.shortest + number % STEPS),
         );
         match alice.create(&request).await {
             Ok(_) => {}

@@ -15,6 +15,7 @@ mod process;
 mod report;
 mod scene;
 mod sessions;
+mod siege;
 mod single;
 mod stats;
 
@@ -51,6 +52,8 @@ pub(crate) enum Bench {
     Ends(Options),
     /// The end of open sessions on a real node: how late it is, whatever their users do (root).
     Sessions(Options),
+    /// Honest grants beside every flood that is known, all at once, for five minutes (root).
+    Siege(Options),
 }
 
 /// How much is measured, and how it is told.
@@ -144,7 +147,8 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Exec(options)
     | Bench::Connect(options)
     | Bench::Ends(options)
-    | Bench::Sessions(options)) = bench;
+    | Bench::Sessions(options)
+    | Bench::Siege(options)) = bench;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -221,6 +225,13 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         // See `connect`.
         Bench::Connect(_) => {}
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
+        Bench::Siege(_) => {
+            let size = match options.quick {
+                true => siege::Size::QUICK,
+                false => siege::Size::FULL,
+            };
+            siege::measure(size, &mut report).await?;
+        }
     }
     screen.line(&if options.json {
         report.json(&load)?

@@ -6,6 +6,7 @@ mod asked;
 mod authors;
 mod bytes;
 mod connecting;
+mod ends;
 mod identity;
 mod locks;
 mod numbers;

@@ -1,0 +1,325 @@
+//! Whatever is written to be slow, to fail or to hang, and others' access that must end all the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use oz_core::api::{ExecAccessTemplate, OnTemplateChange, Phase, PodAccessTemplate, TargetKind};
+use oz_e2e::{
+    NAMESPACE, Options, Scene, System, TEMPLATE, WORKLOAD, conditions_line, exec_request,
+    exec_template, pod_request,
+};
+use oz_testkit::{Cluster, eventually, fixtures};
+use serde_json::{Value, json};
+
+use crate::{SYSTEM, Stage};
+
+const SOON: Duration = Duration::from_secs(120);
+
+/// A node whose kubelet takes every connection and never says a word.
+struct DeafNode {
+    name: String,
+    nodes: Api<Node>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl DeafNode {
+    async fn join(scene: &Scene) -> Result<Self> {
+        let name = format!("deaf-{}", scene.name());
+        let nodes: Api<Node> = Api::all(scene.admin.clone());
+        let node = json!({
+            "metadata": {"name": name},
+            "spec": {"taints": [{"key": "example.test/deaf", "effect": "NoSchedule"}]},
+        });
+        let node = serde_json::from_value(node)?;
+        nodes.create(&PostParams::default(), &node).await?;
+        eventually("the node to be ready", SOON, async || {
+            let status = nodes.get(&name).await?.status.unwrap_or_default();
+            Ok(status.daemon_endpoints.is_some().then_some(()))
+        })
+        .await?;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let endpoint = json!({"status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        }});
+        let patch = Patch::Merge(&endpoint);
+        nodes
+            .patch_status(&name, &PatchParams::default(), &patch)
+            .await?;
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        tokio::spawn(async move {
+            let mut held = Vec::new();
+            while let Ok((connection, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                held.push(connection);
+            }
+        });
+        Ok(Self {
+            name,
+            nodes,
+            connections,
+        })
+    }
+}
+
+/// A Deployment of one pod, whose template has more in it.
+async fn deployment(scene: &Scene, name: &str, annotations: Value, more: Value) -> Result<()> {
+    let mut spec = json!({"containers": [{"name": "app", "image": "app:1"}]});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    let labels = json!({"app": name});
+    let deployment: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},
+        },
+    }))?;
+    let deployments = scene.api::<Deployment>();
+    deployments
+        .create(&PostParams::default(), &deployment)
+        .await?;
+    fixtures::ready_pods(&scene.admin, scene.name(), &format!("app={name}"), 1).await?;
+    Ok(())
+}
+
+/// Many grants on a pod whose node takes every exec and never answers, all ending together with others':
+/// every RoleBinding is gone before any of their scripts has come to an end, and few are begun.
+#[tokio::test]
+async fn shells_that_hang() -> Result<()> {
+    const MANY: usize = 16;
+    let mut place = SYSTEM.write().await;
+    drop(place.take());
+    let cluster = Cluster::shared().await?;
+    let options = Options::default().cutting().flag("--workers=1");
+    let _system = System::start_with(cluster, &options).await?;
+    let scene = Scene::set(cluster, "hang").await?;
+    let node = DeafNode::join(&scene).await?;
+    deployment(&scene, "deaf", json!({}), json!({"nodeName": node.name})).await?;
+    let template = |name: &str, target: &str| {
+        let mut template = exec_template(name, TargetKind::Deployment, target);
+        template.spec.access_config.on_template_change = OnTemplateChange::Revoke;
+        template
+    };
+    scene.template(&template("deaf", "deaf")).await?;
+    scene.template(&template("well", WORKLOAD)).await?;
+    let alice = scene.requests("alice").await?;
+    let mut names = Vec::new();
+    for number in 0..MANY + 2 {
+        // The pod's containers are looked into once, which takes as long as nobody answers.
+        let by = if number < MANY { "deaf" } else { "well" };
+        let name = format!("{by}-{number}");
+        names.push(alice.granted(&exec_request(&name, by, "1h")).await?);
+    }
+    let before = node.connections.load(Ordering::Relaxed);
+    let change = json!({"spec": {"accessConfig": {"maxDuration": "2h"}}});
+    let templates = scene.api::<ExecAccessTemplate>();
+    for by in ["deaf", "well"] {
+        let patch = Patch::Merge(&change);
+        templates.patch(by, &PatchParams::default(), &patch).await?;
+    }
+    eventually("every RoleBinding to go", SOON, async || {
+        let left = scene
+            .api::<RoleBinding>()
+            .list(&Default::default())
+            .await?
+            .items;
+        let ours = left.iter().filter(|binding| {
+            let name = binding.metadata.name.as_deref();
+            names
+                .iter()
+                .any(|asked| Some(asked.object_name().as_str()) == name)
+        });
+        Ok((ours.count() == 0).then_some(()))
+    })
+    .await?;
+    let begun = node.connections.load(Ordering::Relaxed) - before;
+    ensure!(begun < MANY, "{begun} scripts were waited for");
+    let hang = alice.api().get("deaf-0").await?;
+    let phase = hang.status.context("no status")?.phase;
+    assert_eq!(phase, Phase::Active, "over, while its sessions may go on");
+    alice.phase(&format!("well-{MANY}"), Phase::Revoked).await?;
+    node.nodes
+        .delete(&node.name, &DeleteParams::default())
+        .await?;
+    Ok(())
+}
+
+/// Waits until a request says in its conditions what is wrong.
+async fn says(stage: &Stage, name: &str, why: &str) -> Result<()> {
+    let requests = stage.pod_requests("alice").await?;
+    let wanted = format!("to say {why}");
+    requests
+        .until(name, &wanted, |status| {
+            conditions_line(status).contains(why)
+        })
+        .await?;
+    Ok(())
+}
+
+/// A template with this patch, by which alice asks; what is wrong with it is said by both, and others are
+/// granted what they ask for.
+async fn bomb(prefix: &str, operations: Value, why: &str) -> Result<()> {
+    let stage = Stage::set(prefix).await?;
+    let patch = json!({"controllerTargetMutationConfig": {"patchSpecOperations": operations}});
+    stage.pod_template("bomb", &patch).await?;
+    let alice = stage.pod_requests("alice").await?;
+    alice.create(&pod_request("mine", "bomb", "5m")).await?;
+    says(&stage, "mine", why).await?;
+    let templates = stage.api::<PodAccessTemplate>();
+    eventually("the template to say so too", SOON, async || {
+        let status = templates.get("bomb").await?.status.unwrap_or_default();
+        let mut conditions = status.conditions.iter();
+        Ok(conditions
+            .any(|one| one.message.contains(why))
+            .then_some(()))
+    })
+    .await?;
+    let others = stage.requests("alice").await?;
+    others
+        .granted(&exec_request("fine", TEMPLATE, "5m"))
+        .await?;
+    Ok(())
+}
+
+/// A patch of 64 operations, each on a large value: refused by its work, with what would be enough,
+/// although the pod would be small.
+#[tokio::test]
+async fn patches_that_handle_large_values() -> Result<()> {
+    let large = "x".repeat(18_000);
+    let annotations = json!({"op": "add", "path": "/metadata/annotations", "value": {"a": large}});
+    let again = json!({"op": "replace", "path": "/metadata/annotations/a", "value": large});
+    let operations = std::iter::once(annotations).chain(std::iter::repeat_n(again, 63));
+    bomb("large", operations.collect(), "at most 1048576 are").await
+}
+
+/// A patch that copies the document into itself again and again, so that it doubles with each operation:
+/// refused by its size.
+#[tokio::test]
+async fn patches_that_double_at_each_step() -> Result<()> {
+    let double = |step: usize| json!({"op": "copy", "from": "/metadata", "path": format!("/metadata/more{step}")});
+    let start = json!({
+        "op": "add", "path": "/metadata/annotations", "value": {"a": "x".repeat(1000)},
+    });
+    let operations = std::iter::once(start).chain((0..63).map(double));
+    bomb("double", operations.collect(), "larger than 524288 bytes").await
+}
+
+/// A patch that doubles the depth with each operation, to tens of thousands of levels in a small
+/// document: refused by its depth, and the operator goes on.
+#[tokio::test]
+async fn patches_that_nest_deeper_at_each_step() -> Result<()> {
+    let mut deep = json!("x");
+    for _ in 0..40 {
+        deep = json!({"a": deep});
+    }
+    let start = json!({"op": "add", "path": "/metadata/a", "value": deep});
+    let copies = (0..11).map(|step| {
+        let levels = 1 + 40 * 2_usize.pow(step);
+        json!({"op": "copy", "from": "/metadata/a", "path": format!("/metadata{}", "/a".repeat(levels))})
+    });
+    let operations = std::iter::once(start).chain(copies);
+    bomb("deep", operations.collect(), "deeper than 100 levels").await
+}
+
+/// Many requests by a template whose patch fails: each is looked at a few times and says why once; nothing
+/// is tried again and again.
+#[tokio::test]
+async fn a_patch_that_fails_is_not_a_storm() -> Result<()> {
+    const MANY: usize = 10;
+    let stage = Stage::set("storm").await?;
+    let patch = json!({"controllerTargetMutationConfig": {"patchSpecOperations": [
+        {"op": "test", "path": "/spec/containers/0/name", "value": "another"},
+    ]}});
+    stage.pod_template("fails", &patch).await?;
+    let mark = stage.cluster.audit().mark()?;
+    let alice = stage.pod_requests("alice").await?;
+    for number in 0..MANY {
+        let name = format!("mine-{number}");
+        alice.create(&pod_request(&name, "fails", "5m")).await?;
+    }
+    for number in 0..MANY {
+        says(&stage, &format!("mine-{number}"), "patchSpecOperations[0]").await?;
+    }
+    // In which time each would have been tried again more often than it may be.
+    let others = stage.requests("alice").await?;
+    others
+        .granted(&exec_request("fine", TEMPLATE, "15s"))
+        .await?;
+    others.phase("fine", Phase::Expired).await?;
+    let operator = format!("system:serviceaccount:{NAMESPACE}:oz-operator");
+    let entries = stage.cluster.audit().since(mark)?.by_user(&operator);
+    let entries = entries.in_namespace(stage.name());
+    let reads = entries.clone().with_verb("get").on("apps", "deployments");
+    ensure!(
+        reads.len() <= 3 * MANY,
+        "{} reads of the workload",
+        reads.len()
+    );
+    let writes = entries.writes();
+    let writes = writes.on("crds.wizardofoz.co", "podaccessrequests");
+    ensure!(writes.len() <= 2 * MANY, "{:?}", writes.counts());
+    Ok(())
+}
+
+/// An access command that compares a fat annotation of the pod with itself hundreds of times: refused for
+/// this pod with what would be enough, and others are granted what they ask for.
+#[tokio::test]
+async fn an_access_command_that_is_slow_on_its_pod() -> Result<()> {
+    let stage = Stage::set("fat").await?;
+    let fat = json!({"a": "x".repeat(200_000)});
+    deployment(&stage, "fat", fat, json!({})).await?;
+    let mut template = exec_template("slow", TargetKind::Deployment, "fat");
+    template.spec.access_config.access_command = format!(
+        "{{{{ $a := index .Metadata.Annotations \"a\" }}}}{{{{ if eq \"\" {} }}}}{{{{ end }}}}done",
+        " $a".repeat(800)
+    );
+    stage.template(&template).await?;
+    let alice = stage.requests("alice").await?;
+    alice.create(&exec_request("mine", "slow", "5m")).await?;
+    let enough = "at most 83 are carried out";
+    alice
+        .until("mine", "to be refused", |status| {
+            conditions_line(status).contains(enough)
+        })
+        .await?;
+    alice.granted(&exec_request("fine", TEMPLATE, "5m")).await?;
+    Ok(())
+}
+
+/// Breaking the template and deleting the workload while a grant lasts: its end needs neither, and comes.
+#[tokio::test]
+async fn an_end_whose_template_and_workload_are_broken() -> Result<()> {
+    let stage = Stage::set("broken").await?;
+    stage.pod_template("mine", &json!({})).await?;
+    let alice = stage.pod_requests("alice").await?;
+    let asked = alice.granted(&pod_request("mine", "mine", "30s")).await?;
+    let broken = json!({"spec": {"controllerTargetMutationConfig": {"patchSpecOperations": [
+        {"op": "remove", "path": "/spec/containers"},
+    ]}}});
+    let patch = Patch::Merge(&broken);
+    let templates = stage.api::<PodAccessTemplate>();
+    templates
+        .patch("mine", &PatchParams::default(), &patch)
+        .await?;
+    let deployments = stage.api::<Deployment>();
+    deployments
+        .delete(WORKLOAD, &DeleteParams::default())
+        .await?;
+    alice.phase("mine", Phase::Expired).await?;
+    let (_, binding) = stage.grant(&asked.object_name()).await?;
+    assert!(binding.is_none());
+    let pod = stage.api::<Pod>().get_opt(&asked.pod()).await?;
+    assert!(pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()));
+    Ok(())
+}

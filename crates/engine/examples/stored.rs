@@ -265,6 +265,7 @@ fn kinds() -> Result<Vec<Kind>> {
         ready_timeout: hour,
         rendered: RenderCache::default(),
         name_servers: vec![NameServer::usual()],
+        as_author: false,
     };
     let bindings = Transient::<TransientRoleBinding>::new(keys.clone(), policy.clone());
     let cluster_bindings = Transient::<TransientClusterRoleBinding>::new(keys, policy);

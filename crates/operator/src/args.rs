@@ -77,6 +77,12 @@ pub(crate) struct Args {
     )]
     pub(crate) name_servers: Vec<NameServer>,
 
+    /// Make a pod only if the author of its template could: it is created in their name first, without
+    /// being stored, so that what admission would refuse to them is not made for them. Needs the right
+    /// to impersonate, which lets whoever holds the operator's account do anything.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) impersonate_authors: bool,
+
     /// Minutes between two looks at the target of a template.
     #[arg(long, default_value_t = 5, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub(crate) template_reconciliation_interval: u32,

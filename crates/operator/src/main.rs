@@ -1,6 +1,7 @@
 //! The oz operator: carries out what `oz-core` plans.
 
 mod args;
+mod as_author;
 mod bindings;
 mod canary;
 mod container_exec;

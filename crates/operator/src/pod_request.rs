@@ -16,6 +16,7 @@ use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate};
 use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Store, Watches};
 
+use crate::as_author::try_as_author;
 use crate::continued::continued;
 use crate::leaving::is_leaving;
 use crate::left::{left, pod_and_bindings};
@@ -95,6 +96,15 @@ impl Observe<PodAccess> for PodRequests {
         }
         if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
             observed.workload = Some(self.workloads.model(cx, &namespace, &target).await);
+        }
+        if let Some(trial) = self
+            .controller
+            .wants_trial(cx.now(), request, &observed, live)
+        {
+            observed.tried = Some(match trial {
+                Ok(trial) => try_as_author(cx, &trial).await,
+                Err(failure) => Err(failure),
+            });
         }
         observed.leaving = is_leaving(cx, &self.controller, request, &observed, live).await;
         observed.left = left(

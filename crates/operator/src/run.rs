@@ -277,6 +277,7 @@ fn pods(
         ready_timeout: args.pod_ready_timeout,
         rendered: RenderCache::default(),
         name_servers: args.name_servers.clone(),
+        as_author: args.impersonate_authors,
     };
     engine.controller(
         access.clone(),

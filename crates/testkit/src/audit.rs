@@ -229,6 +229,8 @@ struct Event {
 pub(crate) struct User {
     #[serde(default)]
     pub(crate) username: String,
+    #[serde(default)]
+    pub(crate) groups: Vec<String>,
 }
 
 /// What was asked for.

@@ -21,9 +21,10 @@ pub const RECORD: &str = "OZ_PERMISSIONS";
 const PROGRAMS: &str = "oz-";
 const ACCOUNT: &str = "system:serviceaccount:";
 /// Refusals with status 403 of those who are asked after the authorizer has agreed.
-const ADMISSION: [&str; 4] = [
+const ADMISSION: [&str; 5] = [
     "because it is being terminated",
     "denied the request",
+    "denied request",
     "exceeded quota",
     "violates PodSecurity",
 ];
@@ -162,6 +163,7 @@ fn uses(log: impl std::io::BufRead, blind: &[(Timestamp, Timestamp)]) -> Result<
 struct Event {
     verb: String,
     user: User,
+    impersonated_user: Option<User>,
     #[serde(default)]
     user_agent: String,
     object_ref: Option<ObjectRef>,
@@ -209,6 +211,16 @@ impl Event {
             },
             refused: None,
         };
+        // What is done in somebody's name is done by their rights.
+        if let Some(whom) = self.impersonated_user {
+            let groups = whom.groups.iter().map(|_| "groups");
+            let kind = match whom.username.strip_prefix(ACCOUNT) {
+                Some(_) => "serviceaccounts",
+                None => "users",
+            };
+            let kinds = std::iter::once(kind).chain(groups);
+            return kinds.map(|kind| of("impersonate", "", kind, "")).collect();
+        }
         let mut resource = object.resource;
         if !object.subresource.is_empty() {
             resource = format!("{resource}/{}", object.subresource);

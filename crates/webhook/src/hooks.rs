@@ -27,6 +27,7 @@ use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
 use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::limits::Census;
+use crate::note_author::AuthorNote;
 use crate::stamp::Stamper;
 use crate::templates::Templates;
 use crate::transient;
@@ -71,6 +72,7 @@ pub(crate) fn hooks(grounds: &Grounds) -> Vec<Hook> {
         request::<PodAccessRequest>(grounds, &grounds.pod_templates),
         template::<ExecAccessTemplate>(grounds),
         template::<PodAccessTemplate>(grounds),
+        note_author::<PodAccessTemplate>(grounds),
         audit_events(grounds),
         connection(grounds, Mode::Observing),
         connection(grounds, Mode::Enforcing),
@@ -150,6 +152,26 @@ fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
         grounds,
         Hook::validating(&format!("validate-{}", kind::<T>()), handler),
     )
+}
+
+/// The garbage collector follows owner references of templates as well, and changes no spec.
+fn note_author<T: AccessTemplate>(grounds: &Grounds) -> Hook {
+    let kind = kind::<T>();
+    Hook::mutating(&format!("note-author-{kind}"), AuthorNote::<T>(PhantomData))
+        .on([Operation::Create, Operation::Update])
+        .namespaces(NamespaceScope::All)
+        .side_effects(SideEffects::None)
+        .reinvoke(true)
+        .path(&path("mutate", &kind))
+        .webhook_name(&format!("m{kind}.kb.io"))
+        .when(
+            "not-an-update-by-those-who-end-access",
+            &format!(
+                "!(request.operation == 'UPDATE' && request.userInfo.username in [{}, {}])",
+                quoted(&grounds.operator),
+                quoted(GARBAGE_COLLECTOR)
+            ),
+        )
 }
 
 /// Deletion is never gated: it is how access ends. The updates of those who end it when we are down

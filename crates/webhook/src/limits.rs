@@ -14,7 +14,7 @@ use oz_core::labels;
 use crate::connect::Grants;
 
 /// How long a request counts that was admitted here and that the watch has not shown yet. One that was
-/// never stored, or that came and went meanwhile, counts as long.
+/// never stored counts as long.
 const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
 
 /// The most requests there may be. 0 is no limit.

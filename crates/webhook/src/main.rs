@@ -8,6 +8,7 @@ mod guard_role_binding;
 mod hooks;
 mod kinds;
 mod limits;
+mod note_author;
 mod permission;
 mod record;
 mod refusal;

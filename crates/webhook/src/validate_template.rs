@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use kube::Resource;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_core::access::author;
+use oz_core::labels;
 use oz_core::validate::{TEMPLATE_METADATA, Violation};
 use oz_engine::Sink;
 
@@ -13,7 +15,8 @@ use crate::connect::Policies;
 use crate::kinds::AccessTemplate;
 use crate::permission;
 use crate::record;
-use crate::refusal::{bounded, invalid, own_namespace, status_is_the_operators};
+use crate::refusal::{bounded, immutable, invalid, own_namespace, status_is_the_operators};
+use crate::stamp::requester;
 
 /// Checks templates of one kind.
 pub(crate) struct TemplateValidator<T> {
@@ -40,9 +43,28 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         bounded(template.meta(), old, &TEMPLATE_METADATA)?;
         // What is stored was checked when it came in, or is older than the rule. Labels, owners and
         // finalizers can be changed nevertheless.
-        let unchanged = |old: &T| old.spec_digest() == template.spec_digest();
-        if review.old.as_ref().is_some_and(unchanged) {
+        let digest = template.spec_digest();
+        let unchanged = |old: &&T| old.spec_digest() == digest;
+        if let Some(old) = review.old.as_ref().filter(unchanged) {
+            if author::noted(old.meta()) != author::noted(template.meta()) {
+                let message = "who wrote a template is noted by oz, when its spec changes";
+                return Err(immutable(
+                    &format!("metadata.annotations[{}]", labels::AUTHOR),
+                    message,
+                ));
+            }
             return Ok(Notes::none());
+        }
+        // Another webhook may have changed it after ours noted who writes.
+        let noted = author::noted(template.meta()).map(|_| author::of(template.meta(), &digest));
+        if noted.is_some_and(|noted| noted != Some(requester(&review.user))) {
+            return Err(Rejection::forbidden(
+                "AuthorOfAnother",
+                format!(
+                    "the author noted on the template is not {}; see which other webhook changes it",
+                    review.user.username
+                ),
+            ));
         }
         let namespace = review.namespace.as_deref().unwrap_or_default();
         if namespace == &*self.namespace {

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use crate::{template, value_files};
 
 /// The API groups of which the chart has objects.
-const GROUPS: [&str; 8] = [
+const GROUPS: [&str; 9] = [
     "api/v1",
+    "apis/admissionregistration.k8s.io/v1",
     "apis/apps/v1",
     "apis/batch/v1",
     "apis/policy/v1",
@@ -94,8 +95,11 @@ fn is_ours(kind: &str) -> bool {
         "PriorityClass",
         "Role",
         "RoleBinding",
+        "Secret",
         "Service",
         "ServiceAccount",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
     ]
     .contains(&kind)
 }
@@ -105,7 +109,7 @@ async fn the_api_server_knows_every_field_of_every_object() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let directory = tempfile::tempdir()?;
     let kinds = write_schemas(cluster, directory.path())?;
-    assert_eq!(kinds, 14);
+    assert_eq!(kinds, 17);
     let ours = repository().join("e2e/tests/chart/schemas");
     let tools = Tools::obtain(&Tool::CHART)?;
     let check = |manifests: &Path| {

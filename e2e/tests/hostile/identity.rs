@@ -11,8 +11,8 @@ use oz_core::access::stamp::{self, MAX_DISTANCE};
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
 use oz_core::labels;
 use oz_e2e::{
-    Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request, exec_template,
-    pod_request, refusal, refused, unregister,
+    Operator, Options, Scene, TEMPLATE, conditions_line, exec_request, exec_template, pod_request,
+    refusal, refused, unregister,
 };
 use oz_testkit::{Cluster, eventually};
 use serde_json::json;
@@ -171,7 +171,7 @@ async fn a_stamp_that_is_replayed() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let mut system = match place.take() {
         Some(system) => system,
-        None => System::start(cluster).await?,
+        None => crate::smaller::start(cluster).await?,
     };
     let (scene, elsewhere) = (
         Scene::set(cluster, "replayed").await?,
@@ -259,7 +259,7 @@ async fn a_stamp_that_is_exchanged_after_the_grant() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let mut system = match place.take() {
         Some(system) => system,
-        None => System::start(cluster).await?,
+        None => crate::smaller::start(cluster).await?,
     };
     let scene = Scene::set(cluster, "exchanged").await?;
     let (alice, mallory) = (

@@ -9,6 +9,7 @@ mod connecting;
 mod ends;
 mod identity;
 mod locks;
+mod memory;
 mod numbers;
 mod objects;
 mod poison;
@@ -24,7 +25,7 @@ use std::ops::Deref;
 use anyhow::Result;
 use oz_e2e::{Scene, System};
 use oz_testkit::Cluster;
-use tokio::sync::{RwLock, RwLockReadGuard};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The oz of this process: shared by all tests but those that stop it.
 static SYSTEM: RwLock<Option<System>> = RwLock::const_new(None);
@@ -53,6 +54,19 @@ impl Deref for Stage {
     fn deref(&self) -> &Scene {
         &self.scene
     }
+}
+
+/// A scene, with oz stopped and its hooks still registered. `smaller::start` has it go on, and the place
+/// is where it goes then.
+async fn stopped(prefix: &str) -> Result<(RwLockWriteGuard<'static, Option<System>>, Scene)> {
+    let mut place = SYSTEM.write().await;
+    let cluster = Cluster::shared().await?;
+    if place.is_none() {
+        *place = Some(smaller::start(cluster).await?);
+    }
+    let scene = Scene::set(cluster, prefix).await?;
+    drop(place.take());
+    Ok((place, scene))
 }
 
 async fn system() -> Result<RwLockReadGuard<'static, Option<System>>> {

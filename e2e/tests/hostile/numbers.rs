@@ -25,7 +25,7 @@ pub(crate) fn limited(options: Options) -> Options {
 
 /// `count` annotations that say nothing, with the shortest names there are: 6,756 of them are less than
 /// 16 KiB.
-fn annotations(count: usize) -> Value {
+pub(crate) fn annotations(count: usize) -> Value {
     let letters: Vec<char> = ('a'..='z').chain('A'..='Z').chain('0'..='9').collect();
     let name = |mut number: usize| {
         let mut name = String::new();
@@ -86,9 +86,8 @@ async fn metadata_by_the_thousand() -> Result<()> {
     Ok(())
 }
 
-/// Annotating a request that exists until it is large, by patches, and by server-side apply under
-/// ever new managers' names: refused from the bound on; what is there can be taken away, and the
-/// request deleted.
+/// Annotating a request that exists until it is large: refused from the bound on; what is there can be
+/// taken away, and the request deleted.
 #[tokio::test]
 async fn metadata_that_grows_later() -> Result<()> {
     let stage = Stage::set("grows").await?;
@@ -104,24 +103,6 @@ async fn metadata_that_grows_later() -> Result<()> {
     alice.api().patch("mine", &params, &notes(60)).await?;
     let why = refused(alice.api().patch("mine", &params, &notes(600)).await)?;
     assert!(why.contains("64 are enough"), "{why}");
-    let mut refusal = None;
-    for number in 0..40 {
-        let apply = json!({
-            "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
-            "metadata": {"name": "mine", "annotations": {"a": ""}},
-        });
-        let manager = PatchParams::apply(&format!("manager-{number}"));
-        if let Err(error) = alice
-            .api()
-            .patch("mine", &manager, &Patch::Apply(apply))
-            .await
-        {
-            refusal = Some(error.to_string());
-            break;
-        }
-    }
-    let refusal = refusal.context("forty managers were let in")?;
-    assert!(refusal.contains("metadata.managedFields"), "{refusal}");
     let none = Patch::Merge(json!({"metadata": {"annotations": {"b": null}}}));
     alice.api().patch("mine", &params, &none).await?;
     alice.api().delete("mine", &DeleteParams::default()).await?;

@@ -7,7 +7,7 @@ use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use oz_core::api::{AuditEvent, Phase, TargetKind};
 use oz_e2e::{
     Auditor, NAMESPACE, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refused,
@@ -427,9 +427,12 @@ async fn the_key_of_yesterday() -> Result<()> {
     let after = eventually("another key to be registered", SOON * 2, async || {
         number += 1;
         // Not refused, whichever key the API server knows.
-        let request = exec_request(&format!("asks-{number}"), TEMPLATE, "5m");
-        if let Err(error) = alice.create(&request).await {
+        let name = format!("asks-{number}");
+        if let Err(error) = alice.create(&exec_request(&name, TEMPLATE, "5m")).await {
             bail!("{error}");
+        }
+        if number > 1 {
+            alice.api().delete(&name, &DeleteParams::default()).await?;
         }
         let now = Registered::read(&stage.admin).await?.key;
         Ok((now != before).then_some(now))

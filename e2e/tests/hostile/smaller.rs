@@ -1,15 +1,23 @@
 //! Rights for a time that would be kept, templates by those who may do less than they hand out,
 //! requests that continue what is not theirs, and what surrounds a pod of one's own.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use oz_core::api::{ExecAccessTemplate, Phase, TargetKind, TransientRoleBinding};
+use oz_core::api::{
+    ExecAccessTemplate, Phase, PodAccessTemplate, TargetKind, TransientRoleBinding,
+};
 use oz_e2e::{
     NAMESPACE, Options, System, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template,
-    pod_request, refused, repository, run,
+    pod_request, pod_template, refused, repository, run,
 };
 use oz_testkit::{Cluster, eventually};
 use serde_json::{Value, json};
@@ -22,12 +30,15 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// A ClusterRole that the list names in full, and that can write RBAC.
 const KEEPER: &str = "keeper";
 
-/// oz with transient bindings: of whatever is called `team-*` if it is harmless, and of [`KEEPER`].
+/// oz with transient bindings, of whatever is called `team-*` if it is harmless, and of [`KEEPER`]; and
+/// with pods that are tried as the authors of their templates.
 pub(crate) async fn start(cluster: &Cluster) -> Result<System> {
     let mut kubectl = cluster.kubectl("admin");
-    kubectl.args(["apply", "--server-side", "-f"]);
-    // The account that it names is made here as well; what oz is installed with comes after.
-    kubectl.arg(repository().join("deploy/rbac/transient"));
+    kubectl.args(["apply", "--server-side", "--force-conflicts"]);
+    for part in ["transient", "impersonate"] {
+        let part = repository().join("deploy/rbac").join(part);
+        kubectl.arg(format!("--filename={}", part.display()));
+    }
     run(kubectl)?;
     let admin = cluster.client("admin").await?;
     let roles: Api<ClusterRole> = Api::all(admin.clone());
@@ -62,7 +73,8 @@ pub(crate) async fn start(cluster: &Cluster) -> Result<System> {
     bindings.patch("bind-keeper", &apply, &patch).await?;
     let options = Options::default().flag("--bindable-roles=team-*,keeper");
     let webhook = crate::numbers::limited(options.clone());
-    System::start_as(cluster, &webhook, &options).await
+    let operator = options.flag("--impersonate-authors");
+    System::start_as(cluster, &webhook, &operator).await
 }
 
 /// A place where alice may ask for transient bindings, and bind whatever ClusterRole there is.
@@ -421,4 +433,137 @@ async fn a_policy_that_opens_what_a_template_closes() -> Result<()> {
         "{told:?}"
     );
     Ok(())
+}
+
+/// A template for a pod that admission refuses to its author, but not to oz, which somebody exempted: the
+/// pod is tried as its author, and the request waits and says so.
+#[tokio::test]
+async fn a_pod_that_admission_refuses_to_its_author() -> Result<()> {
+    let stage = Stage::set("as-author").await?;
+    exempt_oz(&stage).await?;
+    let account = format!("system:serviceaccount:{}:deployer", stage.name());
+    stage.cluster.issue_kubeconfig(
+        &account,
+        &[
+            "system:serviceaccounts",
+            &format!("system:serviceaccounts:{}", stage.name()),
+        ],
+    )?;
+    let rules = [
+        json!({
+            "apiGroups": ["crds.wizardofoz.co"], "resources": ["podaccesstemplates"],
+            "verbs": ["create", "patch", "get"],
+        }),
+        json!({
+            "apiGroups": [""], "resources": ["pods", "pods/exec"],
+            "verbs": ["get", "list", "watch", "create"],
+        }),
+    ];
+    stage.allow("authors-bob", "bob", &rules).await?;
+    stage.allow("authors-account", &account, &rules).await?;
+    let patch = json!([{"op": "add", "path": "/spec/hostNetwork", "value": true}]);
+    let host = json!({"controllerTargetMutationConfig": {"patchSpecOperations": patch}});
+    let alice = stage.pod_requests("alice").await?;
+    for (number, (author, more, why)) in [
+        ("bob", &host, Some("no host network for bob")),
+        ("bob", &json!({}), None),
+        (
+            account.as_str(),
+            &host,
+            Some("no host network for system:serviceaccount:"),
+        ),
+        ("admin", &host, None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("pod-{number}");
+        let client = stage.cluster.client(author).await?;
+        let templates: Api<PodAccessTemplate> = Api::namespaced(client, stage.name());
+        let mut template = pod_template(&name, WORKLOAD, more)?;
+        // Who it is is not theirs to say.
+        template.metadata.annotations = Some(BTreeMap::from([(
+            "crds.wizardofoz.co/author".to_owned(),
+            json!({"user": "admin", "groups": ["system:masters"], "specDigest": ""}).to_string(),
+        )]));
+        templates.create(&PostParams::default(), &template).await?;
+        let request = pod_request(&name, &name, "5m");
+        let Some(why) = why else {
+            alice.granted(&request).await?;
+            continue;
+        };
+        alice.create(&request).await?;
+        let waiting = alice.until(&name, "to say why it waits", |status| {
+            conditions_line(status).contains(why)
+        });
+        let status = waiting.await?.status.unwrap_or_default();
+        assert_eq!(status.phase, Phase::Pending);
+        // Written again as it is, by somebody who may: it is still whose it was.
+        let label = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
+        let api = stage.api::<PodAccessTemplate>();
+        let touched = api.patch(&name, &PatchParams::default(), &label).await?;
+        let noted = touched.metadata.annotations.unwrap_or_default();
+        let noted = noted
+            .get("crds.wizardofoz.co/author")
+            .cloned()
+            .unwrap_or_default();
+        assert!(noted.contains(author), "{noted}");
+    }
+    Ok(())
+}
+
+/// A policy that lets nobody but administrators and oz use the host's network: what people write who
+/// exempt the accounts of namespaces that they trust.
+async fn exempt_oz(stage: &Stage) -> Result<()> {
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": stage.name()},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"],
+                "operations": ["CREATE"],
+            }]},
+            "validations": [{
+                "expression": "!(has(object.spec.hostNetwork) && object.spec.hostNetwork) || \
+                    request.userInfo.username.startsWith('system:serviceaccount:oz-system:') || \
+                    'system:masters' in request.userInfo.groups",
+                "messageExpression": "'no host network for ' + request.userInfo.username",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": stage.name()},
+        "spec": {
+            "policyName": stage.name(), "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {
+                "kubernetes.io/metadata.name": stage.name(),
+            }}},
+        },
+    });
+    let apply = PatchParams::apply("test");
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(stage.admin.clone());
+    let patch = Patch::Apply(&policy);
+    policies.patch(stage.name(), &apply, &patch).await?;
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.admin.clone());
+    let patch = Patch::Apply(&binding);
+    bindings.patch(stage.name(), &apply, &patch).await?;
+    // The API server takes a moment.
+    let host: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "host"},
+        "spec": {"hostNetwork": true, "containers": [{"name": "a", "image": "a"}]},
+    }))?;
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let rules = [json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]})];
+    stage.allow("tries", "mallory", &rules).await?;
+    let client = stage.cluster.client("mallory").await?;
+    let pods: Api<Pod> = Api::namespaced(client, stage.name());
+    eventually("the policy to be in effect", SOON, async || {
+        let refused = pods.create(&dry, &host).await.is_err();
+        Ok(refused.then_some(()))
+    })
+    .await
 }

@@ -146,7 +146,7 @@ async fn alone() -> Result<(
     let cluster = Cluster::shared().await?;
     let system = match place.take() {
         Some(system) => system,
-        None => System::start(cluster).await?,
+        None => crate::smaller::start(cluster).await?,
     };
     Ok((place, system, cluster))
 }

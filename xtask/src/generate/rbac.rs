@@ -70,9 +70,11 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
             .with_context(|| format!("failed to read the roles in {SOURCE}/{file}"))?;
         files.insert(Path::new(FILES).join(&file), text(&permissions)?);
     }
-    let transient = transient(&documents(root, "transient/operator.yaml")?)?;
-    let transient = BTreeMap::from([("rules", transient)]);
-    files.insert(Path::new(FILES).join("transient.yaml"), text(&transient)?);
+    for part in ["transient", "impersonate"] {
+        let rules = switched_on(part, &documents(root, &format!("{part}/operator.yaml"))?)?;
+        let rules = BTreeMap::from([("rules", rules)]);
+        files.insert(Path::new(FILES).join(format!("{part}.yaml")), text(&rules)?);
+    }
     let users = users(&documents(root, "users.yaml")?)?;
     let users = BTreeMap::from([("roles", users)]);
     files.insert(Path::new(FILES).join("users.yaml"), text(&users)?);
@@ -125,14 +127,14 @@ fn permissions(name: &str, documents: &[Value]) -> Result<Permissions> {
     Ok(permissions)
 }
 
-/// What the operator may do if transient bindings are switched on, but for the roles that it may
-/// bind: those are values of the chart.
-fn transient(documents: &[Value]) -> Result<Vec<PolicyRule>> {
+/// What the operator may do if this part of oz is switched on, but for the roles that it may bind: those
+/// are values of the chart.
+fn switched_on(part: &str, documents: &[Value]) -> Result<Vec<PolicyRule>> {
     let mut rules = Vec::new();
     for document in documents {
         if document["kind"] == "ClusterRole" {
             let role: ClusterRole = serde_json::from_value(document.clone())
-                .with_context(|| format!("failed to read a ClusterRole of {SOURCE}/transient"))?;
+                .with_context(|| format!("failed to read a ClusterRole of {SOURCE}/{part}"))?;
             rules.extend(role.rules.unwrap_or_default());
         }
     }

@@ -98,6 +98,7 @@ impl Manager {
             ended = &mut server => return Err(Error::Died(format!("the webhook server ({ended:?})"))),
         }
         self.gates.serving.close();
+        stop.draining.cancel();
         leading.cancel();
         let calls = async {
             tokio::time::sleep(self.declared.drain).await;

@@ -1,9 +1,14 @@
 //! Connections: accepting them, TLS, keeping slow and dead ones from piling up, and
 //! ending them gently.
 
-use std::{future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+};
 
-use axum::{Router, http::Request};
+use axum::{
+    Router,
+    http::{HeaderValue, Request, header::CONNECTION},
+};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -32,9 +37,12 @@ const STREAM_WINDOW: u32 = 64 << 10;
 /// The largest that the protocol has.
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
-/// Ends a server in two strokes.
+/// Ends a server in three strokes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
+    /// Answer as before, and have each connection over HTTP/1 end with its next answer: closed
+    /// while it idles, it could be closed under a call that is on its way.
+    pub(crate) draining: CancellationToken,
     /// Accept nothing more; finish what is under way.
     pub(crate) gently: CancellationToken,
     /// Drop everything.
@@ -119,9 +127,19 @@ impl Server {
         let service = {
             let (pace, router) = (pace.clone(), self.router.clone());
             let visitor = visitor.clone();
+            let draining = self.stop.draining.clone();
             service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(visitor.clone());
-                pace.clone().during(router.clone().oneshot(request))
+                let answer = pace.clone().during(router.clone().oneshot(request));
+                let draining = draining.clone();
+                async move {
+                    let mut answer = answer.await?;
+                    if !http2 && draining.is_cancelled() {
+                        let close = HeaderValue::from_static("close");
+                        answer.headers_mut().insert(CONNECTION, close);
+                    }
+                    Ok::<_, Infallible>(answer)
+                }
             })
         };
         let builder = self.builder(http2);

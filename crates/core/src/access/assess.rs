@@ -222,6 +222,7 @@ fn decide<K: Kind>(
         window,
         workload,
         continued: observed.continued.as_ref(),
+        tried: observed.tried.as_ref(),
         policies: observed
             .policies
             .as_ref()

@@ -178,6 +178,8 @@ pub struct Observed<T, W> {
     pub continued: Option<Continued>,
     /// The NetworkPolicies of the namespace, if somebody looked.
     pub policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
+    /// Whether the template's author could make the pod themselves, if that was tried.
+    pub tried: Option<Result<(), Failure>>,
     /// Whether the API server says that the request is being deleted or gone; asked if [`drifted`].
     pub leaving: bool,
     /// What was read of the target workload, if [`State::Wants`] asked for it.
@@ -250,6 +252,7 @@ impl<T, W> Default for Observed<T, W> {
             same_stamp: None,
             continued: None,
             policies: None,
+            tried: None,
             leaving: false,
             workload: None,
             pod: None,
@@ -284,6 +287,8 @@ pub struct Case<'a, K: Kind> {
     pub continued: Option<&'a Continued>,
     /// The NetworkPolicies of the namespace, if somebody looked.
     pub policies: Option<Result<&'a [NetworkPolicy], &'a Failure>>,
+    /// Whether the template's author could make the pod themselves, if that was tried.
+    pub tried: Option<&'a Result<(), Failure>>,
 }
 
 impl<K: Kind> Case<'_, K> {

@@ -3,6 +3,7 @@
 //! ([`kind`]), and what is special about each ([`exec`], [`pod`]).
 
 mod assess;
+pub mod author;
 pub mod continued;
 pub mod decide;
 pub mod exec;

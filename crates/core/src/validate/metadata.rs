@@ -13,35 +13,28 @@ pub struct MetadataBounds {
     pub pairs: usize,
     /// Finalizers, and owner references; each.
     pub references: usize,
-    /// Entries of managed fields: one for each program that applied something.
-    pub managers: usize,
     /// Bytes of labels, annotations, finalizers and owner references together, as they are written
     /// and without oz's own stamp.
     pub bytes: usize,
-    /// Bytes of managed fields, as JSON.
-    pub managed_bytes: usize,
 }
 
 /// The bounds of whatever asks for access: what an engineer writes by hand, and some more.
 pub const REQUEST_METADATA: MetadataBounds = MetadataBounds {
     pairs: 64,
     references: 16,
-    managers: 32,
     bytes: 16 * 1024,
-    managed_bytes: 32 * 1024,
 };
 
 /// The bounds of templates: `kubectl apply` keeps all of one once more, in an annotation.
 pub const TEMPLATE_METADATA: MetadataBounds = MetadataBounds {
     pairs: 64,
     references: 16,
-    managers: 32,
     bytes: 128 * 1024,
-    managed_bytes: 64 * 1024,
 };
 
 /// Checks the metadata of an object that is created, or changed from `old`. What was too much before
-/// may stay and may shrink, so that it can still be mended, and freed of its finalizers.
+/// may stay and may shrink, so that it can still be mended, and freed of its finalizers. Managed fields
+/// do not count: nothing of oz reads them, and they are cut out before an object is decoded.
 #[must_use]
 pub fn metadata(
     new: &ObjectMeta,
@@ -49,21 +42,18 @@ pub fn metadata(
     bounds: &MetadataBounds,
 ) -> Vec<Violation> {
     let before = old.map(measured);
-    let frees = old.is_some_and(|old| frees(new, old));
     let limits = [
         bounds.pairs,
         bounds.pairs,
         bounds.references,
         bounds.references,
         bounds.bytes,
-        bounds.managers,
-        bounds.managed_bytes,
     ];
     let mut found = Vec::new();
     for (index, (size, limit)) in measured(new).into_iter().zip(limits).enumerate() {
         let was = before.map_or(0, |before| before[index]);
         let (field, unit) = MEASURES[index];
-        if size <= limit || size <= was || frees && field == MANAGED {
+        if size <= limit || size <= was {
             continue;
         }
         found.push(Violation {
@@ -75,8 +65,7 @@ pub fn metadata(
     found
 }
 
-const MANAGED: &str = "metadata.managedFields";
-const MEASURES: [(&str, &str); 7] = [
+const MEASURES: [(&str, &str); 5] = [
     ("metadata.labels", "labels"),
     ("metadata.annotations", "annotations"),
     ("metadata.finalizers", "finalizers"),
@@ -85,8 +74,6 @@ const MEASURES: [(&str, &str); 7] = [
         "metadata.annotations",
         "bytes, with labels, finalizers and owner references",
     ),
-    (MANAGED, "entries"),
-    (MANAGED, "bytes"),
 ];
 
 fn measured(metadata: &ObjectMeta) -> [usize; MEASURES.len()] {
@@ -98,7 +85,6 @@ fn measured(metadata: &ObjectMeta) -> [usize; MEASURES.len()] {
     });
     let finalizers = metadata.finalizers.iter().flatten();
     let owners = metadata.owner_references.iter().flatten();
-    let managed = metadata.managed_fields.iter().flatten();
     let pairs = labels.clone().chain(annotations.clone());
     let bytes = pairs
         .map(|(key, value)| key.len() + value.len())
@@ -107,24 +93,11 @@ fn measured(metadata: &ObjectMeta) -> [usize; MEASURES.len()] {
             owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len()
         }))
         .sum();
-    let managed_bytes = managed
-        .clone()
-        .map(|entry| serde_json::to_vec(entry).map_or(usize::MAX / 2, |json| json.len()))
-        .fold(0, usize::saturating_add);
     [
         labels.count(),
         annotations.count(),
         finalizers.count(),
         owners.count(),
         bytes,
-        managed.count(),
-        managed_bytes,
     ]
-}
-
-/// Whether the update takes finalizers off an object that is being deleted: whoever does may not have
-/// written to it before, and nothing may stand in the way of its end.
-fn frees(new: &ObjectMeta, old: &ObjectMeta) -> bool {
-    let count = |metadata: &ObjectMeta| metadata.finalizers.iter().flatten().count();
-    old.deletion_timestamp.is_some() && count(new) < count(old)
 }

@@ -222,7 +222,8 @@ impl<K: Resource> Store<K> {
     }
 
     /// Whether the object with this UID is known to have been deleted a short while ago.
-    pub(crate) fn is_gone(&self, uid: &str) -> bool {
+    #[must_use]
+    pub fn is_gone(&self, uid: &str) -> bool {
         self.read().is_gone(uid)
     }
 

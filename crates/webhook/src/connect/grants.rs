@@ -161,9 +161,10 @@ impl Grants {
         exec.or_else(|| pod.first().map(|request| request.name_any()))
     }
 
-    /// Whether the watch has shown the request with this UID.
+    /// Whether the watch has shown the request with this UID, or that it went.
     pub(crate) fn knows_request(&self, uid: &str) -> bool {
-        self.exec.by_uid(uid).is_some() || self.pod.by_uid(uid).is_some()
+        let exec = || self.exec.by_uid(uid).is_some() || self.exec.is_gone(uid);
+        exec() || self.pod.by_uid(uid).is_some() || self.pod.is_gone(uid)
     }
 
     /// Calls back for every request of a namespace, of both kinds.

@@ -44,7 +44,9 @@ async fn nobody_escapes_the_stamp_and_deletion_is_never_gated() {
                             .contains(&"DELETE".into())
                 );
             }
-            if configuration["kind"] == "MutatingWebhookConfiguration" {
+            // A template gives nobody anything, and its garbage is collected without us.
+            let stamps = !name.ends_with("template.kb.io");
+            if configuration["kind"] == "MutatingWebhookConfiguration" && stamps {
                 assert_eq!(hook["matchConditions"], Value::Null);
             }
         }

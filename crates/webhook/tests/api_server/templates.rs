@@ -26,10 +26,11 @@ async fn nobody_hands_out_what_they_may_not_do_themselves() -> Result<()> {
             (refused.code, refused.reason.as_str()),
             (403, "MissingPermission")
         );
-        let words = format!("alice may not create pods/exec in namespace {namespace}");
+        let pod = "get pods, list pods, watch pods, get pods/exec, create pods/exec";
+        let words = format!("alice may not {pod} in namespace {namespace}");
         assert!(refused.message.contains(&words), "{}", refused.message);
         let refused = refusal(pods.create(&post, &parsed(for_pods.clone())?).await)?;
-        let words = format!("alice may not create pods, create pods/exec in namespace {namespace}");
+        let words = format!("alice may not create pods, {pod} in namespace {namespace}");
         assert!(refused.message.contains(&words), "{}", refused.message);
 
         // Kubernetes' own role `edit` permits both, to her group.

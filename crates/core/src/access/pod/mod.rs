@@ -9,23 +9,38 @@ mod watch;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::assess::assess;
+use super::author;
 use super::grant::Grant;
 use super::kind::{self, Case, Kind, Offer, PodMade, State};
 use super::objects::Objects;
 use super::request::Request;
 use super::seal::Keys;
+use super::stamp::Requester;
 use super::status::{End, Fact};
 use crate::access_command;
 use crate::api::{
     AccessConfig, CrossVersionObjectReference, Phase, PodAccessRequest, PodAccessTemplate,
 };
 use crate::build::{self, NameServer};
-use crate::controller::{Failure, Live, Plan, Step};
+use crate::controller::{Child, Failure, Live, Plan, Step};
 use crate::encode;
+use crate::labels;
 use crate::mutate::{Model, RenderCache};
 use crate::validate::{self, AccessPod, ValidatedRequest, ValidatedTemplate, Violation};
 
 pub use isolation::Isolation;
+
+/// A pod that is to be tried before it is made.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The pod, without the decision that it will carry.
+    pub pod: Child,
+    /// Name of the template.
+    pub template: String,
+    /// Who wrote it.
+    pub author: Requester,
+}
 
 /// The controller of PodAccessRequests.
 #[derive(Clone, Debug)]
@@ -40,6 +55,8 @@ pub struct PodAccess {
     pub rendered: RenderCache,
     /// The name servers that a pod may ask that may ask nothing else.
     pub name_servers: Vec<NameServer>,
+    /// Whether a pod is made only if its template's author could make it themselves.
+    pub as_author: bool,
 }
 
 /// What a plan needs besides the request and its objects.
@@ -65,6 +82,56 @@ impl PodAccess {
         let template = observed.template.as_deref();
         let network = template.and_then(|template| template.spec.network);
         Request::from(request).phase() == Phase::Pending && network.is_some_and(isolation::is_shut)
+    }
+
+    /// The pod that is about to be made, to be tried as its template's author; `None` if nothing is
+    /// about to be made, or that is not asked for. Who the author is may not be known.
+    #[must_use]
+    pub fn wants_trial(
+        &self,
+        now: Timestamp,
+        request: &PodAccessRequest,
+        observed: &Observed,
+        live: &[Live],
+    ) -> Option<Result<Trial, Failure>> {
+        if !self.as_author {
+            return None;
+        }
+        let freely = Self {
+            as_author: false,
+            ..self.clone()
+        };
+        let state = assess(&freely, now, request, observed, live).state;
+        let State::Grantable(offer) = state else {
+            return None;
+        };
+        let mut pod = offer
+            .first
+            .into_iter()
+            .find(|it| it.resource.kind == "Pod")?;
+        if let Some(annotations) = &mut pod.object.metadata.annotations {
+            // The decision is not for the eyes of those who are asked about it.
+            annotations.remove(labels::GRANT);
+        }
+        let template = observed.template.as_deref()?;
+        let name = offer.grant.template;
+        let author = author::of(&template.metadata, &Self::spec_digest(template));
+        Some(author.map_or_else(
+            || {
+                let message = format!(
+                    "nobody is noted as the author of template {name}, so the pod cannot be tried as \
+                     they would be admitted: change its spec, or delete and create it"
+                );
+                Err(Failure::transient("AuthorUnknown", message))
+            },
+            |author| {
+                Ok(Trial {
+                    pod,
+                    template: name.clone(),
+                    author,
+                })
+            },
+        ))
     }
 
     /// When a pod that was not ready yet is given up.

@@ -43,7 +43,7 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
         container: case.asked.container.clone(),
     };
     let network = case.terms.target.network;
-    let policies = case.policies;
+    let (policies, tried) = (case.policies, case.tried.cloned());
     let mut grant = case.grant(pod, message);
     grant.own_pod = Some(OwnPod {
         digest: rendered.digest.clone(),
@@ -71,8 +71,16 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     if let Some(own) = &mut grant.own_pod {
         own.isolation = isolation;
     }
+    if access.as_author {
+        tried.ok_or_else(untried)?.map_err(State::Waiting)?;
+    }
     let first = first(access, &grant, rendered)?;
     Ok(Offer { grant, first })
+}
+
+fn untried() -> State {
+    let message = "the pod was not tried yet as its template's author would be admitted";
+    State::Waiting(Failure::transient("NotObserved", message))
 }
 
 fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<Child>, State> {

@@ -62,6 +62,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) continued: Option<Continued>,
     /// The NetworkPolicies of others.
     pub(crate) policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
+    /// What comes of the pod when its template's author tries to make it.
+    pub(crate) tried: Option<Result<(), Failure>>,
     pub(crate) live: Vec<Live>,
     /// What another program made.
     pub(crate) left: Option<Result<Vec<Live>, Failure>>,
@@ -106,6 +108,7 @@ impl<K: InMemory> World<K> {
             same_stamp: None,
             continued: None,
             policies: None,
+            tried: None,
             live: Vec::new(),
             left: None,
             records: Vec::new(),
@@ -152,6 +155,7 @@ impl<K: InMemory> World<K> {
             same_stamp: self.same_stamp.clone(),
             continued: self.continued.clone(),
             policies: self.policies.clone(),
+            tried: self.tried.clone(),
             leaving: false,
             workload: Some(self.workload.clone()),
             pod: self.pod.clone(),

@@ -1,6 +1,6 @@
 //! The heads of objects, by number and by bytes.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::super::*;
@@ -19,11 +19,6 @@ fn pairs(count: usize) -> Value {
 fn owners(count: usize) -> Value {
     let owner = |number: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": number.to_string()});
     (0..count).map(owner).collect()
-}
-
-fn managers(count: usize) -> Value {
-    let entry = |number: usize| json!({"manager": number.to_string(), "operation": "Apply"});
-    (0..count).map(entry).collect()
 }
 
 fn finalizers(count: usize) -> Value {
@@ -58,18 +53,6 @@ fn what_is_enough_passes_and_one_more_does_not() {
             "17 owner references: 16 are enough",
         ),
         (
-            "managedFields",
-            managers(32),
-            managers(33),
-            "33 entries: 32 are enough",
-        ),
-        (
-            "managedFields",
-            json!([{"manager": "m".repeat(32 * 1024 - 14)}]),
-            json!([{"manager": "m".repeat(32 * 1024 - 13)}]),
-            "32769 bytes: 32768 are enough",
-        ),
-        (
             "annotations",
             json!({"note": "x".repeat(16 * 1024 - 4)}),
             json!({"note": "x".repeat(16 * 1024 - 3)}),
@@ -102,18 +85,4 @@ fn what_was_too_much_before_may_stay_and_shrink_and_not_grow() {
         }));
         assert_eq!(found(&new, Some(&old)).len(), refused, "{annotations}");
     }
-}
-
-#[test]
-fn whoever_takes_a_finalizer_off_what_is_being_deleted_is_not_counted_as_its_manager() {
-    let ending = |count| {
-        let mut head =
-            head(json!({"finalizers": finalizers(count), "managedFields": managers(40)}));
-        head.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
-        head
-    };
-    let mut freed = ending(1);
-    freed.managed_fields = head(json!({"managedFields": managers(41)})).managed_fields;
-    assert_eq!(found(&freed, Some(&ending(2))), [""; 0]);
-    assert_eq!(found(&freed, Some(&ending(1))).len(), 1);
 }

@@ -12,12 +12,12 @@ use kube::{Api, ResourceExt};
 use oz_core::access::exec::{self, ExecAccess};
 use oz_core::access::pod::{self, PodAccess};
 use oz_core::access::stamp::Requester;
-use oz_core::build::NameServer;
 use oz_core::access::target::{Workload, through_replica_sets};
 use oz_core::api::{
     CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest,
     PodAccessTemplate, SessionProbe,
 };
+use oz_core::build::NameServer;
 use oz_core::controller::{Controller, Plan};
 use oz_core::duration::GoDuration;
 use oz_core::encode;
@@ -146,6 +146,7 @@ impl Explained for PodAccessRequest {
             ready_timeout: READY,
             rendered: RenderCache::default(),
             name_servers: vec![NameServer::usual()],
+            as_author: false,
         };
         let mut observed = pod::Observed {
             template: template.map(Arc::new),

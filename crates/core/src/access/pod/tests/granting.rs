@@ -9,7 +9,12 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::world::*;
+use crate::access::author;
+use crate::access::kind::Kind as _;
+use crate::access::pod::PodAccess;
+use crate::access::stamp::Requester;
 use crate::api::{Phase, PodAccessRequestSpec};
+use crate::build::{self, NameServer};
 use crate::conditions;
 use crate::controller::{Controller, Failure, Live, Step};
 use crate::labels;
@@ -228,6 +233,133 @@ fn a_network_policy_says_what_the_template_says() {
     let mut open = World::by(template(json!({"network": {}})));
     open.settle(at(1));
     assert_eq!(open.kinds(), ["Pod", "Role", "RoleBinding"]);
+}
+
+#[test]
+fn only_name_servers_may_be_asked_and_the_grant_says_which() {
+    let network = template(json!({"network": {"egress": "Dns"}}));
+    let mut world = World::by(network.clone());
+    world.controller.name_servers = vec!["dns/app=dns:5353".parse().unwrap()];
+    world.settle(at(1));
+    let policy: NetworkPolicy = world.live[0].parse().unwrap();
+    let egress = serde_json::to_value(policy.spec.unwrap().egress).unwrap();
+    assert_eq!(
+        egress[0]["to"][0]["podSelector"],
+        json!({"matchLabels": {"app": "dns"}})
+    );
+    // Another flag, for later grants, is no drift in this one.
+    world.controller.name_servers = vec![NameServer::usual()];
+    world.start(at(2));
+    assert_eq!(world.settle(at(3)).phase, Phase::Active);
+    // Nor is a rule of before there were any.
+    let mut grant = world.decision("Role");
+    grant.own_pod.as_mut().unwrap().name_servers = None;
+    let older = build::network_policy(&grant).unwrap().spec.unwrap();
+    assert_eq!(older.egress.unwrap()[0].to, None);
+}
+
+#[test]
+fn policies_that_open_what_the_template_closes_are_named() {
+    let policy = |name: &str, selector: serde_json::Value| -> NetworkPolicy {
+        serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"podSelector": selector, "policyTypes": ["Egress"], "egress": [{}]},
+        }))
+        .unwrap()
+    };
+    let of_the_workload = policy("web", json!({"matchLabels": {"app": "web"}}));
+    let of_all = policy("all", json!({}));
+    let of_ours = policy(
+        "ours",
+        json!({"matchLabels": {"app.kubernetes.io/managed-by": "oz"}}),
+    );
+    let failure = Failure::transient("Timeout", "nobody answers");
+    for (policies, expected) in [
+        (
+            Some(Ok(vec![of_the_workload.clone()])),
+            Some(("True", "Success", "")),
+        ),
+        (
+            Some(Ok(vec![of_the_workload, of_all, of_ours])),
+            Some(("False", "OtherPolicies", ": all, ours")),
+        ),
+        (
+            Some(Err(failure)),
+            Some(("False", "NotKnown", "nobody answers")),
+        ),
+        (None, None),
+    ] {
+        let mut world = World::by(template(json!({"network": {"egress": "None"}})));
+        world.policies = policies;
+        world.settle(at(1));
+        world.start(at(2));
+        // What was found is not looked for again.
+        world.policies = None;
+        let status = world.settle(at(3));
+        assert!(status.ready);
+        let there = crate::conditions::find(&status.conditions, "NetworkIsolated").is_some();
+        assert_eq!(there, expected.is_some());
+        if let Some((holds, reason, words)) = expected {
+            let (status, told, message) = world.condition("NetworkIsolated");
+            assert_eq!((status.as_str(), told.as_str()), (holds, reason));
+            assert!(message.ends_with(words), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_pod_is_made_only_if_its_templates_author_could_make_it() {
+    let bob = Requester {
+        user: "bob".into(),
+        ..Requester::default()
+    };
+    let mut world = World::new();
+    assert!(
+        world
+            .controller
+            .wants_trial(at(1), &world.request, &world.observed(), &[])
+            .is_none()
+    );
+    world.controller.as_author = true;
+    let wanted = |world: &World| {
+        let (request, observed) = (&world.request, world.observed());
+        world
+            .controller
+            .wants_trial(at(1), request, &observed, &world.live)
+    };
+    let unknown = wanted(&world).unwrap().unwrap_err();
+    assert_eq!(unknown.reason, "AuthorUnknown");
+    let template = world.template.as_mut().unwrap();
+    let digest = PodAccess::spec_digest(template);
+    author::write(&mut template.metadata, &bob, &digest);
+    let trial = wanted(&world).unwrap().unwrap();
+    assert_eq!((trial.author, trial.template.as_str()), (bob, "pod"));
+    let annotations = trial.pod.object.metadata.annotations.unwrap_or_default();
+    assert!(!annotations.contains_key(labels::GRANT));
+    // Nothing is made before it was tried, or if it is refused.
+    for tried in [
+        None,
+        Some(Err(Failure::transient("AuthorRefused", "bob may not"))),
+    ] {
+        world.tried = tried;
+        assert_eq!(world.settle(at(1)).phase, Phase::Pending);
+        assert!(world.live.is_empty());
+    }
+    let (_, _, message) = world.condition("AccessResourcesCreated");
+    assert!(message.contains("bob may not"), "{message}");
+    world.tried = Some(Ok(()));
+    world.settle(at(2));
+    assert_eq!(world.kinds(), ["Pod", "Role", "RoleBinding"]);
+    // It is not tried again.
+    assert!(wanted(&world).is_none());
+    world.tried = None;
+    assert_eq!(world.settle(at(3)).phase, Phase::Active);
+    // Who wrote what is there no more is not its author.
+    let mut changed = World::new();
+    changed.controller.as_author = true;
+    let template = changed.template.as_mut().unwrap();
+    author::write(&mut template.metadata, &Requester::default(), "another");
+    assert!(wanted(&changed).unwrap().is_err());
 }
 
 #[test]

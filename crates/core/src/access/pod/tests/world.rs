@@ -90,6 +90,7 @@ impl World {
                 ready_timeout: SignedDuration::from_secs(60),
                 rendered: RenderCache::default(),
                 name_servers: vec![NameServer::usual()],
+                as_author: false,
             },
             PodAccessRequest::new("mine", spec),
             template,

@@ -1,0 +1,66 @@
+//! Whether the API server and its admission would let the author of a template make the pod that oz is
+//! about to make for somebody: it is created as them, without being stored. Needs the right to
+//! impersonate, which is as good as any other right; so it is a flag.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Resource as _;
+use kube::api::{PostParams, Request};
+use kube::core::DynamicObject;
+use oz_core::access::pod::Trial;
+use oz_core::controller::Failure;
+use oz_engine::Cx;
+
+/// How long admission may take, with its webhooks.
+const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Tries it.
+pub(crate) async fn try_as_author(cx: &Cx, trial: &Trial) -> Result<(), Failure> {
+    let author = &trial.author;
+    let pod = &trial.pod.object;
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let refused = |why: String| {
+        Failure::transient(
+            "AuthorRefused",
+            format!(
+                "{}, who wrote template {}, could not create Pod {name} themselves: {why}; have them \
+                 change the template, or somebody write it who may",
+                author.user, trial.template
+            ),
+        )
+    };
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let asked = || -> anyhow::Result<_> {
+        let path = Pod::url_path(&(), pod.metadata.namespace.as_deref());
+        let mut request = Request::new(path).create(&dry, serde_json::to_vec(pod)?)?;
+        let headers = request.headers_mut();
+        headers.insert("impersonate-user", author.user.parse()?);
+        for group in &author.groups {
+            headers.append("impersonate-group", group.parse()?);
+        }
+        Ok(request)
+    };
+    let request = asked().map_err(|why| refused(why.to_string()))?;
+    let answer = cx.client().request::<DynamicObject>(request);
+    match tokio::time::timeout(DRY_RUN_TIMEOUT, answer).await {
+        Ok(Ok(_)) => Ok(()),
+        // What has the name is told of when the pod is made.
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(()),
+        Ok(Err(kube::Error::Api(status))) => Err(refused(status.message.clone())),
+        Ok(Err(error)) => Err(oz_engine::failure(
+            "failed to try the pod as its author",
+            &error,
+        )),
+        Err(_) => Err(Failure::transient(
+            "Timeout",
+            format!(
+                "failed to try Pod {name} as {}: the API server did not answer in time",
+                author.user
+            ),
+        )),
+    }
+}

@@ -1,0 +1,201 @@
+//! Objects as large and as many as the API server takes, against the memory that the chart allows: both
+//! processes run in control groups with its limits, where the machine lets us make some.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
+use kube::api::PostParams;
+use oz_core::api::{ExecAccessRequest, PodAccessTemplate};
+use oz_core::labels;
+use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, WORKLOAD, exec_request, pod_template};
+use oz_testkit::{Process, eventually};
+use serde_json::{Value, json};
+
+use crate::stopped;
+
+/// The chart's limit of both processes.
+const LIMIT: u64 = 256 * 1024 * 1024;
+const SOON: Duration = Duration::from_secs(120);
+/// How many objects are written at once.
+const AT_ONCE: usize = 6;
+
+/// A control group with the limit; removed when this is dropped, by when its process is gone.
+struct Cage(PathBuf);
+
+impl Cage {
+    /// `None` where the machine does not let us make any: then the peak is what is looked at.
+    fn around(process: &Process) -> Option<Self> {
+        let pid = process.pid();
+        let (root, limit) = [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max"),
+        ]
+        .into_iter()
+        .find(|(root, limit)| {
+            let root = PathBuf::from(root);
+            root.join(limit).exists() || root.join("cgroup.subtree_control").exists()
+        })?;
+        let group = PathBuf::from(root).join(format!("oz-memory-{pid}"));
+        std::fs::create_dir(&group).ok()?;
+        let cage = Self(group);
+        std::fs::write(cage.0.join(limit), LIMIT.to_string()).ok()?;
+        std::fs::write(cage.0.join("cgroup.procs"), pid.to_string()).ok()?;
+        Some(cage)
+    }
+}
+
+impl Drop for Cage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// The most memory that the process ever had, in bytes.
+fn peak(process: &Process) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));
+    Ok(kilobytes.context("no peak")?.parse::<u64>()? * 1024)
+}
+
+/// 300 requests with 6,756 annotations, 10 templates of 1.4 MB: refused; 300 pods of 1 MB, 30 Roles of
+/// 1 MB that bear oz's label, six dry runs at once of 2.5 MB each, and a restart among all that: with the
+/// chart's limits of memory no process is killed, and a grant's end takes its RoleBinding away.
+#[tokio::test]
+async fn all_that_can_be_stored() -> Result<()> {
+    let (_place, scene) = stopped("memory").await?;
+    let mut system = System::start(scene.cluster).await?;
+    let _webhook = Cage::around(&system.webhook.process);
+    let alice = scene.requests("alice").await?;
+    let asked = alice.granted(&exec_request("mine", TEMPLATE, "1m")).await?;
+
+    let annotations = crate::numbers::annotations(6_756);
+    let mut many = serde_json::to_value(exec_request("many", TEMPLATE, "5m"))?;
+    many["metadata"]["annotations"] = annotations;
+    let many = (0..300).map(|number| {
+        let mut one = many.clone();
+        one["metadata"]["name"] = format!("many-{number}").into();
+        one
+    });
+    let created = write::<ExecAccessRequest>(&scene, many, false).await?;
+    ensure!(created == 0, "{created} requests were let in");
+
+    let args: Vec<String> = (0..100).map(|_| "x".repeat(14_000)).collect();
+    let mutation = json!({"controllerTargetMutationConfig": {"args": args}});
+    let fat = (0..10).map(|number| {
+        let template = pod_template(&format!("fat-{number}"), WORKLOAD, &mutation);
+        serde_json::to_value(template.ok()).unwrap_or_default()
+    });
+    let created = write::<PodAccessTemplate>(&scene, fat, false).await?;
+    ensure!(created == 0, "{created} templates were let in");
+
+    let created = write::<Pod>(&scene, (0..300).map(pod), false).await?;
+    ensure!(created == 300, "{created} pods");
+    let created = write::<Role>(&scene, (0..30).map(role), false).await?;
+    ensure!(created == 30, "{created} Roles");
+
+    write::<ExecAccessRequest>(&scene, (0..6).map(dry), true).await?;
+
+    // All of it at once is what the next start finds.
+    let before = [
+        peak(&system.operator.process)?,
+        peak(&system.webhook.process)?,
+    ];
+    system.operator.process.kill9();
+    system.operator = Operator::spawn(scene.cluster, &Options::default())?;
+    let _operator = Cage::around(&system.operator.process);
+    eventually("the operator to be ready", SOON, async || {
+        let readiness = system.operator.readiness().await;
+        Ok(readiness.ok().filter(|(code, _)| *code == 200).map(drop))
+    })
+    .await?;
+    eventually("the binding to go", 2 * SOON, async || {
+        let binding = scene
+            .api::<RoleBinding>()
+            .get_opt(&asked.object_name())
+            .await?;
+        Ok(binding.is_none().then_some(()))
+    })
+    .await?;
+    let after = peak(&system.operator.process)?;
+    for peak in before.into_iter().chain([after]) {
+        ensure!(
+            peak < LIMIT,
+            "{peak} of {before:?} (operator, webhook) and {after} (the next operator)"
+        );
+    }
+    for process in [&mut system.operator.process, &mut system.webhook.process] {
+        ensure!(process.exited()?.is_none(), "a process ended");
+    }
+    Ok(())
+}
+
+fn pod(number: usize) -> Value {
+    json!({"metadata": {"name": format!("fat-{number}")}, "spec": {"containers": [{
+        "name": "app", "image": "app", "env": [{"name": "A", "value": "x".repeat(1_000_000)}],
+    }]}})
+}
+
+fn role(number: usize) -> Value {
+    let rule = json!({
+        "apiGroups": [""], "resources": ["pods"], "verbs": ["get"],
+        "resourceNames": ["x".repeat(1_000_000)],
+    });
+    json!({
+        "metadata": {"name": format!("fat-{number}"), "labels": {labels::MANAGED_BY: labels::OZ}},
+        "rules": [rule],
+    })
+}
+
+/// A request that is only tried.
+fn dry(number: usize) -> Value {
+    let fields: serde_json::Map<String, Value> = (0..60_000)
+        .map(|field| (format!("f:field-{field}"), json!({})))
+        .collect();
+    let mut one = serde_json::to_value(exec_request("dry", TEMPLATE, "5m")).unwrap_or_default();
+    one["metadata"]["name"] = format!("dry-{number}").into();
+    one["metadata"]["annotations"] = json!({"note": "x".repeat(250_000)});
+    one["metadata"]["managedFields"] = json!([{
+        "manager": "m", "operation": "Update", "apiVersion": "crds.wizardofoz.co/v1alpha1",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:annotations": fields}},
+    }]);
+    one
+}
+
+/// Writes objects, some at once; gives how many the API server took.
+async fn write<K>(
+    scene: &Scene,
+    objects: impl Iterator<Item = Value>,
+    dry_run: bool,
+) -> Result<usize>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned
+        + serde::Serialize,
+{
+    let api: Api<K> = scene.api();
+    let parameters = PostParams {
+        dry_run,
+        ..PostParams::default()
+    };
+    let created = objects.map(|object| {
+        let (api, parameters) = (api.clone(), parameters.clone());
+        async move {
+            let object: K = serde_json::from_value(object)?;
+            anyhow::Ok(api.create(&parameters, &object).await.is_ok())
+        }
+    });
+    let created: Vec<_> = futures::stream::iter(created)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let created: Vec<bool> = created.into_iter().collect::<Result<_>>()?;
+    Ok(created.into_iter().filter(|taken| *taken).count())
+}

@@ -1,13 +1,13 @@
 //! Installing oz and running its processes.
 
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use oz_testkit::{Cluster, Process, cargo_binary, eventually, shift_clock};
+use oz_testkit::{Cluster, Process, cargo_binary, eventually, free_address, shift_clock};
 
 use crate::Service;
 
@@ -405,10 +405,6 @@ fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> 
             .map(|(name, value)| (name, value)),
     );
     Ok(command)
-}
-
-fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 async fn ready(what: &str, address: SocketAddr, process: &mut Process) -> Result<()> {

@@ -57,6 +57,7 @@ pub use files::{cache_directory, development_directory};
 pub use image::{Image, ImageArchive, compress};
 pub use namespace::{TestNamespace, dump_objects, with_namespace};
 pub use node::Node;
+pub use ports::free_address;
 pub use process::{Process, cargo_binary, libfaketime, shift_clock};
 pub use state::{owner, stop};
 pub use system::leave_the_terminal;

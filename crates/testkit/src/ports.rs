@@ -1,6 +1,6 @@
 //! Free ports on loopback.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use anyhow::{Context as _, Result};
 
@@ -30,4 +30,15 @@ pub(crate) fn free<const N: usize>() -> Result<[u16; N]> {
     }
     let ports: Vec<u16> = listeners.iter().map(|(port, _)| *port).collect();
     ports.try_into().ok().context("failed to find free ports")
+}
+
+/// An address on loopback that nobody listens on now, and that no outgoing connection takes before its
+/// owner listens.
+///
+/// # Errors
+///
+/// Fails when too many ports are taken.
+pub fn free_address() -> Result<SocketAddr> {
+    let [port] = free()?;
+    Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }

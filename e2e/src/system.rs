@@ -371,10 +371,6 @@ impl System {
             cargo_binary(name)?;
         }
         install(cluster).await?;
-        // Built before anybody waits for either: the minutes of a compiler are not theirs.
-        for binary in ["oz-operator", "oz-webhook"] {
-            cargo_binary(binary)?;
-        }
         let (webhook, operator) = tokio::try_join!(
             Webhook::start(cluster, webhook),
             Operator::start(cluster, operator)

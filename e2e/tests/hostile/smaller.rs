@@ -142,19 +142,10 @@ async fn a_transient_right_to_write_rbac() -> Result<()> {
     Ok(())
 }
 
-/// A right for five minutes to make pods, or workloads that make them, which run as any service
-/// account and read any Secret of the namespace: refused.
-#[tokio::test]
-async fn a_transient_right_to_make_pods() -> Result<()> {
-    let stage = binding_stage("making-pods").await?;
-    for (number, (group, resource, verb)) in [
-        ("", "pods", "create"),
-        ("apps", "deployments", "patch"),
-        ("batch", "cronjobs", "update"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+/// Each of these rights (group, resource, verb), by a role of its own, is refused with the rule that says so.
+async fn each_is_refused(prefix: &str, rules: &[(&str, &str, &str)]) -> Result<()> {
+    let stage = binding_stage(prefix).await?;
+    for (number, (group, resource, verb)) in rules.iter().enumerate() {
         let rule = json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]});
         let why = told_of(&stage, &number.to_string(), rule).await?;
         assert!(why.contains(&format!("{verb} {resource}")), "{why}");
@@ -162,12 +153,23 @@ async fn a_transient_right_to_make_pods() -> Result<()> {
     Ok(())
 }
 
+/// A right for five minutes to make pods, or workloads that make them, which run as any service
+/// account and read any Secret of the namespace: refused.
+#[tokio::test]
+async fn a_transient_right_to_make_pods() -> Result<()> {
+    let rules = [
+        ("", "pods", "create"),
+        ("apps", "deployments", "patch"),
+        ("batch", "cronjobs", "update"),
+    ];
+    each_is_refused("making-pods", &rules).await
+}
+
 /// A right for five minutes to take part in everybody's admission, to change what an API is, or to
 /// change the labels of a namespace that say what may happen in it: refused.
 #[tokio::test]
 async fn a_transient_right_over_admission() -> Result<()> {
-    let stage = binding_stage("over-admission").await?;
-    for (number, (group, resource, verb)) in [
+    let rules = [
         (
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations",
@@ -181,15 +183,8 @@ async fn a_transient_right_over_admission() -> Result<()> {
         ("apiextensions.k8s.io", "customresourcedefinitions", "patch"),
         ("apiregistration.k8s.io", "apiservices", "update"),
         ("", "namespaces", "patch"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let rule = json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]});
-        let why = told_of(&stage, &number.to_string(), rule).await?;
-        assert!(why.contains(&format!("{verb} {resource}")), "{why}");
-    }
-    Ok(())
+    ];
+    each_is_refused("over-admission", &rules).await
 }
 
 /// A right for five minutes to have certificates signed for whatever name, or to write oz's own

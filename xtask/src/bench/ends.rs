@@ -82,7 +82,7 @@ async fn deafen(cluster: &'static Cluster) -> Result<()> {
 }
 
 /// How long after the ends of these the RoleBindings were seen to be gone.
-async fn gone(
+pub(super) async fn gone(
     bindings: &mut Watching<RoleBinding>,
     asked: &[Asked<ExecAccessRequest>],
 ) -> Result<Values> {

@@ -1,24 +1,22 @@
 //! What differs from run to run: how long a grant takes, how many there are in a second, what they
 //! cost, and how exactly they end.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
-use jiff::Timestamp;
+use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, ResourceExt as _};
 use oz_e2e::{NAMESPACE, Options, System};
 use oz_testkit::{AuditEntries, AuditMark, Cluster, eventually};
 use serde_json::json;
 
-use super::Size;
 use super::process::processor_time;
 use super::report::{Budget, Report};
 use super::scene::{self, PATIENCE, Place};
 use super::stats::Values;
+use super::{Size, ends};
 use crate::seen::Watching;
 
 /// One system for all runs, each in a namespace of its own. What earlier runs granted stays: ending
@@ -230,22 +228,7 @@ async fn endings(place: &mut Place, size: Size, beside: &str, report: &mut Repor
         )
     });
     let (_, asked) = place.ask(requests.collect()).await?;
-    let mut ends: BTreeMap<String, Timestamp> = BTreeMap::new();
-    for grant in &asked {
-        let until = grant.status().expires_at.context("a grant has no end")?;
-        ends.insert(grant.object_name(), until);
-    }
-    let mut lags = Vec::new();
-    while !ends.is_empty() {
-        let seen = bindings.next(PATIENCE).await?;
-        if !seen.deleted {
-            continue;
-        }
-        if let Some(until) = ends.remove(&seen.object.name_any()) {
-            lags.push(seen.time.duration_since(until).as_secs_f64() * 1000.0);
-        }
-    }
-    let lags: Values = lags.into_iter().collect();
+    let lags = ends::gone(&mut bindings, &asked).await?;
     let second = Budget::AtMost(1000.0);
     let figure = |name: &str| format!("RoleBinding gone after the end{beside}, {name}");
     report.add(&figure("p50"), "ms", Budget::None, lags.median());

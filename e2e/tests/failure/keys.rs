@@ -111,10 +111,17 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
 #[tokio::test]
 async fn an_old_key_is_replaced_and_an_emptied_secret_filled_again() -> Result<()> {
     let (_turn, cluster) = alone().await?;
-    let life = Options::default().flag("--signing-key-life=1s");
-    let system = System::start_with(cluster, &life).await?;
+    let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "old").await?;
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
+    // An operator looks at the key's age when it starts. The first one has just made the key.
+    system.operator.process.kill9();
+    let made_at = json!({ "oz.wizardofoz.co/key-made-at": "2026-01-01T00:00:00Z" });
+    let older = Patch::Merge(json!({ "metadata": { "annotations": made_at } }));
+    secrets
+        .patch("oz-signing-key", &PatchParams::default(), &older)
+        .await?;
+    system.operator = Operator::start(cluster, &Options::default()).await?;
     eventually("the key before to be kept", SOON, async || {
         let data = secrets
             .get("oz-signing-key")

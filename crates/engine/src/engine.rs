@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use kube::{Client, Resource};
 use oz_core::controller::Controller;
 use oz_core::labels;
+use oz_core::names;
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
@@ -47,14 +48,11 @@ pub enum Leadership {
 }
 
 impl Leadership {
-    /// Name of the Lease unless another one is given.
-    pub const LEASE: &'static str = "9b20101a.wizardofoz.co";
-
-    /// Competes for the Lease of the usual name, with the usual durations.
+    /// Competes for oz's own Lease, with the usual durations.
     pub fn lease(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
         Self::Lease {
             namespace: namespace.into(),
-            name: Self::LEASE.to_owned(),
+            name: names::LEASE.to_owned(),
             identity: identity.into(),
             timing: LeaseTiming::default(),
         }

@@ -13,6 +13,7 @@ use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::mutate::RenderCache;
+use oz_core::names;
 use oz_core::policies::Installation;
 use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Clock, Engine, Leadership, Selection, ServerClock, Store};
@@ -49,14 +50,14 @@ use crate::workload::Workloads;
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
-    let (client, clock) = oz_engine::client(common.config("oz-operator").await?)?;
+    let (client, clock) = oz_engine::client(common.config(names::OPERATOR).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
 
     let trail = Trail::start(
         &client,
         clock.clone(),
         &common.namespace,
-        "oz-operator",
+        names::OPERATOR,
         &common.replica,
         &args.audit,
     )
@@ -146,7 +147,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     ));
     let alarm = ClockAlarm::new(
         clock.clone(),
-        "oz-operator",
+        names::OPERATOR,
         &common.namespace,
         &common.replica,
     );

@@ -14,13 +14,12 @@ use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use oz_core::access::seal::{Keys, Turn};
+use oz_core::names::SIGNING_KEY as NAME;
 use oz_engine::Clock;
 use tokio::time::Instant;
 
 use crate::key_secret;
 
-/// Name of the Secret.
-const NAME: &str = "oz-signing-key";
 /// The key that seals.
 const CURRENT: &str = "key";
 /// The key before it, which still opens what it sealed.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::Method;
 use oz_core::audit::Record;
 use oz_core::controller::Failure;
+use oz_core::names;
 use oz_engine::{Leadership, LeaseTiming, Sink};
 use serde_json::json;
 
@@ -161,7 +162,7 @@ impl Sink for Counting {
 #[tokio::test]
 async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothing() {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/oz/leases";
-    let lease = format!("{leases}/{}", Leadership::LEASE);
+    let lease = format!("{leases}/{}", names::LEASE);
     let mock = Mock::default();
     mock.list(BOXES, json!([timebox(900)]));
     mock.expect(Method::GET, &lease, |_| {
@@ -179,7 +180,7 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
     };
     let leadership = Leadership::Lease {
         namespace: "oz".to_owned(),
-        name: Leadership::LEASE.to_owned(),
+        name: names::LEASE.to_owned(),
         identity: "me".to_owned(),
         timing,
     };
@@ -204,8 +205,7 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
     // Stopping, it gives the lease back.
     mock.expect(Method::GET, &lease, |_| {
         let spec = json!({"holderIdentity": "me", "leaseTransitions": 1});
-        let metadata =
-            json!({"name": Leadership::LEASE, "namespace": "oz", "resourceVersion": "1001"});
+        let metadata = json!({"name": names::LEASE, "namespace": "oz", "resourceVersion": "1001"});
         (200, json!({"metadata": metadata, "spec": spec}))
     });
     mock.expect(Method::PUT, &lease, |call| {

@@ -31,11 +31,6 @@ pub use rotation::rotate_keys;
 use ledger::{Ledger, Origin, Place, Submitted, Written};
 use meters::Meters;
 
-/// ConfigMap with the newest checkpoint of each replica.
-pub const CHECKPOINTS: &str = "oz-audit-checkpoints";
-/// ConfigMap with the public keys.
-pub const PUBLIC_KEYS: &str = "oz-audit-keys";
-
 /// How long somebody waits for a record.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the end of a process waits for what is still to be written.

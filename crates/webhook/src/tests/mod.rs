@@ -125,7 +125,7 @@ impl Webhook {
         let mut registry = Registry::default();
         grounds.connections.register(&mut registry);
         grounds.copies.register(&mut registry);
-        let mut builder = Manager::builder(client, crate::run::FINGERPRINT)
+        let mut builder = Manager::builder(client, oz_core::names::REGISTRATION)
             .namespace("oz-system")
             .endpoint(Endpoint::Url("https://127.0.0.1:9443".to_owned()))
             .registration(RegistrationMode::Never)

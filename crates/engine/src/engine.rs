@@ -21,11 +21,11 @@ use crate::feeds::Feeds;
 use crate::lease::{LeaseTiming, Tenure};
 use crate::metrics::Metrics;
 use crate::observe::{ChildKind, Cx, Observe, Watches, cluster_scoped};
+use crate::ports::{Port, Ports};
 use crate::readiness::Readiness;
 use crate::run::{
     Applied, ChildStore, Children, Departed, Lane, Lines, Packed, Runner, Shared, Writer,
 };
-use crate::sessions::{EndSessions, LeaveSessions};
 use crate::sink::{LogSink, Sink};
 use crate::store::{Change, Selection, Store};
 
@@ -96,7 +96,7 @@ pub struct Engine {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) sessions: Arc<dyn EndSessions>,
+    pub(crate) ports: Ports,
     pub(crate) leadership: Leadership,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) concurrency: usize,
@@ -115,7 +115,7 @@ pub(crate) struct Parts {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) sessions: Arc<dyn EndSessions>,
+    pub(crate) ports: Ports,
     pub(crate) concurrency: usize,
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
@@ -139,7 +139,7 @@ impl Engine {
             client,
             clock: Arc::new(clock),
             sink: Arc::new(LogSink),
-            sessions: Arc::new(LeaveSessions),
+            ports: Ports::default(),
             leadership: Leadership::Off,
             addresses: Vec::new(),
             concurrency: 32,
@@ -163,9 +163,10 @@ impl Engine {
         self
     }
 
-    /// What ends sessions; by default nothing does.
-    pub fn sessions(&mut self, sessions: impl EndSessions) -> &mut Self {
-        self.sessions = Arc::new(sessions);
+    /// Carries out the effects that are for the port of this name. An effect for a port that nobody
+    /// registered is a failure that names it.
+    pub fn port(&mut self, name: impl Into<String>, port: impl Port) -> &mut Self {
+        self.ports.register(name.into(), Arc::new(port));
         self
     }
 
@@ -315,7 +316,7 @@ where
             manager: format!("oz/{}", controller.name()),
         },
         sink: Arc::clone(&parts.sink),
-        sessions: Arc::clone(&parts.sessions),
+        ports: parts.ports.clone(),
         events: parts.events.clone(),
         metrics: parts.metrics.clone(),
         shared,

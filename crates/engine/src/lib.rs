@@ -31,11 +31,11 @@ mod feeds;
 mod lease;
 mod metrics;
 mod observe;
+mod ports;
 mod probes;
 mod readiness;
 mod run;
 mod scan;
-mod sessions;
 mod sink;
 mod store;
 mod supervise;
@@ -46,10 +46,10 @@ pub use engine::{Engine, EngineError, Leadership};
 pub use failure::failure;
 pub use lease::LeaseTiming;
 pub use observe::{Cx, Observe, Watches};
+pub use ports::Port;
 pub use raw::Undecodable;
 pub use readiness::{Gate, Readiness};
 pub use scan::scan;
-pub use sessions::{EndSessions, LeaveSessions};
 pub use sink::{LogSink, Sink};
 pub use store::{
     Ages, Change, Guarded, Health, Selection, Store, Watch, WatchError, guarded_store,

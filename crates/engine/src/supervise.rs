@@ -57,7 +57,7 @@ impl Engine {
             client: self.client,
             clock: self.clock,
             sink: self.sink,
-            sessions: self.sessions,
+            ports: self.ports,
             concurrency: self.concurrency,
             metrics: self.metrics,
             events,

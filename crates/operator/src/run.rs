@@ -15,6 +15,7 @@ use oz_core::audit::{Action, Decision, Record};
 use oz_core::mutate::RenderCache;
 use oz_core::names;
 use oz_core::policies::Installation;
+use oz_core::sessions;
 use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Clock, Engine, Leadership, Selection, ServerClock, Store};
 use oz_process::audit::{Trail, rotate_keys};
@@ -37,7 +38,7 @@ use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
 use crate::retention::Retention;
 use crate::session_probes::Probes;
-use crate::sessions::Scripts;
+use crate::sessions::{LeaveSessions, Scripts};
 use crate::stamps::Stamps;
 use crate::sweep::{Counted, Owners, Sweeper};
 use crate::workload::Workloads;
@@ -79,7 +80,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
 
     if args.cut_sessions {
-        engine.sessions(Scripts::new(client.clone(), clock.clone(), trail.clone()));
+        let scripts = Scripts::new(client.clone(), clock.clone(), trail.clone());
+        engine.port(sessions::PORT, scripts);
+    } else {
+        engine.port(sessions::PORT, LeaveSessions);
     }
     let probes = Probes::new(args.cut_sessions);
     let pods_by_name = engine.store_with(&(), Selection::default().metadata_only());

@@ -22,7 +22,7 @@ use super::write::Writer;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Ready};
-use crate::sessions::EndSessions;
+use crate::ports::Ports;
 use crate::sink::Sink;
 use crate::store::{Store, SubscriberId};
 
@@ -51,7 +51,7 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) complete: AtomicBool,
     pub(crate) writer: Writer,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) sessions: Arc<dyn EndSessions>,
+    pub(crate) ports: Ports,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) shared: Arc<Shared>,

@@ -12,8 +12,9 @@ use oz_core::audit::{Action, Record};
 use oz_core::connect::script::{Ended, Ending};
 use oz_core::connect::{Way, script};
 use oz_core::controller::{Failure, Opened, Sessions, SessionsEnded};
-use oz_engine::{Clock as _, EndSessions, ServerClock, Sink as _};
+use oz_engine::{EndSessions, Sink as _};
 use oz_process::audit::Trail;
+use oz_runtime::{Clock as _, ServerClock};
 
 use crate::container_exec::{Unrun, run_into, running};
 use crate::session_openings::Openings;

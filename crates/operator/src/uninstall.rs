@@ -23,11 +23,12 @@ use kube::{Api, Client, Resource};
 use oz_core::api::{GROUP, VERSION};
 use oz_core::labels;
 use oz_core::transient::FINALIZER;
-use oz_process::Common;
+use oz_runtime::Common;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::args::not_negative;
+use crate::run::LEASE;
 
 /// A kind of which each object stands for access. One that is not installed is passed over.
 struct Access {
@@ -62,7 +63,6 @@ const ACCESS: [Access; 4] = [
 /// Name of both webhook configurations.
 const REGISTRATION: &str = "oz";
 const SECRETS: [&str; 2] = ["oz-signing-key", "oz-admission-ca"];
-const LEASE: &str = "9b20101a.wizardofoz.co";
 /// Between two looks at what is left.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long pods of the webhook, and then those of the operator, may take to end. With the default
@@ -107,7 +107,7 @@ pub(crate) struct Options {
 
 /// Ends all access and removes what no chart has made.
 pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
-    let (client, _) = oz_engine::client(common.config("oz-operator").await?)?;
+    let (client, _) = oz_runtime::client(common.config("oz-operator").await?)?;
     let patience = Duration::try_from(options.patience)?;
     let here = Here {
         client,

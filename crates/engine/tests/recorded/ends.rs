@@ -7,7 +7,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Method;
 use oz_core::controller::{Failure, Sessions, SessionsEnded};
-use oz_engine::{EndSessions, Engine, SystemClock};
+use oz_engine::{EndSessions, Engine};
+use oz_runtime::SystemClock;
 use serde_json::{Value, json};
 
 use crate::mock::{BOXES, Mock, SECRETS, inner, outer, status, timebox};

@@ -13,7 +13,7 @@ use oz_core::audit::{AuditKey, Published};
 use oz_core::labels;
 
 use super::PUBLIC_KEYS;
-use crate::key_secret;
+use oz_runtime::secret_cell;
 
 /// Name of the Secret.
 pub(super) const SECRET: &str = "oz-audit-key";
@@ -27,7 +27,7 @@ pub(super) async fn signing_key(
 ) -> anyhow::Result<(AuditKey, bool)> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let fresh = || Ok(data(&random()?));
-    let (secret, made) = key_secret::filled(&secrets, SECRET, fresh).await?;
+    let (secret, made) = secret_cell::filled(&secrets, SECRET, fresh).await?;
     if made {
         tracing::info!(secret = %format!("{namespace}/{SECRET}"), "made the audit key");
     }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Trail;
 use super::key::{SECRET, data, key_in, publish, random};
-use crate::key_secret;
+use oz_runtime::secret_cell;
 
 /// How often to look whether it is time.
 const LOOK: Duration = Duration::from_secs(3_600);
@@ -47,7 +47,7 @@ async fn rotate_if_due(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let found = secrets.get(SECRET).await?;
     let now = trail.shared.clock.now();
-    let Some(made) = key_secret::made(&found) else {
+    let Some(made) = secret_cell::made(&found) else {
         return Ok(());
     };
     if now.duration_since(made) < life {
@@ -61,7 +61,7 @@ async fn rotate_if_due(
     // Another replica may have been faster, and then is right: the resource version tells.
     let mut next = found;
     next.data = Some(data(&bytes));
-    key_secret::made_at(&mut next, now);
+    secret_cell::made_at(&mut next, now);
     match secrets.replace(SECRET, &PostParams::default(), &next).await {
         Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(()),
         other => other.context("failed to update the Secret")?,

@@ -17,11 +17,11 @@ use oz_core::names;
 use oz_core::policies::Installation;
 use oz_core::sessions;
 use oz_core::transient::{Kind, Policy, Transient};
-use oz_engine::{Clock, Engine, Leadership, Selection, ServerClock, Store};
+use oz_engine::Engine;
 use oz_process::audit::{Trail, rotate_keys};
-use oz_process::{
-    ClockAlarm, KeyNews, Warnings, follow_signing_keys, replace_signing_key, shutdown_on_signal,
-    signing_keys,
+use oz_process::{KeyNews, follow_signing_keys, replace_signing_key, signing_keys};
+use oz_runtime::{
+    Clock, ClockAlarm, Election, Selection, ServerClock, Store, Warnings, shutdown_on_signal,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -51,7 +51,7 @@ use crate::workload::Workloads;
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
-    let (client, clock) = oz_engine::client(common.config(names::OPERATOR).await?)?;
+    let (client, clock) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
 
     let trail = Trail::start(
@@ -71,7 +71,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .sink(trail.clone());
     trail.register(engine.registry());
     if args.leader_elect {
-        engine.leadership(Leadership::lease(&common.namespace, &common.replica));
+        engine.election(Election::lease(
+            &common.namespace,
+            names::LEASE,
+            &common.replica,
+        ));
     }
     for address in [args.metrics_bind_address, args.health_probe_bind_address] {
         if let Some(address) = address.0 {

@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use oz_core::connect::script::{self, Ended, Ending};
 use oz_core::controller::Failure;
 use oz_core::sessions::{self, Sessions, SessionsEnded};
-use oz_engine::{Clock as _, ServerClock};
+use oz_runtime::{Clock as _, ServerClock};
 
 use crate::container_exec::{TimeLimit, Unrun, run_into, running};
 use crate::session_queue::{EndResult, RunScript};

@@ -12,8 +12,9 @@ use oz_core::audit::{Action, Record};
 use oz_core::connect::Way;
 use oz_core::controller::{Effect, Failure};
 use oz_core::sessions::{Opened, Sessions, SessionsEnded};
-use oz_engine::{Clock as _, Port, ServerClock, Sink as _};
+use oz_engine::{Port, Sink as _};
 use oz_process::audit::Trail;
+use oz_runtime::{Clock as _, ServerClock};
 use serde_json::Value;
 
 use crate::session_openings::Openings;

@@ -12,6 +12,7 @@ use oz_core::controller::{
     Child, Failure, Key, Live, Outcome, Plan, Reference, Sought, Step, Which,
 };
 use oz_core::labels;
+use oz_runtime::{Clock, Store, SubscriberId};
 use serde_json::Value;
 
 use super::children::{Children, owner_uid};
@@ -19,10 +20,8 @@ use super::difference::contains;
 use super::lines::Line;
 use super::runner::Shared;
 use super::write::{Created, Deleted, Writer};
-use crate::clock::Clock;
 use crate::ports::Ports;
 use crate::sink::Sink;
-use crate::store::{Store, SubscriberId};
 
 /// For whom and with what a plan is carried out.
 pub(crate) struct Hands<'a, K: Resource> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use kube::Resource;
 use oz_core::controller::{Controller, Failure, FailureClass};
+use oz_runtime::{Store, SubscriberId};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -24,7 +25,6 @@ use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Ready};
 use crate::ports::Ports;
 use crate::sink::Sink;
-use crate::store::{Store, SubscriberId};
 
 /// The longest sleep while an instant is awaited: a clock that is set is noticed within this.
 const SLICE: Duration = Duration::from_secs(1);

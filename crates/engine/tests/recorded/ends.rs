@@ -8,7 +8,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Method;
 use oz_core::controller::{Effect, Failure};
-use oz_engine::{Engine, Port, SystemClock};
+use oz_engine::{Engine, Port};
+use oz_runtime::SystemClock;
 use serde_json::{Value, json};
 
 use crate::mock::{BOXES, INNER, Mock, OUTER, SECRETS, inner, open, outer, status, timebox};

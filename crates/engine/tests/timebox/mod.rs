@@ -21,7 +21,8 @@ use oz_core::controller::{
     Child, Controller, Effect, Failure, Live, Outcome, Plan, Step, Transition,
 };
 use oz_core::labels;
-use oz_engine::{Cx, Engine, Observe, Store, Watches};
+use oz_engine::{Cx, Engine, Observe, Watches};
+use oz_runtime::Store;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -282,7 +283,7 @@ impl ObserveTimeboxes {
             timeboxes: engine.store(),
             needs: engine.store_with(
                 &(),
-                oz_engine::Selection::default().labels("test.wizardofoz.co/need"),
+                oz_runtime::Selection::default().labels("test.wizardofoz.co/need"),
             ),
         }
     }

@@ -23,7 +23,7 @@ use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::connect::{Attempt, Past, Standing};
 use oz_core::labels;
 use oz_core::names;
-use oz_engine::{Ages, Guarded, Selection, Store, guarded_store, guarded_watch};
+use oz_runtime::{Ages, Guarded, Selection, Store, guarded_store, guarded_watch};
 use tokio::sync::Notify;
 
 /// The pause after a watch that failed.

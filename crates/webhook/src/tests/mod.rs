@@ -6,11 +6,13 @@ mod binding;
 mod connect;
 mod copies;
 mod cost;
+mod limits;
 mod record;
 mod registration;
 mod request_create;
 mod request_update;
 mod server;
+mod size;
 mod stamp;
 mod template;
 

@@ -48,6 +48,7 @@ pub use lease::LeaseTiming;
 pub use observe::{Cx, Observe, Watches};
 pub use raw::Undecodable;
 pub use readiness::{Gate, Readiness};
+pub use run::Packed;
 pub use scan::scan;
 pub use sessions::{EndSessions, LeaveSessions};
 pub use sink::{LogSink, Sink};

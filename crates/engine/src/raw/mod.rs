@@ -3,13 +3,14 @@
 
 mod decode;
 mod layer;
+mod metadata;
 mod scan;
 mod split;
 mod strip;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decode::without_content;
+pub(crate) use decode::{TOO_LARGE, value, without_content};
 pub use decode::{Undecodable, decode};
 pub(crate) use layer::StripLayer;
 pub use split::{Form, MAX_OBJECT_BYTES, Piece, RawObject, Splitter};

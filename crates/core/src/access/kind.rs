@@ -465,6 +465,10 @@ impl<K: Kind> Controller for K {
         request.phase().is_terminal() || self.decision(&request, live).is_some()
     }
 
+    fn lasts_until(&self, object: Option<&K::Request>, live: &[Live]) -> Option<Timestamp> {
+        lifecycle::lasts_until(self.keys(), object.map(K::view).as_ref(), live)
+    }
+
     fn orphaned(&self, now: Timestamp, object: Option<&K::Request>, live: &[Live]) -> Plan {
         let request = object.map(K::view);
         lifecycle::orphaned(now, self.keys(), request.as_ref(), live)

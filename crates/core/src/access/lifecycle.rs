@@ -207,6 +207,22 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
         .then(others)
 }
 
+/// Until when a grant lasts: by the sealed decision that its Role and its RoleBinding carry, or, if
+/// neither is known, by what the status of its request remembers.
+#[must_use]
+pub fn lasts_until(keys: &Keys, request: Option<&Request<'_>>, live: &[Live]) -> Option<Timestamp> {
+    let sealed = live
+        .iter()
+        .filter_map(|live| decided_by(keys, request, live))
+        .map(|grant| grant.window.until)
+        .max();
+    let remembered = || {
+        let status = request?.status?;
+        status.granted_at.and(status.expires_at)
+    };
+    sealed.or_else(remembered)
+}
+
 /// The decision that an object carries, if it is the one that it was sealed for.
 fn decided_by(keys: &Keys, request: Option<&Request<'_>>, live: &Live) -> Option<Grant> {
     let metadata = &live.object.metadata;

@@ -75,24 +75,23 @@ impl<K: Kind> Controller for Transient<K> {
         self.report(now, object, observed, outcome)
     }
 
+    fn lasts_until(&self, object: Option<&K>, live: &[Live]) -> Option<Timestamp> {
+        let object = object.map(Kind::view);
+        let sealed = self.decided(object.as_ref(), live);
+        let sealed = sealed.map(|(grant, _)| grant.until).max();
+        let remembered = || {
+            let status = object.as_ref()?.status?;
+            status.activated_at.and(status.expires_at)
+        };
+        sealed.or_else(remembered)
+    }
+
     /// The object is gone, past its finalizer; its binding still knows what was decided.
     fn orphaned(&self, now: Timestamp, object: Option<&K>, live: &[Live]) -> Plan {
-        let api_version = K::api_version(&());
         let last = object.map(Kind::view);
-        let decided = live.iter().filter_map(|live| {
-            let labels = live.object.metadata.labels.as_ref();
-            let marked = labels.and_then(|labels| labels.get(labels::OWNER_UID));
-            let uid = match &last {
-                Some(last) => last.uid(),
-                None => marked?,
-            };
-            // Marks can be forged, the sealed decision cannot.
-            Some((
-                Grant::open(&self.keys, live, &api_version, uid)?,
-                live.clone(),
-            ))
-        });
-        let (grants, live): (Vec<_>, Vec<_>) = decided.unzip();
+        let decided = self.decided(last.as_ref(), live);
+        let (grants, live): (Vec<_>, Vec<_>) =
+            decided.map(|(grant, live)| (grant, live.clone())).unzip();
         let news = live.iter().zip(grants).filter_map(|(live, grant)| {
             let end = if now >= grant.until {
                 End::Expired
@@ -125,6 +124,25 @@ impl<K: Kind> Controller for Transient<K> {
 }
 
 impl<K: Kind> Transient<K> {
+    /// The decisions that objects carry which were made for this one, or, if it is not known, for the one
+    /// that they are marked with. Marks can be forged, the sealed decision cannot.
+    fn decided<'a>(
+        &'a self,
+        object: Option<&'a Binding<'_>>,
+        live: &'a [Live],
+    ) -> impl Iterator<Item = (Grant, &'a Live)> {
+        let api_version = K::api_version(&());
+        live.iter().filter_map(move |live| {
+            let labels = live.object.metadata.labels.as_ref();
+            let marked = labels.and_then(|labels| labels.get(labels::OWNER_UID));
+            let uid = match object {
+                Some(object) => object.uid(),
+                None => marked?,
+            };
+            Some((Grant::open(&self.keys, live, &api_version, uid)?, live))
+        })
+    }
+
     fn activating(&self, now: Timestamp, grant: &Grant) -> Plan {
         let binding = match grant.binding(&self.keys) {
             Ok(binding) => binding,

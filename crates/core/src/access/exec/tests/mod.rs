@@ -5,5 +5,6 @@ mod following;
 mod granting;
 mod hidden;
 mod refusing;
+mod unlisted;
 mod upgrade;
 mod world;

@@ -19,11 +19,12 @@ test: ## Run every test that needs no root: pure, recorded API server, real API 
 	@$(BUILD_XTASK)
 	@cargo xtask test
 
-check: ## Formatting, lints, generated files, the purity of core, dependencies
+check: ## Formatting, lints, generated files, links, the purity of core, dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo check -p oz-core
 	cargo xtask generate --check
+	cargo xtask links
 	@$(MAKE) --no-print-directory deny
 
 deny: $(TOOLS)/bin/cargo-deny ## Licences, bans and duplicate versions of dependencies

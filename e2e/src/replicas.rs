@@ -20,7 +20,7 @@ const LEASE: &str = "9b20101a.wizardofoz.co";
 const AUTHORITY: &str = "oz-admission-ca";
 const ROTATE: &str = "oz-admission/rotate";
 /// How long anything may take here; far above what it takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const REPLICA_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The replicas, the oldest first.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Replicas {
     pub async fn leader(&self) -> Result<String> {
         let client = self.cluster.client("admin").await?;
         let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
-        eventually("an operator to lead", PATIENCE, async || {
+        eventually("an operator to lead", REPLICA_TIMEOUT, async || {
             let spec = leases.get(LEASE).await?.spec.unwrap_or_default();
             let holder = spec.holder_identity.unwrap_or_default();
             let runs = self.operators.iter().any(|(name, _)| *name == holder);
@@ -116,7 +116,10 @@ impl Replicas {
     /// When there is none, or it goes on.
     pub async fn drain_leader(&mut self) -> Result<()> {
         let leader = self.leader().await?;
-        self.take(&leader)?.process.terminate(PATIENCE).await?;
+        self.take(&leader)?
+            .process
+            .terminate(REPLICA_TIMEOUT)
+            .await?;
         Ok(())
     }
 
@@ -143,7 +146,7 @@ impl Replicas {
             self.service.remove(serving);
             Ok(())
         };
-        let (ended, told) = tokio::join!(webhook.process.terminate(PATIENCE), told);
+        let (ended, told) = tokio::join!(webhook.process.terminate(REPLICA_TIMEOUT), told);
         ended?;
         told
     }
@@ -180,7 +183,7 @@ impl Replicas {
         let ask = json!({"metadata": {"annotations": {ROTATE: Timestamp::now().to_string()}}});
         let (parameters, ask) = (PatchParams::default(), Patch::Merge(&ask));
         secrets.patch(AUTHORITY, &parameters, &ask).await?;
-        eventually("another authority", PATIENCE, async || {
+        eventually("another authority", REPLICA_TIMEOUT, async || {
             Ok((authority().await? != before).then_some(()))
         })
         .await

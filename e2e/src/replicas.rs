@@ -8,16 +8,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use oz_core::names;
 use oz_testkit::{Cluster, cargo_binary, eventually};
 use serde_json::json;
 
 use crate::{NAMESPACE, Operator, Options, Scene, Service, Traffic, Webhook, install};
 
-/// The Lease that says which operator writes.
-const LEASE: &str = "9b20101a.wizardofoz.co";
-/// The Secret with the authority behind the webhooks' certificates, and the annotation by which
-/// another is asked for.
-const AUTHORITY: &str = "oz-admission-ca";
+/// The annotation by which another authority is asked for.
 const ROTATE: &str = "oz-admission/rotate";
 /// How long anything may take here; far above what it takes.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(120);
@@ -92,7 +89,7 @@ impl Replicas {
         let client = self.cluster.client("admin").await?;
         let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
         eventually("an operator to lead", REPLICA_TIMEOUT, async || {
-            let spec = leases.get(LEASE).await?.spec.unwrap_or_default();
+            let spec = leases.get(names::LEASE).await?.spec.unwrap_or_default();
             let holder = spec.holder_identity.unwrap_or_default();
             let runs = self.operators.iter().any(|(name, _)| *name == holder);
             Ok(runs.then_some(holder))
@@ -175,14 +172,16 @@ impl Replicas {
         let client = self.cluster.client("admin").await?;
         let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
         let authority = async || -> Result<_> {
-            let secret = secrets.get(AUTHORITY).await?;
+            let secret = secrets.get(names::ADMISSION_AUTHORITY).await?;
             let certificate = secret.data.and_then(|mut data| data.remove("ca.crt"));
             certificate.context("the Secret holds no certificate")
         };
         let before = authority().await?;
         let ask = json!({"metadata": {"annotations": {ROTATE: Timestamp::now().to_string()}}});
         let (parameters, ask) = (PatchParams::default(), Patch::Merge(&ask));
-        secrets.patch(AUTHORITY, &parameters, &ask).await?;
+        secrets
+            .patch(names::ADMISSION_AUTHORITY, &parameters, &ask)
+            .await?;
         eventually("another authority", REPLICA_TIMEOUT, async || {
             Ok((authority().await? != before).then_some(()))
         })

@@ -76,6 +76,15 @@ impl Options {
         self
     }
 
+    /// With the limits of requests that the webhook has by itself, which others do without.
+    #[must_use]
+    pub fn limited(self) -> Self {
+        let limits = [("waiting", 20), ("active", 20), ("namespace", 200)];
+        limits.into_iter().fold(self, |options, (of, most)| {
+            options.flag(&format!("--max-{of}-requests={most}"))
+        })
+    }
+
     /// With a clock that is off, in the syntax of libfaketime.
     #[must_use]
     pub fn clock(mut self, offset: &str) -> Self {

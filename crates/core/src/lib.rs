@@ -15,6 +15,8 @@ pub mod duration;
 pub mod encode;
 pub mod labels;
 pub mod mutate;
+pub mod names;
 pub mod policies;
+pub mod sessions;
 pub mod transient;
 pub mod validate;

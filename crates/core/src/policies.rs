@@ -7,6 +7,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use serde::Deserialize;
 
+use crate::names;
+
 /// What the chart makes its policies of.
 const FILE: &str = include_str!("../../../charts/oz/files/policies.json");
 
@@ -25,8 +27,8 @@ impl Installation {
     /// What a variable of the policies is in this installation, if it differs between them.
     fn expression(&self, variable: &str) -> Option<String> {
         let account = || {
-            let (name, namespace) = (&self.name, &self.namespace);
-            format!("system:serviceaccount:{namespace}:{name}-{variable}").into()
+            let name = format!("{}-{variable}", self.name);
+            names::service_account(&self.namespace, &name).into()
         };
         let value: serde_json::Value = match variable {
             "operator" | "webhook" => account(),

@@ -23,7 +23,7 @@ use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::{Controller, Live, Outcome};
 use oz_core::mutate::RenderCache;
 use oz_core::transient::{BindableRoles, Policy, Transient};
-use oz_engine::raw::{Form, Piece, RawObject, Splitter, Strip, decode};
+use oz_runtime::raw::{Form, Piece, RawObject, Splitter, Strip, decode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -5,15 +5,17 @@ use clap::{ArgAction, Parser, Subcommand};
 use jiff::SignedDuration;
 use oz_core::build::NameServer;
 use oz_core::duration::GoDuration;
+use oz_core::names;
+use oz_process::TransientArgs;
 use oz_process::audit::AuditArgs;
-use oz_process::{Address, Common, TransientArgs};
+use oz_runtime::{Address, Common};
 
 use crate::uninstall;
 
 /// Grants access to pods for a limited time, and takes it away again.
 #[derive(Clone, Debug, Parser)]
 // A flag that is there twice has its last value: charts and manifests are extended at the end.
-#[command(name = "oz-operator", version, args_override_self = true)]
+#[command(name = names::OPERATOR, version, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,

@@ -15,8 +15,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use oz_core::api::AuditEvent;
 use oz_core::audit::{Checkpoint, PruneOrder, Shortening, excess, time_in_name};
-use oz_engine::{Clock, Sink};
-use oz_process::audit::{CHECKPOINTS, Trail};
+use oz_core::names;
+use oz_engine::Sink;
+use oz_process::audit::Trail;
+use oz_runtime::Clock;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -166,7 +168,7 @@ impl Retention {
     /// What an administrator asks for.
     async fn order(&self) -> kube::Result<Option<PruneOrder>> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let Some(map) = maps.get_opt(PruneOrder::MAP).await? else {
+        let Some(map) = maps.get_opt(names::AUDIT_PRUNE).await? else {
             return Ok(None);
         };
         let text = map.data.and_then(|mut data| data.remove(PruneOrder::KEY));
@@ -175,7 +177,7 @@ impl Retention {
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    map = PruneOrder::MAP,
+                    map = names::AUDIT_PRUNE,
                     "an order to shorten the audit trail cannot be read; write it with `ozctl audit prune`"
                 );
                 Ok(None)
@@ -186,7 +188,10 @@ impl Retention {
     /// Whoever asked sees by it that it is done.
     async fn carried_out(&self) -> kube::Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        match maps.delete(PruneOrder::MAP, &DeleteParams::default()).await {
+        match maps
+            .delete(names::AUDIT_PRUNE, &DeleteParams::default())
+            .await
+        {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             deleted => deleted.map(drop),
         }
@@ -253,7 +258,7 @@ impl Retention {
     /// Drops checkpoints of replicas of which nothing has been left for as long again.
     async fn forget(&self) -> kube::Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let Some(map) = maps.get_opt(CHECKPOINTS).await? else {
+        let Some(map) = maps.get_opt(names::AUDIT_CHECKPOINTS).await? else {
             return Ok(());
         };
         let twice = self.keep.checked_mul(2).unwrap_or(SignedDuration::MAX);
@@ -276,7 +281,7 @@ impl Retention {
             return Ok(());
         }
         let patch = Patch::Merge(json!({ "data": old }));
-        maps.patch(CHECKPOINTS, &PatchParams::default(), &patch)
+        maps.patch(names::AUDIT_CHECKPOINTS, &PatchParams::default(), &patch)
             .await
             .map(drop)
     }

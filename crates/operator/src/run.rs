@@ -13,13 +13,15 @@ use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::mutate::RenderCache;
+use oz_core::names;
 use oz_core::policies::Installation;
+use oz_core::sessions;
 use oz_core::transient::{Kind, Policy, Transient};
-use oz_engine::{Clock, Engine, Leadership, Selection, ServerClock, Store};
+use oz_engine::Engine;
 use oz_process::audit::{Trail, rotate_keys};
-use oz_process::{
-    ClockAlarm, KeyNews, Warnings, follow_signing_keys, replace_signing_key, shutdown_on_signal,
-    signing_keys,
+use oz_process::{KeyNews, follow_signing_keys, replace_signing_key, signing_keys};
+use oz_runtime::{
+    Clock, ClockAlarm, Election, Selection, ServerClock, Store, Warnings, shutdown_on_signal,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -36,7 +38,7 @@ use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
 use crate::retention::Retention;
 use crate::session_probes::Probes;
-use crate::sessions::Scripts;
+use crate::sessions::{LeaveSessions, Scripts};
 use crate::stamps::Stamps;
 use crate::sweep::{Counted, Owners, Sweeper};
 use crate::workload::Workloads;
@@ -49,14 +51,14 @@ use crate::workload::Workloads;
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
-    let (client, clock) = oz_engine::client(common.config("oz-operator").await?)?;
+    let (client, clock) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
 
     let trail = Trail::start(
         &client,
         clock.clone(),
         &common.namespace,
-        "oz-operator",
+        names::OPERATOR,
         &common.replica,
         &args.audit,
     )
@@ -69,7 +71,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .sink(trail.clone());
     trail.register(engine.registry());
     if args.leader_elect {
-        engine.leadership(Leadership::lease(&common.namespace, &common.replica));
+        engine.election(Election::lease(
+            &common.namespace,
+            names::LEASE,
+            &common.replica,
+        ));
     }
     for address in [args.metrics_bind_address, args.health_probe_bind_address] {
         if let Some(address) = address.0 {
@@ -78,7 +84,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
 
     if args.cut_sessions {
-        engine.sessions(Scripts::new(client.clone(), clock.clone(), trail.clone()));
+        let scripts = Scripts::new(client.clone(), clock.clone(), trail.clone());
+        engine.port(sessions::PORT, scripts);
+    } else {
+        engine.port(sessions::PORT, LeaveSessions);
     }
     let probes = Probes::new(args.cut_sessions);
     let pods_by_name = engine.store_with(&(), Selection::default().metadata_only());
@@ -146,7 +155,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     ));
     let alarm = ClockAlarm::new(
         clock.clone(),
-        "oz-operator",
+        names::OPERATOR,
         &common.namespace,
         &common.replica,
     );

@@ -21,9 +21,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Api, Client, Resource};
 use oz_core::api::{GROUP, VERSION};
-use oz_core::labels;
 use oz_core::transient::FINALIZER;
-use oz_process::Common;
+use oz_core::{labels, names};
+use oz_runtime::Common;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -59,10 +59,6 @@ const ACCESS: [Access; 4] = [
         finalizer: Some(FINALIZER),
     },
 ];
-/// Name of both webhook configurations.
-const REGISTRATION: &str = "oz";
-const SECRETS: [&str; 2] = ["oz-signing-key", "oz-admission-ca"];
-const LEASE: &str = "9b20101a.wizardofoz.co";
 /// Between two looks at what is left.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long pods of the webhook, and then those of the operator, may take to end. With the default
@@ -77,11 +73,11 @@ const BUSY: Duration = Duration::from_secs(30);
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// The operator's Deployment.
-    #[arg(long, default_value = "oz-operator", value_name = "NAME")]
+    #[arg(long, default_value = names::OPERATOR, value_name = "NAME")]
     operator_deployment: String,
 
     /// The webhook's Deployment.
-    #[arg(long, default_value = "oz-webhook", value_name = "NAME")]
+    #[arg(long, default_value = names::WEBHOOK, value_name = "NAME")]
     webhook_deployment: String,
 
     /// Labels of the webhook's pods.
@@ -107,7 +103,7 @@ pub(crate) struct Options {
 
 /// Ends all access and removes what no chart has made.
 pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
-    let (client, _) = oz_engine::client(common.config("oz-operator").await?)?;
+    let (client, _) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let patience = Duration::try_from(options.patience)?;
     let here = Here {
         client,
@@ -125,10 +121,10 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     here.none_left(&options.operator_pods).await;
     here.remove_leftovers().await?;
     here.let_go().await?;
-    for name in SECRETS {
+    for name in [names::SIGNING_KEY, names::ADMISSION_AUTHORITY] {
         here.delete::<Secret>(here.own(), name).await?;
     }
-    here.delete::<Lease>(here.own(), LEASE).await?;
+    here.delete::<Lease>(here.own(), names::LEASE).await?;
     // Once more, in case that a webhook was still there and put them back.
     here.unregister().await?;
     tracing::info!("all access is ended and the webhooks are out of the API server");
@@ -151,9 +147,9 @@ impl Here<'_> {
     /// Takes both configurations out of the API server.
     async fn unregister(&self) -> Result<()> {
         let mutating = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
-        self.delete(mutating, REGISTRATION).await?;
+        self.delete(mutating, names::REGISTRATION).await?;
         let validating = Api::<ValidatingWebhookConfiguration>::all(self.client.clone());
-        self.delete(validating, REGISTRATION).await
+        self.delete(validating, names::REGISTRATION).await
     }
 
     /// Deletes everything that stands for access, and waits until what was given is gone, but not

@@ -6,15 +6,17 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use oz_admission::{Endpoint, RegistrationMode};
 use oz_core::duration::GoDuration;
+use oz_core::names;
+use oz_process::TransientArgs;
 use oz_process::audit::AuditArgs;
-use oz_process::{Address, Common, TransientArgs};
+use oz_runtime::{Address, Common};
 
 use crate::limits::RequestLimits;
 
 /// Stamps access requests with who asks, and refuses what oz would never grant.
 #[derive(Clone, Debug, Parser)]
 // A flag that is there twice has its last value: charts and manifests are extended at the end.
-#[command(name = "oz-webhook", version, args_override_self = true)]
+#[command(name = names::WEBHOOK, version, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -31,7 +33,7 @@ pub(crate) struct Args {
     pub(crate) health_probe_bind_address: Address,
 
     /// Name of the Service, in oz's namespace, through which the API server reaches the hooks.
-    #[arg(long, default_value = "oz-webhook", value_name = "NAME")]
+    #[arg(long, default_value = names::WEBHOOK, value_name = "NAME")]
     service_name: String,
 
     /// Port of that Service.
@@ -112,19 +114,16 @@ impl Args {
 
     /// The operator's user name.
     pub(crate) fn operator(&self) -> String {
-        self.operator_user.clone().unwrap_or_else(|| {
-            format!(
-                "system:serviceaccount:{}:oz-operator",
-                self.common.namespace
-            )
-        })
+        self.operator_user
+            .clone()
+            .unwrap_or_else(|| names::service_account(&self.common.namespace, names::OPERATOR))
     }
 
     /// The webhook's own user name.
     pub(crate) fn webhook(&self) -> String {
-        self.webhook_user.clone().unwrap_or_else(|| {
-            format!("system:serviceaccount:{}:oz-webhook", self.common.namespace)
-        })
+        self.webhook_user
+            .clone()
+            .unwrap_or_else(|| names::service_account(&self.common.namespace, names::WEBHOOK))
     }
 
     /// Whether this process keeps the webhook configurations.

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use oz_admission::{Manager, Observer, Upkeep};
 use oz_core::audit::{Action, Decision, Record};
-use oz_engine::{Ages, Clock, Sink};
+use oz_core::names::{self, REGISTRATION};
+use oz_engine::Sink;
 use oz_process::audit::Trail;
-use oz_process::{ClockAlarm, KeyNews, follow_signing_keys, shutdown_on_signal, signing_keys};
+use oz_process::{KeyNews, follow_signing_keys, signing_keys};
+use oz_runtime::{Ages, Clock, ClockAlarm, shutdown_on_signal};
 
 use crate::args::Args;
 use crate::connect::{self, Connections, Grants};
@@ -16,9 +18,6 @@ use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
 use crate::limits::Census;
 use crate::templates::Templates;
-
-/// The product's name: that of the webhook configurations, and the field manager of every write.
-pub(crate) const FINGERPRINT: &str = "oz";
 
 /// Runs until a signal, or until what it needs is lost.
 #[allow(
@@ -32,7 +31,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         bail!("failed to start: --listen says nowhere, but the API server must reach the hooks");
     };
     let port = listener.local_addr()?.port();
-    let (client, clock) = oz_engine::client(common.config("oz-webhook").await?)?;
+    let (client, clock) = oz_runtime::client(common.config(names::WEBHOOK).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
     let ages = Ages::default();
     let (exec_templates, exec_listed, exec_watch) = Templates::watch(&client, &ages);
@@ -41,7 +40,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         &client,
         clock.clone(),
         &common.namespace,
-        "oz-webhook",
+        names::WEBHOOK,
         &common.replica,
         &args.audit,
     )
@@ -55,7 +54,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     );
     let alarm = ClockAlarm::new(
         clock.clone(),
-        "oz-webhook",
+        names::WEBHOOK,
         &common.namespace,
         &common.replica,
     );
@@ -77,7 +76,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         webhook: args.webhook().into(),
     };
 
-    let mut manager = Manager::builder(client.clone(), FINGERPRINT)
+    let mut manager = Manager::builder(client.clone(), REGISTRATION)
         .namespace(&common.namespace)
         .identity(&common.replica)
         .listener(listener)
@@ -155,7 +154,7 @@ fn observer(trail: Trail, clock: impl Clock) -> Observer {
                 Action::WebhookRepaired,
                 "RegistrationRepaired",
                 format!(
-                    "{kind} {FINGERPRINT}: {what} had been changed or deleted, and was put right"
+                    "{kind} {REGISTRATION}: {what} had been changed or deleted, and was put right"
                 ),
             ),
             Upkeep::AuthorityReplaced { until } => (

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::{Client, Resource};
 use oz_admission::{Gate, Rejection};
-use oz_engine::{Ages, Selection, Store, guarded_store};
+use oz_runtime::{Ages, Selection, Store, guarded_store};
 use tokio::task::JoinHandle;
 
 use crate::kinds::AccessTemplate;

@@ -17,8 +17,9 @@ use super::unseen::{Place, undecided, unseen};
 use crate::api::{GROUP, RequestStatus, VERSION};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::{self, reason};
-use crate::controller::{Failure, Live, Plan, SessionsEnded, Step};
+use crate::controller::{Failure, Live, Plan, Step};
 use crate::labels;
+use crate::sessions::{NOT_ENDED, SessionsEnded};
 
 /// The record of a grant.
 #[must_use]
@@ -314,7 +315,7 @@ pub fn finish(
         sessions: ended,
     } = came;
     let ours = objects::ours(request, live);
-    let lasting = failure.filter(|failure| failure.reason == Failure::SESSIONS_NOT_ENDED);
+    let lasting = failure.filter(|failure| failure.reason == NOT_ENDED);
     let over =
         lasting.is_none() && !ours.iter().any(objects::still_gives_access) && failure.is_none();
     let invalid = Fact::fails(conditions::ACCESS_STILL_VALID, end.reason(), end.message());

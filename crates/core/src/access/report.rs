@@ -13,6 +13,7 @@ use super::status::{self, End, Fact};
 use crate::api::{Phase, RequestStatus};
 use crate::conditions::{self, message};
 use crate::controller::{Failure, Live, Outcome};
+use crate::sessions::SessionsEnded;
 
 pub(super) fn status<K: Kind>(
     kind: &K,
@@ -27,7 +28,8 @@ pub(super) fn status<K: Kind>(
     } = assess(kind, now, object, observed, &outcome.live);
     let live = &*objects::known(kind.keys(), &request, &outcome.live);
     let failure = outcome.failure.as_ref();
-    let sessions = outcome.sessions.as_ref();
+    let sessions = SessionsEnded::of(&outcome.answers, request.uid());
+    let sessions = sessions.as_ref();
     // The plan saw it, and has removed what showed it.
     let told = failure.and_then(End::told);
     // Without a grant there is nothing to use, whatever another program said before oz.

@@ -9,7 +9,8 @@ use super::status::{self, End, Fact};
 use crate::api::{Operation, RequestStatus};
 use crate::audit::{Action, Decision, PodRef, Record};
 use crate::conditions::{self, SESSIONS_CUT, reason};
-use crate::controller::{Sessions, SessionsEnded, Step};
+use crate::controller::Step;
+use crate::sessions::{Sessions, SessionsEnded};
 
 /// How long after the agreed end it is tried to end sessions. Those that carry their own end are
 /// over by then; a node that does not answer for so long is not waited for.
@@ -137,7 +138,7 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
         end.reason(),
         format!("Processes of {} were ended", grant.requester.user),
     );
-    Some(Step::EndSessions(Box::new(Sessions {
+    Some(Step::from(Sessions {
         namespace: grant.request.namespace.clone(),
         pod: grant.pod.name.clone(),
         pod_uid: grant.pod.uid.clone(),
@@ -145,7 +146,7 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
         granted_at: grant.granted_at,
         with_pod,
         record,
-    })))
+    }))
 }
 
 /// The same for a grant of which nothing is left that was sealed: the status, which oz alone writes,
@@ -172,7 +173,7 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
         uid: pod_uid.clone(),
         container: None,
     });
-    Some(Step::EndSessions(Box::new(Sessions {
+    Some(Step::from(Sessions {
         namespace: record.request.namespace.clone(),
         pod,
         pod_uid,
@@ -180,7 +181,7 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
         granted_at: status.granted_at.unwrap_or_else(|| request.created()),
         with_pod: false,
         record,
-    })))
+    }))
 }
 
 /// Whether processes of the grant can be ended one by one.

@@ -5,9 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Decision, Record};
+use crate::names;
 
-/// The component that shortens, and no other.
-const SHORTENS: &str = "oz-operator";
 /// The detail that says up to when.
 const BEFORE: &str = "before";
 
@@ -22,9 +21,7 @@ pub struct PruneOrder {
 }
 
 impl PruneOrder {
-    /// The ConfigMap that it stands in.
-    pub const MAP: &'static str = "oz-audit-prune";
-    /// Its key there.
+    /// Its key in the ConfigMap [`names::AUDIT_PRUNE`].
     pub const KEY: &'static str = "order";
 }
 
@@ -84,7 +81,7 @@ impl Shortening {
 
     /// Up to when a record says that the trail is shortened, if it is one that may.
     pub(super) fn of(component: &str, record: &Record) -> Option<Timestamp> {
-        if record.action != Action::TrailShortened || component != SHORTENS {
+        if record.action != Action::TrailShortened || component != names::OPERATOR {
             return None;
         }
         let before: Timestamp = record.details.get(BEFORE)?.parse().ok()?;

@@ -265,7 +265,7 @@ where
         Hands {
             writer: &self.writer,
             sink: self.sink.as_ref(),
-            sessions: self.sessions.as_ref(),
+            ports: &self.ports,
             children: &self.children,
             objects: &self.objects,
             subscriber: self.subscriber,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use kube::Resource;
 use oz_core::controller::{Controller, Failure, FailureClass};
+use oz_runtime::{Store, SubscriberId};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -22,9 +23,8 @@ use super::write::Writer;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Ready};
-use crate::sessions::EndSessions;
+use crate::ports::Ports;
 use crate::sink::Sink;
-use crate::store::{Store, SubscriberId};
 
 /// The longest sleep while an instant is awaited: a clock that is set is noticed within this.
 const SLICE: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) complete: AtomicBool,
     pub(crate) writer: Writer,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) sessions: Arc<dyn EndSessions>,
+    pub(crate) ports: Ports,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) shared: Arc<Shared>,

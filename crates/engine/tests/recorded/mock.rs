@@ -13,7 +13,8 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
-use oz_engine::{Clock, Engine, EngineError, Leadership, Sink, SystemClock};
+use oz_engine::{Engine, EngineError, Sink};
+use oz_runtime::{Clock, Election, SystemClock};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -274,7 +275,7 @@ impl Mock {
 /// An engine at work on a scripted API server.
 pub(crate) struct Running {
     pub(crate) controller: Timeboxes,
-    pub(crate) readiness: oz_engine::Readiness,
+    pub(crate) readiness: oz_runtime::Readiness,
     mock: Mock,
     stop: CancellationToken,
     task: JoinHandle<Result<(), EngineError>>,
@@ -282,16 +283,16 @@ pub(crate) struct Running {
 
 impl Mock {
     pub(crate) fn run(&self) -> Running {
-        self.run_with(Timeboxes::default(), oz_engine::LogSink, Leadership::Off)
+        self.run_with(Timeboxes::default(), oz_engine::LogSink, Election::Off)
     }
 
     pub(crate) fn run_with(
         &self,
         controller: Timeboxes,
         sink: impl Sink,
-        leadership: Leadership,
+        election: Election,
     ) -> Running {
-        self.run_at(SystemClock, controller, sink, leadership)
+        self.run_at(SystemClock, controller, sink, election)
     }
 
     pub(crate) fn run_at(
@@ -299,10 +300,10 @@ impl Mock {
         clock: impl Clock,
         controller: Timeboxes,
         sink: impl Sink,
-        leadership: Leadership,
+        election: Election,
     ) -> Running {
         let mut engine = Engine::new(self.client(), clock);
-        engine.sink(sink).leadership(leadership);
+        engine.sink(sink).election(election);
         self.run_engine(engine, controller)
     }
 

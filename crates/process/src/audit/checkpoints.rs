@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use oz_core::audit::{AuditKey, Checkpoint, Head, Trust};
-use oz_core::labels;
+use oz_core::{labels, names};
 
-use super::{CHECKPOINTS, Trail};
+use super::Trail;
 
 /// So many new records are signed at once, whatever the time.
 const MANY: u64 = 1_000;
@@ -34,14 +34,14 @@ pub(super) async fn known(
                 .map(|map| map.and_then(|map| map.data).unwrap_or_default())
         }
     };
-    let published: Vec<_> = read(super::PUBLIC_KEYS)
+    let published: Vec<_> = read(names::AUDIT_PUBLIC_KEYS)
         .await?
         .values()
         .filter_map(|text| serde_json::from_str(text).ok())
         .collect();
     let mut trust = Trust::pinned([key.public().as_str()])?;
     trust.extend(&published);
-    let mut heads: Vec<Head> = read(CHECKPOINTS)
+    let mut heads: Vec<Head> = read(names::AUDIT_CHECKPOINTS)
         .await?
         .values()
         .filter_map(|text| serde_json::from_str::<Checkpoint>(text).ok())
@@ -135,7 +135,7 @@ async fn publish(maps: &Api<ConfigMap>, checkpoint: &Checkpoint) -> anyhow::Resu
     let slot = checkpoint.slot();
     let map = ConfigMap {
         metadata: ObjectMeta {
-            name: Some(CHECKPOINTS.to_owned()),
+            name: Some(names::AUDIT_CHECKPOINTS.to_owned()),
             labels: Some(BTreeMap::from([(
                 labels::MANAGED_BY.to_owned(),
                 labels::OZ.to_owned(),
@@ -152,6 +152,7 @@ async fn publish(maps: &Api<ConfigMap>, checkpoint: &Checkpoint) -> anyhow::Resu
     let manager = format!("oz-audit/{slot}");
     let manager = &manager[..manager.floor_char_boundary(128)];
     let apply = PatchParams::apply(manager).force();
-    maps.patch(CHECKPOINTS, &apply, &Patch::Apply(&map)).await?;
+    maps.patch(names::AUDIT_CHECKPOINTS, &apply, &Patch::Apply(&map))
+        .await?;
     Ok(())
 }

@@ -11,12 +11,10 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use oz_core::audit::{AuditKey, Published};
 use oz_core::labels;
+use oz_core::names::{AUDIT_KEY, AUDIT_PUBLIC_KEYS};
 
-use super::PUBLIC_KEYS;
-use crate::key_secret;
+use oz_runtime::secret_cell;
 
-/// Name of the Secret.
-pub(super) const SECRET: &str = "oz-audit-key";
 /// The entry with the key.
 const KEY: &str = "key";
 
@@ -27,13 +25,13 @@ pub(super) async fn signing_key(
 ) -> anyhow::Result<(AuditKey, bool)> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let fresh = || Ok(data(&random()?));
-    let (secret, made) = key_secret::filled(&secrets, SECRET, fresh).await?;
+    let (secret, made) = secret_cell::filled(&secrets, AUDIT_KEY, fresh).await?;
     if made {
-        tracing::info!(secret = %format!("{namespace}/{SECRET}"), "made the audit key");
+        tracing::info!(secret = %format!("{namespace}/{AUDIT_KEY}"), "made the audit key");
     }
     let key = key_in(&secret).with_context(|| {
         format!(
-            "failed to use Secret {namespace}/{SECRET}; empty it to have a new key made \
+            "failed to use Secret {namespace}/{AUDIT_KEY}; empty it to have a new key made \
              (auditors must then pin that one as well)"
         )
     })?;
@@ -48,8 +46,11 @@ pub(super) async fn publish(
     key: &AuditKey,
     before: Option<&AuditKey>,
 ) -> anyhow::Result<()> {
-    let context = || format!("failed to publish the audit key in ConfigMap {PUBLIC_KEYS}");
-    let there = maps.get_opt(PUBLIC_KEYS).await.with_context(context)?;
+    let context = || format!("failed to publish the audit key in ConfigMap {AUDIT_PUBLIC_KEYS}");
+    let there = maps
+        .get_opt(AUDIT_PUBLIC_KEYS)
+        .await
+        .with_context(context)?;
     let entry = there
         .and_then(|map| map.data)
         .and_then(|mut data| data.remove(key.id()))
@@ -59,7 +60,7 @@ pub(super) async fn publish(
     }
     let map = ConfigMap {
         metadata: ObjectMeta {
-            name: Some(PUBLIC_KEYS.to_owned()),
+            name: Some(AUDIT_PUBLIC_KEYS.to_owned()),
             labels: Some(BTreeMap::from([(
                 labels::MANAGED_BY.to_owned(),
                 labels::OZ.to_owned(),
@@ -75,7 +76,7 @@ pub(super) async fn publish(
     // A manager of its own for each key: an apply takes away what its manager leaves out, and old
     // keys must stay.
     let apply = PatchParams::apply(&format!("oz-audit-key/{}", key.id())).force();
-    maps.patch(PUBLIC_KEYS, &apply, &Patch::Apply(&map))
+    maps.patch(AUDIT_PUBLIC_KEYS, &apply, &Patch::Apply(&map))
         .await
         .with_context(context)?;
     Ok(())

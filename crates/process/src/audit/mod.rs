@@ -21,7 +21,8 @@ use futures::future::BoxFuture;
 use kube::Client;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::controller::Failure;
-use oz_engine::{Clock, Sink};
+use oz_engine::Sink;
+use oz_runtime::Clock;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -30,11 +31,6 @@ pub use rotation::rotate_keys;
 
 use ledger::{Ledger, Origin, Place, Submitted, Written};
 use meters::Meters;
-
-/// ConfigMap with the newest checkpoint of each replica.
-pub const CHECKPOINTS: &str = "oz-audit-checkpoints";
-/// ConfigMap with the public keys.
-pub const PUBLIC_KEYS: &str = "oz-audit-keys";
 
 /// How long somebody waits for a record.
 pub const PATIENCE: Duration = Duration::from_secs(2);

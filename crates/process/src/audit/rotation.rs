@@ -9,11 +9,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use oz_core::audit::AuditKey;
+use oz_core::names::AUDIT_KEY;
 use tokio_util::sync::CancellationToken;
 
 use super::Trail;
-use super::key::{SECRET, data, key_in, publish, random};
-use crate::key_secret;
+use super::key::{data, key_in, publish, random};
+use oz_runtime::secret_cell;
 
 /// How often to look whether it is time.
 const LOOK: Duration = Duration::from_secs(3_600);
@@ -45,9 +46,9 @@ async fn rotate_if_due(
     life: SignedDuration,
 ) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let found = secrets.get(SECRET).await?;
+    let found = secrets.get(AUDIT_KEY).await?;
     let now = trail.shared.clock.now();
-    let Some(made) = key_secret::made(&found) else {
+    let Some(made) = secret_cell::made(&found) else {
         return Ok(());
     };
     if now.duration_since(made) < life {
@@ -61,8 +62,11 @@ async fn rotate_if_due(
     // Another replica may have been faster, and then is right: the resource version tells.
     let mut next = found;
     next.data = Some(data(&bytes));
-    key_secret::made_at(&mut next, now);
-    match secrets.replace(SECRET, &PostParams::default(), &next).await {
+    secret_cell::made_at(&mut next, now);
+    match secrets
+        .replace(AUDIT_KEY, &PostParams::default(), &next)
+        .await
+    {
         Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(()),
         other => other.context("failed to update the Secret")?,
     };

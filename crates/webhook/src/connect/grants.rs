@@ -22,7 +22,8 @@ use oz_core::access::status::End;
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::connect::{Attempt, Past, Standing};
 use oz_core::labels;
-use oz_engine::{Ages, Guarded, Selection, Store, guarded_store, guarded_watch};
+use oz_core::names;
+use oz_runtime::{Ages, Guarded, Selection, Store, guarded_store, guarded_watch};
 use tokio::sync::Notify;
 
 /// The pause after a watch that failed.
@@ -81,7 +82,7 @@ impl Index {
 fn bound(subject: &Subject) -> String {
     match (subject.kind.as_str(), &subject.namespace) {
         ("ServiceAccount", Some(namespace)) => {
-            format!("User:system:serviceaccount:{namespace}:{}", subject.name)
+            format!("User:{}", names::service_account(namespace, &subject.name))
         }
         (kind, _) => format!("{kind}:{}", subject.name),
     }

@@ -6,11 +6,13 @@ mod binding;
 mod connect;
 mod copies;
 mod cost;
+mod limits;
 mod record;
 mod registration;
 mod request_create;
 mod request_update;
 mod server;
+mod size;
 mod stamp;
 mod template;
 
@@ -26,7 +28,8 @@ use oz_core::audit::Record;
 use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{BindableRoles, Policy};
-use oz_engine::{Ages, Selection, Sink, guarded_store};
+use oz_engine::Sink;
+use oz_runtime::{Ages, Selection, guarded_store};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -125,7 +128,7 @@ impl Webhook {
         let mut registry = Registry::default();
         grounds.connections.register(&mut registry);
         grounds.copies.register(&mut registry);
-        let mut builder = Manager::builder(client, crate::run::FINGERPRINT)
+        let mut builder = Manager::builder(client, oz_core::names::REGISTRATION)
             .namespace("oz-system")
             .endpoint(Endpoint::Url("https://127.0.0.1:9443".to_owned()))
             .registration(RegistrationMode::Never)

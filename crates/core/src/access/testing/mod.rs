@@ -18,8 +18,11 @@ use super::seal::Keys;
 use super::stamp::{Requester, Stamp};
 use crate::api::RequestStatus;
 use crate::audit::Record;
-use crate::controller::{Child, Controller, Failure, FailureClass, Live, Outcome, Plan, Step};
+use crate::controller::{
+    Answers, Child, Controller, Failure, FailureClass, Live, Outcome, Plan, Step,
+};
 use crate::labels;
+use crate::sessions::Sessions;
 
 pub(crate) const CREATED: &str = "2026-01-01T12:00:00Z";
 pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
@@ -179,7 +182,7 @@ impl<K: InMemory> World<K> {
         let outcome = Outcome {
             live: self.live.clone(),
             failure,
-            sessions: None,
+            answers: Answers::default(),
         };
         let status = self
             .controller
@@ -251,8 +254,8 @@ impl<K: InMemory> World<K> {
                 }));
                 None
             }
-            Step::EndSessions(sessions) => {
-                self.ended.push(sessions.mark.clone());
+            Step::Effect(effect) => {
+                self.ended.push(Sessions::try_from(effect).unwrap().mark);
                 self.sessions_fail.clone()
             }
             Step::Own(owner) => {

@@ -2,10 +2,11 @@
 //! change them.
 
 use clap::Args;
+use oz_core::names::AUDIT_PUBLIC_KEYS as KEYS;
 use oz_core::audit::Published;
 
 use super::read::map;
-use super::verify::{KEYS, Oz};
+use super::verify::Oz;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};

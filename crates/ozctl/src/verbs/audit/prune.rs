@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use oz_core::names;
 use oz_core::audit::PruneOrder;
 use serde_json::json;
 use tokio::time::Instant;
@@ -53,7 +54,7 @@ impl Prune {
             .map_err(|error| Failure::new(format!("failed to write the order: {error}")))?;
         let namespace = &self.oz.namespace;
         let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
-        let name = PruneOrder::MAP;
+        let name = names::AUDIT_PRUNE;
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name}, "data": {PruneOrder::KEY: text},

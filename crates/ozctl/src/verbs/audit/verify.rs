@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
+use oz_core::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_PUBLIC_KEYS as KEYS};
 use oz_core::audit::verify::{Evidence, Report, Terms, Verdict, verify};
 use oz_core::audit::{Published, Trust};
 use oz_core::duration::GoDuration;
@@ -15,10 +16,6 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::{self, TextFormat};
 
-/// ConfigMap with the public keys.
-pub(super) const KEYS: &str = "oz-audit-keys";
-/// ConfigMap with the checkpoints.
-const CHECKPOINTS: &str = "oz-audit-checkpoints";
 
 /// How far the clock here may be behind that of the cluster, which decides what is old enough to go.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
+use oz_core::names;
 use oz_core::api::GROUP;
 use x509_parser::pem::Pem;
 
@@ -26,9 +27,6 @@ use crate::failure::{Failure, Result};
 
 /// The operator renews its lease every two seconds.
 const STALE: SignedDuration = SignedDuration::from_secs(60);
-const LEASE: &str = "9b20101a.wizardofoz.co";
-/// Name of both of oz's webhook configurations.
-const REGISTRATION: &str = "oz";
 /// Less than this is left: nobody renews it any more.
 const SOON: SignedDuration = SignedDuration::from_hours(24);
 
@@ -103,7 +101,7 @@ fn foreign<'a>(
     mut rules: impl Iterator<Item = &'a RuleWithOperations>,
 ) -> Option<Finding> {
     let name = metadata.name.as_deref().unwrap_or_default();
-    (name != REGISTRATION && rules.any(is_ours)).then(|| {
+    (name != names::REGISTRATION && rules.any(is_ours)).then(|| {
         Finding::wrong(
             "other registrations",
             format!("{kind} {name} is in the path of oz's kinds, and is not oz's"),
@@ -168,7 +166,7 @@ pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Finding {
         logs(oz, "operator")
     );
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), oz);
-    let lease = match cluster.answer(leases.get(LEASE)).await {
+    let lease = match cluster.answer(leases.get(names::LEASE)).await {
         Ok(lease) => lease,
         Err(failure) if failure.is_not_found() => {
             let text = format!(
@@ -234,7 +232,7 @@ impl Operator {
         let account = operator_pod(deployments).and_then(|spec| spec.service_account_name.clone());
         let arguments = operator_arguments(deployments);
         Self {
-            account: account.unwrap_or_else(|| "oz-operator".to_owned()),
+            account: account.unwrap_or_else(|| names::OPERATOR.to_owned()),
             makes_pods: !arguments.contains(&"--pod-access=false"),
         }
     }
@@ -275,7 +273,7 @@ pub(super) async fn operator_rights(
             let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
             let question = SubjectAccessReview {
                 spec: SubjectAccessReviewSpec {
-                    user: Some(format!("system:serviceaccount:{oz}:{account}")),
+                    user: Some(names::service_account(oz, account)),
                     groups: Some(vec![
                         "system:serviceaccounts".to_owned(),
                         format!("system:serviceaccounts:{oz}"),

@@ -58,7 +58,7 @@ where
     B::Error: Into<BoxError>,
 {
     let content = answer.headers().get(header::CONTENT_TYPE);
-    // Logs and the streams of sessions are none of ours to change.
+    // Logs and what goes through upgraded connections are none of ours to change.
     let json = content.is_some_and(|content| content.as_bytes().starts_with(b"application/json"));
     let mut strip = json.then(Strip::default);
     answer.map(|body| {

@@ -8,12 +8,11 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::Client;
 use kube::api::{GetParams, ListParams};
 use kube::core::{ApiResource, DynamicObject, Request, Status};
-use oz_core::controller::Failure;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::observe::within;
+use crate::call::{CallError, within};
 
 /// How many objects are asked for at once, as long as they are small.
 const PAGE: u32 = 250;
@@ -62,12 +61,15 @@ pub(crate) fn decode(resource: &ApiResource, text: &str) -> Option<DynamicObject
 }
 
 /// Reads one object; `None` if there is none of that name.
-pub(crate) async fn get(
+///
+/// # Errors
+/// When the API server does not answer, refuses, or answers with something else.
+pub async fn get(
     client: &Client,
     resource: &ApiResource,
     namespace: Option<&str>,
     name: &str,
-) -> Result<Option<DynamicObject>, Failure> {
+) -> Result<Option<DynamicObject>, CallError> {
     let kind = &resource.kind;
     let what = || format!("failed to read {kind} {}{name}", place(namespace));
     let url = <DynamicObject as kube::Resource>::url_path(resource, namespace);
@@ -87,7 +89,7 @@ pub(crate) async fn get(
         None | Some(None) => Ok(None),
         Some(Some(text)) => match decode(resource, &text) {
             Some(object) => Ok(Some(object)),
-            None => Err(Failure::transient(
+            None => Err(CallError::passing(
                 "UnexpectedAnswer",
                 format!("{}: it does not decode", what()),
             )),
@@ -108,7 +110,7 @@ pub async fn scan(
     namespace: Option<&str>,
     labels: Option<&str>,
     mut visit: impl FnMut(DynamicObject) + Send,
-) -> Result<(), Failure> {
+) -> Result<(), CallError> {
     let what = || {
         let place = namespace.unwrap_or("all namespaces");
         format!("failed to list {} in {place}", resource.plural)
@@ -128,13 +130,13 @@ pub async fn scan(
         let Some(text) = text else {
             if limit == 1 {
                 let message = format!("{}: one is larger than any may be", what());
-                return Err(Failure::transient("TooLarge", message));
+                return Err(CallError::passing("TooLarge", message));
             }
             limit = (limit / 8).max(1);
             continue;
         };
         let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
-            Failure::transient("UnexpectedAnswer", format!("{}: {error}", what()))
+            CallError::passing("UnexpectedAnswer", format!("{}: {error}", what()))
         })?;
         for item in page.items.into_iter().flatten() {
             match decode(resource, item.get()) {

@@ -11,12 +11,12 @@ use kube::Api;
 use kube::api::PostParams;
 
 /// Annotation: when the key was made.
-pub(crate) const MADE: &str = "oz.wizardofoz.co/key-made-at";
+pub const MADE: &str = "oz.wizardofoz.co/key-made-at";
 /// How often to look again when others write at the same time.
 const ATTEMPTS: u32 = 5;
 
 /// Reads the Secret of this name, and fills it with `fresh` if nothing is in it; says whether it did.
-pub(crate) async fn filled(
+pub async fn filled(
     secrets: &Api<Secret>,
     name: &str,
     fresh: impl Fn() -> anyhow::Result<BTreeMap<String, ByteString>>,
@@ -54,18 +54,18 @@ pub(crate) async fn filled(
 }
 
 /// Whether it waits for a key.
-pub(crate) fn is_empty(secret: &Secret) -> bool {
+pub fn is_empty(secret: &Secret) -> bool {
     secret.data.as_ref().is_none_or(BTreeMap::is_empty)
 }
 
 /// Writes down when the key was made.
-pub(crate) fn made_at(secret: &mut Secret, now: Timestamp) {
+pub fn made_at(secret: &mut Secret, now: Timestamp) {
     let annotations = secret.metadata.annotations.get_or_insert_default();
     annotations.insert(MADE.to_owned(), now.to_string());
 }
 
 /// When the key was made.
-pub(crate) fn made(secret: &Secret) -> Option<Timestamp> {
+pub fn made(secret: &Secret) -> Option<Timestamp> {
     let metadata = &secret.metadata;
     let said = metadata.annotations.as_ref();
     let said = said.and_then(|said| said.get(MADE)?.parse().ok());

@@ -1,4 +1,4 @@
-//! The watches of one engine: what they feed, and what is to be said about them in probes and
+//! The watches of one process: what they feed, and what is to be said about them in probes and
 //! metrics.
 
 use std::fmt::Debug;
@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
+use kube::runtime::events::{Event, EventType};
 use kube::{Client, Resource};
-use oz_core::controller::Transition;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
@@ -21,22 +21,27 @@ use crate::readiness::{Gate, Readiness};
 use crate::store::{Ages, Feed, Report, Selection, Store, WatchError, guarded_watch, title};
 
 /// Watches that are to run, and what the next ones need.
-pub(crate) struct Feeds {
+pub struct Feeds {
+    /// Who cannot read an object, in what is said about it.
+    product: Arc<str>,
     client: Client,
     metrics: Metrics,
     readiness: Readiness,
-    pub(crate) ages: Ages,
-    /// Where events go, once the engine runs.
+    /// How the watches fare.
+    pub ages: Ages,
+    /// Where events go, once the watches run.
     events: Arc<OnceLock<Events>>,
     /// Namespaces to watch; all if empty.
-    pub(crate) namespaces: Vec<String>,
+    pub namespaces: Vec<String>,
     /// One future per watch.
     running: Vec<BoxFuture<'static, ()>>,
 }
 
 impl Feeds {
-    pub(crate) fn new(client: Client, metrics: Metrics, readiness: Readiness) -> Self {
+    /// None yet.
+    pub fn new(product: &str, client: Client, metrics: Metrics, readiness: Readiness) -> Self {
         Self {
+            product: product.into(),
             client,
             metrics,
             readiness,
@@ -48,13 +53,13 @@ impl Feeds {
     }
 
     /// Begins to watch; what does not decode is told of as an event on it.
-    pub(crate) fn start(self, events: &Events) -> JoinSet<()> {
+    pub fn start(self, events: &Events) -> JoinSet<()> {
         let _ = self.events.set(events.clone());
         self.running.into_iter().collect()
     }
 
-    /// A store and the watches that feed it, which begin when the engine runs.
-    pub(crate) fn store<K>(
+    /// A store and the watches that feed it, which begin with [`Feeds::start`].
+    pub fn store<K>(
         &mut self,
         resource: ApiResource,
         cluster_scoped: bool,
@@ -73,7 +78,8 @@ impl Feeds {
         let store = Store::new(resource, cluster_scoped, namespaces.len(), group_of);
         let undecodable = Arc::new(AtomicI64::new(0));
         for namespace in namespaces {
-            let report = Arc::new(Told {
+            let report = Arc::new(Reporting {
+                product: Arc::clone(&self.product),
                 gate: self
                     .readiness
                     .gate(gate_name(&store, &selection, namespace.as_deref())),
@@ -81,7 +87,7 @@ impl Feeds {
                 metrics: self.metrics.clone(),
                 undecodable: Arc::clone(&undecodable),
                 events: Arc::clone(&self.events),
-                told: AtomicUsize::new(0),
+                published: AtomicUsize::new(0),
             });
             let (watch, health) = guarded_watch(
                 &self.client,
@@ -114,17 +120,18 @@ fn gate_name<K>(store: &Store<K>, selection: &Selection, namespace: Option<&str>
 const EVENTS: usize = 100;
 
 /// Turns what a watch reports into readiness and metrics.
-struct Told {
+struct Reporting {
+    product: Arc<str>,
     gate: Gate,
     resource: ApiResource,
     metrics: Metrics,
     undecodable: Arc<AtomicI64>,
     events: Arc<OnceLock<Events>>,
     /// How many events were published.
-    told: AtomicUsize,
+    published: AtomicUsize,
 }
 
-impl Report for Told {
+impl Report for Reporting {
     fn listed(&self) {
         self.gate.open();
     }
@@ -154,15 +161,19 @@ impl Report for Told {
         let Some(events) = self.events.get() else {
             return;
         };
-        if object.metadata.uid.is_none() || self.told.fetch_add(1, Ordering::Relaxed) >= EVENTS {
+        if object.metadata.uid.is_none() || self.published.fetch_add(1, Ordering::Relaxed) >= EVENTS
+        {
             return;
         }
-        let transition = Transition {
-            reason: "Unreadable",
-            action: "Watch",
-            note: format!("oz cannot read this object, and treats it as gone: {object}"),
-            warning: true,
-            due: None,
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "Unreadable".to_owned(),
+            action: "Watch".to_owned(),
+            note: Some(format!(
+                "{} cannot read this object, and treats it as gone: {object}",
+                self.product
+            )),
+            secondary: None,
         };
         let metadata = &object.metadata;
         let about = ObjectReference {
@@ -173,6 +184,6 @@ impl Report for Told {
             uid: metadata.uid.clone(),
             ..ObjectReference::default()
         };
-        events.publish(about, transition);
+        events.publish(about, event);
     }
 }

@@ -6,6 +6,7 @@ mod health;
 mod source;
 mod watch;
 
+use std::any::TypeId;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -17,7 +18,7 @@ use tokio::sync::watch as channel;
 
 use cache::Cache;
 pub use cache::Change;
-pub(crate) use cache::path;
+use cache::path;
 pub use health::{Ages, Health};
 pub use source::{Selection, Watch, WatchError};
 pub(crate) use watch::{Feed, Report, title};
@@ -39,7 +40,8 @@ struct Inner<K> {
     ready: channel::Sender<bool>,
 }
 
-pub(crate) type SubscriberId = usize;
+/// Who is called back.
+pub type SubscriberId = usize;
 type Subscriber<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 
 impl<K> Clone for Store<K> {
@@ -80,10 +82,7 @@ impl<K> Store<K> {
 
     /// Calls back at every change from now on, but for those that the subscriber itself causes.
     /// The callback runs on the task of the watch and must not block.
-    pub(crate) fn subscribe(
-        &self,
-        callback: impl Fn(&Change<K>) + Send + Sync + 'static,
-    ) -> SubscriberId {
+    pub fn subscribe(&self, callback: impl Fn(&Change<K>) + Send + Sync + 'static) -> SubscriberId {
         let id = self.inner.next_subscriber.fetch_add(1, Ordering::Relaxed);
         self.inner
             .subscribers
@@ -93,7 +92,9 @@ impl<K> Store<K> {
         id
     }
 
-    pub(crate) fn is_cluster_scoped(&self) -> bool {
+    /// Whether the kind lives outside namespaces.
+    #[must_use]
+    pub fn is_cluster_scoped(&self) -> bool {
         self.inner.cluster_scoped
     }
 
@@ -146,7 +147,7 @@ impl<K> Store<K> {
 impl<K: Resource> Store<K> {
     /// An empty store that `watches` watches are going to feed. `group_of` makes the index that
     /// [`Store::group`] reads.
-    pub(crate) fn new(
+    pub fn new(
         resource: ApiResource,
         cluster_scoped: bool,
         watches: usize,
@@ -212,12 +213,12 @@ impl<K: Resource> Store<K> {
     }
 
     /// The objects of one group of the index.
-    pub(crate) fn group(&self, name: &str) -> Vec<Arc<K>> {
+    pub fn group(&self, name: &str) -> Vec<Arc<K>> {
         self.read().group(name).cloned().collect()
     }
 
     /// The groups of the index that have members.
-    pub(crate) fn groups(&self) -> Vec<String> {
+    pub fn groups(&self) -> Vec<String> {
         self.read().groups().cloned().collect()
     }
 
@@ -228,19 +229,26 @@ impl<K: Resource> Store<K> {
     }
 
     /// Whether the newest version of the object with this UID does not decode.
-    pub(crate) fn is_undecodable(&self, uid: &str) -> bool {
+    pub fn is_undecodable(&self, uid: &str) -> bool {
         self.read().is_undecodable(uid)
     }
 
     /// Takes in the API server's answer to a write by subscriber `by`.
-    pub(crate) fn wrote(&self, object: K, by: Option<SubscriberId>) {
+    pub fn wrote(&self, object: K, by: Option<SubscriberId>) {
         let changes = self.write().wrote(object);
         self.publish(&changes, by);
     }
 
     /// Takes in that the object with this UID is gone after a deletion by subscriber `by`.
-    pub(crate) fn gone(&self, uid: &str, by: Option<SubscriberId>) {
+    pub fn gone(&self, uid: &str, by: Option<SubscriberId>) {
         let change = self.write().gone(uid, Instant::now());
         self.publish(change.as_slice(), by);
     }
+}
+
+/// Whether the objects of a kind live outside namespaces. Unknown for kinds named at run time,
+/// which count as namespaced.
+#[must_use]
+pub fn cluster_scoped<K: Resource + 'static>() -> bool {
+    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
 }

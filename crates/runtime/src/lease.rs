@@ -11,13 +11,12 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use oz_core::controller::Failure;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::call::{CallError, within};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::observe::within;
 
 /// How long a Lease lasts, how long its holder tries to renew it, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +43,43 @@ impl Default for LeaseTiming {
     }
 }
 
+/// Whether this process competes for a Lease before it writes.
+#[derive(Clone, Debug)]
+pub enum Election {
+    /// It writes at once: the only replica, by arrangement.
+    Off,
+    /// It writes while it holds the Lease.
+    Lease {
+        /// Namespace of the Lease.
+        namespace: String,
+        /// Name of the Lease.
+        name: String,
+        /// Who this is: the pod's name, so that a restarted process takes its own Lease back.
+        identity: String,
+        /// Durations.
+        timing: LeaseTiming,
+    },
+}
+
+impl Election {
+    /// Competes for a Lease with the usual durations.
+    pub fn lease(
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        identity: impl Into<String>,
+    ) -> Self {
+        Self::Lease {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: identity.into(),
+            timing: LeaseTiming::default(),
+        }
+    }
+}
+
 /// Whether this process may write. Cheap to clone; clones share one answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Tenure {
+pub struct Leadership {
     shared: Arc<Shared>,
 }
 
@@ -58,9 +91,9 @@ struct Shared {
     begun: watch::Sender<bool>,
 }
 
-impl Tenure {
+impl Leadership {
     /// Not yet.
-    pub(crate) fn none() -> Self {
+    pub fn none() -> Self {
         Self {
             shared: Arc::new(Shared {
                 epoch: Instant::now(),
@@ -71,21 +104,21 @@ impl Tenure {
     }
 
     /// Always, without a Lease.
-    pub(crate) fn always() -> Self {
-        let tenure = Self::none();
-        tenure.shared.until.store(u64::MAX, Ordering::Release);
-        tenure.shared.begun.send_replace(true);
-        tenure
+    pub fn always() -> Self {
+        let leadership = Self::none();
+        leadership.shared.until.store(u64::MAX, Ordering::Release);
+        leadership.shared.begun.send_replace(true);
+        leadership
     }
 
     /// Whether writing is allowed at this moment.
-    pub(crate) fn holds(&self) -> bool {
+    pub fn holds(&self) -> bool {
         let now = self.shared.epoch.elapsed().as_millis();
         now < u128::from(self.shared.until.load(Ordering::Acquire))
     }
 
     /// Waits until it is allowed for the first time.
-    pub(crate) async fn begun(&self) {
+    pub async fn begun(&self) {
         // The sender lives as long as `self`.
         let _ = self.shared.begun.subscribe().wait_for(|begun| *begun).await;
     }
@@ -105,15 +138,23 @@ impl Tenure {
 }
 
 /// Competes for a Lease and keeps it.
-pub(crate) struct Elector {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) identity: String,
-    pub(crate) timing: LeaseTiming,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) tenure: Tenure,
-    pub(crate) metrics: Metrics,
+pub struct Elector {
+    /// Reads and writes the Lease.
+    pub client: Client,
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Who competes.
+    pub identity: String,
+    /// Durations.
+    pub timing: LeaseTiming,
+    /// What the times in the Lease are taken from.
+    pub clock: Arc<dyn Clock>,
+    /// What is held while the Lease is.
+    pub leadership: Leadership,
+    /// Where it is shown who leads.
+    pub metrics: Metrics,
 }
 
 /// What the Lease allows.
@@ -168,8 +209,8 @@ impl Elector {
     ///
     /// # Errors
     ///
-    /// The reason why it was lost. From then on [`Tenure::holds`] says no.
-    pub(crate) async fn run(&self, shutdown: CancellationToken) -> Result<(), String> {
+    /// The reason why it was lost. From then on [`Leadership::holds`] says no.
+    pub async fn run(&self, shutdown: CancellationToken) -> Result<(), String> {
         let Some(mut lease) = shutdown.run_until_cancelled(self.acquire()).await else {
             return Ok(());
         };
@@ -177,7 +218,7 @@ impl Elector {
         self.metrics.leads(true);
         let kept = shutdown.run_until_cancelled(self.keep(&mut lease)).await;
         if let Some(lost) = kept {
-            self.tenure.end();
+            self.leadership.end();
             self.metrics.leads(false);
             return Err(lost);
         }
@@ -185,8 +226,8 @@ impl Elector {
     }
 
     /// Gives the Lease back, so that another process need not wait until it expires.
-    pub(crate) async fn release(&self) {
-        self.tenure.end();
+    pub async fn release(&self) {
+        self.leadership.end();
         self.metrics.leads(false);
         let api = self.api();
         let released = async {
@@ -204,7 +245,7 @@ impl Elector {
             spec.renew_time = Some(MicroTime(self.clock.now()));
             self.replace(&lease).await.map(|_| ())
         };
-        let released: Result<(), Failure> = released.await;
+        let released: Result<(), CallError> = released.await;
         if let Err(failure) = released {
             tracing::warn!(%failure, "failed to give the lease back; it expires by itself");
         }
@@ -229,7 +270,7 @@ impl Elector {
         }
     }
 
-    async fn try_acquire(&self, sighting: &mut Sighting) -> Result<Attempt, Failure> {
+    async fn try_acquire(&self, sighting: &mut Sighting) -> Result<Attempt, CallError> {
         let what = || format!("failed to read the lease {}/{}", self.namespace, self.name);
         let begun = Instant::now();
         let written = match within(self.api().get_opt(&self.name), what).await? {
@@ -242,7 +283,7 @@ impl Elector {
                 self.replace(&self.claimed(lease, chance)).await?
             }
         };
-        self.tenure.extend(begun + self.timing.renew_deadline);
+        self.leadership.extend(begun + self.timing.renew_deadline);
         Ok(Attempt::Taken(Box::new(written)))
     }
 
@@ -255,7 +296,7 @@ impl Elector {
             let problem = match self.renew(lease).await {
                 Ok(()) => {
                     renewed = begun;
-                    self.tenure.extend(begun + self.timing.renew_deadline);
+                    self.leadership.extend(begun + self.timing.renew_deadline);
                     continue;
                 }
                 Err(Renewal::Lost(reason)) => return reason,
@@ -305,7 +346,7 @@ impl Elector {
         }
     }
 
-    async fn create(&self) -> Result<Lease, Failure> {
+    async fn create(&self) -> Result<Lease, CallError> {
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -325,7 +366,7 @@ impl Elector {
     }
 
     /// The resource version in the Lease makes the API server refuse if somebody was faster.
-    async fn replace(&self, lease: &Lease) -> Result<Lease, Failure> {
+    async fn replace(&self, lease: &Lease) -> Result<Lease, CallError> {
         let parameters = PostParams::default();
         within(self.api().replace(&self.name, &parameters, lease), || {
             format!("failed to write the lease {}/{}", self.namespace, self.name)
@@ -359,7 +400,7 @@ enum Attempt {
 /// Why a renewal did not happen.
 enum Renewal {
     /// It may succeed at the next attempt.
-    Failed(Failure),
+    Failed(CallError),
     /// The Lease is somebody else's.
     Lost(String),
 }

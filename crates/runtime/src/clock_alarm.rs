@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kube::Client;
-use oz_engine::Clock;
-use oz_engine::clock::{NOTABLE_SKEW, skew_in_words};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::Warnings;
+use crate::clock::{Clock, NOTABLE_SKEW, skew_in_words};
 
 /// How often to look.
 const LOOK: Duration = Duration::from_secs(5);

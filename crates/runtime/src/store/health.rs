@@ -103,9 +103,9 @@ impl Health {
 pub struct Ages(Arc<Mutex<Vec<Health>>>);
 
 impl Ages {
-    /// The metric's name and help.
+    /// The metric's name, without that of the product, and its help.
     pub const METRIC: (&str, &str) = (
-        "oz_watch_age_seconds",
+        "watch_age_seconds",
         "How long ago the watch of a kind was last heard of: an event, a bookmark or a list",
     );
 

@@ -417,7 +417,7 @@ fn malformed(what: &str) -> WatchError {
 }
 
 fn unreachable(error: &dyn std::error::Error) -> WatchError {
-    WatchError::Unreachable(crate::failure::root_cause(error))
+    WatchError::Unreachable(crate::call::root_cause(error))
 }
 
 /// Whether a list has to begin anew: what the API server remembers does not go back so far.

@@ -13,8 +13,7 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::source::{Selection, Watch, WatchError};
-use super::{Health, Store};
-use crate::observe::cluster_scoped;
+use super::{Health, Store, cluster_scoped};
 use crate::raw::Undecodable;
 
 /// Pauses between attempts at a list or a watch that fails.

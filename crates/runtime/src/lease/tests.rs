@@ -69,14 +69,14 @@ fn a_holder_that_renews_keeps_the_lease() {
 
 #[test]
 fn writing_is_allowed_until_the_deadline_of_the_last_renewal_and_not_beyond() {
-    let tenure = Tenure::none();
-    assert!(!tenure.holds());
-    tenure.extend(Instant::now() + Duration::from_secs(3_600));
-    assert!(tenure.holds());
-    tenure.extend(Instant::now());
-    assert!(!tenure.holds());
-    tenure.extend(Instant::now() + Duration::from_secs(3_600));
-    tenure.end();
-    assert!(!tenure.holds());
-    assert!(Tenure::always().holds());
+    let leadership = Leadership::none();
+    assert!(!leadership.holds());
+    leadership.extend(Instant::now() + Duration::from_secs(3_600));
+    assert!(leadership.holds());
+    leadership.extend(Instant::now());
+    assert!(!leadership.holds());
+    leadership.extend(Instant::now() + Duration::from_secs(3_600));
+    leadership.end();
+    assert!(!leadership.holds());
+    assert!(Leadership::always().holds());
 }

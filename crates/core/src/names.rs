@@ -1,0 +1,34 @@
+//! What oz's own objects are called: those that every installation has under the same names,
+//! whichever process makes, reads or removes them.
+
+/// The operator: its program, its Deployment and its service account unless the chart says otherwise,
+/// and the component that its records name.
+pub const OPERATOR: &str = "oz-operator";
+/// The webhook, in the same ways.
+pub const WEBHOOK: &str = "oz-webhook";
+
+/// The Lease that the operator's replicas compete for, named as the original's.
+pub const LEASE: &str = "9b20101a.wizardofoz.co";
+/// Both webhook configurations.
+pub const REGISTRATION: &str = "oz";
+
+/// The Secret with the keys that seal stamps and grants.
+pub const SIGNING_KEY: &str = "oz-signing-key";
+/// The Secret with the authority that the webhook's certificates come from: named after
+/// [`REGISTRATION`], as `oz_admission` does.
+pub const ADMISSION_AUTHORITY: &str = "oz-admission-ca";
+/// The Secret with the key that signs the audit trail.
+pub const AUDIT_KEY: &str = "oz-audit-key";
+
+/// The ConfigMap with the heads of the audit trail's chains.
+pub const AUDIT_CHECKPOINTS: &str = "oz-audit-checkpoints";
+/// The ConfigMap with the public keys that sign the audit trail.
+pub const AUDIT_PUBLIC_KEYS: &str = "oz-audit-keys";
+/// The ConfigMap that orders the operator to shorten the audit trail.
+pub const AUDIT_PRUNE: &str = "oz-audit-prune";
+
+/// The user name of a service account.
+#[must_use]
+pub fn service_account(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}

@@ -5,5 +5,6 @@ mod following;
 mod granting;
 mod hidden;
 mod refusing;
+mod reworded;
 mod upgrade;
 mod world;

@@ -6,17 +6,18 @@
 use jiff::Timestamp;
 
 use super::FINALIZER;
-use super::assess::{End, Observed, State, ours};
+use super::assess::{Observed, State, end_message, end_reason, obstacle, ours};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::roles::Listed;
 use super::terms::Terms;
 use crate::access::objects::{self, Marks};
-use crate::api::BindingStatus;
+use crate::api::{BindingStatus, EndReason};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::reason;
 use crate::controller::{Controller, Failure, Live, Outcome, Plan, Step, Transition};
 use crate::labels;
+use crate::lifecycle::End;
 
 impl<K: Kind> Controller for Transient<K> {
     type Object = K;
@@ -94,9 +95,9 @@ impl<K: Kind> Controller for Transient<K> {
             decided.map(|(grant, live)| (grant, live.clone())).unzip();
         let news = live.iter().zip(grants).filter_map(|(live, grant)| {
             let end = if now >= grant.until {
-                End::Expired
+                End::EXPIRED
             } else {
-                End::Deleted
+                End::DELETED
             };
             (!objects::is_leaving(live)).then(|| Step::Record(ended(now, &end, &grant)))
         });
@@ -200,7 +201,7 @@ impl<K: Kind> Transient<K> {
                 .into_iter()
                 .map(Step::Record),
         );
-        let plan = match end.obstacle() {
+        let plan = match obstacle(end) {
             Some(obstacle) => plan.because(obstacle),
             None => plan,
         };
@@ -230,16 +231,18 @@ impl<K: Kind> Transient<K> {
         end: &End,
         grant: Option<&Grant>,
     ) -> Vec<Record> {
-        let action = match end {
-            End::Expired | End::NeverActive => Action::AccessExpired,
-            End::Deleted | End::Drift(_) => Action::AccessRevoked,
-        };
+        let action = end.action();
         // A binding that is gone leaves who asked to the stamp, and until when to the status.
         let told = |action: Action| match grant {
             Some(grant) => ended_as(now, action, end, grant),
             None => {
-                let mut record =
-                    binding.record(now, action, Decision::End, end.reason(), end.message());
+                let mut record = binding.record(
+                    now,
+                    action,
+                    Decision::End,
+                    end_reason(end),
+                    end_message(end),
+                );
                 record.user = self.asked(binding);
                 record.until = binding.status.and_then(|status| status.expires_at);
                 record
@@ -249,10 +252,10 @@ impl<K: Kind> Transient<K> {
             || binding
                 .status
                 .is_some_and(|status| status.activated_at.is_some());
-        match end {
-            End::Drift(_) => vec![told(Action::DriftDetected), told(action)],
+        match end.reason {
+            EndReason::DriftDetected => vec![told(Action::DriftDetected), told(action)],
             // What was never in effect and is withdrawn is no fact about access.
-            End::Deleted if !was_made => Vec::new(),
+            EndReason::Deleted if !was_made => Vec::new(),
             _ => vec![told(action)],
         }
     }
@@ -290,13 +293,10 @@ fn remove(marks: Marks<'_>, live: &[Live]) -> Plan {
 }
 
 fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
-    let action = match end {
-        End::Expired | End::NeverActive => Action::AccessExpired,
-        End::Deleted | End::Drift(_) => Action::AccessRevoked,
-    };
-    ended_as(now, action, end, grant)
+    ended_as(now, end.action(), end, grant)
 }
 
 fn ended_as(now: Timestamp, action: Action, end: &End, grant: &Grant) -> Record {
-    grant.record(now, action, Decision::End, end.reason(), end.message())
+    let (reason, message) = (end_reason(end), end_message(end));
+    grant.record(now, action, Decision::End, reason, message)
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::access::{AccessRequest, Asked, exec_request, pod_request};
-use crate::entering::refused;
+use crate::connections::refused;
 use crate::scene::{Scene, TEMPLATE};
 
 /// How soon the API server goes by a policy, and by what its parameters are.

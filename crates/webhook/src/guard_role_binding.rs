@@ -37,7 +37,7 @@ impl Validate for RoleBindingGuard {
         match request {
             None => Ok(Notes::none()),
             Some(request) => Err(Rejection::forbidden(
-                "RoleOfAGrant",
+                "GrantRoleReserved",
                 format!(
                     "Role {role} is oz's, for request {request}, and is for whoever made that request \
                      alone; name another Role, or have them ask for access themselves"

@@ -102,7 +102,7 @@ pub(crate) fn status_is_the_operators<K>(
         return Ok(Notes::none());
     }
     Err(Rejection::forbidden(
-        "StatusIsTheOperators",
+        "StatusReserved",
         format!(
             "only oz's operator ({operator}) writes the status of a {}: {next}",
             review.kind.kind

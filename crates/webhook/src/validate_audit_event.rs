@@ -30,7 +30,7 @@ impl Validate for AuditEventGuard {
             return Ok(Notes::none());
         }
         Err(Rejection::forbidden(
-            "AuditTrailIsOzs",
+            "AuditTrailReserved",
             format!(
                 "AuditEvents are written and deleted by oz alone ({}, {}); they go by themselves \
                  when they are old enough (--audit-retention of the operator)",

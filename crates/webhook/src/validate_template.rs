@@ -59,7 +59,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         let noted = author::noted(template.meta()).map(|_| author::of(template.meta(), &digest));
         if noted.is_some_and(|noted| noted != Some(requester(&review.user))) {
             return Err(Rejection::forbidden(
-                "AuthorOfAnother",
+                "AuthorMismatch",
                 format!(
                     "the author noted on the template is not {}; see which other webhook changes it",
                     review.user.username

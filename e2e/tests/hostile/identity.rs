@@ -247,7 +247,7 @@ async fn a_stamp_that_is_replayed() -> Result<()> {
         Ok((Timestamp::now() > old).then_some(()))
     })
     .await?;
-    denied(&mallory, &copy("named"), "StampOutOfTime").await?;
+    denied(&mallory, &copy("named"), "StampTimeMismatch").await?;
     Ok(())
 }
 

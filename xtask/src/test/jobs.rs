@@ -16,18 +16,19 @@ use super::output::Tier;
 
 /// Suites in so many parts, those that take longest first. Which tests are in which part depends on
 /// their names alone, so that a run can be repeated.
-const PARTS: [(&str, usize); 3] = [("failure", 3), ("hostile", 4), ("audit", 3)];
-/// The suite that says how late an end or a takeover may be. It has the processors before all others.
-const TIMED: &str = "failure";
+const PARTS: [(&str, usize); 3] = [("failure", 2), ("hostile", 4), ("audit", 3)];
+/// The suite and the tests that assert how late an end or a takeover may be. They are a part of their own,
+/// which begins first and has the processors before all others.
+const TIMED: (&str, &str) = ("failure", "replicas::");
 /// Further suites on a real API server, those that take longest first, and how many of their tests run
 /// at a time: each has a namespace of its own, and waits more than it computes.
 const CLUSTER: [(&str, usize); 9] = [
-    ("pod", 8),
+    ("pod", 4),
     ("chart", 2),
-    ("transient", 8),
+    ("transient", 4),
     ("cluster", 4),
     ("connect", 2),
-    ("access", 8),
+    ("access", 6),
     ("api_server", 4),
     ("upgrade", 2),
     ("ozctl", 4),
@@ -54,6 +55,21 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// The tests of a suite whose names contain `filter`.
+    fn of(suite: &Suite, filter: Option<&str>) -> Self {
+        let threads = CLUSTER.iter().find(|(name, _)| *name == suite.target);
+        Self {
+            suite: suite.name.clone(),
+            part: None,
+            tier: suite.tier,
+            timed: false,
+            threads: threads.map(|(_, threads)| *threads),
+            program: Some(suite.program.clone()),
+            directory: suite.directory.clone(),
+            arguments: filter.map(ToOwned::to_owned).into_iter().collect(),
+        }
+    }
+
     /// The suite and the part.
     pub(super) fn name(&self) -> String {
         match &self.part {
@@ -108,37 +124,37 @@ impl Job {
 /// What the jobs are that run the tests of `suites` whose names contain `filter`: in the order in
 /// which they are to begin. Without `divided`, each suite is one.
 pub(super) fn jobs(suites: &[Suite], filter: Option<&str>, divided: bool) -> Result<Vec<Job>> {
-    let mut jobs = Vec::new();
+    // First the first parts of all suites that have parts, then the second ones: those of one suite, which
+    // want the same of the machine, run beside each other as little as possible.
+    let mut jobs: Vec<(usize, Job)> = Vec::new();
     let mut suites: Vec<&Suite> = suites.iter().collect();
     suites.sort_by_key(|suite| (rank(&suite.target), suite.name.clone()));
     for suite in suites {
         let parts = PARTS.iter().find(|(name, _)| *name == suite.target);
-        let parts = parts.map_or(1, |(_, parts)| *parts);
-        let threads = CLUSTER.iter().find(|(name, _)| *name == suite.target);
-        let job = |part: Option<String>, arguments: Vec<String>| Job {
-            threads: threads.map(|(_, threads)| *threads),
-            suite: suite.name.clone(),
-            part,
-            tier: suite.tier,
-            timed: suite.target == TIMED,
-            program: Some(suite.program.clone()),
-            directory: suite.directory.clone(),
-            arguments,
-        };
-        if parts == 1 || !divided {
-            let arguments = filter.map(ToOwned::to_owned);
-            jobs.push(job(None, arguments.into_iter().collect()));
+        let Some((_, parts)) = parts.filter(|_| divided) else {
+            jobs.push((usize::MAX, Job::of(suite, filter)));
             continue;
-        }
-        let tests = divide(tests(suite, filter)?, parts);
-        for (index, mut tests) in tests.into_iter().enumerate() {
-            if !tests.is_empty() {
-                tests.insert(0, "--exact".to_owned());
-                jobs.push(job(Some(format!("{}/{parts}", index + 1)), tests));
-            }
+        };
+        let (timed, tests): (Vec<_>, Vec<_>) = tests(suite, filter)?
+            .into_iter()
+            .partition(|test| suite.target == TIMED.0 && test.starts_with(TIMED.1));
+        let mut divided = divide(tests, *parts);
+        divided.insert(0, timed);
+        divided.retain(|tests| !tests.is_empty());
+        let count = divided.len();
+        for (index, tests) in divided.into_iter().enumerate() {
+            let timed = tests.iter().all(|test| test.starts_with(TIMED.1));
+            let job = Job {
+                part: Some(format!("{}/{count}", index + 1)),
+                timed,
+                arguments: [vec!["--exact".to_owned()], tests].concat(),
+                ..Job::of(suite, None)
+            };
+            jobs.push((index, job));
         }
     }
-    Ok(jobs)
+    jobs.sort_by_key(|(index, _)| *index);
+    Ok(jobs.into_iter().map(|(_, job)| job).collect())
 }
 
 /// The place of a suite in the order in which they begin.

@@ -77,7 +77,7 @@ pub fn may(
     let Some(continued) = continued.filter(own) else {
         let user = &requester.user;
         return denied(
-            "ExtendsNoneOfYours",
+            "ExtendsNotOwned",
             format!(
                 "{user} has no {} {name} here; name one of your own",
                 request.kind
@@ -86,7 +86,7 @@ pub fn may(
     };
     if !continued.lasted(created) {
         return denied(
-            "ExtendsNoneThatLasts",
+            "ExtendsEnded",
             format!("{name} is not in effect; ask anew, without spec.extends"),
         );
     }
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_not_ones_own_is_as_what_is_not_there() {
-        let none = Some("ExtendsNoneOfYours");
+        let none = Some("ExtendsNotOwned");
         assert_eq!(refusal(&alice(), None, None), none);
         for (user, uid) in [("bob", "u-1"), ("alice", "u-2"), ("alice", "")] {
             let by = Requester {
@@ -244,7 +244,7 @@ mod tests {
             let status = first.status.as_mut().unwrap();
             (status.phase, status.expires_at) = (phase, until);
         };
-        let over = Some("ExtendsNoneThatLasts");
+        let over = Some("ExtendsEnded");
         for (phase, until, refused) in [
             (Phase::Pending, None, over),
             (Phase::Denied, None, over),

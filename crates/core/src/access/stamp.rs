@@ -113,7 +113,7 @@ impl StampError {
             Self::Missing => "NotStamped",
             Self::Seal(_) => "StampForged",
             Self::OtherRequest(_) => "StampOfAnotherRequest",
-            Self::OtherTime(_) => "StampOutOfTime",
+            Self::OtherTime(_) => "StampTimeMismatch",
             Self::Replayed(_) => "StampReplayed",
         }
     }

@@ -468,7 +468,7 @@ pub fn unmangled(argv: &[String]) -> Result<(), Box<Refusal>> {
     match argv.iter().position(|one| one.contains('\u{FFFD}')) {
         None => Ok(()),
         Some(index) => Err(Box::new(Refusal::new(
-            "ArgumentsMangled",
+            "ArgumentsNotUtf8",
             format!(
                 "argument {index} of the command holds bytes that are not UTF-8, which the API \
                  server replaces; pass them through standard input or a file instead"

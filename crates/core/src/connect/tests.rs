@@ -432,7 +432,7 @@ fn a_policy_that_cannot_be_evaluated_refuses_as_one_that_says_no() {
 fn arguments_that_the_api_server_mangled_are_refused() {
     assert!(unmangled(&["echo".into(), "ü 漢 \n".into(), String::new()]).is_ok());
     let refusal = unmangled(&["echo".into(), "a\u{FFFD}".into()]).unwrap_err();
-    assert_eq!(refusal.reason, "ArgumentsMangled");
+    assert_eq!(refusal.reason, "ArgumentsNotUtf8");
     assert!(
         refusal.message.contains("argument 1"),
         "{}",

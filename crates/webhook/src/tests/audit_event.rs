@@ -39,7 +39,7 @@ async fn events_are_written_by_ozs_processes_and_deleted_by_the_operator_only() 
     for user in anybody {
         for attempt in [create(user), update(user), delete(user)] {
             let answer = webhook.validate(&attempt).await;
-            assert_eq!(answer.refusal(), Some("AuditTrailIsOzs"), "{user}");
+            assert_eq!(answer.refusal(), Some("AuditTrailReserved"), "{user}");
         }
     }
     for (attempt, allowed) in [

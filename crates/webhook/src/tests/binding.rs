@@ -300,7 +300,7 @@ async fn what_was_asked_for_and_by_whom_stays() {
     let answer = webhook
         .validate(&Attempt::update("bob", &old, old.clone()).status())
         .await;
-    assert_eq!(answer.refusal(), Some("StatusIsTheOperators"));
+    assert_eq!(answer.refusal(), Some("StatusReserved"));
 }
 
 #[tokio::test]

@@ -242,7 +242,7 @@ async fn what_would_be_rewritten_and_is_not_what_was_typed_is_refused_in_both_mo
     let mangled = exec(&["cat", "\u{FFFD}"]);
     for path in [ENFORCING, OBSERVING] {
         let answer = mangled.to(&webhook, path).await;
-        assert_eq!(answer.refusal(), Some("ArgumentsMangled"), "{path}");
+        assert_eq!(answer.refusal(), Some("ArgumentsNotUtf8"), "{path}");
     }
     let stranger = exec(&["cat", "\u{FFFD}"]).by("bob");
     assert!(stranger.to(&webhook, OBSERVING).await.allowed);
@@ -302,7 +302,7 @@ async fn the_terms_of_the_grant_are_enforced() {
             &["ls"],
             Some("CommandPolicyFailed"),
         ),
-        (|_| (), &["cat", "\u{FFFD}"], Some("ArgumentsMangled")),
+        (|_| (), &["cat", "\u{FFFD}"], Some("ArgumentsNotUtf8")),
         (
             |grant| grant.sessions.required = true,
             &["sh"],

@@ -297,7 +297,7 @@ async fn what_is_stored_must_be_what_was_stamped() {
             with(stamped.clone(), "/spec/duration", "2h"),
             Some("StampOfAnotherRequest"),
         ),
-        (late, Some("StampOutOfTime")),
+        (late, Some("StampTimeMismatch")),
     ] {
         let answer = webhook
             .validate(&Attempt {
@@ -397,14 +397,14 @@ async fn what_is_continued_is_ones_own_and_lasts() {
         (
             Some(first("bob", later).await),
             "web-0",
-            Some("ExtendsNoneOfYours"),
+            Some("ExtendsNotOwned"),
         ),
         (
             Some(first("alice", before).await),
             "web-0",
-            Some("ExtendsNoneThatLasts"),
+            Some("ExtendsEnded"),
         ),
-        (None, "web-0", Some("ExtendsNoneOfYours")),
+        (None, "web-0", Some("ExtendsNotOwned")),
     ] {
         let stored = [exec_template("shell")].into_iter().chain(first);
         let webhook = Webhook::new(Server::with(stored));

@@ -179,7 +179,7 @@ async fn the_status_is_written_by_the_operator_and_nobody_else() {
             let answer = webhook.validate(&by(user)).await;
             assert_eq!(
                 answer.refusal(),
-                Some("StatusIsTheOperators"),
+                Some("StatusReserved"),
                 "{user} {}",
                 old["kind"]
             );

@@ -237,7 +237,7 @@ async fn the_status_is_written_by_the_operator_and_nobody_else() -> Result<()> {
             )?;
             assert_eq!(
                 (refused.code, refused.reason.as_str()),
-                (403, "StatusIsTheOperators"),
+                (403, "StatusReserved"),
                 "{user}"
             );
         }

@@ -22,7 +22,7 @@ fn who_cannot_be_verified_or_is_not_allowed_is_denied_for_good() {
         ("StampOfAnotherRequest", |world| {
             world.request.spec.target_pod = Some("db-2".into())
         }),
-        ("StampOutOfTime", |world| {
+        ("StampTimeMismatch", |world| {
             world
                 .request
                 .metadata

@@ -14,3 +14,4 @@ mod ends;
 mod failures;
 mod mock;
 mod steps;
+mod values;

@@ -36,9 +36,9 @@ pub trait Controller: Send + Sync + 'static {
     /// The status subresource.
     type Status: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync;
 
-    /// Short name in lower case, such as `execaccessrequest`: the field manager is `oz/NAME`, and
-    /// metrics and logs carry it as the label `controller`.
-    fn name(&self) -> &'static str;
+    /// Short name in lower case, such as `execaccessrequest`, and no other's in one engine. Unless it is
+    /// set up otherwise the field manager is `oz/NAME`, and metrics carry it as the label `controller`.
+    fn name(&self) -> &str;
 
     /// Group, version, kind and plural of [`Controller::Object`]; `Default::default()` for a typed kind.
     fn dynamic_type(&self) -> <Self::Object as Resource>::DynamicType;

@@ -47,7 +47,7 @@ async fn engine(kubeconfig: &Path, namespace: String) -> Result<()> {
     let (client, clock) = oz_runtime::client(config)?;
     let mut engine = Engine::new(client, clock);
     engine.namespaces([namespace]);
-    let observe = ObserveTimeboxes::new(&mut engine);
+    let observe = ObserveTimeboxes::new(engine.controllers());
     engine.controller(Timeboxes::default(), observe);
     engine.run(CancellationToken::new()).await?;
     Ok(())

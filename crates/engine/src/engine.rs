@@ -3,27 +3,23 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use futures::future::BoxFuture;
 use kube::{Client, Resource};
 use oz_core::controller::Controller;
 use oz_core::labels;
-use oz_runtime::{
-    Change, Clock, Election, Feeds, Leadership, Readiness, Selection, Store, cluster_scoped,
-};
+use oz_runtime::{Clock, Election, Feeds, Leadership, Readiness, Selection, Store, Watching};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::controllers::{Controllers, Setup, Start, StartError};
 use crate::events::Events;
 use crate::metrics::Metrics;
-use crate::observe::{ChildKind, Cx, Observe, Watches};
+use crate::observe::Observe;
 use crate::ports::{Port, Ports};
-use crate::run::{
-    Applied, ChildStore, Children, Departed, Lane, Lines, Packed, Runner, Shared, Writer,
-};
+use crate::run::Lines;
 use crate::sink::{LogSink, Sink};
 
 /// Why an engine stopped other than by being told to.
@@ -53,6 +49,9 @@ pub enum EngineError {
     /// No thread could be started.
     #[error("failed to start the threads of ordinary passes: {0}")]
     Threads(#[source] std::io::Error),
+    /// A controller could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// A task that should run as long as the engine ended.
     #[error("failed to keep {0} running")]
     TaskEnded(&'static str),
@@ -72,11 +71,12 @@ pub struct Engine {
     pub(crate) runtime_metrics: oz_runtime::Metrics,
     pub(crate) readiness: Readiness,
     pub(crate) feeds: Feeds,
-    pub(crate) controllers: Vec<Start>,
+    pub(crate) watching: Watching,
+    pub(crate) controllers: Controllers,
+    pub(crate) starts: mpsc::UnboundedReceiver<Start>,
+    /// The first controller that could not be started.
+    pub(crate) failed: Option<StartError>,
 }
-
-/// Starts a controller once everything that it shares with others is known.
-pub(crate) type Start = Box<dyn FnOnce(&Parts) -> BoxFuture<'static, ()> + Send>;
 
 /// What all controllers share.
 pub(crate) struct Parts {
@@ -102,13 +102,14 @@ impl Engine {
         let common = registry.sub_registry_with_prefix(labels::OZ);
         let runtime_metrics = oz_runtime::Metrics::register(common);
         let readiness = Readiness::default();
-        let feeds = Feeds::new(
+        let (feeds, watching) = Feeds::new(
             "oz",
             client.clone(),
             runtime_metrics.clone(),
             readiness.clone(),
         );
-        common.register_collector(Box::new(feeds.ages.clone()));
+        common.register_collector(Box::new(feeds.ages().clone()));
+        let (controllers, starts) = Controllers::new(feeds.clone());
         Self {
             feeds,
             client,
@@ -122,14 +123,17 @@ impl Engine {
             metrics,
             runtime_metrics,
             readiness,
-            controllers: Vec::new(),
+            watching,
+            controllers,
+            starts,
+            failed: None,
         }
     }
 
     /// Restricts the watches of namespaced kinds to these namespaces; none given means all. To be
     /// called before stores and controllers are made.
     pub fn namespaces(&mut self, namespaces: impl IntoIterator<Item = String>) -> &mut Self {
-        self.feeds.namespaces = namespaces.into_iter().collect();
+        self.feeds.restrict(namespaces);
         self
     }
 
@@ -177,165 +181,37 @@ impl Engine {
         &self.readiness
     }
 
-    /// Watches a kind. The store fills once the engine runs; several controllers may share it.
+    /// What starts controllers of this engine, also while it runs.
+    pub fn controllers(&self) -> &Controllers {
+        &self.controllers
+    }
+
+    /// Watches a kind, see [`Controllers::store`].
     pub fn store<K>(&mut self) -> Store<K>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        self.store_with(&(), Selection::default())
+        self.controllers.store()
     }
 
-    /// As [`Engine::store`], for a kind that is named at run time or for a part of its objects.
-    pub fn store_with<K>(&mut self, kind: &K::DynamicType, selection: Selection) -> Store<K>
+    /// As [`Engine::store`], for a part of the objects.
+    pub fn store_with<K>(&mut self, selection: Selection) -> Store<K>
     where
-        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let resource = kube::core::ApiResource::erase::<K>(kind);
-        self.feeds
-            .store(resource, cluster_scoped::<K>(), selection, None, None)
+        self.controllers.store_with(selection)
     }
 
-    /// Adds a controller and its edge.
+    /// Adds a controller and its edge, which runs as long as the engine.
     pub fn controller<C, O>(&mut self, controller: C, observe: O) -> &mut Self
     where
         C: Controller,
         O: Observe<C>,
     {
-        let watches = observe.watches();
-        let children = self.child_stores(&watches);
-        self.controllers.push(Box::new(move |parts: &Parts| {
-            let runner = assemble(parts, controller, observe, watches, children);
-            Box::pin(Arc::new(runner).run(parts.shutdown.clone()))
-        }));
+        let started = self.controllers.start(Setup::new(controller, observe));
+        if let Err(error) = started {
+            self.failed.get_or_insert(error);
+        }
         self
     }
-
-    fn child_stores<K: Resource>(&mut self, watches: &Watches<K>) -> Vec<Store<Packed>> {
-        let selection = Selection::default().labels(&labels::children_of(&watches.mark));
-        watches
-            .children
-            .iter()
-            .map(|child| {
-                self.feeds.store(
-                    child.resource.clone(),
-                    child.cluster_scoped,
-                    selection.clone(),
-                    Some(Packed::owner),
-                    Some(Packed::unread),
-                )
-            })
-            .collect()
-    }
-}
-
-/// Puts a runner together and lets its watches fill its queue.
-fn assemble<C, O>(
-    parts: &Parts,
-    controller: C,
-    observe: O,
-    watches: Watches<C::Object>,
-    stores: Vec<Store<Packed>>,
-) -> Runner<C, O>
-where
-    C: Controller,
-    O: Observe<C>,
-{
-    let shared = Shared::new(parts.concurrency);
-    let objects = watches.objects;
-    let queue = Arc::clone(&shared);
-    let departed = Departed::default();
-    let (gone, tenure) = (departed.clone(), parts.tenure.clone());
-    let subscriber = objects.subscribe(move |change: &Change<C::Object>| {
-        let lane = match change {
-            // One that a finalizer keeps is ended as one that is gone.
-            Change::Applied(object) if object.meta().deletion_timestamp.is_none() => Lane::Ordinary,
-            Change::Applied(_) => Lane::Urgent,
-            Change::Deleted(object) => {
-                // Whoever leads next begins with a look at what belongs to nothing.
-                if tenure.holds() {
-                    gone.note(object);
-                }
-                Lane::Urgent
-            }
-        };
-        queue.push_object(change.object().as_ref(), lane);
-    });
-    let kinds = children(&shared, &objects, watches.children, stores);
-    let related = watches.related.into_iter().map(|relate| {
-        let queue = Arc::clone(&shared);
-        relate(Arc::new(move |object: &C::Object| {
-            queue.push_object(object, Lane::Ordinary);
-        }))
-    });
-    let awaited = related.collect();
-    Runner {
-        kind: controller.dynamic_type(),
-        cx: Cx {
-            client: parts.client.clone(),
-            clock: Arc::clone(&parts.clock),
-        },
-        objects,
-        subscriber,
-        children: Children {
-            kinds,
-            mark: watches.mark,
-        },
-        departed,
-        awaited,
-        complete: AtomicBool::new(false),
-        writer: Writer {
-            client: parts.client.clone(),
-            lines: parts.lines.clone(),
-            tenure: parts.tenure.clone(),
-            metrics: parts.metrics.clone(),
-            controller: controller.name(),
-            manager: format!("oz/{}", controller.name()),
-        },
-        sink: Arc::clone(&parts.sink),
-        ports: parts.ports.clone(),
-        events: parts.events.clone(),
-        metrics: parts.metrics.clone(),
-        shared,
-        ordinary: parts.ordinary.clone(),
-        controller,
-        observe,
-    }
-}
-
-/// Lets the watches of children fill the queue.
-fn children<K>(
-    shared: &Arc<Shared>,
-    objects: &Store<K>,
-    kinds: Vec<ChildKind>,
-    stores: Vec<Store<Packed>>,
-) -> Vec<ChildStore>
-where
-    K: Resource + Send + Sync + 'static,
-{
-    let kinds = kinds.into_iter().zip(stores);
-    let kinds = kinds.map(|(kind, store)| {
-        let applied = Applied::default();
-        let (queue, owners, forget) = (Arc::clone(shared), objects.clone(), applied.clone());
-        let subscriber = store.subscribe(move |change: &Change<Packed>| {
-            if let Change::Deleted(child) = change {
-                forget.forget(child.meta().uid.as_deref().unwrap_or_default());
-            }
-            if let Some(owner) = change.object().owner() {
-                let orphaned = owners.by_uid(owner).is_none();
-                let lane = if orphaned {
-                    Lane::Urgent
-                } else {
-                    Lane::Ordinary
-                };
-                queue.push(owner, lane);
-            }
-        });
-        ChildStore {
-            kind,
-            store,
-            subscriber,
-            applied,
-        }
-    });
-    kinds.collect()
 }

@@ -20,7 +20,9 @@
 //! # Ok(()) }
 //! ```
 
+mod assemble;
 mod background;
+mod controllers;
 mod engine;
 mod events;
 mod failure;
@@ -31,6 +33,7 @@ mod run;
 mod sink;
 mod supervise;
 
+pub use controllers::{Controllers, Running, Setup, StartError};
 pub use engine::{Engine, EngineError};
 pub use failure::{failure, of_call};
 pub use observe::{Cx, Observe, Watches};

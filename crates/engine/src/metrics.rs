@@ -1,43 +1,46 @@
 //! What is counted. Labels come from bounded vocabularies: names of controllers and kinds, static
 //! reasons; never a name that a user chose.
 
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oz_core::controller::Failure;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Controller {
-    controller: &'static str,
+    controller: Arc<str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Pass {
-    controller: &'static str,
+    controller: Arc<str>,
     result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FailedPass {
-    controller: &'static str,
+    controller: Arc<str>,
     class: &'static str,
     reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Change {
-    controller: &'static str,
+    controller: Arc<str>,
     reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Write {
-    controller: &'static str,
+    controller: Arc<str>,
     verb: &'static str,
     kind: String,
 }
@@ -52,6 +55,8 @@ pub(crate) struct Metrics {
     transition_lags: Family<Change, Histogram, fn() -> Histogram>,
     writes: Family<Write, Counter>,
     depths: Family<Controller, Gauge>,
+    /// Who counts, by label.
+    labels: Arc<Mutex<HashMap<Arc<str>, Label>>>,
 }
 
 impl Metrics {
@@ -68,6 +73,7 @@ impl Metrics {
             transition_lags: Family::new_with_constructor(lags),
             writes: Family::default(),
             depths: Family::default(),
+            labels: Arc::default(),
         };
         registry.register(
             "oz_reconcile",
@@ -107,56 +113,152 @@ impl Metrics {
         metrics
     }
 
-    pub(crate) fn passed(
-        &self,
-        controller: &'static str,
-        duration: Duration,
-        failure: Option<&Failure>,
-    ) {
-        let result = failure.map_or("Ok", |failure| failure.class.into());
-        let pass = Pass { controller, result };
-        self.passes.get_or_create(&pass).inc();
-        self.durations
-            .get_or_create(&Controller { controller })
-            .observe(duration.as_secs_f64());
+    /// What is counted of the controllers with this label.
+    pub(crate) fn of(&self, label: &str) -> Arc<Counts> {
+        let controller: Arc<str> = label.into();
+        let mut labels = lock(&self.labels);
+        let known = labels.entry(Arc::clone(&controller)).or_default();
+        known.users += 1;
+        Arc::new(Counts {
+            metrics: self.clone(),
+            controller,
+            series: Arc::clone(&known.series),
+        })
+    }
+}
+
+/// Who counts under one label.
+#[derive(Debug, Default)]
+struct Label {
+    users: usize,
+    series: Arc<Mutex<Series>>,
+}
+
+/// What is counted of one controller. The series go with the last who counts.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    metrics: Metrics,
+    controller: Arc<str>,
+    series: Arc<Mutex<Series>>,
+}
+
+/// The series that there are, of those whose labels are not known beforehand.
+#[derive(Debug, Default)]
+struct Series {
+    passes: HashSet<Pass>,
+    failures: HashSet<FailedPass>,
+    transition_lags: HashSet<Change>,
+    writes: HashSet<Write>,
+}
+
+impl Counts {
+    pub(crate) fn passed(&self, duration: Duration, failure: Option<&Failure>) {
+        let metrics = &self.metrics;
+        let pass = Pass {
+            controller: Arc::clone(&self.controller),
+            result: failure.map_or("Ok", |failure| failure.class.into()),
+        };
+        self.note(&metrics.passes, &pass, |series| &mut series.passes);
+        metrics.passes.get_or_create(&pass).inc();
+        let durations = metrics.durations.get_or_create(&self.label());
+        durations.observe(duration.as_secs_f64());
         if let Some(failure) = failure {
             let failed = FailedPass {
-                controller,
+                controller: Arc::clone(&self.controller),
                 class: failure.class.into(),
                 reason: failure.reason,
             };
-            self.failures.get_or_create(&failed).inc();
+            self.note(&metrics.failures, &failed, |series| &mut series.failures);
+            metrics.failures.get_or_create(&failed).inc();
         }
     }
 
-    pub(crate) fn woke(&self, controller: &'static str, lag: Duration) {
-        self.wake_lags
-            .get_or_create(&Controller { controller })
-            .observe(lag.as_secs_f64());
+    pub(crate) fn woke(&self, lag: Duration) {
+        let lags = self.metrics.wake_lags.get_or_create(&self.label());
+        lags.observe(lag.as_secs_f64());
     }
 
-    pub(crate) fn changed(&self, controller: &'static str, reason: &'static str, lag: Duration) {
-        self.transition_lags
-            .get_or_create(&Change { controller, reason })
-            .observe(lag.as_secs_f64());
+    pub(crate) fn changed(&self, reason: &'static str, lag: Duration) {
+        let change = Change {
+            controller: Arc::clone(&self.controller),
+            reason,
+        };
+        let lags = &self.metrics.transition_lags;
+        self.note(lags, &change, |series| &mut series.transition_lags);
+        lags.get_or_create(&change).observe(lag.as_secs_f64());
     }
 
-    pub(crate) fn wrote(&self, controller: &'static str, verb: &'static str, kind: &str) {
-        let kind = kind.to_owned();
-        self.writes
-            .get_or_create(&Write {
-                controller,
-                verb,
-                kind,
-            })
-            .inc();
+    pub(crate) fn wrote(&self, verb: &'static str, kind: &str) {
+        let write = Write {
+            controller: Arc::clone(&self.controller),
+            verb,
+            kind: kind.to_owned(),
+        };
+        let writes = &self.metrics.writes;
+        self.note(writes, &write, |series| &mut series.writes);
+        writes.get_or_create(&write).inc();
     }
 
-    pub(crate) fn queued(&self, controller: &'static str, depth: usize) {
-        self.depths
-            .get_or_create(&Controller { controller })
-            .set(i64::try_from(depth).unwrap_or(i64::MAX));
+    pub(crate) fn queued(&self, depth: usize) {
+        let depths = self.metrics.depths.get_or_create(&self.label());
+        depths.set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
+
+    fn label(&self) -> Controller {
+        Controller {
+            controller: Arc::clone(&self.controller),
+        }
+    }
+
+    /// Remembers a series that there will be.
+    fn note<L, M, C>(
+        &self,
+        family: &Family<L, M, C>,
+        labels: &L,
+        known: impl FnOnce(&mut Series) -> &mut HashSet<L>,
+    ) where
+        L: Clone + Eq + Hash,
+        C: MetricConstructor<M>,
+    {
+        if family.get(labels).is_none() {
+            known(&mut lock(&self.series)).insert(labels.clone());
+        }
+    }
+}
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        let (metrics, label) = (&self.metrics, self.label());
+        // Held until all are gone: who counts under this label next begins anew.
+        let mut labels = lock(&metrics.labels);
+        if let Some(known) = labels.get_mut(&self.controller) {
+            known.users -= 1;
+            if known.users > 0 {
+                return;
+            }
+        }
+        labels.remove(&self.controller);
+        let series = lock(&self.series);
+        metrics.durations.remove(&label);
+        metrics.wake_lags.remove(&label);
+        metrics.depths.remove(&label);
+        for pass in &series.passes {
+            metrics.passes.remove(pass);
+        }
+        for failure in &series.failures {
+            metrics.failures.remove(failure);
+        }
+        for change in &series.transition_lags {
+            metrics.transition_lags.remove(change);
+        }
+        for write in &series.writes {
+            metrics.writes.remove(write);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -169,12 +271,13 @@ mod tests {
     fn metrics_have_the_promised_names_and_bounded_labels() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
+        let counts = metrics.of("timebox");
         let failure = Failure::conflict("alice/secret-name is in the way");
-        metrics.passed("timebox", Duration::from_millis(3), Some(&failure));
-        metrics.passed("timebox", Duration::from_millis(3), None);
-        metrics.woke("timebox", Duration::from_millis(2));
-        metrics.wrote("timebox", "create", "Role");
-        metrics.queued("timebox", 7);
+        counts.passed(Duration::from_millis(3), Some(&failure));
+        counts.passed(Duration::from_millis(3), None);
+        counts.woke(Duration::from_millis(2));
+        counts.wrote("create", "Role");
+        counts.queued(7);
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         for line in [
@@ -192,5 +295,32 @@ mod tests {
             !text.contains("alice"),
             "a name that a user chose became a label"
         );
+    }
+
+    #[test]
+    fn the_series_of_a_controller_go_with_the_last_who_counts_under_its_label() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let shown = || {
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            text.matches("controller=\"box\"").count()
+        };
+        let (one, other) = (metrics.of("box"), metrics.of("box"));
+        let failure = Failure::conflict("in the way");
+        one.passed(Duration::from_millis(3), Some(&failure));
+        one.woke(Duration::from_millis(2));
+        one.changed("Opened", Duration::from_millis(2));
+        one.wrote("create", "Role");
+        one.queued(7);
+        metrics.of("another").queued(1);
+        let before = shown();
+        assert!(before > 5, "{before}");
+        drop(one);
+        assert_eq!(shown(), before);
+        drop(other);
+        assert_eq!(shown(), 0);
+        metrics.of("box").queued(1);
+        assert!(metrics.labels.lock().unwrap().is_empty());
     }
 }

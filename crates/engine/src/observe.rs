@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::api::{GetParams, ListParams};
-use kube::core::{ApiResource, ObjectList, Request};
+use kube::core::{ObjectList, Request};
 use kube::{Client, Resource};
 use oz_core::controller::{Controller, Failure, Live};
-use oz_runtime::{Change, Clock, Store, cluster_scoped};
+use oz_runtime::{Change, Clock, Kind, Store, Subscription};
 use serde::de::DeserializeOwned;
 
 use crate::failure::of_call;
 
 /// The edge of one controller: what is watched for it, and what is read for a plan.
 pub trait Observe<C: Controller>: Send + Sync + 'static {
-    /// What is watched. Asked once, when the controller is added to the engine.
+    /// What is watched. Asked once, when the controller is started.
     fn watches(&self) -> Watches<C::Object>;
 
     /// Hears of each child that is created for the object with the UID `owner`, as the API server
@@ -47,8 +47,7 @@ pub struct Watches<O> {
 /// A kind of child.
 #[derive(Clone, Debug)]
 pub(crate) struct ChildKind {
-    pub(crate) resource: ApiResource,
-    pub(crate) cluster_scoped: bool,
+    pub(crate) kind: Kind,
     pub(crate) grace_seconds: Option<u32>,
 }
 
@@ -61,9 +60,15 @@ pub(crate) trait Ready: Send + Sync {
     fn ready(&self) -> futures::future::BoxFuture<'_, ()>;
 }
 
-impl<K: Send + Sync + 'static> Ready for Store<K> {
+/// A store whose changes concern objects of another.
+struct Followed<K> {
+    store: Store<K>,
+    _subscription: Subscription,
+}
+
+impl<K: Send + Sync + 'static> Ready for Followed<K> {
     fn ready(&self) -> futures::future::BoxFuture<'_, ()> {
-        Box::pin(Store::ready(self))
+        Box::pin(self.store.ready())
     }
 }
 
@@ -71,7 +76,7 @@ impl<O> Watches<O>
 where
     O: Send + Sync + 'static,
 {
-    /// Watches the objects themselves, through a store made by [`crate::Engine::store`].
+    /// Watches the objects themselves, through a store made by [`crate::Controllers::store`].
     #[must_use]
     pub fn new(objects: &Store<O>) -> Self {
         Self {
@@ -98,7 +103,13 @@ where
     where
         K: Resource<DynamicType = ()> + 'static,
     {
-        self.child_kind::<K>(None)
+        self.child_of(Kind::of::<K>())
+    }
+
+    /// As [`Watches::child`], for a kind that is named at run time, see [`Kind::discover`].
+    #[must_use]
+    pub fn child_of(self, kind: Kind) -> Self {
+        self.child_kind(kind, None)
     }
 
     /// As [`Watches::child`]; deletions give a child this many seconds to end.
@@ -107,16 +118,12 @@ where
     where
         K: Resource<DynamicType = ()> + 'static,
     {
-        self.child_kind::<K>(Some(grace_seconds))
+        self.child_kind(Kind::of::<K>(), Some(grace_seconds))
     }
 
-    fn child_kind<K>(mut self, grace_seconds: Option<u32>) -> Self
-    where
-        K: Resource<DynamicType = ()> + 'static,
-    {
+    fn child_kind(mut self, kind: Kind, grace_seconds: Option<u32>) -> Self {
         self.children.push(ChildKind {
-            resource: ApiResource::erase::<K>(&()),
-            cluster_scoped: cluster_scoped::<K>(),
+            kind,
             grace_seconds,
         });
         self
@@ -133,12 +140,15 @@ where
         let store = store.clone();
         let objects = self.objects.clone();
         self.related.push(Box::new(move |concerned: Callback<O>| {
-            store.subscribe(move |change: &Change<K>| {
+            let subscription = store.subscribe(move |change: &Change<K>| {
                 for object in map(change.object(), &objects) {
                     concerned(&object);
                 }
             });
-            Box::new(store)
+            Box::new(Followed {
+                store,
+                _subscription: subscription,
+            })
         }));
         self
     }

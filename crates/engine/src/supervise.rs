@@ -1,5 +1,6 @@
 //! An engine at work: its tasks, and the order in which they stop.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,14 +26,17 @@ impl Engine {
     /// # Errors
     ///
     /// When the Lease is lost, or an address cannot be listened on. The process should exit.
-    pub async fn run(self, shutdown: CancellationToken) -> Result<(), EngineError> {
+    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), EngineError> {
+        if let Some(error) = self.failed {
+            return Err(error.into());
+        }
         let background = Background::start().map_err(EngineError::Threads)?;
         let mut servers = JoinSet::new();
         let probes = Probes {
             registry: Arc::new(self.registry),
             metrics: self.runtime_metrics.clone(),
             readiness: self.readiness,
-            ages: self.feeds.ages.clone(),
+            ages: self.feeds.ages().clone(),
             clock: Arc::clone(&self.clock),
         };
         for address in self.addresses {
@@ -52,7 +56,7 @@ impl Engine {
         );
         let mut publisher = tokio::spawn(publisher.run());
 
-        let mut feeds = self.feeds.start(&events);
+        self.feeds.publish(&events);
 
         // A token of its own, so that a lost Lease stops the controllers too.
         let stop = shutdown.child_token();
@@ -69,19 +73,28 @@ impl Engine {
             ordinary: background.handle(),
             shutdown: stop.clone(),
         };
-        let starts = self.controllers.into_iter().map(|start| start(&parts));
-        let mut controllers: JoinSet<()> = starts.collect();
-        // The publisher ends when the controllers have dropped their ends.
-        drop(parts);
-
-        // In this order: the controllers end on a shutdown too, and then that is no failure.
-        let result = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => Ok(()),
-            result = lead(elector.as_ref(), &stop) => result,
-            Some(_) = controllers.join_next() => Err(EngineError::TaskEnded("a controller")),
-            Some(_) = feeds.join_next() => Err(EngineError::TaskEnded("a watch")),
+        let mut controllers = JoinSet::new();
+        let mut leads = pin!(lead(elector.as_ref(), &stop));
+        let result = loop {
+            // In this order: the controllers end on a shutdown too, and then that is no failure.
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break Ok(()),
+                result = &mut leads => break result,
+                Some(start) = self.starts.recv() => {
+                    controllers.spawn(start(&parts));
+                }
+                Some(ended) = controllers.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a controller broke off");
+                        break Err(EngineError::TaskEnded("a controller"));
+                    }
+                }
+                () = self.watching.run() => break Err(EngineError::TaskEnded("a watch")),
+            }
         };
+        // Who is still to be started is not, and the publisher ends when all have dropped their ends.
+        drop((parts, self.starts));
         stop.cancel();
         while controllers.join_next().await.is_some() {}
         if let (Some(elector), Ok(())) = (&elector, &result) {

@@ -90,7 +90,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         engine.port(sessions::PORT, LeaveSessions);
     }
     let probes = Probes::new(args.cut_sessions);
-    let pods_by_name = engine.store_with(&(), Selection::default().metadata_only());
+    let pods_by_name = engine.store_with(Selection::default().metadata_only());
     let workloads = Arc::new(Workloads::default());
     let templates = engine.store();
     let requests = engine.store();

@@ -22,6 +22,21 @@ pub struct Events {
     metrics: Metrics,
 }
 
+/// Where events are left as long as somebody else has [`Events`], whom this does not keep waiting.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakEvents {
+    sender: mpsc::WeakSender<(ObjectReference, Event)>,
+    metrics: Metrics,
+}
+
+impl WeakEvents {
+    pub(crate) fn upgrade(&self) -> Option<Events> {
+        let sender = self.sender.upgrade()?;
+        let metrics = self.metrics.clone();
+        Some(Events { sender, metrics })
+    }
+}
+
 /// Publishes them, through the one recorder of the process: its memory of what it said is what
 /// turns repetitions into a series.
 pub struct Publisher {
@@ -68,6 +83,13 @@ pub fn events(
 }
 
 impl Events {
+    pub(crate) fn downgrade(&self) -> WeakEvents {
+        WeakEvents {
+            sender: self.sender.downgrade(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
     /// Leaves an event to be published; drops it if too many wait.
     pub fn publish(&self, about: ObjectReference, event: Event) {
         if self.sender.try_send((about, event)).is_err() {

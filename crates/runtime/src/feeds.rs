@@ -1,9 +1,12 @@
 //! The watches of one process: what they feed, and what is to be said about them in probes and
-//! metrics.
+//! metrics. Who asks for what is watched already shares the store; a watch ends with the last who has
+//! its store, and with it what is said about it.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -12,102 +15,232 @@ use kube::core::ApiResource;
 use kube::runtime::events::{Event, EventType};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use crate::events::Events;
-use crate::metrics::Metrics;
+use crate::events::{Events, WeakEvents};
+use crate::kind::Kind;
+use crate::metrics::{Metrics, OfKind};
 use crate::raw::Undecodable;
 use crate::readiness::{Gate, Readiness};
-use crate::store::{Ages, Feed, Report, Selection, Store, WatchError, guarded_watch, title};
+use crate::store::{
+    Ages, Feed, Report, Selection, Store, WatchError, WeakStore, guarded_watch, title,
+};
 
-/// Watches that are to run, and what the next ones need.
-pub struct Feeds {
+/// Where stores come from, before the watches run and while they do. Cheap to clone; clones share what
+/// is watched.
+#[derive(Clone)]
+pub struct Feeds(Arc<Inner>);
+
+struct Inner {
     /// Who cannot read an object, in what is said about it.
     product: Arc<str>,
     client: Client,
     metrics: Metrics,
     readiness: Readiness,
-    /// How the watches fare.
-    pub ages: Ages,
+    ages: Ages,
     /// Where events go, once the watches run.
-    events: Arc<OnceLock<Events>>,
+    events: Arc<OnceLock<WeakEvents>>,
     /// Namespaces to watch; all if empty.
-    pub namespaces: Vec<String>,
-    /// One future per watch.
-    running: Vec<BoxFuture<'static, ()>>,
+    namespaces: Mutex<Vec<String>>,
+    /// [`WeakStore`]s of what is watched.
+    stores: Mutex<HashMap<StoreKey, Known>>,
+    begin: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+}
+
+/// What two stores cannot share: kind, which of its objects, and as what they are kept.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct StoreKey {
+    resource: ApiResource,
+    selection: Selection,
+    kept_as: TypeId,
+}
+
+struct Known {
+    store: Box<dyn Any + Send>,
+    /// When nobody has it any more.
+    ended: CancellationToken,
+}
+
+/// How objects are kept, if not as they are.
+pub struct Keep<K> {
+    /// Makes the index that [`Store::group`] reads.
+    pub group_of: Option<fn(&K) -> Option<&str>>,
+    /// What is kept in place of an object that does not decode.
+    pub stand_in: Option<fn(ObjectMeta) -> K>,
+}
+
+impl<K> Default for Keep<K> {
+    fn default() -> Self {
+        Self {
+            group_of: None,
+            stand_in: None,
+        }
+    }
+}
+
+/// Watches that run, until this is dropped.
+pub struct Watching {
+    begin: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
+    running: JoinSet<()>,
 }
 
 impl Feeds {
-    /// None yet.
-    pub fn new(product: &str, client: Client, metrics: Metrics, readiness: Readiness) -> Self {
-        Self {
+    /// None yet; those that are asked for run with [`Watching::run`].
+    #[must_use]
+    pub fn new(
+        product: &str,
+        client: Client,
+        metrics: Metrics,
+        readiness: Readiness,
+    ) -> (Self, Watching) {
+        let (begin, begins) = mpsc::unbounded_channel();
+        let inner = Inner {
             product: product.into(),
             client,
             metrics,
             readiness,
             ages: Ages::default(),
             events: Arc::default(),
-            namespaces: Vec::new(),
-            running: Vec::new(),
+            namespaces: Mutex::default(),
+            stores: Mutex::default(),
+            begin,
+        };
+        let watching = Watching {
+            begin: begins,
+            running: JoinSet::new(),
+        };
+        (Self(Arc::new(inner)), watching)
+    }
+
+    /// How the watches fare.
+    #[must_use]
+    pub fn ages(&self) -> &Ages {
+        &self.0.ages
+    }
+
+    /// Restricts the watches of namespaced kinds that are asked for from now on to these namespaces;
+    /// none given means all.
+    pub fn restrict(&self, namespaces: impl IntoIterator<Item = String>) {
+        *lock(&self.0.namespaces) = namespaces.into_iter().collect();
+    }
+
+    /// Tells of objects that do not decode as events on them, from now on and as long as somebody has
+    /// these.
+    pub fn publish(&self, events: &Events) {
+        let _ = self.0.events.set(events.downgrade());
+    }
+
+    /// A store and the watches that feed it.
+    #[must_use]
+    pub fn store<K>(&self, kind: &Kind, selection: Selection, keep: &Keep<K>) -> Store<K>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let key = StoreKey {
+            resource: kind.resource.clone(),
+            selection,
+            kept_as: TypeId::of::<K>(),
+        };
+        let mut stores = lock(&self.0.stores);
+        stores.retain(|_, known| !known.ended.is_cancelled());
+        let known = stores.get(&key);
+        let known = known.and_then(|known| known.store.downcast_ref::<WeakStore<K>>()?.upgrade());
+        if let Some(store) = known {
+            return store;
         }
+        let ended = CancellationToken::new();
+        let store = self.watch(kind, &key.selection, keep, &ended);
+        let weak = Box::new(store.downgrade());
+        stores.insert(key, Known { store: weak, ended });
+        store
     }
 
-    /// Begins to watch; what does not decode is told of as an event on it.
-    pub fn start(self, events: &Events) -> JoinSet<()> {
-        let _ = self.events.set(events.clone());
-        self.running.into_iter().collect()
-    }
-
-    /// A store and the watches that feed it, which begin with [`Feeds::start`].
-    pub fn store<K>(
-        &mut self,
-        resource: ApiResource,
-        cluster_scoped: bool,
-        selection: Selection,
-        group_of: Option<fn(&K) -> Option<&str>>,
-        stand_in: Option<fn(ObjectMeta) -> K>,
+    fn watch<K>(
+        &self,
+        kind: &Kind,
+        selection: &Selection,
+        keep: &Keep<K>,
+        ended: &CancellationToken,
     ) -> Store<K>
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let namespaces: Vec<Option<String>> = if cluster_scoped || self.namespaces.is_empty() {
+        let inner = &self.0;
+        let namespaces = lock(&inner.namespaces);
+        let namespaces: Vec<Option<String>> = if kind.cluster_scoped || namespaces.is_empty() {
             vec![None]
         } else {
-            self.namespaces.iter().cloned().map(Some).collect()
+            namespaces.iter().cloned().map(Some).collect()
         };
-        let store = Store::new(resource, cluster_scoped, namespaces.len(), group_of);
-        let undecodable = Arc::new(AtomicI64::new(0));
+        let (resource, cluster_scoped) = (kind.resource.clone(), kind.cluster_scoped);
+        let watches = namespaces.len();
+        let store = Store::new(
+            resource,
+            cluster_scoped,
+            watches,
+            keep.group_of,
+            ended.clone(),
+        );
+        let undecodable = Arc::new(inner.metrics.of_kind(&kind.resource.kind));
         for namespace in namespaces {
+            let name = gate_name(&store, selection, namespace.as_deref());
             let report = Arc::new(Reporting {
-                product: Arc::clone(&self.product),
-                gate: self
-                    .readiness
-                    .gate(gate_name(&store, &selection, namespace.as_deref())),
+                product: Arc::clone(&inner.product),
+                gate: inner.readiness.gate(name),
                 resource: store.resource().clone(),
-                metrics: self.metrics.clone(),
                 undecodable: Arc::clone(&undecodable),
-                events: Arc::clone(&self.events),
+                events: Arc::clone(&inner.events),
                 published: AtomicUsize::new(0),
             });
             let (watch, health) = guarded_watch(
-                &self.client,
+                &inner.client,
                 store.resource(),
                 namespace.as_deref(),
                 selection.clone(),
             );
-            self.ages.add(&health);
+            inner.ages.add(&health);
             let feed = Feed {
                 watch,
                 health,
-                store: store.clone(),
+                store: store.downgrade(),
+                ended: ended.clone(),
                 namespace,
                 report,
-                stand_in,
+                stand_in: keep.stand_in,
             };
-            self.running.push(Box::pin(feed.run()));
+            // Once nothing watches any more, nobody is left to read what is fed.
+            let _ = inner.begin.send(Box::pin(feed.run()));
         }
         store
     }
+}
+
+impl Watching {
+    /// Runs the watches that were asked for and those that still are. Ends only if one of them breaks
+    /// off, which is a defect; waiting for it may be given up and begun anew.
+    pub async fn run(&mut self) {
+        loop {
+            tokio::select! {
+                Some(watch) = self.begin.recv() => {
+                    self.running.spawn(watch);
+                }
+                Some(ended) = self.running.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a watch broke off");
+                        return;
+                    }
+                }
+                // None runs, and nobody is left who could ask for one.
+                else => std::future::pending().await,
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn gate_name<K>(store: &Store<K>, selection: &Selection, namespace: Option<&str>) -> String {
@@ -124,11 +257,17 @@ struct Reporting {
     product: Arc<str>,
     gate: Gate,
     resource: ApiResource,
-    metrics: Metrics,
-    undecodable: Arc<AtomicI64>,
-    events: Arc<OnceLock<Events>>,
+    undecodable: Arc<OfKind>,
+    events: Arc<OnceLock<WeakEvents>>,
     /// How many events were published.
     published: AtomicUsize,
+}
+
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        // Nobody waits for a list that nobody reads.
+        self.gate.open();
+    }
 }
 
 impl Report for Reporting {
@@ -152,13 +291,11 @@ impl Report for Reporting {
     }
 
     fn undecodable(&self, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        let change = count - self.undecodable.swap(count, Ordering::AcqRel);
-        self.metrics.undecodable(&self.resource.kind, change);
+        self.undecodable.set(count);
     }
 
     fn became_undecodable(&self, object: &Undecodable) {
-        let Some(events) = self.events.get() else {
+        let Some(events) = self.events.get().and_then(WeakEvents::upgrade) else {
             return;
         };
         if object.metadata.uid.is_none() || self.published.fetch_add(1, Ordering::Relaxed) >= EVENTS

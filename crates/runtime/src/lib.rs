@@ -12,6 +12,7 @@ mod client;
 mod clock_alarm;
 mod events;
 mod feeds;
+mod kind;
 mod lease;
 mod metrics;
 mod probes;
@@ -29,7 +30,8 @@ pub use client::{ClientError, client};
 pub use clock::{Clock, ServerClock, SystemClock};
 pub use clock_alarm::ClockAlarm;
 pub use events::{Events, Publisher, events};
-pub use feeds::Feeds;
+pub use feeds::{Feeds, Keep, Watching};
+pub use kind::Kind;
 pub use lease::{Election, Elector, Leadership, LeaseTiming};
 pub use metrics::Metrics;
 pub use probes::{Probes, listen};
@@ -38,7 +40,7 @@ pub use readiness::{Gate, Readiness};
 pub use scan::{get, scan};
 pub use signals::shutdown_on_signal;
 pub use store::{
-    Ages, Change, Guarded, Health, Selection, Store, SubscriberId, Watch, WatchError,
-    cluster_scoped, guarded_store, guarded_watch,
+    Ages, Change, Guarded, Health, Selection, Store, SubscriberId, Subscription, Watch, WatchError,
+    guarded_store, guarded_watch,
 };
 pub use warnings::Warnings;

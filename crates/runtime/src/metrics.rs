@@ -1,7 +1,9 @@
 //! What every process counts, whatever it does. Labels are names of kinds; never a name that a user
 //! chose.
 
-use std::sync::atomic::AtomicU64;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -18,6 +20,8 @@ struct Kind {
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     undecodable: Family<Kind, Gauge>,
+    /// How many stores there are of a kind.
+    stores: Arc<Mutex<HashMap<String, usize>>>,
     leader: Gauge,
     skew: Gauge<f64, AtomicU64>,
     events_dropped: Counter,
@@ -50,12 +54,15 @@ impl Metrics {
         metrics
     }
 
-    /// So many objects of a kind more, or fewer, do not decode.
-    pub(crate) fn undecodable(&self, kind: &str, change: i64) {
-        let kind = kind.to_owned();
-        self.undecodable
-            .get_or_create(&Kind { kind })
-            .inc_by(change);
+    /// What is counted of the objects of a kind in one more store.
+    pub(crate) fn of_kind(&self, kind: &str) -> OfKind {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        *stores.entry(kind.to_owned()).or_default() += 1;
+        OfKind {
+            metrics: self.clone(),
+            kind: kind.to_owned(),
+            undecodable: AtomicI64::new(0),
+        }
     }
 
     /// Whether this process may write.
@@ -69,5 +76,77 @@ impl Metrics {
 
     pub(crate) fn event_dropped(&self) {
         self.events_dropped.inc();
+    }
+}
+
+/// What is counted of the objects of a kind in one store. The series of a kind goes with the last of
+/// them.
+#[derive(Debug)]
+pub(crate) struct OfKind {
+    metrics: Metrics,
+    kind: String,
+    undecodable: AtomicI64,
+}
+
+impl OfKind {
+    /// So many objects do not decode.
+    pub(crate) fn set(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let change = count - self.undecodable.swap(count, Ordering::AcqRel);
+        let gauge = self.metrics.undecodable.get_or_create(&self.series());
+        gauge.inc_by(change);
+    }
+
+    fn series(&self) -> Kind {
+        let kind = self.kind.clone();
+        Kind { kind }
+    }
+}
+
+impl Drop for OfKind {
+    fn drop(&mut self) {
+        let stores = &self.metrics.stores;
+        let mut stores = stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = stores.get_mut(&self.kind);
+        let is_last = left.is_none_or(|left| {
+            *left -= 1;
+            *left == 0
+        });
+        if is_last {
+            stores.remove(&self.kind);
+            self.metrics.undecodable.remove(&self.series());
+        } else if *self.undecodable.get_mut() != 0 {
+            self.set(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_of_a_kind_goes_with_its_last_store() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let line = || {
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            let mut lines = text.lines();
+            let line = lines.find(|line| line.starts_with("undecodable_objects{"));
+            line.map(ToOwned::to_owned)
+        };
+        let (first, second) = (metrics.of_kind("Pod"), metrics.of_kind("Pod"));
+        assert_eq!(line(), None);
+        first.set(3);
+        second.set(1);
+        let shows = |count| Some(format!(r#"undecodable_objects{{kind="Pod"}} {count}"#));
+        assert_eq!(line(), shows(4));
+        drop(first);
+        assert_eq!(line(), shows(1));
+        drop(second);
+        assert_eq!(line(), None);
     }
 }

@@ -153,7 +153,8 @@ mod tests {
     #[tokio::test]
     async fn metrics_have_the_promised_names() {
         let probes = probes();
-        probes.metrics.undecodable("Timebox", 1);
+        let boxes = probes.metrics.of_kind("Timebox");
+        boxes.set(1);
         probes.metrics.leads(true);
         let (_, text) = get(&probes, "/metrics").await;
         for line in [

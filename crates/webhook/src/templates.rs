@@ -27,7 +27,7 @@ impl<T: AccessTemplate> Templates<T> {
     /// Begins to watch all templates of the kind. The gate opens when they are known; the task
     /// lasts as long as the process.
     pub(crate) fn watch(client: &Client, ages: &Ages) -> (Self, Gate, JoinHandle<()>) {
-        let (store, health, feed) = guarded_store::<T>(client, &(), None, Selection::default());
+        let (store, health, feed) = guarded_store::<T>(client, None, Selection::default());
         ages.add(&health);
         let gate = Gate::new(&format!("{} list", T::KIND));
         let (listed, open) = (store.clone(), gate.clone());

@@ -266,7 +266,7 @@ where
 
     async fn delete(&self, target: &Reference) -> Result<Done, Failure> {
         let store = self.children.kind(&target.resource)?;
-        match self.writer.delete(target, store.kind.grace_seconds).await? {
+        match self.writer.delete(target, store.grace_seconds).await? {
             Deleted::Gone => {
                 store.gone(&target.uid);
                 Ok(Done::Gone)

@@ -7,12 +7,11 @@ use kube::Resource;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::controller::{Failure, Live, Sought};
 use oz_core::labels;
-use oz_runtime::{Store, SubscriberId};
+use oz_runtime::{Kind, Store, Subscription};
 use serde_json::Value;
 
 use super::applied::Applied;
 use super::packed::Packed;
-use crate::observe::ChildKind;
 
 /// All kinds of children, in the order in which a plan creates them.
 pub(crate) struct Children {
@@ -23,10 +22,12 @@ pub(crate) struct Children {
 
 /// The children of one kind.
 pub(crate) struct ChildStore {
-    pub(crate) kind: ChildKind,
+    pub(crate) kind: Kind,
+    /// How many seconds a deletion gives it to end, if not as many as it asks for.
+    pub(crate) grace_seconds: Option<u32>,
     pub(crate) store: Store<Packed>,
     /// Who takes in our own writes, and so is not told of them.
-    pub(crate) subscriber: SubscriberId,
+    pub(crate) subscription: Subscription,
     pub(crate) applied: Applied,
 }
 
@@ -140,11 +141,12 @@ impl<K: Resource> Departed<K> {
 
 impl ChildStore {
     pub(crate) fn wrote(&self, object: DynamicObject) {
-        self.store.wrote(Packed::new(object), Some(self.subscriber));
+        self.store
+            .wrote(Packed::new(object), Some(self.subscription.id()));
     }
 
     pub(crate) fn gone(&self, uid: &str) {
-        self.store.gone(uid, Some(self.subscriber));
+        self.store.gone(uid, Some(self.subscription.id()));
         self.applied.forget(uid);
     }
 }

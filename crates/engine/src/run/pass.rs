@@ -287,7 +287,7 @@ where
             ports: &self.ports,
             children: &self.children,
             objects: &self.objects,
-            subscriber: self.subscriber,
+            subscriber: self.subscription.id(),
             kind: &self.kind,
             owner,
             object,
@@ -311,15 +311,14 @@ where
         if let Some(patch) = merge_patch(&json(&before)?, &json(&after)?) {
             let _place = self.writer.lines.place(Line::Ordinary).await;
             let written = self.writer.patch_status(object, &self.kind, &patch).await?;
-            self.objects.wrote(written, Some(self.subscriber));
+            self.objects.wrote(written, Some(self.subscription.id()));
         }
         let Some(after) = after else { return Ok(()) };
         for transition in self.controller.transitions(object, before.as_ref(), &after) {
             if let Some(due) = transition.due {
                 let lag = self.cx.now().duration_since(due);
                 let lag = lag.try_into().unwrap_or_default();
-                let (controller, reason) = (self.controller.name(), transition.reason);
-                self.metrics.changed(controller, reason, lag);
+                self.counts.changed(transition.reason, lag);
             }
             self.events
                 .publish(object.object_ref(&self.kind), transition);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kube::Resource;
 use oz_core::controller::{Controller, Failure, FailureClass};
-use oz_runtime::{Store, SubscriberId};
+use oz_runtime::{Store, Subscription};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -21,7 +21,7 @@ use super::pass::Passed;
 use super::queue::{Lane, Next, Queue, Turn, Wake};
 use super::write::Writer;
 use crate::events::Events;
-use crate::metrics::Metrics;
+use crate::metrics::Counts;
 use crate::observe::{Cx, Observe, Ready};
 use crate::ports::Ports;
 use crate::sink::Sink;
@@ -32,7 +32,7 @@ const SLICE: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(3_600);
 /// How long lists are waited for before what was granted is looked after without them.
 const LISTS_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long passes may take to finish once the engine stops.
+/// How long passes may take to finish once the controller stops.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 
 /// Runs one controller.
@@ -42,7 +42,7 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) kind: <C::Object as Resource>::DynamicType,
     pub(crate) cx: Cx,
     pub(crate) objects: Store<C::Object>,
-    pub(crate) subscriber: SubscriberId,
+    pub(crate) subscription: Subscription,
     pub(crate) children: Children,
     pub(crate) departed: Departed<C::Object>,
     pub(crate) awaited: Vec<Box<dyn Ready>>,
@@ -52,7 +52,7 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) ports: Ports,
     pub(crate) events: Events,
-    pub(crate) metrics: Metrics,
+    pub(crate) counts: Arc<Counts>,
     pub(crate) shared: Arc<Shared>,
     /// Where ordinary passes run: what they compute takes no thread from what is due.
     pub(crate) ordinary: Handle,
@@ -126,8 +126,8 @@ where
     O: Observe<C>,
 {
     /// Waits for the first lists, though not for ever, and for leadership, then reconciles until
-    /// `shutdown`, and lets the passes that are under way finish.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+    /// `stop`, and lets the passes that are under way finish.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let started = async {
             if timeout(LISTS_TIMEOUT, self.lists()).await.is_err() {
                 tracing::warn!(
@@ -137,18 +137,18 @@ where
             }
             self.writer.tenure.begun().await;
         };
-        if shutdown.run_until_cancelled(started).await.is_none() {
+        if stop.run_until_cancelled(started).await.is_none() {
             return;
         }
         let mut own = self.own_are_listed();
         self.start();
         let mut passes = JoinSet::new();
         let mut under_way = std::collections::HashMap::new();
-        while !shutdown.is_cancelled() {
+        while !stop.is_cancelled() {
             self.begin(&mut passes, &mut under_way);
             let complete = self.complete.load(Ordering::Acquire);
             tokio::select! {
-                () = shutdown.cancelled() => break,
+                () = stop.cancelled() => break,
                 () = self.own_lists(), if !own => {
                     own = true;
                     self.start();
@@ -165,6 +165,8 @@ where
                 controller = self.controller.name(),
                 "some passes did not finish in time"
             );
+            // Nothing of this controller goes on once it has stopped.
+            passes.shutdown().await;
         }
     }
 
@@ -239,8 +241,7 @@ where
         while let Some(turn) = queue.pop() {
             if let Some(due) = turn.due {
                 let lag = now.duration_since(due);
-                self.metrics
-                    .woke(self.controller.name(), lag.try_into().unwrap_or_default());
+                self.counts.woke(lag.try_into().unwrap_or_default());
             }
             let runner = Arc::clone(self);
             let key = turn.key.clone();
@@ -253,7 +254,7 @@ where
             let began = Instant::now();
             under_way.insert(task.id(), UnderWay { turn, began });
         }
-        self.metrics.queued(self.controller.name(), queue.depth());
+        self.counts.queued(queue.depth());
     }
 
     /// Tells the queue what a pass led to. One that panicked failed like any other.
@@ -278,8 +279,7 @@ where
             return;
         };
         let failure = passed.failure.as_ref();
-        self.metrics
-            .passed(self.controller.name(), began.elapsed(), failure);
+        self.counts.passed(began.elapsed(), failure);
         let mut queue = self.shared.queue();
         let failures = queue.failures(&turn.key);
         if let Some(failure) = failure {

@@ -2,6 +2,7 @@
 //! process may write.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use kube::api::{
     Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use super::children::Children;
 use super::lines::Lines;
 use crate::failure::of_call;
-use crate::metrics::Metrics;
+use crate::metrics::Counts;
 use crate::observe::within;
 
 /// How many objects one look may find; more would say nothing more.
@@ -28,9 +29,8 @@ pub(crate) struct Writer {
     pub(crate) client: Client,
     pub(crate) lines: Lines,
     pub(crate) tenure: Leadership,
-    pub(crate) metrics: Metrics,
-    pub(crate) controller: &'static str,
-    /// The field manager, `oz/NAME`.
+    pub(crate) counts: Arc<Counts>,
+    /// The field manager.
     pub(crate) manager: String,
 }
 
@@ -72,7 +72,7 @@ impl Writer {
     /// Every write comes through here first.
     fn allow(&self, verb: &'static str, kind: &str) -> Result<(), Failure> {
         self.permitted()?;
-        self.metrics.wrote(self.controller, verb, kind);
+        self.counts.wrote(verb, kind);
         Ok(())
     }
 

@@ -115,7 +115,7 @@ pub(crate) async fn run_with(
         .namespaces([namespace.name().to_owned()])
         .election(election);
     let controller = Timeboxes::default();
-    let observe = ObserveTimeboxes::new(&mut engine);
+    let observe = ObserveTimeboxes::new(engine.controllers());
     engine.controller(controller.clone(), observe);
     let stop = CancellationToken::new();
     let task = tokio::spawn(engine.run(stop.clone()));

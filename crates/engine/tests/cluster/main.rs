@@ -5,6 +5,7 @@ mod timebox;
 
 mod children;
 mod harness;
+mod kinds;
 mod leadership;
 mod orphans;
 mod time;

@@ -124,7 +124,7 @@ async fn without_the_children_of_one_kind_nothing_else_is_decided_until_they_are
 /// A store of ConfigMaps that has its first list, how its watch fares, and the watch.
 async fn watched(mock: &Mock) -> (Store<ConfigMap>, Health, JoinHandle<()>) {
     let client = mock.client();
-    let (store, health, feed) = guarded_store(&client, &(), None, Selection::default());
+    let (store, health, feed) = guarded_store(&client, None, Selection::default());
     let feed = tokio::spawn(feed);
     store.ready().await;
     mock.watched(ALL_MAPS).await;

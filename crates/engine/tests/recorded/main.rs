@@ -15,3 +15,4 @@ mod failures;
 mod lists;
 mod mock;
 mod steps;
+mod values;

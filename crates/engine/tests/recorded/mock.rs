@@ -218,6 +218,12 @@ impl Mock {
         }
     }
 
+    /// Fails if anything was called that was not expected.
+    pub(crate) fn nothing_else(&self) {
+        let problems = self.state().problems.clone();
+        assert!(problems.is_empty(), "{problems}");
+    }
+
     pub(crate) fn client(&self) -> Client {
         let mock = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -334,7 +340,7 @@ impl Mock {
     }
 
     pub(crate) fn run_engine(&self, mut engine: Engine, controller: Timeboxes) -> Running {
-        let observe = ObserveTimeboxes::new(&mut engine);
+        let observe = ObserveTimeboxes::new(engine.controllers());
         engine.controller(controller.clone(), observe);
         let readiness = engine.readiness().clone();
         let stop = CancellationToken::new();
@@ -365,8 +371,7 @@ impl Running {
             .expect("the engine panicked")
             .expect("the engine failed");
         self.mock.played().await;
-        let problems = self.mock.state().problems.clone();
-        assert!(problems.is_empty(), "{problems}");
+        self.mock.nothing_else();
     }
 }
 

@@ -21,7 +21,7 @@ use oz_core::controller::{
     Child, Controller, Effect, Failure, Live, Outcome, Plan, Step, Transition,
 };
 use oz_core::labels;
-use oz_engine::{Cx, Engine, Observe, Watches};
+use oz_engine::{Controllers, Cx, Observe, Watches};
 use oz_runtime::Store;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,8 @@ impl TimeboxSpec {
 /// The controller.
 #[derive(Clone, Default)]
 pub(crate) struct Timeboxes {
+    /// What it is called, if not `timebox`.
+    pub(crate) name: Option<String>,
     /// How many plans were made.
     pub(crate) plans: Arc<AtomicUsize>,
     /// Whether plans begin with a record.
@@ -91,6 +93,8 @@ pub(crate) struct Timeboxes {
     pub(crate) effects: bool,
 }
 
+/// The label of ConfigMaps that boxes may need.
+pub(crate) const NEED: &str = "test.wizardofoz.co/need";
 pub(crate) const KIND: &str = "Timebox";
 /// Name of the port that effects are for.
 pub(crate) const PORT: &str = "bell";
@@ -175,8 +179,8 @@ impl Controller for Timeboxes {
     type Observed = bool;
     type Status = TimeboxStatus;
 
-    fn name(&self) -> &'static str {
-        "timebox"
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or("timebox")
     }
 
     fn dynamic_type(&self) {}
@@ -289,13 +293,10 @@ pub(crate) struct ObserveTimeboxes {
 }
 
 impl ObserveTimeboxes {
-    pub(crate) fn new(engine: &mut Engine) -> Self {
+    pub(crate) fn new(controllers: &Controllers) -> Self {
         Self {
-            timeboxes: engine.store(),
-            needs: engine.store_with(
-                &(),
-                oz_runtime::Selection::default().labels("test.wizardofoz.co/need"),
-            ),
+            timeboxes: controllers.store(),
+            needs: controllers.store_with(oz_runtime::Selection::default().labels(NEED)),
         }
     }
 }

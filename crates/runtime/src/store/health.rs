@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -99,9 +99,15 @@ impl Health {
     }
 }
 
-/// What is known of a kind may be this old: the oldest of its watches counts.
-#[derive(Clone, Debug, Default)]
-pub struct Ages(Arc<Mutex<Vec<Health>>>);
+/// What is known of a kind may be this old: the oldest of its watches counts, as long as they run.
+#[derive(Clone, Default)]
+pub struct Ages(Arc<Mutex<Vec<Weak<Inner>>>>);
+
+impl fmt::Debug for Ages {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.all()).finish()
+    }
+}
 
 impl Ages {
     /// The metric's name, without that of the product, and its help.
@@ -110,9 +116,11 @@ impl Ages {
         "How long ago the watch of a kind was last heard of: an event, a bookmark or a list",
     );
 
-    /// Adds a watch.
+    /// Adds a watch, until nobody has its health any more.
     pub fn add(&self, health: &Health) {
-        self.all().push(health.clone());
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|one| one.strong_count() > 0);
+        known.push(Arc::downgrade(&health.0));
     }
 
     /// What is wrong with the watches, for people.
@@ -121,8 +129,9 @@ impl Ages {
         self.all().iter().filter_map(Health::complaint).collect()
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Health>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all(&self) -> Vec<Health> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().filter_map(Weak::upgrade).map(Health).collect()
     }
 }
 

@@ -4,27 +4,30 @@
 mod cache;
 mod health;
 mod source;
+mod subscription;
 mod watch;
 
-use std::any::TypeId;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Instant;
 
 use kube::Resource;
 use kube::core::ApiResource;
 use tokio::sync::watch as channel;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use cache::Cache;
 pub use cache::Change;
 use cache::path;
 pub use health::{Ages, Health};
 pub use source::{Selection, Watch, WatchError};
+pub use subscription::{SubscriberId, Subscription};
 pub(crate) use watch::{Feed, Report, title};
 pub use watch::{Guarded, guarded_store, guarded_watch};
 
-/// Objects of one kind, kept up to date by a watch. Cheap to clone; clones share one content.
+/// Objects of one kind, kept up to date by a watch. Cheap to clone; clones share one content. The watch
+/// ends with the last of them.
 pub struct Store<K> {
     inner: Arc<Inner<K>>,
 }
@@ -38,10 +41,10 @@ struct Inner<K> {
     /// Watches whose first list is not complete yet.
     unlisted: AtomicUsize,
     ready: channel::Sender<bool>,
+    /// Ends the watches that feed this.
+    _watches: DropGuard,
 }
 
-/// Who is called back.
-pub type SubscriberId = usize;
 type Subscriber<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 
 impl<K> Clone for Store<K> {
@@ -80,16 +83,26 @@ impl<K> Store<K> {
         let _ = self.inner.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// Calls back at every change from now on, but for those that the subscriber itself causes.
-    /// The callback runs on the task of the watch and must not block.
-    pub fn subscribe(&self, callback: impl Fn(&Change<K>) + Send + Sync + 'static) -> SubscriberId {
+    /// Calls back at every change from now on, but for those that the subscriber itself causes, until
+    /// the answer is dropped. The callback runs on the task of the watch and must not block.
+    #[must_use = "the callback goes with it"]
+    pub fn subscribe(&self, callback: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription
+    where
+        K: Send + Sync + 'static,
+    {
         let id = self.inner.next_subscriber.fetch_add(1, Ordering::Relaxed);
         self.inner
             .subscribers
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .push((id, Arc::new(callback)));
-        id
+        let this = Arc::downgrade(&self.inner);
+        Subscription::new(id, this)
+    }
+
+    /// The same content, without keeping its watches.
+    pub(crate) fn downgrade(&self) -> WeakStore<K> {
+        WeakStore(Arc::downgrade(&self.inner))
     }
 
     /// Whether the kind lives outside namespaces.
@@ -144,14 +157,26 @@ impl<K> Store<K> {
     }
 }
 
+/// What feeds a store has of it.
+pub(crate) struct WeakStore<K>(Weak<Inner<K>>);
+
+impl<K> WeakStore<K> {
+    /// The store, if anybody still has it.
+    pub(crate) fn upgrade(&self) -> Option<Store<K>> {
+        let inner = self.0.upgrade()?;
+        Some(Store { inner })
+    }
+}
+
 impl<K: Resource> Store<K> {
-    /// An empty store that `watches` watches are going to feed. `group_of` makes the index that
-    /// [`Store::group`] reads.
-    pub fn new(
+    /// An empty store that `watches` watches are going to feed until `ended`, which is when the last
+    /// clone is dropped. `group_of` makes the index that [`Store::group`] reads.
+    pub(crate) fn new(
         resource: ApiResource,
         cluster_scoped: bool,
         watches: usize,
         group_of: Option<fn(&K) -> Option<&str>>,
+        ended: CancellationToken,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -162,6 +187,7 @@ impl<K: Resource> Store<K> {
                 next_subscriber: AtomicUsize::new(0),
                 unlisted: AtomicUsize::new(watches),
                 ready: channel::Sender::new(watches == 0),
+                _watches: ended.drop_guard(),
             }),
         }
     }
@@ -244,11 +270,4 @@ impl<K: Resource> Store<K> {
         let change = self.write().gone(uid, Instant::now());
         self.publish(change.as_slice(), by);
     }
-}
-
-/// Whether the objects of a kind live outside namespaces. Unknown for kinds named at run time,
-/// which count as namespaced.
-#[must_use]
-pub fn cluster_scoped<K: Resource + 'static>() -> bool {
-    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
 }

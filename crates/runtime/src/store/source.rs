@@ -35,7 +35,7 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 
 /// Which objects of a kind are watched, and how much of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
     labels: Option<String>,
     metadata_only: bool,

@@ -11,9 +11,11 @@ use kube::core::ApiResource;
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
 
 use super::source::{Selection, Watch, WatchError};
-use super::{Health, Store, cluster_scoped};
+use super::{Health, Store, WeakStore};
+use crate::kind::Kind;
 use crate::raw::Undecodable;
 
 /// Pauses between attempts at a list or a watch that fails.
@@ -68,28 +70,37 @@ pub(crate) fn title(
 }
 
 /// A store of one kind, how its watch fares, and the future that feeds it, which runs until it is
-/// dropped. An object that does not decode is logged and counts as gone.
+/// dropped, whoever has the store. An object that does not decode is logged and counts as gone.
 pub fn guarded_store<K>(
     client: &Client,
-    kind: &K::DynamicType,
     namespace: Option<&str>,
     selection: Selection,
 ) -> (Store<K>, Health, impl Future<Output = ()> + Send + use<K>)
 where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let resource = ApiResource::erase::<K>(kind);
-    let store = Store::new(resource.clone(), cluster_scoped::<K>(), 1, None);
+    let Kind {
+        resource,
+        cluster_scoped,
+    } = Kind::of::<K>();
+    let ended = CancellationToken::new();
+    let store = Store::new(resource.clone(), cluster_scoped, 1, None, ended.clone());
     let (watch, health) = guarded_watch(client, &resource, namespace, selection);
     let feed = Feed {
         watch,
         health: health.clone(),
-        store: store.clone(),
+        store: store.downgrade(),
+        ended,
         namespace: namespace.map(ToOwned::to_owned),
         report: Arc::new(Silent),
         stand_in: None,
     };
-    (store, health, feed.run())
+    let kept = store.clone();
+    let feed = async move {
+        feed.run().await;
+        drop(kept);
+    };
+    (store, health, feed)
 }
 
 /// Hears how a watch fares.
@@ -117,7 +128,9 @@ impl Report for Silent {
 pub(crate) struct Feed<K> {
     pub(crate) watch: Watch<K>,
     pub(crate) health: Health,
-    pub(crate) store: Store<K>,
+    pub(crate) store: WeakStore<K>,
+    /// When nobody has the store any more.
+    pub(crate) ended: CancellationToken,
     pub(crate) namespace: Option<String>,
     pub(crate) report: Arc<dyn Report>,
     /// What is kept in place of an object that does not decode; nothing if there is none.
@@ -128,30 +141,37 @@ impl<K> Feed<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    /// Feeds the store until dropped.
-    pub(crate) async fn run(mut self) {
+    /// Feeds the store until dropped, or until nobody has the store any more.
+    pub(crate) async fn run(self) {
+        let ended = self.ended.clone();
+        ended.run_until_cancelled(self.feed()).await;
+    }
+
+    async fn feed(mut self) {
         let mut first = true;
         let mut pause = FIRST_PAUSE;
         loop {
             match self.watch.next().await {
                 Ok(event) => {
+                    let Some(store) = self.store.upgrade() else {
+                        return;
+                    };
                     if !matches!(event, Event::Init | Event::InitApply(_)) {
                         pause = FIRST_PAUSE;
                     }
                     let listed = matches!(event, Event::InitDone);
-                    self.take(event);
+                    self.take(&store, event);
                     if listed {
                         self.report.listed();
                         if std::mem::take(&mut first) {
-                            self.store.listed();
+                            store.listed();
                         }
                     }
                 }
                 Err(error) => {
                     self.report.failed(&error, first);
                     tracing::debug!(
-                        kind = self.store.resource().kind,
-                        namespace = self.namespace,
+                        watch = ?self.health,
                         %error,
                         "a watch failed and is tried again"
                     );
@@ -162,10 +182,10 @@ where
         }
     }
 
-    fn take(&self, event: Event<Guarded<K>>) {
+    fn take(&self, store: &Store<K>, event: Event<Guarded<K>>) {
         let source = &self.namespace;
         let now = Instant::now();
-        let mut cache = self.store.write();
+        let mut cache = store.write();
         let undecodable_before = cache.undecodable();
         let changes = match event {
             Event::Init => {
@@ -194,12 +214,12 @@ where
             self.health.undecodable(undecodable);
             self.report.undecodable(undecodable);
         }
-        self.store.publish(&changes, None);
+        store.publish(&changes, None);
     }
 
     fn became_undecodable(&self, bad: &Undecodable) {
         tracing::warn!(
-            kind = self.store.resource().kind,
+            watch = ?self.health,
             namespace = bad.metadata.namespace,
             name = bad.metadata.name,
             error = bad.error,

@@ -272,9 +272,8 @@ pub(crate) fn watch(
     ages: &Ages,
 ) -> (Grants, Vec<Gate>, BoxFuture<'static, ()>) {
     let all = Selection::default;
-    let (exec, exec_health, exec_feed) =
-        guarded_store::<ExecAccessRequest>(client, &(), None, all());
-    let (pod, pod_health, pod_feed) = guarded_store::<PodAccessRequest>(client, &(), None, all());
+    let (exec, exec_health, exec_feed) = guarded_store::<ExecAccessRequest>(client, None, all());
+    let (pod, pod_health, pod_feed) = guarded_store::<PodAccessRequest>(client, None, all());
     ages.add(&exec_health);
     ages.add(&pod_health);
     let grants = Grants::new(keys.clone(), exec.clone(), pod.clone());

@@ -105,9 +105,9 @@ impl Webhook {
         let client = server.client();
         let (exec_templates, ..) = Templates::watch(&client, &Ages::default());
         let (pod_templates, ..) = Templates::watch(&client, &Ages::default());
-        let (exec, _, feed) = guarded_store(&client, &(), None, Selection::default());
+        let (exec, _, feed) = guarded_store(&client, None, Selection::default());
         tokio::spawn(feed);
-        let (pod, ..) = guarded_store(&client, &(), None, Selection::default());
+        let (pod, ..) = guarded_store(&client, None, Selection::default());
         let grants = Grants::new(keys(), exec, pod);
         let grounds = Grounds {
             copies: Copies::new(grants.clone(), records.clone()),

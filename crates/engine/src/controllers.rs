@@ -1,0 +1,249 @@
+//! Controllers as values: what each is called, as whom it writes, and the handle by which it is stopped.
+//! They may be started before their engine runs, and started and stopped while it does; one that has
+//! stopped leaves nothing behind but what it wrote.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Debug};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use kube::{Client, Resource};
+use oz_core::controller::Controller;
+use oz_core::labels;
+use oz_runtime::{Feeds, Keep, Kind, Selection, Store};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::assemble::assemble;
+use crate::engine::Parts;
+use crate::observe::{Observe, Watches};
+use crate::run::Packed;
+
+/// A controller with its edge, what it is called, and as whom it writes.
+pub struct Setup<C, O> {
+    pub(crate) controller: C,
+    pub(crate) observe: O,
+    pub(crate) field_manager: String,
+    pub(crate) metric_label: String,
+    pub(crate) client: Option<Client>,
+}
+
+impl<C: Controller, O: Observe<C>> Setup<C, O> {
+    /// Called by [`Controller::name`] everywhere, and writing as its engine does.
+    pub fn new(controller: C, observe: O) -> Self {
+        let name = controller.name();
+        Self {
+            field_manager: format!("{}/{name}", labels::OZ),
+            metric_label: name.to_owned(),
+            client: None,
+            controller,
+            observe,
+        }
+    }
+
+    /// Whose the fields are that it writes; `oz/NAME` if not set.
+    #[must_use]
+    pub fn field_manager(mut self, manager: impl Into<String>) -> Self {
+        self.field_manager = manager.into();
+        self
+    }
+
+    /// What metrics carry as the label `controller`; its name if not set. Several controllers may count
+    /// under one label: where users choose names, labels must not be made of them.
+    #[must_use]
+    pub fn metric_label(mut self, label: impl Into<String>) -> Self {
+        self.metric_label = label.into();
+        self
+    }
+
+    /// Reads and writes with this client, such as one that impersonates. Watches and the Lease stay the
+    /// engine's.
+    #[must_use]
+    pub fn client(mut self, client: Client) -> Self {
+        self.client = Some(client);
+        self
+    }
+}
+
+/// Why a controller was not started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is one of this name already; it must have stopped first.
+    #[error("failed to start the controller {0}: there is one of this name already")]
+    NameTaken(String),
+    /// Nothing runs any more.
+    #[error("failed to start the controller {0}: its engine has stopped")]
+    EngineStopped(String),
+}
+
+/// Starts controllers of one engine, before it runs and while it does. Cheap to clone.
+#[derive(Clone)]
+pub struct Controllers {
+    feeds: Feeds,
+    names: Arc<Mutex<BTreeSet<String>>>,
+    starts: mpsc::UnboundedSender<Start>,
+}
+
+/// Starts a controller once everything that it shares with others is known.
+pub(crate) type Start = Box<dyn FnOnce(&Parts) -> BoxFuture<'static, ()> + Send>;
+
+impl Controllers {
+    pub(crate) fn new(feeds: Feeds) -> (Self, mpsc::UnboundedReceiver<Start>) {
+        let (starts, receiver) = mpsc::unbounded_channel();
+        let names = Arc::default();
+        let this = Self {
+            feeds,
+            names,
+            starts,
+        };
+        (this, receiver)
+    }
+
+    /// Watches a kind. The store fills while the engine runs. Who asks for the same again shares it, and
+    /// the watch ends when all have dropped it.
+    #[must_use]
+    pub fn store<K>(&self) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.store_with(Selection::default())
+    }
+
+    /// As [`Controllers::store`], for a part of the objects.
+    #[must_use]
+    pub fn store_with<K>(&self, selection: Selection) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.store_of(&Kind::of::<K>(), selection)
+    }
+
+    /// As [`Controllers::store_with`], for a kind that is named at run time, see [`Kind::discover`].
+    #[must_use]
+    pub fn store_of<K>(&self, kind: &Kind, selection: Selection) -> Store<K>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.feeds.store(kind, selection, &Keep::default())
+    }
+
+    /// Starts a controller, or leaves it to be started when the engine runs. It goes on until it is
+    /// stopped or the engine is, also when the answer is dropped.
+    ///
+    /// # Errors
+    /// When one of its name has not stopped yet, or the engine has.
+    pub fn start<C, O>(&self, setup: Setup<C, O>) -> Result<Running, StartError>
+    where
+        C: Controller,
+        O: Observe<C>,
+    {
+        let name = setup.controller.name().to_owned();
+        let registered = self.register(&name)?;
+        let watches = setup.observe.watches();
+        let children = self.child_stores(&watches);
+        let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
+        let running = Running {
+            name: name.clone(),
+            stop: stop.clone(),
+            stopped: stopped.clone(),
+        };
+        let ended = Ended {
+            _registered: registered,
+            _stopped: stopped.drop_guard(),
+        };
+        let start: Start = Box::new(move |parts: &Parts| {
+            let runner = Arc::new(assemble(parts, setup, watches, children));
+            let shutdown = parts.shutdown.child_token();
+            Box::pin(async move {
+                let stops = async {
+                    stop.cancelled().await;
+                    shutdown.cancel();
+                    std::future::pending::<()>().await
+                };
+                tokio::select! {
+                    () = runner.run(shutdown.clone()) => {}
+                    () = stops => {}
+                }
+                drop(ended);
+            })
+        });
+        let started = self.starts.send(start);
+        started.map_err(|_| StartError::EngineStopped(name))?;
+        Ok(running)
+    }
+
+    fn register(&self, name: &str) -> Result<Registered, StartError> {
+        if !lock(&self.names).insert(name.to_owned()) {
+            return Err(StartError::NameTaken(name.to_owned()));
+        }
+        Ok(Registered {
+            name: name.to_owned(),
+            names: Arc::clone(&self.names),
+        })
+    }
+
+    fn child_stores<K: Resource>(&self, watches: &Watches<K>) -> Vec<Store<Packed>> {
+        let selection = Selection::default().labels(&labels::children_of(&watches.mark));
+        let keep = Keep {
+            group_of: Some(Packed::owner),
+            stand_in: Some(Packed::unread),
+        };
+        let stores = watches.children.iter();
+        let stores = stores.map(|child| self.feeds.store(&child.kind, selection.clone(), &keep));
+        stores.collect()
+    }
+}
+
+/// A controller that was started.
+#[must_use = "it goes on without this, and can be stopped by it alone"]
+pub struct Running {
+    name: String,
+    stop: CancellationToken,
+    stopped: CancellationToken,
+}
+
+impl Running {
+    /// The controller's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Stops it: no new pass begins, those under way finish, and its watches, what is said about them
+    /// and its metrics go, unless others share them. What it wrote stays. If the engine does not run yet,
+    /// this waits until it does.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.stopped.cancelled().await;
+    }
+}
+
+impl Debug for Running {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Running({})", self.name)
+    }
+}
+
+/// What goes when a controller has ended, in this order: its name may be used again, and then it is said
+/// to have stopped.
+struct Ended {
+    _registered: Registered,
+    _stopped: DropGuard,
+}
+
+struct Registered {
+    name: String,
+    names: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        lock(&self.names).remove(&self.name);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::Role;
 use kube::core::{ApiResource, DynamicObject};
-use oz_core::access::exec::ExecAccess;
-use oz_core::access::pod::PodAccess;
+use oz_core::access::exec::{self, ExecAccess};
+use oz_core::access::pod::{self, PodAccess};
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding};
@@ -182,7 +182,7 @@ fn now() -> Timestamp {
 }
 
 /// Decides about an object as the engine does, with itself among its children.
-fn decided<C: Controller>(controller: &C, object: &RawObject, observed: &C::Observed) -> bool
+fn decided<C: Controller>(controller: &C, object: &RawObject, facts: &C::Facts) -> bool
 where
     C::Object: DeserializeOwned,
 {
@@ -199,13 +199,13 @@ where
         return false;
     };
     controller.is_decided(&object, &live);
-    let known = plan.steps().count()
-        + controller
-            .plan(now(), &object, observed, &live)
-            .steps()
-            .count();
+    let Some(decision) = controller.decide(now(), &object, facts, &live).decided() else {
+        // More would be read, of other objects.
+        return true;
+    };
+    let known = plan.steps().count() + decision.plan.steps().count();
     let outcome = Outcome::default();
-    let status = controller.status(now(), &object, observed, &outcome);
+    let status = controller.status(now(), &object, &decision, &outcome);
     let before = controller.current_status(&object);
     controller.transitions(&object, before.as_ref(), &status);
     known < usize::MAX
@@ -223,12 +223,12 @@ fn controlled<C: Controller>(
     name: &'static str,
     spec: Value,
     controller: C,
-    observed: C::Observed,
+    facts: C::Facts,
 ) -> Kind {
     Kind {
         name,
         spec,
-        judge: Box::new(move |object| decided(&controller, object, &observed)),
+        judge: Box::new(move |object| decided(&controller, object, &facts)),
     }
 }
 
@@ -280,20 +280,20 @@ fn kinds() -> Result<Vec<Kind>> {
             "ExecAccessRequest",
             request.clone(),
             exec,
-            Default::default(),
+            exec::Facts::alone(None),
         ),
-        controlled("PodAccessRequest", request, pod, Default::default()),
+        controlled("PodAccessRequest", request, pod, pod::Facts::alone(None)),
         controlled(
             "ExecAccessTemplate",
             template,
             ExecTemplate { interval },
-            Ok(Vec::new()),
+            Some(Ok(Vec::new())),
         ),
         controlled(
             "PodAccessTemplate",
             pod_template,
             PodTemplate { interval },
-            Ok(None),
+            Some(Ok(None)),
         ),
         controlled(
             "TransientRoleBinding",

@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::observe::{ChildKind, Cx, Observe, Watches, cluster_scoped};
 use crate::readiness::Readiness;
 use crate::run::{
-    Applied, ChildStore, Children, Departed, Lane, Lines, Packed, Runner, Shared, Writer,
+    Applied, ChildStore, Children, Departed, Lane, Packed, Runner, Shared, WriteSlots, Writer,
 };
 use crate::sessions::{EndSessions, LeaveSessions};
 use crate::sink::{LogSink, Sink};
@@ -122,7 +122,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
     pub(crate) tenure: Tenure,
-    pub(crate) lines: Lines,
+    pub(crate) write_slots: WriteSlots,
     /// Where ordinary passes run.
     pub(crate) ordinary: Handle,
     pub(crate) shutdown: CancellationToken,
@@ -310,7 +310,7 @@ where
         complete: AtomicBool::new(false),
         writer: Writer {
             client: parts.client.clone(),
-            lines: parts.lines.clone(),
+            write_slots: parts.write_slots.clone(),
             tenure: parts.tenure.clone(),
             metrics: parts.metrics.clone(),
             controller: controller.name(),

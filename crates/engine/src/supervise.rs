@@ -15,7 +15,7 @@ use crate::events::events;
 use crate::lease::{Elector, Tenure};
 use crate::metrics::Metrics;
 use crate::probes::{self, Probes};
-use crate::run::Lines;
+use crate::run::WriteSlots;
 
 /// How long events that still wait may take to be published once everything else has stopped.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -62,7 +62,7 @@ impl Engine {
             metrics: self.metrics,
             events,
             tenure,
-            lines: Lines::new(self.concurrency),
+            write_slots: WriteSlots::new(self.concurrency),
             ordinary: background.handle(),
             shutdown: stop.clone(),
         };

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::children::Children;
-use super::lines::Lines;
+use super::priority::WriteSlots;
 use crate::lease::Tenure;
 use crate::metrics::Metrics;
 use crate::observe::within;
@@ -26,7 +26,7 @@ const MOST_FOUND: usize = 8;
 /// Writes on behalf of one controller.
 pub(crate) struct Writer {
     pub(crate) client: Client,
-    pub(crate) lines: Lines,
+    pub(crate) write_slots: WriteSlots,
     pub(crate) tenure: Tenure,
     pub(crate) metrics: Metrics,
     pub(crate) controller: &'static str,

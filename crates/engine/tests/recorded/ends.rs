@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Method;
+use jiff::{SignedDuration, Timestamp};
 use oz_core::controller::{Failure, Sessions, SessionsEnded};
 use oz_engine::{EndSessions, Engine, SystemClock};
 use serde_json::{Value, json};
 
-use crate::mock::{BOXES, Mock, SECRETS, inner, outer, status, timebox};
+use crate::mock::{BOXES, INNER, Mock, OUTER, SECRETS, inner, outer, status, timebox};
 use crate::timebox::Timeboxes;
 
 /// Never gets anywhere.
@@ -77,4 +78,36 @@ async fn every_access_is_taken_away_although_no_session_ends() {
     // No outer child is deleted: for none of them the sessions have ended.
     running.finish().await;
     assert_eq!(hangs.0.load(Ordering::Relaxed), MANY);
+}
+
+/// The box `a` with both children, whose observation takes longer than any test.
+fn observed_for_ever(mock: &Mock, until: Timestamp) {
+    let mut hangs = timebox(900);
+    hangs["spec"]["slow"] = json!(u64::MAX);
+    hangs["spec"]["until"] = json!(until.to_string());
+    mock.list(BOXES, json!([hangs]));
+    mock.list("/api/v1/configmaps", json!([outer(900)]));
+    mock.list("/api/v1/secrets", json!([inner(901)]));
+    for path in [INNER, OUTER] {
+        mock.expect(Method::DELETE, path, move |_| {
+            assert!(Timestamp::now() >= until, "too early");
+            (404, status(404, "NotFound", "gone already"))
+        });
+    }
+    mock.expect_status(json!({"phase": "Expired", "reason": null, "children": 0}));
+}
+
+#[tokio::test]
+async fn what_is_due_is_ended_although_an_observation_hangs() {
+    let mock = Mock::default();
+    observed_for_ever(&mock, Timestamp::now());
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn what_becomes_due_while_an_observation_hangs_is_ended() {
+    let mock = Mock::default();
+    // The pass has begun long before that, and its observation would end long after.
+    observed_for_ever(&mock, Timestamp::now() + SignedDuration::from_secs(3));
+    mock.run().finish().await;
 }

@@ -10,13 +10,13 @@ use super::world::*;
 use crate::access::exec::ExecAccess;
 use crate::access::grant::Grant;
 use crate::access::kind::PodSeen;
-use crate::access::seal::Keys;
 use crate::access::status::transitions;
 use crate::access::testing::UID;
 use crate::api::{ExecAccessRequestSpec, Phase};
 use crate::conditions;
 use crate::controller::{Controller, Failure, Step};
 use crate::encode;
+use crate::lifecycle::seal::Keys;
 
 fn granted() -> World {
     let mut world = World::new();

@@ -18,8 +18,8 @@ use crate::audit::Record;
 
 /// Decides what should exist for one kind of object, and says in its status what came of it.
 ///
-/// Both [`plan`](Controller::plan) and [`status`](Controller::status) are deterministic and
-/// idempotent: called again with what their own plan brought about, they ask for nothing more.
+/// [`decide`](Controller::decide) is deterministic and idempotent: called again with what its own plan
+/// brought about, it asks for nothing more.
 pub trait Controller: Send + Sync + 'static {
     /// The kind that is reconciled.
     type Object: Resource<DynamicType: Clone + Debug + Eq + Hash + Send + Sync + Unpin>
@@ -30,9 +30,13 @@ pub trait Controller: Send + Sync + 'static {
         + Send
         + Sync
         + 'static;
-    /// All that the plan needs besides the object and its children. Reads that failed are in here
-    /// as values: a plan is made whatever could not be read, since an expiry must not wait for it.
-    type Observed: Send + Sync;
+    /// What is known besides the object and its children. Reads that failed are in here as values: a
+    /// decision is made whatever could not be read, since an expiry must not wait for it.
+    type Facts: Send + Sync;
+    /// What has to be found out before it can be decided.
+    type Question: Send;
+    /// Where the object stands, as it was decided: the status is written from it.
+    type State: Send + Sync;
     /// The status subresource.
     type Status: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync;
 
@@ -46,23 +50,25 @@ pub trait Controller: Send + Sync + 'static {
     /// The status that the object carries now.
     fn current_status(&self, object: &Self::Object) -> Option<Self::Status>;
 
-    /// What to do now, and when time alone next changes the answer. `live` holds the object's
-    /// children that exist, whoever changed them since: what counts as drift is decided here.
-    fn plan(
+    /// What to do now, and when time alone next changes the answer; or what must be found out first. Asked
+    /// again with the answer, for the same instant. `live` holds the object's children that exist,
+    /// whoever changed them since: what counts as drift is decided here. What is due is decided from
+    /// what is known: nothing is asked before it.
+    fn decide(
         &self,
         now: Timestamp,
         object: &Self::Object,
-        observed: &Self::Observed,
+        facts: &Self::Facts,
         live: &[Live],
-    ) -> Plan;
+    ) -> Verdict<Self::Question, Decision<Self::State>>;
 
-    /// The status after the plan was carried out, as far as it went. `now` is the instant that the
-    /// plan was made for.
+    /// The status after the decision's plan was carried out, as far as it went. `now` is the instant of
+    /// the decision. Nothing is decided here.
     fn status(
         &self,
         now: Timestamp,
         object: &Self::Object,
-        observed: &Self::Observed,
+        decision: &Decision<Self::State>,
         outcome: &Outcome,
     ) -> Self::Status;
 
@@ -103,6 +109,48 @@ pub trait Controller: Send + Sync + 'static {
         let _ = (object, before, after);
         Vec::new()
     }
+}
+
+/// What came of asking a controller to decide.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict<Q, D> {
+    /// This must be found out first.
+    Need {
+        /// What.
+        question: Q,
+        /// From when on the answer is of no use, since time alone decides then.
+        until: Option<Timestamp>,
+    },
+    /// It is decided.
+    Decided(D),
+}
+
+impl<Q, D> Verdict<Q, D> {
+    /// The decision; `None` if something must be found out first.
+    pub fn decided(self) -> Option<D> {
+        match self {
+            Self::Decided(decision) => Some(decision),
+            Self::Need { .. } => None,
+        }
+    }
+
+    /// The question; `None` if nothing has to be found out.
+    pub fn question(self) -> Option<Q> {
+        match self {
+            Self::Need { question, .. } => Some(question),
+            Self::Decided(_) => None,
+        }
+    }
+}
+
+/// What was decided about one object, once in a pass: the plan, and the status that follows it, go by
+/// the same.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision<S> {
+    /// What is to be done.
+    pub plan: Plan,
+    /// Where the object stands, with the end that it comes to, if it does.
+    pub state: S,
 }
 
 /// What is to be done, as a value that can be printed instead of carried out.

@@ -77,7 +77,7 @@ where
         complete: AtomicBool::new(false),
         writer: Writer {
             client,
-            lines: parts.lines.clone(),
+            write_slots: parts.write_slots.clone(),
             tenure: parts.tenure.clone(),
             counts: Arc::clone(&counts),
             manager: field_manager,

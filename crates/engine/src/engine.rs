@@ -19,7 +19,7 @@ use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::observe::Observe;
 use crate::ports::{Port, Ports};
-use crate::run::Lines;
+use crate::run::WriteSlots;
 use crate::sink::{LogSink, Sink};
 
 /// Why an engine stopped other than by being told to.
@@ -88,7 +88,7 @@ pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
     pub(crate) tenure: Leadership,
-    pub(crate) lines: Lines,
+    pub(crate) write_slots: WriteSlots,
     /// Where ordinary passes run.
     pub(crate) ordinary: Handle,
     pub(crate) shutdown: CancellationToken,

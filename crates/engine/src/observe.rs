@@ -1,4 +1,4 @@
-//! What a controller wants to see: the kinds to watch, and the reads that its plan needs besides
+//! What a controller wants to see: the kinds to watch, and the reads that its decisions need besides
 //! the object and its children. Implemented by the operator, once per controller.
 
 use std::fmt::Debug;
@@ -25,14 +25,19 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
         let _ = (owner, child);
     }
 
-    /// Gathers what the plan needs. It cannot fail: what could not be read is a value inside
-    /// [`Controller::Observed`], because a plan is needed all the same.
-    fn observe(
+    /// What is known of an object without asking anybody: what stores hold. Must not block.
+    fn known(&self, object: &C::Object) -> C::Facts;
+
+    /// Finds out what a decision needs, and adds it to what is known. It cannot fail: what could not be
+    /// read is a value inside [`Controller::Facts`], because a decision is needed all the same. Dropped as
+    /// soon as time alone decides.
+    fn answer(
         &self,
         cx: &Cx,
         object: &C::Object,
-        live: &[Live],
-    ) -> impl Future<Output = C::Observed> + Send;
+        question: C::Question,
+        facts: &mut C::Facts,
+    ) -> impl Future<Output = ()> + Send;
 }
 
 /// What is watched for one controller.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::background::Background;
 use crate::engine::{Engine, EngineError, Parts};
 use crate::events::Events;
-use crate::run::Lines;
+use crate::run::WriteSlots;
 
 /// How long events that still wait may take to be published once everything else has stopped.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -69,7 +69,7 @@ impl Engine {
             metrics: self.metrics,
             events: Events(events),
             tenure,
-            lines: Lines::new(self.concurrency),
+            write_slots: WriteSlots::new(self.concurrency),
             ordinary: background.handle(),
             shutdown: stop.clone(),
         };

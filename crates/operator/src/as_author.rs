@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Resource as _;
 use kube::api::{PostParams, Request};
 use kube::core::DynamicObject;
-use oz_core::access::pod::Trial;
+use oz_core::access::kind::Trial;
 use oz_core::controller::Failure;
 use oz_engine::Cx;
 

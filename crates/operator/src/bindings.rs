@@ -7,19 +7,18 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use kube::api::{Api, ObjectMeta, PostParams};
 use oz_core::api::RoleKind;
-use oz_core::controller::{Failure, Live};
+use oz_core::controller::Failure;
 use oz_core::labels;
-use oz_core::transient::{Kind, Observed, Sighting, Transient, Want, may_bind};
+use oz_core::transient::{Facts, Kind, Lookup, Question, Transient, Want, may_bind};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
 use crate::stamps::Stamps;
 
 /// How long the API server may take to judge.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Bindings<K> {
-    pub(crate) controller: Transient<K>,
     pub(crate) objects: Store<K>,
     pub(crate) stamps: Stamps,
 }
@@ -34,21 +33,25 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
         }
     }
 
-    async fn observe(&self, cx: &Cx, object: &K, live: &[Live]) -> Observed {
-        let nothing = Observed::default();
-        let Some(want) = self.controller.wants(cx.now(), object, &nothing, live) else {
-            return nothing;
-        };
-        let uid = object.meta().uid.as_deref().unwrap_or_default();
-        let (role, may_bind, taken) =
-            tokio::join!(rules(cx, &want), may(cx, &want), taken(cx, &want, uid));
-        Observed {
-            same_stamp: self.stamps.same(cx.now(), &self.objects, object),
-            sighting: Some(Sighting {
-                role,
-                may_bind,
-                taken,
-            }),
+    fn known(&self, _: &K) -> Facts {
+        Facts::default()
+    }
+
+    async fn answer(&self, cx: &Cx, object: &K, question: Question, facts: &mut Facts) {
+        match question {
+            Question::SameStamp => {
+                facts.same_stamp = Some(self.stamps.same(cx.now(), &self.objects, object));
+            }
+            Question::Lookup(want) => {
+                let uid = object.meta().uid.as_deref().unwrap_or_default();
+                let (role, may_bind, taken) =
+                    tokio::join!(rules(cx, &want), may(cx, &want), taken(cx, &want, uid));
+                facts.lookup = Some(Lookup {
+                    role,
+                    may_bind,
+                    taken,
+                });
+            }
         }
     }
 }
@@ -73,7 +76,7 @@ async fn may(cx: &Cx, want: &Want) -> Result<bool, Failure> {
     let reviews: Api<SubjectAccessReview> = Api::all(cx.client().clone());
     let what = || format!("failed to find out what {} may bind", want.requester.user);
     let parameters = PostParams::default();
-    match tokio::time::timeout(PATIENCE, reviews.create(&parameters, &review)).await {
+    match tokio::time::timeout(REVIEW_TIMEOUT, reviews.create(&parameters, &review)).await {
         Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
         Ok(Err(error)) => Err(oz_engine::failure(&what(), &error)),
         Err(_) => Err(Failure::transient(

@@ -11,7 +11,6 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp;
 use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::names;
@@ -76,7 +75,8 @@ async fn sing(client: &Client, keys: &Keys, namespace: &str) -> Result<(), Strin
         .map_err(|_| "no answer".to_owned())?
         .map_err(|error| error.to_string())?;
     let created = Request::from(&answer);
-    stamp::verify(keys, created.kind, created.metadata, &created.spec_digest)
+    created
+        .requester(keys)
         .map(drop)
         .map_err(|error| error.to_string())
 }

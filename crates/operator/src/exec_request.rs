@@ -4,17 +4,15 @@ use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
-use oz_core::access::exec::{ExecAccess, Observed};
-use oz_core::access::kind::PodSeen;
+use oz_core::access::exec::{ExecAccess, Facts};
+use oz_core::access::kind::{PodSeen, Question};
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase};
 use oz_core::connect::pod::PodIdentity;
-use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
+use crate::answers::answer;
 use crate::continued::continued;
-use crate::leaving::is_leaving;
-use crate::left::{bindings, left};
 use crate::session_probes::Probes;
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
@@ -70,39 +68,37 @@ impl Observe<ExecAccess> for ExecRequests {
             })
     }
 
-    async fn observe(&self, cx: &Cx, request: &ExecAccessRequest, live: &[Live]) -> Observed {
+    fn known(&self, request: &ExecAccessRequest) -> Facts {
         let namespace = request.namespace();
-        let template = self
-            .templates
-            .get(namespace.as_deref(), &request.spec.template_name);
-        let mut observed = Observed {
-            template,
+        Facts {
+            template: self
+                .templates
+                .get(namespace.as_deref(), &request.spec.template_name),
             continued: continued(&self.controller, &self.requests, request),
             pod: self.seen(request),
-            ..Observed::default()
-        };
-        if self
-            .controller
-            .wants(cx.now(), request, &observed, live)
-            .is_none()
-        {
-            observed.leaving = is_leaving(cx, &self.controller, request, &observed, live).await;
-            observed.left = left(cx, &self.controller, request, &observed, live, bindings()).await;
-            return observed;
+            ..Facts::default()
         }
-        observed.same_stamp = self.stamps.same(cx.now(), &self.requests, request);
-        if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
-            let namespace = namespace.unwrap_or_default();
-            let mut workload = self.workloads.read(cx, &namespace, &target).await;
-            if let Ok(workload) = &mut workload
-                && let Ok(pod) =
-                    self.controller
-                        .choose(request, live, observed.continued.as_ref(), workload)
-            {
-                workload.probes = self.probes.of(cx.client(), &namespace, pod).await;
+    }
+
+    async fn answer(
+        &self,
+        cx: &Cx,
+        request: &ExecAccessRequest,
+        question: Question,
+        facts: &mut Facts,
+    ) {
+        let namespace = request.namespace().unwrap_or_default();
+        match question {
+            Question::Workload(target) => {
+                facts.workload = Some(self.workloads.read(cx, &namespace, &target).await);
             }
-            observed.workload = Some(workload);
+            Question::Probes(pod) => {
+                facts.probes = Some(self.probes.of(cx.client(), &namespace, &pod).await);
+            }
+            question => {
+                let (stamps, requests) = (&self.stamps, &self.requests);
+                answer::<ExecAccess>(cx, stamps, requests, request, question, facts).await;
+            }
         }
-        observed
     }
 }

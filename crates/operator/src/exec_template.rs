@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use oz_core::access::template::{ExecTemplate, Observed};
+use oz_core::access::template::{ExecTemplate, Probed, Target};
 use oz_core::api::ExecAccessTemplate;
-use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
@@ -27,7 +26,23 @@ impl Observe<ExecTemplate> for ExecTemplates {
         Watches::new(&self.templates)
     }
 
-    async fn observe(&self, cx: &Cx, template: &ExecAccessTemplate, _: &[Live]) -> Observed {
+    fn known(&self, _: &ExecAccessTemplate) -> Option<Probed> {
+        None
+    }
+
+    async fn answer(
+        &self,
+        cx: &Cx,
+        template: &ExecAccessTemplate,
+        _: Target,
+        facts: &mut Option<Probed>,
+    ) {
+        *facts = Some(self.probed(cx, template).await);
+    }
+}
+
+impl ExecTemplates {
+    async fn probed(&self, cx: &Cx, template: &ExecAccessTemplate) -> Probed {
         let namespace = template.namespace().unwrap_or_default();
         let target = &template.spec.controller_target_ref;
         if !self.probes.enabled {

@@ -1,5 +1,6 @@
 //! The oz operator: carries out what `oz-core` plans.
 
+mod answers;
 mod args;
 mod as_author;
 mod bindings;
@@ -9,8 +10,6 @@ mod continued;
 mod exec_request;
 mod exec_template;
 mod leads;
-mod leaving;
-mod left;
 mod pod_request;
 mod pod_template;
 mod policies;

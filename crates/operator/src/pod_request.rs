@@ -7,9 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
-use kube::api::ListParams;
-use oz_core::access::kind::PodMade;
-use oz_core::access::pod::{Observed, PodAccess};
+use oz_core::access::kind::{PodMade, Question};
+use oz_core::access::pod::{Facts, PodAccess};
 use oz_core::access::pod_state::GRACE_SECONDS;
 use oz_core::access::request::Request;
 use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate};
@@ -17,16 +16,11 @@ use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
-use crate::as_author::try_as_author;
+use crate::answers::answer;
 use crate::continued::continued;
-use crate::leaving::is_leaving;
-use crate::left::{left, pod_and_bindings};
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
 
-/// How many NetworkPolicies of a namespace are looked at, to tell which of them open what a template
-/// closes.
-const POLICIES: u32 = 500;
 /// How many pods are remembered before those of requests that are gone are forgotten.
 const MOST_MADE: usize = 1_000;
 
@@ -74,49 +68,40 @@ impl Observe<PodAccess> for PodRequests {
         all.insert(owner.to_owned(), made);
     }
 
-    async fn observe(&self, cx: &Cx, request: &PodAccessRequest, live: &[Live]) -> Observed {
-        let namespace = request.namespace().unwrap_or_default();
-        let mut observed = Observed {
+    fn known(&self, request: &PodAccessRequest) -> Facts {
+        let namespace = request.namespace();
+        let uid = request.uid().unwrap_or_default();
+        let mut facts = Facts {
             template: self
                 .templates
-                .get(Some(&namespace), &request.spec.template_name),
+                .get(namespace.as_deref(), &request.spec.template_name),
             continued: continued(&self.controller, &self.requests, request),
-            ..Observed::default()
+            ..Facts::default()
         };
-        if self.controller.wants_policies(request, &observed) {
-            let first = ListParams::default().limit(POLICIES);
-            observed.policies = Some(cx.list(Some(&namespace), &first).await);
-        }
-        let uid = request.uid().unwrap_or_default();
-        // Looks at every request, so only while something may still be decided.
         if Request::from(request).phase() == Phase::Pending {
-            observed.same_stamp = self.stamps.same(cx.now(), &self.requests, request);
-            observed.made = self.made().get(&uid).cloned();
+            facts.made = self.made().get(&uid).cloned();
         } else {
             self.made().remove(&uid);
         }
-        if let Some(target) = self.controller.wants(cx.now(), request, &observed, live) {
-            observed.workload = Some(self.workloads.model(cx, &namespace, &target).await);
+        facts
+    }
+
+    async fn answer(
+        &self,
+        cx: &Cx,
+        request: &PodAccessRequest,
+        question: Question,
+        facts: &mut Facts,
+    ) {
+        let namespace = request.namespace().unwrap_or_default();
+        match question {
+            Question::Workload(target) => {
+                facts.workload = Some(self.workloads.model(cx, &namespace, &target).await);
+            }
+            question => {
+                let (stamps, requests) = (&self.stamps, &self.requests);
+                answer::<PodAccess>(cx, stamps, requests, request, question, facts).await;
+            }
         }
-        if let Some(trial) = self
-            .controller
-            .wants_trial(cx.now(), request, &observed, live)
-        {
-            observed.tried = Some(match trial {
-                Ok(trial) => try_as_author(cx, &trial).await,
-                Err(failure) => Err(failure),
-            });
-        }
-        observed.leaving = is_leaving(cx, &self.controller, request, &observed, live).await;
-        observed.left = left(
-            cx,
-            &self.controller,
-            request,
-            &observed,
-            live,
-            pod_and_bindings(),
-        )
-        .await;
-        observed
     }
 }

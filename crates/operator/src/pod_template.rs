@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use oz_core::access::template::{ObservedModel, PodTemplate};
+use oz_core::access::template::{ObservedModel, PodTemplate, Target};
 use oz_core::api::PodAccessTemplate;
-use oz_core::controller::Live;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
@@ -21,15 +20,25 @@ impl Observe<PodTemplate> for PodTemplates {
         Watches::new(&self.templates)
     }
 
-    async fn observe(&self, cx: &Cx, template: &PodAccessTemplate, _: &[Live]) -> ObservedModel {
+    fn known(&self, _: &PodAccessTemplate) -> Option<ObservedModel> {
+        None
+    }
+
+    async fn answer(
+        &self,
+        cx: &Cx,
+        template: &PodAccessTemplate,
+        _: Target,
+        facts: &mut Option<ObservedModel>,
+    ) {
         let namespace = template.namespace().unwrap_or_default();
-        match &template.spec.controller_target_ref {
+        *facts = Some(match &template.spec.controller_target_ref {
             Some(target) => {
                 let model = self.workloads.model(cx, &namespace, target);
                 model.await.map(Some)
             }
             // A spec of its own needs no target.
             None => Ok(None),
-        }
+        });
     }
 }

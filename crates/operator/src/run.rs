@@ -320,11 +320,9 @@ fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owne
             .status()
             .is_some_and(|status| status.phase.is_terminal())
     });
-    let controller = Transient::<K>::new(keys.clone(), Arc::clone(policy));
     engine.controller(
-        controller.clone(),
+        Transient::<K>::new(keys.clone(), Arc::clone(policy)),
         Bindings {
-            controller,
             objects,
             stamps: Stamps::default(),
         },

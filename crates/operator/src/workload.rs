@@ -271,7 +271,6 @@ async fn list(
         uid: identity.uid,
         between,
         pods,
-        probes: Vec::new(),
     })
 }
 

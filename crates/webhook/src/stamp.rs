@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review, UserInfo};
-use oz_core::access::lifecycle;
+use oz_core::access::ending;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::{encode, labels};
@@ -123,7 +123,7 @@ impl<R: AccessRequest> Stamper<R> {
         let template = self.templates.find(namespace, &name).await?;
         object.meta_mut().owner_references = None;
         let owner = template.and_then(|template| {
-            lifecycle::adoption(object.meta(), R::Template::KIND, template.metadata())
+            ending::adoption(object.meta(), R::Template::KIND, template.metadata())
         });
         object.meta_mut().owner_references = owner.map(|owner| vec![owner]);
         Ok(())

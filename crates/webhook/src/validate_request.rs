@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_core::access::continued::{self, Continued};
+use oz_core::access::decide;
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::window::{Source, Window};
-use oz_core::access::{decide, stamp};
 use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
 use oz_engine::Sink;
@@ -178,13 +178,9 @@ impl<R: AccessRequest> RequestValidator<R> {
     /// What is stored must be what was stamped: another webhook may have changed it in between, or
     /// ours may not have been called.
     fn stamped(&self, review: &Review<R>, request: &Request<'_>) -> Result<(), Rejection> {
-        let stamped = stamp::verify(
-            &self.keys,
-            request.kind,
-            request.metadata,
-            &request.spec_digest,
-        )
-        .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
+        let stamped = request
+            .requester(&self.keys)
+            .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
         if stamped == requester(&review.user) {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use oz_core::access::exec::{ExecAccess, Observed};
+use oz_core::access::exec::{ExecAccess, Facts};
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::access::target::Workload;
@@ -34,16 +34,22 @@ pub(super) fn measure(runs: u32, report: &mut Report) -> Result<()> {
         keys,
         keep_finished: SignedDuration::from_hours(1),
     };
-    let observed = observed()?;
-    let plan = controller.plan(now, &request, &observed, &[]);
+    let facts = facts()?;
+    let decide = || {
+        controller
+            .decide(now, black_box(&request), &facts, &[])
+            .decided()
+    };
+    let decision = decide().context("the plan asks for more")?;
+    let plan = &decision.plan;
     // Role, record and RoleBinding, if nothing else.
     let steps = plan.steps().count();
     anyhow::ensure!(steps >= 3, "the plan does not grant: {:?}", plan.obstacle);
     let outcome = Outcome::default();
     for _ in 0..runs {
-        let plan = each(|| controller.plan(now, black_box(&request), &observed, &[]));
+        let plan = each(decide);
         report.add("a plan that grants", "µs", Budget::AtMost(20.0), plan);
-        let status = each(|| controller.status(now, black_box(&request), &observed, &outcome));
+        let status = each(|| controller.status(now, black_box(&request), &decision, &outcome));
         report.add("  its status", "µs", Budget::None, status);
     }
     Ok(())
@@ -89,7 +95,7 @@ fn request(keys: &Keys, created: Timestamp) -> Result<ExecAccessRequest> {
     Ok(request)
 }
 
-fn observed() -> Result<Observed> {
+fn facts() -> Result<Facts> {
     let mut template = exec_template("shell", TargetKind::StatefulSet, "db");
     template.metadata.namespace = Some("shop".into());
     template.metadata.uid = Some("template".into());
@@ -108,18 +114,15 @@ fn observed() -> Result<Observed> {
         });
         Ok(serde_json::from_value(pod)?)
     };
-    Ok(Observed {
-        template: Some(Arc::new(template)),
+    Ok(Facts {
+        probes: Some(Vec::new()),
         workload: Some(Ok(Workload {
             kind: "StatefulSet".into(),
             name: "db".into(),
             uid: "db".into(),
             between: Vec::new(),
             pods: (0..PODS).map(pod).collect::<Result<_>>()?,
-            probes: Vec::new(),
         })),
-        made: None,
-        left: None,
-        ..Observed::default()
+        ..Facts::alone(Some(Arc::new(template)))
     })
 }

@@ -6,28 +6,36 @@ use kube::Resource;
 
 use super::continued;
 use super::decide;
-use super::kind::{Assessment, Case, Kind, Move, ObservedOf, Offer, State, namespace_of};
+use super::grant::Grant;
+use super::kind::{
+    Assessment, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, State, namespace_of,
+};
 use super::objects::{self, Objects};
 use super::request::Request;
 use super::stamp::{self, Requester, StampError};
 use super::status::Fact;
-use super::window::{self, Window};
 use crate::api::Phase;
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, Live};
 use crate::lifecycle::End;
+use crate::lifecycle::window::{self, Window};
 use crate::validate::Violation;
+
+/// What must be found out, and from when on the answer is of no use.
+pub(super) struct Need {
+    pub(super) question: Question,
+    pub(super) until: Timestamp,
+}
 
 /// Where the request stands. Time comes first: whatever else is broken, missing or unreadable, a
 /// grant whose window is over is ending.
-#[must_use]
 pub(super) fn assess<K: Kind>(
     kind: &K,
     now: Timestamp,
     object: &K::Request,
-    observed: &ObservedOf<K>,
+    known: &FactsOf<K>,
     live: &[Live],
-) -> Assessment {
+) -> Result<Assessment, Need> {
     let request = K::view(object);
     let strangers = objects::strangers(kind.keys(), &request, live);
     let live = &*objects::known(kind.keys(), &request, live);
@@ -35,110 +43,179 @@ pub(super) fn assess<K: Kind>(
     let asked = request.asked();
     let waits_until =
         window::waits_until(request.created(), asked.as_ref().ok().copied().flatten());
-    let state = after_grant(kind, now, &request, observed, live).unwrap_or_else(|| {
-        match decide(kind, now, object, &request, observed, &mut facts) {
-            Ok(offer) => State::Grantable(Box::new(offer)),
-            Err(state) => *state,
-        }
-    });
-    let state = match state {
-        State::Ending(end, _) if end.is_drift() && observed.leaving => State::Leaving,
-        State::Granted(_) | State::Grantable(_)
-            if !strangers.is_empty() && Objects::of(&request, live).binding.is_none() =>
-        {
-            State::Blocked(strangers)
-        }
-        // Waiting ends as well, whatever was waited for.
-        State::Waiting(_) | State::Wants(_) if now >= waits_until => {
-            State::Ending(End::EXPIRED, None)
-        }
-        state => state,
-    };
-    Assessment {
+    let assessed = |state, facts| Assessment {
         state,
         facts,
         waits_until,
+    };
+    let blocked = !strangers.is_empty() && Objects::of(&request, live).binding.is_none();
+    if let Some(state) = after_grant(kind, now, &request, known, live)? {
+        return Ok(match state {
+            State::Granted(_) if blocked => assessed(State::Blocked(strangers), facts),
+            state => assessed(state, facts),
+        });
+    }
+    let decided = decide(kind, now, object, &request, known, &mut facts);
+    let decided = decided.and_then(|offer| {
+        if blocked {
+            return Err(State::Blocked(strangers).into());
+        }
+        tried(kind, &offer, known)?;
+        Ok(offer)
+    });
+    let state = match decided {
+        Ok(offer) => State::Grantable(Box::new(offer)),
+        // Waiting ends as well, whatever was waited for.
+        Err(Otherwise::State(State::Waiting(_)) | Otherwise::Need(_))
+            if window::has_come(now, waits_until) =>
+        {
+            State::Ending(End::EXPIRED, None)
+        }
+        Err(Otherwise::State(State::Refused(..)))
+            if stamp::of(request.metadata).is_none() && known.predecessor.is_none() =>
+        {
+            return Err(Need {
+                question: Question::Predecessor,
+                until: Timestamp::MAX,
+            });
+        }
+        Err(Otherwise::State(state)) => state,
+        Err(Otherwise::Need(question)) => {
+            return Err(Need {
+                question,
+                until: waits_until,
+            });
+        }
+    };
+    Ok(assessed(state, facts))
+}
+
+/// Whether what is offered was tried, where that is asked for.
+fn tried<K: Kind>(kind: &K, offer: &Offer, known: &FactsOf<K>) -> Result<(), Otherwise> {
+    let trial = known
+        .template
+        .as_deref()
+        .and_then(|template| kind.trial(offer, template));
+    let failed = |failure: Failure| Otherwise::State(State::Waiting(failure));
+    match (trial, &known.tried) {
+        (None, _) | (Some(Ok(_)), Some(Ok(()))) => Ok(()),
+        (Some(Err(failure)), _) => Err(failed(failure)),
+        (Some(Ok(_)), Some(Err(failure))) => Err(failed(failure.clone())),
+        (Some(Ok(trial)), None) => Err(Otherwise::Need(Question::Trial(Box::new(trial)))),
     }
 }
 
 /// The state of a request for which something was granted or that has ended; `None` if there is
 /// nothing of the kind.
-pub(super) fn after_grant<K: Kind>(
+fn after_grant<K: Kind>(
     kind: &K,
     now: Timestamp,
     request: &Request<'_>,
-    observed: &ObservedOf<K>,
+    known: &FactsOf<K>,
     live: &[Live],
-) -> Option<State> {
+) -> Result<Option<State>, Need> {
     if request.phase().is_terminal() {
-        return Some(State::Over);
+        return Ok(Some(State::Over));
     }
     let deleted = request.metadata.deletion_timestamp.is_some();
     // An end that takes more than one pass stays the one it was.
     let begun = End::begun(request.status);
     let Some(grant) = kind.decision(request, live).map(Box::new) else {
-        if begun.is_none()
-            && !deleted
-            && stamp::of(request.metadata).is_some()
-            && let Some(failure) = kind.blocked(request, live)
-        {
-            return Some(State::Waiting(failure));
-        }
-        if let Some(what) = kind.lost(request, live) {
-            let expired = request
-                .status
-                .and_then(|status| status.expires_at)
-                .is_some_and(|until| now >= until);
-            let end = if expired {
-                End::EXPIRED
-            } else {
-                End::drift(what)
-            };
-            let remembered = kind.remembered(request, live).map(Box::new);
-            return Some(State::Ending(begun.unwrap_or(end), remembered));
-        }
-        if let Some(begun) = begun {
-            return Some(State::Ending(begun, None));
-        }
-        return deleted.then_some(State::Ending(End::DELETED, None));
+        return without_decision(kind, now, request, begun, known, live);
     };
-    let replaced = observed.pod.as_ref().and_then(|pod| pod.replaced(&grant));
+    let until = grant.window.until;
+    let replaced = known.pod.as_ref().and_then(|pod| pod.replaced(&grant));
     let end = if let Some(begun) = begun {
         begun
     } else if grant.window.is_over(now) {
         End::EXPIRED
     } else if deleted {
         End::DELETED
-    } else if let Some(what) = kind.exchanged(request, &grant, live, observed.made.as_ref()) {
-        End::drift(what)
+    } else if let Some(what) = kind.exchanged(request, &grant, live, known.made.as_ref()) {
+        return drifted(what, until, Some(grant), known).map(Some);
     } else if let Some(end) = kind.early_end(now, request, &grant, live) {
+        if end.is_drift() {
+            return drifted(end.detail().to_owned(), until, Some(grant), known).map(Some);
+        }
         end
     } else if grant.following.is_none()
         && let Some(what) = replaced
     {
         End::pod_replaced(what)
     } else if grant.revoke_on_template_change
-        && observed
+        && known
             .template
             .as_ref()
             .is_some_and(|template| K::spec_digest(template) != grant.template_digest)
     {
         End::TEMPLATE_CHANGED
     } else if let Some(why) = replaced {
-        match kind
-            .successor(&grant, observed.workload.as_ref())
-            .transpose()
-        {
+        let next = kind.successor(&grant, known);
+        match next.map_err(|question| Need { question, until })? {
             None => End::pod_replaced(format!("{why}, and so is its workload")),
             Some(to) => {
                 let from = *grant;
-                return Some(State::Moving(Box::new(Move { why, from, to })));
+                return Ok(Some(State::Moving(Box::new(Move { why, from, to }))));
             }
         }
     } else {
-        return Some(State::Granted(grant));
+        return Ok(Some(State::Granted(grant)));
     };
-    Some(State::Ending(end, Some(grant)))
+    Ok(Some(State::Ending(end, Some(grant))))
+}
+
+/// The same where the live objects carry no decision.
+fn without_decision<K: Kind>(
+    kind: &K,
+    now: Timestamp,
+    request: &Request<'_>,
+    begun: Option<End>,
+    known: &FactsOf<K>,
+    live: &[Live],
+) -> Result<Option<State>, Need> {
+    let deleted = request.metadata.deletion_timestamp.is_some();
+    if begun.is_none()
+        && !deleted
+        && stamp::of(request.metadata).is_some()
+        && let Some(failure) = kind.blocked(request, live)
+    {
+        let waits_until = window::waits_until(request.created(), request.asked().ok().flatten());
+        return Ok(Some(if window::has_come(now, waits_until) {
+            State::Ending(End::EXPIRED, None)
+        } else {
+            State::Waiting(failure)
+        }));
+    }
+    let Some(what) = kind.lost(request, live) else {
+        let end = begun.or(deleted.then_some(End::DELETED));
+        return Ok(end.map(|end| State::Ending(end, None)));
+    };
+    let remembered = kind.remembered(request, live).map(Box::new);
+    let until = request.status.and_then(|status| status.expires_at);
+    match begun {
+        Some(begun) => Ok(Some(State::Ending(begun, remembered))),
+        None if until.is_some_and(|until| window::has_come(now, until)) => {
+            Ok(Some(State::Ending(End::EXPIRED, remembered)))
+        }
+        None => drifted(what, until.unwrap_or(Timestamp::MAX), remembered, known).map(Some),
+    }
+}
+
+/// Somebody meddled with a grant, unless it goes because its request was deleted.
+fn drifted<T, W>(
+    what: String,
+    until: Timestamp,
+    grant: Option<Box<Grant>>,
+    known: &Facts<T, W>,
+) -> Result<State, Need> {
+    match known.is_deleted {
+        None => Err(Need {
+            question: Question::Deletion,
+            until,
+        }),
+        Some(true) => Ok(State::Leaving),
+        Some(false) => Ok(State::Ending(End::drift(what), grant)),
+    }
 }
 
 /// The state of a request for which nothing was granted: who asks, by which template, for how
@@ -148,13 +225,13 @@ fn decide<K: Kind>(
     now: Timestamp,
     object: &K::Request,
     request: &Request<'_>,
-    observed: &ObservedOf<K>,
+    known: &FactsOf<K>,
     facts: &mut Vec<Fact>,
-) -> Result<Offer, Box<State>> {
-    let requester = requester(kind, request, observed.same_stamp.as_ref(), facts)?;
+) -> Result<Offer, Otherwise> {
+    let requester = requester(kind, request, facts)?;
     let asked =
         K::check_request(object).map_err(|violations| invalid_request(&violations, facts))?;
-    let found = observed.template.as_deref();
+    let found = known.template.as_deref();
     // One that is on its way out hands out nothing more.
     let stays = |template: &&K::Template| template.meta().deletion_timestamp.is_none();
     let Some(template) = found.filter(stays) else {
@@ -167,11 +244,8 @@ fn decide<K: Kind>(
                 namespace_of::<K>(object)
             ),
         };
-        return Err(waiting(
-            facts,
-            conditions::TARGET_TEMPLATE_EXISTS,
-            Failure::invalid(reason::NOT_FOUND, message),
-        ));
+        let failure = Failure::invalid(reason::NOT_FOUND, message);
+        return Err(waiting(facts, conditions::TARGET_TEMPLATE_EXISTS, failure).into());
     };
     facts.push(Fact::holds(
         conditions::TARGET_TEMPLATE_EXISTS,
@@ -185,7 +259,7 @@ fn decide<K: Kind>(
     )
     .and_then(|()| {
         let created = request.created();
-        continued::may(&requester, request, created, observed.continued.as_ref())
+        continued::may(&requester, request, created, known.continued.as_ref())
     })
     .map_err(|denial| refused(facts, denial.reason, denial.message))?;
     let terms = K::check_template(template)
@@ -196,16 +270,17 @@ fn decide<K: Kind>(
         window.message(),
     ));
     if window.is_over(now) {
-        return Err(Box::new(State::Ending(End::EXPIRED, None)));
+        return Err(State::Ending(End::EXPIRED, None).into());
     }
     facts.push(Fact::holds(
         conditions::ACCESS_STILL_VALID,
         message::STILL_VALID,
     ));
-    let workload = match (K::target(template), &observed.workload) {
+    is_first(known, facts)?;
+    let workload = match (K::target(template), &known.workload) {
         (None, _) => None,
-        (Some(target), None) => return Err(Box::new(State::Wants(target))),
-        (Some(_), Some(Err(failure))) => return Err(Box::new(State::Waiting(failure.clone()))),
+        (Some(target), None) => return Err(Otherwise::Need(Question::Workload(target))),
+        (Some(_), Some(Err(failure))) => return Err(State::Waiting(failure.clone()).into()),
         (Some(_), Some(Ok(workload))) => Some(workload),
     };
     kind.offer(Case {
@@ -217,33 +292,32 @@ fn decide<K: Kind>(
         terms,
         window,
         workload,
-        continued: observed.continued.as_ref(),
-        tried: observed.tried.as_ref(),
-        policies: observed
-            .policies
-            .as_ref()
-            .map(|policies| policies.as_deref()),
+        continued: known.continued.as_ref(),
+        probes: known.probes.as_deref(),
+        policies: known.policies.as_ref().map(|policies| policies.as_deref()),
     })
-    .map_err(Box::new)
+}
+
+/// A stamp is for one request.
+fn is_first<T, W>(known: &Facts<T, W>, facts: &mut Vec<Fact>) -> Result<(), Otherwise> {
+    match &known.same_stamp {
+        None => Err(Otherwise::Need(Question::SameStamp)),
+        Some(None) => Ok(()),
+        Some(Some(other)) => {
+            // Nothing else is said of what somebody copied.
+            facts.clear();
+            let error = StampError::Replayed(other.clone());
+            Err(refused(facts, error.reason(), error.to_string()).into())
+        }
+    }
 }
 
 fn requester<K: Kind>(
     kind: &K,
     request: &Request<'_>,
-    same_stamp: Option<&String>,
     facts: &mut Vec<Fact>,
-) -> Result<Requester, Box<State>> {
-    let verified = stamp::verify(
-        kind.keys(),
-        request.kind,
-        request.metadata,
-        &request.spec_digest,
-    );
-    let verified = match same_stamp {
-        Some(older) => verified.and(Err(StampError::Replayed(older.clone()))),
-        None => verified,
-    };
-    match verified {
+) -> Result<Requester, State> {
+    match request.requester(kind.keys()) {
         Ok(requester) => {
             facts.push(Fact::holds(
                 conditions::REQUESTER_VERIFIED,
@@ -255,26 +329,23 @@ fn requester<K: Kind>(
     }
 }
 
-fn refused(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> Box<State> {
+fn refused(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> State {
     facts.retain(|fact| fact.type_ != conditions::REQUESTER_VERIFIED);
     facts.push(Fact::fails(
         conditions::REQUESTER_VERIFIED,
         reason,
         message.clone(),
     ));
-    Box::new(State::Refused(
-        Phase::Denied,
-        Failure::invalid(reason, message),
-    ))
+    State::Refused(Phase::Denied, Failure::invalid(reason, message))
 }
 
-fn waiting(facts: &mut Vec<Fact>, type_: &'static str, failure: Failure) -> Box<State> {
+fn waiting(facts: &mut Vec<Fact>, type_: &'static str, failure: Failure) -> State {
     facts.push(Fact::fails(type_, failure.reason, failure.message.clone()));
-    Box::new(State::Waiting(failure))
+    State::Waiting(failure)
 }
 
 /// The spec cannot change, so what is wrong with it stays wrong.
-fn invalid_request(violations: &[Violation], facts: &mut Vec<Fact>) -> Box<State> {
+fn invalid_request(violations: &[Violation], facts: &mut Vec<Fact>) -> State {
     let message = match violations
         .iter()
         .find(|violation| violation.is_about_duration())
@@ -290,14 +361,14 @@ fn invalid_request(violations: &[Violation], facts: &mut Vec<Fact>) -> Box<State
         reason::BAD_REQUEST,
         message.clone(),
     ));
-    Box::new(State::Refused(
+    State::Refused(
         Phase::Failed,
         Failure::invalid(reason::BAD_REQUEST, message),
-    ))
+    )
 }
 
 /// The template may be mended, so the request waits for it.
-fn invalid_template(name: &str, violations: &[Violation], facts: &mut Vec<Fact>) -> Box<State> {
+fn invalid_template(name: &str, violations: &[Violation], facts: &mut Vec<Fact>) -> State {
     let message = match violations
         .iter()
         .find(|violation| violation.is_about_duration())

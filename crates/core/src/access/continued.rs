@@ -6,10 +6,11 @@ use jiff::Timestamp;
 
 use super::decide::Denial;
 use super::request::Request;
-use super::seal::Keys;
-use super::stamp::{self, Requester};
+use super::stamp::Requester;
 use crate::api::{EndReason, Phase};
 use crate::lifecycle::End;
+use crate::lifecycle::seal::Keys;
+use crate::lifecycle::window::has_come;
 
 /// What is known of the request that another names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,12 +31,11 @@ impl Continued {
     #[must_use]
     pub fn of(keys: &Keys, request: &Request<'_>) -> Self {
         let metadata = request.metadata;
-        let verified = stamp::verify(keys, request.kind, metadata, &request.spec_digest);
         let status = request.status;
         let ended_early = End::begun(status).is_some_and(|end| end.reason != EndReason::Expired)
             || metadata.deletion_timestamp.is_some();
         Self {
-            requester: verified.ok(),
+            requester: request.requester(keys).ok(),
             template: request.template.to_owned(),
             phase: request.phase(),
             until: status
@@ -50,7 +50,7 @@ impl Continued {
     /// Whether it lasted at `instant`.
     fn lasted(&self, instant: Timestamp) -> bool {
         matches!(self.phase, Phase::Active | Phase::Expired)
-            && self.until.is_some_and(|until| until > instant)
+            && self.until.is_some_and(|until| !has_come(instant, until))
     }
 }
 

@@ -11,15 +11,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::pod::Isolation;
-use super::seal::{self, Keys, SealError};
 use super::stamp::Requester;
-use super::window::Window;
 use crate::api::{
     AccessConfig, CrossVersionObjectReference, Network, Operation, Sessions, Timeout,
 };
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::build::NameServer;
 use crate::labels;
+use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::window::Window;
 
 const PURPOSE: &str = "oz.wizardofoz.co/grant/v1";
 

@@ -6,29 +6,33 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::assess::Need;
 use super::continued::Continued;
 use super::decide;
+use super::ending;
 use super::grant::{Grant, SessionTerms};
-use super::lifecycle;
 use super::objects::Objects;
 use super::request::Request;
-use super::seal::Keys;
 use super::stamp::{self, Requester};
 use super::status::{Fact, transitions};
-use super::window::Window;
 use crate::api::{
-    AccessConfig, CrossVersionObjectReference, OnTemplateChange, Phase, RequestStatus,
+    AccessConfig, CrossVersionObjectReference, OnTemplateChange, Phase, RequestStatus, SessionProbe,
 };
 use crate::audit::PodRef;
 use crate::build;
 use crate::conditions::{self, message};
-use crate::controller::{Child, Controller, Failure, Live, Outcome, Plan, Transition};
+use crate::controller::{
+    Child, Controller, Decision, Failure, Live, Outcome, Plan, Transition, Verdict,
+};
 use crate::lifecycle::End;
+use crate::lifecycle::seal::Keys;
+use crate::lifecycle::window::Window;
 use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
 
 /// One kind of access. Whoever implements this has a [`Controller`] of its requests.
@@ -80,8 +84,14 @@ pub trait Kind: Send + Sync + Sized + 'static {
     /// The grant for a request that everything else allows.
     ///
     /// # Errors
-    /// The state that the request is in instead.
-    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, State>;
+    /// The state that the request is in instead, or what must be found out first.
+    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Otherwise>;
+
+    /// What is to be tried before what is offered is made; `None` if nothing is.
+    fn trial(&self, offer: &Offer, template: &Self::Template) -> Option<Result<Trial, Failure>> {
+        let _ = (offer, template);
+        None
+    }
 
     /// The decision that the live objects carry.
     fn decision(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
@@ -133,16 +143,17 @@ pub trait Kind: Send + Sync + Sized + 'static {
         drift.map(End::drift)
     }
 
-    /// The grant as it goes on in another pod of its workload; `None` if there will never be one.
+    /// The grant as it goes on in another pod of its workload, or why there is none yet; `None` if there
+    /// will never be one.
     ///
     /// # Errors
-    /// Why there is none yet.
+    /// What must be found out to tell.
     fn successor(
         &self,
         grant: &Grant,
-        workload: Option<&Result<Self::Workload, Failure>>,
-    ) -> Result<Option<Grant>, Failure> {
-        let _ = (grant, workload);
+        facts: &FactsOf<Self>,
+    ) -> Result<Option<Result<Grant, Failure>>, Question> {
+        let _ = (grant, facts);
         Ok(None)
     }
 
@@ -168,29 +179,81 @@ pub trait Kind: Send + Sync + Sized + 'static {
     }
 }
 
-/// What a plan needs besides the request and its objects.
+/// What is known besides the request and its objects: what the edge holds anyway, and the answers to what
+/// was asked. What was not asked yet is `None`.
 #[derive(Debug)]
-pub struct Observed<T, W> {
+pub struct Facts<T, W> {
     /// The template that the request names, if there is one.
     pub template: Option<Arc<T>>,
-    /// Name of another request that carries the very same stamp.
-    pub same_stamp: Option<String>,
     /// What is known of the request that this one continues.
     pub continued: Option<Continued>,
-    /// The NetworkPolicies of the namespace, if somebody looked.
-    pub policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
-    /// Whether the template's author could make the pod themselves, if that was tried.
-    pub tried: Option<Result<(), Failure>>,
-    /// Whether the API server says that the request is being deleted or gone; asked if [`drifted`].
-    pub leaving: bool,
-    /// What was read of the target workload, if [`State::Wants`] asked for it.
-    pub workload: Option<Result<W, Failure>>,
-    /// What has the name of the pod that was granted, if anybody looked.
+    /// What has the name of the pod that was granted, if that is known.
     pub pod: Option<PodSeen>,
     /// The pod that this process made for the request, if it did.
     pub made: Option<PodMade>,
-    /// What has the name of the grant, whoever made it; read if [`is_unstamped`].
-    pub left: Option<Result<Vec<Live>, Failure>>,
+    /// The answer to [`Question::Deletion`].
+    pub is_deleted: Option<bool>,
+    /// The answer to [`Question::SameStamp`]: the name of another request, if there is one.
+    pub same_stamp: Option<Option<String>>,
+    /// The answer to [`Question::Workload`].
+    pub workload: Option<Result<W, Failure>>,
+    /// The answer to [`Question::Probes`].
+    pub probes: Option<Vec<SessionProbe>>,
+    /// The answer to [`Question::Policies`].
+    pub policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
+    /// The answer to [`Question::Trial`].
+    pub tried: Option<Result<(), Failure>>,
+    /// The answer to [`Question::Predecessor`].
+    pub predecessor: Option<Result<Vec<Live>, Failure>>,
+}
+
+/// What must be found out before it can be decided about a request. It is asked in this order, and only
+/// what the answer to matters: a request that waits, was granted or is over costs no reads.
+#[derive(Clone, Debug)]
+pub enum Question {
+    /// Is the request being deleted or gone, by the API server's own word? What the garbage collector
+    /// removes then looks as if somebody meddled with the grant, if its watch is ahead of the request's:
+    /// ask before somebody is suspected.
+    Deletion,
+    /// What has the name of the grant of a request without a stamp, whoever made it? It may be older than
+    /// oz, and the program that was there before may have granted it.
+    Predecessor,
+    /// Which other request carries the very same stamp?
+    SameStamp,
+    /// What is there of this workload?
+    Workload(CrossVersionObjectReference),
+    /// What are the containers of this pod able to?
+    Probes(Box<Pod>),
+    /// Which NetworkPolicies are in the namespace?
+    Policies,
+    /// Could the template's author make this pod themselves?
+    Trial(Box<Trial>),
+}
+
+/// A pod that is to be tried before it is made.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The pod, without the decision that it will carry.
+    pub pod: Child,
+    /// Name of the template.
+    pub template: String,
+    /// Who wrote it.
+    pub author: Requester,
+}
+
+/// Why nothing is offered.
+#[derive(Debug)]
+pub enum Otherwise {
+    /// The request is in this state instead.
+    State(State),
+    /// This must be found out first.
+    Need(Question),
+}
+
+impl From<State> for Otherwise {
+    fn from(state: State) -> Self {
+        Self::State(state)
+    }
 }
 
 /// A pod as the API server made it for a grant.
@@ -246,25 +309,43 @@ impl PodSeen {
     }
 }
 
-impl<T, W> Default for Observed<T, W> {
+impl<T, W> Default for Facts<T, W> {
     fn default() -> Self {
         Self {
             template: None,
-            same_stamp: None,
             continued: None,
-            policies: None,
-            tried: None,
-            leaving: false,
-            workload: None,
             pod: None,
             made: None,
-            left: None,
+            is_deleted: None,
+            same_stamp: None,
+            workload: None,
+            probes: None,
+            policies: None,
+            tried: None,
+            predecessor: None,
         }
     }
 }
 
-/// What is observed for a kind.
-pub type ObservedOf<K> = Observed<<K as Kind>::Template, <K as Kind>::Workload>;
+impl<T, W> Facts<T, W> {
+    /// As if nothing else were in the cluster that could matter: no other request, no policy, nothing
+    /// that another program made.
+    #[must_use]
+    pub fn alone(template: Option<Arc<T>>) -> Self {
+        Self {
+            template,
+            is_deleted: Some(false),
+            same_stamp: Some(None),
+            policies: Some(Ok(Vec::new())),
+            tried: Some(Ok(())),
+            predecessor: Some(Ok(Vec::new())),
+            ..Self::default()
+        }
+    }
+}
+
+/// What is known for a kind.
+pub type FactsOf<K> = Facts<<K as Kind>::Template, <K as Kind>::Workload>;
 
 /// A request that may be granted: who asks, by which terms, until when.
 pub struct Case<'a, K: Kind> {
@@ -286,10 +367,10 @@ pub struct Case<'a, K: Kind> {
     pub workload: Option<&'a K::Workload>,
     /// What is known of the request that this one continues.
     pub continued: Option<&'a Continued>,
-    /// The NetworkPolicies of the namespace, if somebody looked.
+    /// What the containers of the chosen pod are able to, if that was asked.
+    pub probes: Option<&'a [SessionProbe]>,
+    /// The NetworkPolicies of the namespace, if they were asked for.
     pub policies: Option<Result<&'a [NetworkPolicy], &'a Failure>>,
-    /// Whether the template's author could make the pod themselves, if that was tried.
-    pub tried: Option<&'a Result<(), Failure>>,
 }
 
 impl<K: Kind> Case<'_, K> {
@@ -350,8 +431,6 @@ pub enum State {
     Refused(Phase, Failure),
     /// It cannot be granted yet.
     Waiting(Failure),
-    /// The target workload must be looked up to tell.
-    Wants(CrossVersionObjectReference),
 }
 
 /// A grant whose pod was replaced.
@@ -376,59 +455,11 @@ pub struct Assessment {
     pub waits_until: Timestamp,
 }
 
-/// The workload that must be looked up before the plan can be made; `None` when the answer would
-/// change nothing, so that a granted or finished request costs no reads.
-#[must_use]
-pub fn wants<K: Kind>(
-    kind: &K,
-    now: Timestamp,
-    request: &K::Request,
-    observed: &ObservedOf<K>,
-    live: &[Live],
-) -> Option<CrossVersionObjectReference> {
-    match super::assess::assess(kind, now, request, observed, live).state {
-        State::Wants(target) => Some(target),
-        State::Moving(moving) if observed.workload.is_none() => {
-            moving.from.following.map(|following| following.workload)
-        }
-        _ => None,
-    }
-}
-
-/// Whether the plan would end a grant because somebody meddled with it. What the garbage collector
-/// removes after a request was deleted looks the same, if its watch is ahead of the request's: ask
-/// the API server before somebody is suspected.
-#[must_use]
-pub fn drifted<K: Kind>(
-    kind: &K,
-    now: Timestamp,
-    request: &K::Request,
-    observed: &ObservedOf<K>,
-    live: &[Live],
-) -> bool {
-    let request = K::view(request);
-    let state = super::assess::after_grant(kind, now, &request, observed, live);
-    let drifts = |state: State| matches!(state, State::Ending(end, _) if end.is_drift());
-    state.is_some_and(drifts) && End::begun(request.status).is_none()
-}
-
-/// Whether the plan would refuse the request because it bears no stamp. It may be older than oz, and
-/// the program that was there before may have granted it.
-#[must_use]
-pub fn is_unstamped<K: Kind>(
-    kind: &K,
-    now: Timestamp,
-    request: &K::Request,
-    observed: &ObservedOf<K>,
-    live: &[Live],
-) -> bool {
-    let refused = || super::assess::assess(kind, now, request, observed, live).state;
-    stamp::of(request.meta()).is_none() && matches!(refused(), State::Refused(..))
-}
-
 impl<K: Kind> Controller for K {
     type Object = K::Request;
-    type Observed = ObservedOf<K>;
+    type Facts = FactsOf<K>;
+    type Question = Question;
+    type State = Assessment;
     type Status = RequestStatus;
 
     fn name(&self) -> &'static str {
@@ -442,24 +473,33 @@ impl<K: Kind> Controller for K {
         Some(K::view(object).status.cloned().unwrap_or_default())
     }
 
-    fn plan(
+    fn decide(
         &self,
         now: Timestamp,
         object: &K::Request,
-        observed: &Self::Observed,
+        facts: &Self::Facts,
         live: &[Live],
-    ) -> Plan {
-        super::plan::plan(self, now, object, observed, live)
+    ) -> Verdict<Question, Decision<Assessment>> {
+        match super::assess::assess(self, now, object, facts, live) {
+            Ok(state) => Verdict::Decided(Decision {
+                plan: super::plan::plan(self, now, object, facts, &state, live),
+                state,
+            }),
+            Err(Need { question, until }) => Verdict::Need {
+                question,
+                until: Some(until),
+            },
+        }
     }
 
     fn status(
         &self,
         now: Timestamp,
         object: &K::Request,
-        observed: &Self::Observed,
+        decision: &Decision<Assessment>,
         outcome: &Outcome,
     ) -> RequestStatus {
-        super::report::status(self, now, object, observed, outcome)
+        super::report::status(self, now, object, &decision.state, outcome)
     }
 
     fn is_decided(&self, object: &K::Request, live: &[Live]) -> bool {
@@ -468,12 +508,12 @@ impl<K: Kind> Controller for K {
     }
 
     fn lasts_until(&self, object: Option<&K::Request>, live: &[Live]) -> Option<Timestamp> {
-        lifecycle::lasts_until(self.keys(), object.map(K::view).as_ref(), live)
+        super::ending::lasts_until(self.keys(), object.map(K::view).as_ref(), live)
     }
 
     fn orphaned(&self, now: Timestamp, object: Option<&K::Request>, live: &[Live]) -> Plan {
         let request = object.map(K::view);
-        lifecycle::orphaned(now, self.keys(), request.as_ref(), live)
+        ending::orphaned(now, self.keys(), request.as_ref(), live)
     }
 
     fn transitions(

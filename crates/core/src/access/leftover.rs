@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::grant::Grant;
-use super::objects::{self, Marks};
-use super::seal::Keys;
 use crate::audit::{Action, Decision, Record};
 use crate::controller::{Child, Live, Reference};
 use crate::labels;
+use crate::lifecycle::revoke::{self, Marks};
+use crate::lifecycle::seal::Keys;
 use crate::transient;
 
 /// How many names of others' Roles are kept. Beyond it, bindings to Roles that do not exist are not told
@@ -133,7 +133,7 @@ impl<'a> Sweep<'a> {
         }
         Some(Finding::Hidden(Box::new(Hidden {
             target: live.reference(),
-            disarmed: objects::disarmed(marks, live),
+            disarmed: revoke::disarmed(marks, live),
             owner: request.uid.clone(),
             mark,
             record,

@@ -1,4 +1,4 @@
-//! The access domain: who asked ([`stamp`]), until when ([`window`]), which pod ([`target`]), may
+//! The access domain: who asked ([`stamp`]), which pod ([`target`]), may
 //! they ([`decide`]), what was decided ([`grant`]), what follows from it for every kind of access
 //! ([`kind`]), and what is special about each ([`exec`], [`pod`]).
 
@@ -6,11 +6,11 @@ mod assess;
 pub mod author;
 pub mod continued;
 pub mod decide;
+pub mod ending;
 pub mod exec;
 pub mod grant;
 pub mod kind;
 pub mod leftover;
-pub mod lifecycle;
 pub(crate) mod objects;
 mod plan;
 
@@ -18,7 +18,6 @@ pub mod pod;
 pub mod pod_state;
 mod report;
 pub mod request;
-pub mod seal;
 mod sessions;
 pub mod stamp;
 pub mod status;
@@ -27,4 +26,5 @@ pub mod template;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unseen;
-pub mod window;
+
+pub use crate::lifecycle::{seal, window};

@@ -7,19 +7,17 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::grant::Grant;
-use super::pod_state;
 use super::request::Request;
-use super::seal::Keys;
 use super::stamp;
 use crate::api::Phase;
 use crate::build;
-use crate::controller::{Child, Live};
+use crate::controller::Live;
 use crate::encode;
-use crate::labels;
+use crate::lifecycle::drift;
+use crate::lifecycle::seal::Keys;
 
 /// The live objects of one request, typed.
 pub(crate) struct Objects {
@@ -45,34 +43,6 @@ pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<L
         })
         .cloned()
         .collect()
-}
-
-/// For whom an object was made: what it is marked with, and the watch knows it by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Marks<'a> {
-    pub(crate) kind: &'a str,
-    pub(crate) uid: &'a str,
-}
-
-impl Marks<'_> {
-    /// Whether an object bears them, so that the watch shows it.
-    pub(crate) fn are_on(self, metadata: &ObjectMeta) -> bool {
-        self.labels().into_iter().all(|(name, value)| {
-            let labels = metadata.labels.as_ref();
-            labels
-                .and_then(|labels| labels.get(name))
-                .map(String::as_str)
-                == Some(value)
-        })
-    }
-
-    fn labels(&self) -> [(&'static str, &str); 3] {
-        [
-            (labels::MANAGED_BY, labels::OZ),
-            (labels::OWNER_KIND, self.kind),
-            (labels::OWNER_UID, self.uid),
-        ]
-    }
 }
 
 /// Without what bears no mark and was not made by oz for this request either. A mark can be taken off;
@@ -210,122 +180,27 @@ impl Objects {
         if metadata.iter().flatten().any(unmarked) {
             return Some(format!("the labels of what is named {name} were changed"));
         }
-        if metadata.into_iter().flatten().any(is_held) {
+        if metadata.into_iter().flatten().any(drift::is_held) {
             // It would outlive its deletion, and a binding that is being deleted still gives access.
             return Some(format!("a finalizer was put on what is named {name}"));
         }
         let wanted = build::bare_role_binding(grant);
-        match &self.binding {
-            Some(binding) if !is_owned(binding, request) => Some(format!(
+        let Some(binding) = &self.binding else {
+            let deleted = request.phase() == Phase::Active;
+            return deleted.then(|| format!("RoleBinding {name} was deleted"));
+        };
+        if !drift::is_owned(&binding.metadata, request.uid()) {
+            return Some(format!(
                 "the owner reference of RoleBinding {name} was removed"
-            )),
-            Some(binding) if binding.role_ref != wanted.role_ref => {
-                Some(format!("the roleRef of RoleBinding {name} was changed"))
-            }
-            Some(binding) if !same_subjects(binding, &wanted) => {
-                Some(format!("the subjects of RoleBinding {name} were changed"))
-            }
-            None if request.phase() == Phase::Active => {
-                Some(format!("RoleBinding {name} was deleted"))
-            }
-            _ => None,
+            ));
         }
+        drift::of_binding(
+            &format!("RoleBinding {name}"),
+            (&binding.role_ref, binding.subjects.as_deref()),
+            (
+                &wanted.role_ref,
+                wanted.subjects.as_deref().unwrap_or_default(),
+            ),
+        )
     }
-}
-
-/// Whether an object gives access: a binding, under whatever name, or a pod that was made for
-/// somebody.
-pub(crate) fn gives_access(live: &Live) -> bool {
-    matches!(
-        live.resource.kind.as_str(),
-        "RoleBinding" | "ClusterRoleBinding" | "Pod"
-    )
-}
-
-/// Whether access goes on through this object: a binding that names anybody, deleted or not, or a
-/// pod whose containers were not seen to have ended.
-pub(crate) fn still_gives_access(live: &Live) -> bool {
-    match live.resource.kind.as_str() {
-        "RoleBinding" | "ClusterRoleBinding" => has_entries(live, "subjects"),
-        "Pod" => live
-            .parse::<Pod>()
-            .is_none_or(|pod| !pod_state::has_ended(&pod)),
-        _ => false,
-    }
-}
-
-/// What makes an object worthless that a finalizer keeps from going: a binding without subjects, a
-/// Role without rules. Kubernetes honours both until they are gone. `None` if nothing is needed.
-pub(crate) fn disarmed(marks: Marks<'_>, live: &Live) -> Option<Child> {
-    let metadata = &live.object.metadata;
-    let stays = is_held(metadata) || metadata.deletion_timestamp.is_some();
-    if stays { emptied(marks, live) } else { None }
-}
-
-/// What makes an object worthless and leaves it where it is, with the marks by which it is watched.
-/// `None` if it is worthless already.
-pub(crate) fn emptied(marks: Marks<'_>, live: &Live) -> Option<Child> {
-    let metadata = &live.object.metadata;
-    let field = match live.resource.kind.as_str() {
-        "RoleBinding" | "ClusterRoleBinding" => "subjects",
-        "Role" => "rules",
-        _ => return None,
-    };
-    if !has_entries(live, field) {
-        return None;
-    }
-    let mut object = DynamicObject::new(metadata.name.as_deref()?, &live.resource);
-    object.metadata.namespace.clone_from(&metadata.namespace);
-    // This very object, and no other that has its name by then.
-    object.metadata.uid.clone_from(&metadata.uid);
-    let marked = marks
-        .labels()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    object.metadata.labels = Some(marked.into());
-    object.data = json!({ field: [] });
-    if let Some(role) = live.object.data.get("roleRef") {
-        object.data["roleRef"] = role.clone();
-    }
-    Some(Child {
-        resource: live.resource.clone(),
-        object,
-    })
-}
-
-fn has_entries(live: &Live, field: &str) -> bool {
-    let entries = live.object.data.get(field).and_then(Value::as_array);
-    entries.is_some_and(|entries| !entries.is_empty())
-}
-
-fn is_held(metadata: &ObjectMeta) -> bool {
-    metadata
-        .finalizers
-        .as_ref()
-        .is_some_and(|finalizers| !finalizers.is_empty())
-}
-
-fn is_owned(binding: &RoleBinding, request: &Request<'_>) -> bool {
-    let mut owners = binding.metadata.owner_references.iter().flatten();
-    owners.any(|owner| owner.uid == request.uid())
-}
-
-/// Whether a deletion would change nothing: it is on its way out, at once.
-pub(crate) fn is_leaving(live: &Live) -> bool {
-    let metadata = &live.object.metadata;
-    metadata.deletion_timestamp.is_some()
-        && metadata
-            .deletion_grace_period_seconds
-            .is_none_or(|seconds| seconds <= pod_state::GRACE_SECONDS)
-}
-
-/// Subjects are compared as RBAC reads them: an absent API group is the kind's own.
-fn same_subjects(one: &RoleBinding, other: &RoleBinding) -> bool {
-    let plain = |binding: &RoleBinding| {
-        let mut subjects = binding.subjects.clone().unwrap_or_default();
-        for subject in &mut subjects {
-            subject.api_group = subject.api_group.take().filter(|group| !group.is_empty());
-        }
-        subjects
-    };
-    plain(one) == plain(other)
 }

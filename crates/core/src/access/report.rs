@@ -3,10 +3,9 @@
 
 use jiff::Timestamp;
 
-use super::assess::assess;
+use super::ending::{self, CleanupResult};
 use super::grant::Grant;
-use super::kind::{Assessment, Kind, ObservedOf, State};
-use super::lifecycle::{self, CleanupResult};
+use super::kind::{Assessment, Kind, State};
 use super::objects::{self, Objects};
 use super::request::Request;
 use super::status::{self, Fact};
@@ -14,67 +13,49 @@ use super::unseen;
 use crate::api::{Phase, RequestStatus};
 use crate::conditions::{self, message};
 use crate::controller::{Failure, Live, Outcome};
-use crate::lifecycle::End;
 use crate::sessions::SessionsEnded;
 
 pub(super) fn status<K: Kind>(
     kind: &K,
     now: Timestamp,
     object: &K::Request,
-    observed: &ObservedOf<K>,
+    assessment: &Assessment,
     outcome: &Outcome,
 ) -> RequestStatus {
     let request = K::view(object);
-    let Assessment {
-        state, mut facts, ..
-    } = assess(kind, now, object, observed, &outcome.live);
+    let mut facts = assessment.facts.clone();
     let live = &*objects::known(kind.keys(), &request, &outcome.live);
     let failure = outcome.failure.as_ref();
     let sessions = SessionsEnded::of(&outcome.answers, request.uid());
     let sessions = sessions.as_ref();
-    // The plan saw it, and has removed what showed it.
-    let told = failure.and_then(status::told);
     // Without a grant there is nothing to use, whatever another program said before oz.
     let known = |facts| RequestStatus {
         ready: false,
         access_message: None,
         ..status::with_facts(now, request.metadata, request.status, facts)
     };
-    let finish = |facts, end: &End, grant: Option<&Grant>, failure| {
-        let live = objects::proven(kind.keys(), &request, grant, live);
-        let cleanup = CleanupResult { failure, sessions };
-        lifecycle::finish(now, &request, facts, end, grant, &live, cleanup)
-    };
-    let undecided = matches!(
-        state,
-        State::Grantable(_) | State::Waiting(_) | State::Wants(_)
-    );
-    let lost = told.as_ref().filter(|end| undecided && end.is_drift());
-    if let Some(end) = lost {
-        // Nothing is left that knows of the grant: without this it would be given anew.
-        return finish(facts, end, None, None);
-    }
-    match state {
+    match &assessment.state {
         State::Over | State::Leaving => request.status.cloned().unwrap_or_default(),
-        State::Granted(grant) => match told {
-            Some(end) => finish(facts, &end, Some(&grant), None),
-            None => granted(kind, now, &request, &grant, live, failure, None),
-        },
-        State::Moving(moving) => {
-            let waits = failure.or(moving.to.as_ref().err());
-            let waits = waits.map_or_else(String::new, |failure| format!("; {failure}"));
-            let moves = Fact::fails(
-                conditions::ACCESS_RESOURCES_READY,
-                "PodReplaced",
-                format!("{}{waits}", moving.why),
-            );
-            granted(kind, now, &request, &moving.from, live, None, Some(moves))
-        }
+        State::Granted(grant) => granted(kind, now, &request, grant, live, failure, None),
         State::Grantable(offer) => granted(kind, now, &request, &offer.grant, live, failure, None),
+        State::Moving(moving) => match (&moving.to, failure) {
+            (Ok(to), None) => granted(kind, now, &request, to, live, None, None),
+            (to, _) => {
+                let waits = failure.or(to.as_ref().err());
+                let waits = waits.map_or_else(String::new, |failure| format!("; {failure}"));
+                let moves = Fact::fails(
+                    conditions::ACCESS_RESOURCES_READY,
+                    "PodReplaced",
+                    format!("{}{waits}", moving.why),
+                );
+                granted(kind, now, &request, &moving.from, live, None, Some(moves))
+            }
+        },
         State::Ending(end, grant) => {
-            let failure = failure.filter(|_| told.is_none());
-            let end = told.unwrap_or(end);
-            finish(facts, &end, grant.as_deref(), failure)
+            let grant = grant.as_deref();
+            let live = objects::proven(kind.keys(), &request, grant, live);
+            let cleanup = CleanupResult { failure, sessions };
+            ending::finish(now, &request, facts, end, grant, &live, cleanup)
         }
         State::Refused(phase, refusal) => {
             // For good only when it is on record.
@@ -82,31 +63,31 @@ pub(super) fn status<K: Kind>(
                 return known(facts);
             }
             if facts.iter().all(|fact| fact.holds) {
-                facts.push(status::resources_created(String::new(), Some(&refusal)));
+                facts.push(status::resources_created(String::new(), Some(refusal)));
             }
             facts.push(Fact::fails(
                 conditions::ACCESS_STILL_VALID,
                 refusal.reason,
-                refusal.message,
+                refusal.message.clone(),
             ));
             let mut status = known(facts);
-            status.phase = phase;
+            status.phase = *phase;
             status
         }
         State::Blocked(strangers) => {
-            let failure = unseen::others_wait(&request, &strangers);
+            let failure = unseen::others_wait(&request, strangers);
             facts.retain(|fact| fact.type_ != conditions::ACCESS_RESOURCES_CREATED);
             facts.push(status::resources_created(String::new(), Some(&failure)));
             RequestStatus {
-                foreign_bindings: unseen::on_record(&strangers),
+                foreign_bindings: unseen::on_record(strangers),
                 ..known(facts)
             }
         }
         State::Waiting(failure) if facts.iter().all(|fact| fact.holds) => {
-            facts.push(status::resources_created(String::new(), Some(&failure)));
+            facts.push(status::resources_created(String::new(), Some(failure)));
             known(facts)
         }
-        State::Waiting(_) | State::Wants(_) => known(facts),
+        State::Waiting(_) => known(facts),
     }
 }
 

@@ -5,11 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decide::Ask;
 use super::grant;
-use super::objects::Marks;
+use super::stamp::{self, Requester, StampError};
 use crate::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::duration::{DurationError, GoDuration};
 use crate::encode;
+use crate::lifecycle::revoke::Marks;
+use crate::lifecycle::seal::Keys;
 
 /// One request, of either kind.
 #[derive(Clone, Debug)]
@@ -104,6 +106,14 @@ impl Request<'_> {
             self.metadata.name.as_deref().unwrap_or_default(),
             self.uid(),
         )
+    }
+
+    /// Who asked, if that is proven.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn requester(&self, keys: &Keys) -> Result<Requester, StampError> {
+        stamp::verify(keys, self.kind, self.metadata, &self.spec_digest)
     }
 
     /// What marks the objects of its grant.

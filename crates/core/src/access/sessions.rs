@@ -11,6 +11,7 @@ use crate::audit::{Action, Decision, PodRef, Record};
 use crate::conditions::{SESSIONS_CUT, reason};
 use crate::controller::Step;
 use crate::lifecycle::End;
+use crate::lifecycle::window::{after, has_come};
 use crate::sessions::{Sessions, SessionsEnded};
 
 /// How long after the agreed end it is tried to end sessions. Those that carry their own end are
@@ -87,10 +88,10 @@ pub(super) fn given_up(now: Timestamp, grant: &Grant, ending: &Ending) -> Option
         SESSIONS_CUT,
         reason::GIVEN_UP,
         format!(
-            "Until {}s after its end, nothing in pod {} could be ended: the node did not answer, or \
-             somebody in the pod fights it. Look what runs there, or replace the pod",
-            END_SESSIONS_TIMEOUT.as_secs(),
-            grant.pod.name
+            "could not terminate processes in pod {} within {} s of expiry (node unreachable, or a \
+             process resists); inspect or delete the pod",
+            grant.pod.name,
+            END_SESSIONS_TIMEOUT.as_secs()
         ),
     ))
 }
@@ -179,7 +180,5 @@ fn is_possible(grant: &Grant) -> bool {
 }
 
 fn is_given_up(now: Timestamp, until: Timestamp) -> bool {
-    now >= until
-        .checked_add(END_SESSIONS_TIMEOUT)
-        .unwrap_or(Timestamp::MAX)
+    has_come(now, after(until, END_SESSIONS_TIMEOUT))
 }

@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::seal::{self, Keys, SealError};
 use crate::encode;
 use crate::labels;
+use crate::lifecycle::seal::{self, Keys, SealError};
 
 const PURPOSE: &str = "oz.wizardofoz.co/stamp/v1";
 

@@ -9,6 +9,7 @@ use crate::api::{EndReason, Phase, RequestStatus};
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, FailureClass, Transition};
 use crate::lifecycle::End;
+use crate::lifecycle::window::after;
 
 /// One condition, established.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,31 +71,6 @@ pub fn end_message(end: &End) -> String {
     }
 }
 
-/// The obstacle by which a plan tells the status of an end that cannot be seen any more once the plan
-/// is carried out.
-pub(super) fn obstacle(end: &End) -> Option<Failure> {
-    let says = |what: &str| Some(Failure::invalid(end_reason(end), what));
-    match end.reason {
-        EndReason::Expired | EndReason::NeverActive | EndReason::Deleted => None,
-        EndReason::TemplateChanged => says(&end_message(end)),
-        EndReason::DriftDetected | EndReason::PodNotReady | EndReason::PodReplaced => {
-            says(end.detail())
-        }
-    }
-}
-
-/// The end that a plan told of.
-pub(super) fn told(obstacle: &Failure) -> Option<End> {
-    let what = || obstacle.message.clone();
-    match obstacle.reason.parse().ok()? {
-        EndReason::TemplateChanged => Some(End::TEMPLATE_CHANGED),
-        EndReason::DriftDetected => Some(End::drift(what())),
-        EndReason::PodNotReady => Some(End::not_ready(what())),
-        EndReason::PodReplaced => Some(End::pod_replaced(what())),
-        _ => None,
-    }
-}
-
 /// The status with these facts added; conditions that no fact is about stay as they are.
 #[must_use]
 pub fn with_facts(
@@ -152,7 +128,7 @@ pub fn kept_until(
     let ended = status
         .and_then(|status| conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID))
         .map_or(created, |condition| condition.last_transition_time.0);
-    ended.checked_add(keep).unwrap_or(Timestamp::MAX)
+    after(ended, keep)
 }
 
 /// The events for the change from one status to the next: a change of phase, or a new obstacle.

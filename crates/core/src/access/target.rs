@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest, Sha256};
 
-use crate::api::SessionProbe;
 use crate::controller::Failure;
 
 /// A workload and what exists of it, read when a grant is decided.
@@ -23,8 +22,6 @@ pub struct Workload {
     pub between: Vec<ObjectMeta>,
     /// The pods that match its selector, or those of what lies between.
     pub pods: Vec<Pod>,
-    /// What is known of containers of theirs, by name and image.
-    pub probes: Vec<SessionProbe>,
 }
 
 /// How many pods an error message names.
@@ -203,7 +200,6 @@ mod tests {
                 owned("alien", "other", "elsewhere"),
             ],
             pods,
-            probes: Vec::new(),
         }
     }
 
@@ -252,7 +248,6 @@ mod tests {
                 owned("other-1", "alien", "else"),
             ],
             pods,
-            probes: Vec::new(),
         };
         for (owner, qualifies) in [("job", true), ("alien", false), ("unknown", false)] {
             let workload = cron_job(vec![ready("pod", owner)]);

@@ -7,7 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::status::Fact;
 use crate::api::{ExecAccessTemplate, PodAccessTemplate, SessionProbe, TemplateStatus};
 use crate::conditions::{self, message, reason};
-use crate::controller::{Controller, Failure, FailureClass, Live, Outcome, Plan, Transition};
+use crate::controller::{
+    Controller, Decision, Failure, FailureClass, Live, Outcome, Plan, Transition, Verdict,
+};
+use crate::lifecycle::window::after;
 use crate::mutate::{self, Model};
 use crate::validate::{self, Violation};
 
@@ -25,20 +28,24 @@ pub struct PodTemplate {
     pub interval: SignedDuration,
 }
 
-/// What a template's plan needs: what the containers of its target are able to. A failure says why
-/// the target was not found.
-pub type Observed = Result<Vec<SessionProbe>, Failure>;
+/// What the containers of a template's target are able to. A failure says why the target was not found.
+pub type Probed = Result<Vec<SessionProbe>, Failure>;
 
-/// What the plan of a template for pods needs: its target, if it has one. A failure says why it was
-/// not found.
+/// The target of a template for pods, if it has one. A failure says why it was not found.
 pub type ObservedModel = Result<Option<Model>, Failure>;
+
+/// The question what there is of a template's target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target;
 
 /// The reason of a target that is not there.
 pub const TARGET_NOT_FOUND: &str = reason::NOT_FOUND;
 
 impl Controller for ExecTemplate {
     type Object = ExecAccessTemplate;
-    type Observed = Observed;
+    type Facts = Option<Probed>;
+    type Question = Target;
+    type State = Probed;
     type Status = TemplateStatus;
 
     fn name(&self) -> &'static str {
@@ -51,23 +58,24 @@ impl Controller for ExecTemplate {
         object.status.clone()
     }
 
-    fn plan(
+    fn decide(
         &self,
         now: Timestamp,
         _: &ExecAccessTemplate,
-        observed: &Observed,
+        target: &Self::Facts,
         _: &[Live],
-    ) -> Plan {
-        look_again(now, self.interval, observed.as_ref().err())
+    ) -> Verdict<Target, Decision<Probed>> {
+        look_again(now, self.interval, target.as_ref())
     }
 
     fn status(
         &self,
         now: Timestamp,
         object: &ExecAccessTemplate,
-        observed: &Observed,
+        decision: &Decision<Probed>,
         _: &Outcome,
     ) -> TemplateStatus {
+        let observed = &decision.state;
         let violations = validate::exec_access_template(object).err();
         let violations = violations.unwrap_or_default();
         let facts = [
@@ -97,7 +105,9 @@ impl Controller for ExecTemplate {
 
 impl Controller for PodTemplate {
     type Object = PodAccessTemplate;
-    type Observed = ObservedModel;
+    type Facts = Option<ObservedModel>;
+    type Question = Target;
+    type State = ObservedModel;
     type Status = TemplateStatus;
 
     fn name(&self) -> &'static str {
@@ -110,23 +120,24 @@ impl Controller for PodTemplate {
         object.status.clone()
     }
 
-    fn plan(
+    fn decide(
         &self,
         now: Timestamp,
         _: &PodAccessTemplate,
-        observed: &ObservedModel,
+        target: &Self::Facts,
         _: &[Live],
-    ) -> Plan {
-        look_again(now, self.interval, observed.as_ref().err())
+    ) -> Verdict<Target, Decision<ObservedModel>> {
+        look_again(now, self.interval, target.as_ref())
     }
 
     fn status(
         &self,
         now: Timestamp,
         object: &PodAccessTemplate,
-        observed: &ObservedModel,
+        decision: &Decision<ObservedModel>,
         _: &Outcome,
     ) -> TemplateStatus {
+        let observed = &decision.state;
         let (violations, impossible) = match (validate::pod_access_template(object), observed) {
             (Err(violations), _) => (violations, None),
             // A pod is tried, so that authors need not wait for a request to find out.
@@ -154,13 +165,27 @@ impl Controller for PodTemplate {
     }
 }
 
-fn look_again(now: Timestamp, interval: SignedDuration, failure: Option<&Failure>) -> Plan {
-    let plan = Plan::default().wake_at(now.checked_add(interval).unwrap_or(Timestamp::MAX));
-    match failure {
+fn look_again<T: Clone>(
+    now: Timestamp,
+    interval: SignedDuration,
+    target: Option<&Result<T, Failure>>,
+) -> Verdict<Target, Decision<Result<T, Failure>>> {
+    let Some(target) = target else {
+        return Verdict::Need {
+            question: Target,
+            until: None,
+        };
+    };
+    let plan = Plan::default().wake_at(after(now, interval));
+    let plan = match target {
         // A target that does not exist is looked for at every interval, as one that does.
-        Some(failure) if failure.class == FailureClass::Transient => plan.because(failure.clone()),
+        Err(failure) if failure.class == FailureClass::Transient => plan.because(failure.clone()),
         _ => plan,
-    }
+    };
+    Verdict::Decided(Decision {
+        plan,
+        state: target.clone(),
+    })
 }
 
 fn with_facts(

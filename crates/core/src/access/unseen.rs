@@ -9,14 +9,14 @@ use kube::Resource;
 use kube::core::ApiResource;
 
 use super::grant::Grant;
-use super::lifecycle::{by_power, disarmed, remove};
 use super::objects;
 use super::request::Request;
-use super::seal::Keys;
 use super::status::{end_message, end_reason};
 use crate::api::PodAccessRequest;
 use crate::audit::{Action, Decision};
 use crate::controller::{Failure, Live, Plan, Sought, Step, Which};
+use crate::lifecycle::revoke::{by_power, disarm, remove};
+use crate::lifecycle::seal::Keys;
 use crate::lifecycle::{End, is_blocked_told};
 
 /// Where the objects of a request are.
@@ -78,7 +78,7 @@ pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live
     });
     let (powerful, others) = by_power(&live);
     Plan::default()
-        .then(disarmed(request.marks(), &live))
+        .then(disarm(request.marks(), &live))
         .then(powerful)
         .then(unseen(&Place::of(request), &live))
         .then(record)

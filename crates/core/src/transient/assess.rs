@@ -7,25 +7,36 @@ use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::Policy;
 use super::terms::{Position, Terms};
-use crate::access::objects;
-use crate::access::stamp::{self, Requester, StampError};
+use crate::access::stamp::{Requester, StampError};
 use crate::api::{EndReason, Phase, RoleReference};
 use crate::controller::{Failure, Live};
 use crate::lifecycle::End;
+use crate::lifecycle::revoke::still_gives_access;
+use crate::lifecycle::window::has_come;
 use crate::validate::Violation;
 
-/// What the plan needs besides the object and its binding.
+/// What is known besides the object and its binding. What was not asked yet is `None`.
 #[derive(Clone, Debug, Default)]
-pub struct Observed {
-    /// Name of another object that carries the same stamp.
-    pub same_stamp: Option<String>,
-    /// What was found when a binding was about to be made; `None` if nobody looked.
-    pub sighting: Option<Sighting>,
+pub struct Facts {
+    /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
+    pub same_stamp: Option<Option<String>>,
+    /// The answer to [`Question::Lookup`].
+    pub lookup: Option<Lookup>,
+}
+
+/// What must be found out before a binding can be made, in this order. What waits or is over costs no
+/// reads.
+#[derive(Clone, Debug)]
+pub enum Question {
+    /// Which other object carries the very same stamp?
+    SameStamp,
+    /// What is there of the role, and of the name of the binding?
+    Lookup(Box<Want>),
 }
 
 /// What was found when a binding was about to be made.
 #[derive(Clone, Debug)]
-pub struct Sighting {
+pub struct Lookup {
     /// The rules of the role; `None` if there is no such role.
     pub role: Result<Option<Vec<PolicyRule>>, Failure>,
     /// Whether the requester may bind the role themselves, by the API server's own judgement.
@@ -49,7 +60,7 @@ pub struct Want {
 
 /// Where an object stands.
 #[derive(Clone, Debug)]
-pub(super) enum State {
+pub enum State {
     /// Nothing more happens: its status says so.
     Over,
     /// It must end now.
@@ -64,15 +75,27 @@ pub(super) enum State {
     Refused(Phase, Failure),
     /// It cannot be made yet.
     Waiting(Failure),
-    /// This must be looked up to tell.
-    Wants(Box<Want>),
+}
+
+/// Why no binding is made.
+pub(super) enum Otherwise {
+    /// The object is in this state instead.
+    State(State),
+    /// This must be found out first.
+    Need(Question),
+}
+
+impl From<State> for Otherwise {
+    fn from(state: State) -> Self {
+        Self::State(state)
+    }
 }
 
 /// The objects among `live` that were made for this one: what carries our decision for it, and what
 /// goes with it by its owner reference anyway, or has the UID that the status names. Marks are labels,
 /// which others can write too.
 pub(super) fn ours(
-    keys: &crate::access::seal::Keys,
+    keys: &crate::lifecycle::seal::Keys,
     binding: &Binding<'_>,
     live: &[Live],
 ) -> Vec<Live> {
@@ -90,29 +113,32 @@ pub(super) fn ours(
 }
 
 impl<K: Kind> Transient<K> {
-    /// What must be looked up before the plan can be made; `None` when the answer would change
-    /// nothing, so that what waits or is over costs no reads.
-    #[must_use]
-    pub fn wants(
-        &self,
-        now: Timestamp,
-        object: &K,
-        observed: &Observed,
-        live: &[Live],
-    ) -> Option<Want> {
-        match self.assess(now, &object.view(), observed, live) {
-            State::Wants(want) => Some(*want),
-            _ => None,
-        }
-    }
-
+    /// Where the object stands.
     pub(super) fn assess(
         &self,
         now: Timestamp,
         binding: &Binding<'_>,
-        observed: &Observed,
+        known: &Facts,
         live: &[Live],
-    ) -> State {
+    ) -> Result<State, Question> {
+        if let Some(state) = self.after_activation(now, binding, live) {
+            return Ok(state);
+        }
+        match self.undecided(now, binding, known) {
+            Ok(grant) => Ok(State::Activating(Box::new(grant))),
+            Err(Otherwise::State(state)) => Ok(state),
+            Err(Otherwise::Need(question)) => Err(question),
+        }
+    }
+
+    /// The state of an object whose binding was made or that has ended; `None` if there is nothing of the
+    /// kind.
+    fn after_activation(
+        &self,
+        now: Timestamp,
+        binding: &Binding<'_>,
+        live: &[Live],
+    ) -> Option<State> {
         let decided = live.iter().find_map(|live| {
             let grant = Grant::open(&self.keys, live, &binding.api_version, binding.uid())?;
             Some((grant, live))
@@ -120,18 +146,18 @@ impl<K: Kind> Transient<K> {
         let status = binding.status;
         let phase = status.map(|status| status.phase).unwrap_or_default();
         if phase.is_terminal() {
-            return State::Over;
+            return Some(State::Over);
         }
         let grant = decided.as_ref().map(|(grant, _)| Box::new(grant.clone()));
         if binding.metadata.deletion_timestamp.is_some() {
-            return State::Ending(End::DELETED, grant);
+            return Some(State::Ending(End::DELETED, grant));
         }
         let until = match &grant {
             Some(grant) => Some(grant.until),
             None => status.and_then(|status| status.expires_at),
         };
-        if until.is_some_and(|until| now >= until) {
-            return State::Ending(End::EXPIRED, grant);
+        if until.is_some_and(|until| has_come(now, until)) {
+            return Some(State::Ending(End::EXPIRED, grant));
         }
         let drift = match &decided {
             Some((grant, _)) if grant.spec_digest != binding.spec_digest => {
@@ -145,48 +171,40 @@ impl<K: Kind> Transient<K> {
             None => None,
         };
         match (drift, grant) {
-            (Some(drift), grant) => State::Ending(End::drift(drift), grant),
-            (None, Some(grant)) => State::Active(grant),
-            (None, None) => self.undecided(now, binding, observed),
+            (Some(drift), grant) => Some(State::Ending(End::drift(drift), grant)),
+            (None, grant) => grant.map(State::Active),
         }
     }
 
     /// Nothing was made yet.
-    fn undecided(&self, now: Timestamp, binding: &Binding<'_>, observed: &Observed) -> State {
-        let terms = match &binding.terms {
-            Ok(terms) => terms,
-            Err(violations) => {
-                return State::Refused(
-                    Phase::Failed,
-                    Failure::invalid("Invalid", Violation::list(violations)),
-                );
+    fn undecided(
+        &self,
+        now: Timestamp,
+        binding: &Binding<'_>,
+        known: &Facts,
+    ) -> Result<Grant, Otherwise> {
+        let failed = |message| State::Refused(Phase::Failed, Failure::invalid("Invalid", message));
+        let terms = binding
+            .terms
+            .as_ref()
+            .map_err(|violations| failed(Violation::list(violations)))?;
+        let position = terms.position(now, binding.created());
+        if position == Position::After {
+            return Err(State::Ending(End::NEVER_ACTIVE, None).into());
+        }
+        if let Some(why) = terms.never() {
+            return Err(failed(format!("validUntil {why}")).into());
+        }
+        let requester = binding
+            .requester(&self.keys)
+            .map_err(|error| denied(Failure::invalid(error.reason(), error.to_string())))?;
+        match position {
+            Position::Before(opens) => Err(State::Pending(opens).into()),
+            Position::Inside(until) => {
+                self.activation(now, until, requester, terms, binding, known)
             }
-        };
-        let until = match (terms.position(now, binding.created()), terms.never()) {
-            (Position::After, _) => return State::Ending(End::NEVER_ACTIVE, None),
-            (_, Some(why)) => {
-                let message = format!("validUntil {why}");
-                return State::Refused(Phase::Failed, Failure::invalid("Invalid", message));
-            }
-            (position, None) => match (self.requester(binding), position) {
-                (Err(refused), _) => return refused,
-                (Ok(_), Position::Before(opens)) => return State::Pending(opens),
-                (Ok(requester), Position::Inside(until)) => (requester, until),
-                (Ok(_), Position::After) => return State::Ending(End::NEVER_ACTIVE, None),
-            },
-        };
-        let (requester, until) = until;
-        self.activation(now, until, requester, terms, binding, observed)
-    }
-
-    fn requester(&self, binding: &Binding<'_>) -> Result<Requester, State> {
-        stamp::verify(
-            &self.keys,
-            &binding.kind,
-            binding.metadata,
-            &binding.spec_digest,
-        )
-        .map_err(|error| denied(Failure::invalid(error.reason(), error.to_string())))
+            Position::After => Err(State::Ending(End::NEVER_ACTIVE, None).into()),
+        }
     }
 
     /// The window is open: everything is checked again, since much may have changed meanwhile.
@@ -197,63 +215,51 @@ impl<K: Kind> Transient<K> {
         requester: Requester,
         terms: &Terms,
         binding: &Binding<'_>,
-        observed: &Observed,
-    ) -> State {
+        known: &Facts,
+    ) -> Result<Grant, Otherwise> {
         let namespace = binding.namespace();
-        let listed = match self.policy.permits(terms, namespace, binding.created()) {
-            Ok(listed) => listed,
-            Err(failure) => return denied(failure),
-        };
-        if let Some(other) = &observed.same_stamp {
-            let error = StampError::Replayed(other.clone());
-            return denied(Failure::invalid(error.reason(), error.to_string()));
+        let permitted = self.policy.permits(terms, namespace, binding.created());
+        let listed = permitted.map_err(denied)?;
+        match &known.same_stamp {
+            None => return Err(Otherwise::Need(Question::SameStamp)),
+            Some(None) => {}
+            Some(Some(other)) => {
+                let error = StampError::Replayed(other.clone());
+                return Err(denied(Failure::invalid(error.reason(), error.to_string())).into());
+            }
         }
-        let Some(sighting) = &observed.sighting else {
-            return State::Wants(Box::new(Want {
+        let Some(found) = &known.lookup else {
+            return Err(Otherwise::Need(Question::Lookup(Box::new(Want {
                 requester,
                 role: terms.role.clone(),
                 namespace: namespace.map(ToOwned::to_owned),
                 name: binding.name().to_owned(),
-            }));
+            }))));
         };
         let (kind, name) = (terms.role.kind, &terms.role.name);
-        let rules = match &sighting.role {
-            Ok(Some(rules)) => rules,
-            Ok(None) => {
-                let message =
-                    format!("{kind} {name} does not exist; the binding is made once it does");
-                return State::Waiting(Failure::transient("RoleMissing", message));
-            }
-            Err(failure) => return State::Waiting(failure.clone()),
+        let waiting = |failure: &Failure| State::Waiting(failure.clone());
+        let Some(rules) = found.role.as_ref().map_err(waiting)? else {
+            let message = format!("{kind} {name} does not exist; the binding is made once it does");
+            return Err(State::Waiting(Failure::transient("RoleMissing", message)).into());
         };
-        let danger = match Policy::permits_content(&terms.role, listed, rules) {
-            Ok(danger) => danger,
-            Err(failure) => return denied(failure),
-        };
-        match &sighting.may_bind {
-            Ok(true) => {}
-            Ok(false) => {
-                let message = format!(
-                    "{} may not bind {kind} {name} themselves (verb bind on the role), and so not \
-                     through oz either",
-                    requester.user
-                );
-                return denied(Failure::invalid("MayNotBind", message));
-            }
-            Err(failure) => return State::Waiting(failure.clone()),
+        let danger = Policy::permits_content(&terms.role, listed, rules).map_err(denied)?;
+        if !*found.may_bind.as_ref().map_err(waiting)? {
+            let message = format!(
+                "{} may not bind {kind} {name} themselves (verb bind on the role), and so not \
+                 through oz either",
+                requester.user
+            );
+            return Err(denied(Failure::invalid("MayNotBind", message)).into());
         }
-        match &sighting.taken {
-            Ok(false) => {}
-            Ok(true) => {
-                let name = binding.name();
-                return State::Waiting(Failure::conflict(format!(
-                    "a binding named {name} exists already and was not made for this object; it is \
-                     left alone. Delete it, or choose another name for this object"
-                )));
-            }
-            Err(failure) => return State::Waiting(failure.clone()),
+        if *found.taken.as_ref().map_err(waiting)? {
+            let name = binding.name();
+            let failure = Failure::conflict(format!(
+                "a binding named {name} exists already and was not made for this object; it is \
+                 left alone. Delete it, or choose another name for this object"
+            ));
+            return Err(State::Waiting(failure).into());
         }
-        State::Activating(Box::new(Grant {
+        Ok(Grant {
             api_version: binding.api_version.clone(),
             request: binding.reference(),
             mark: binding.mark.to_owned(),
@@ -265,13 +271,13 @@ impl<K: Kind> Transient<K> {
             until,
             reason: terms.reason.clone(),
             danger,
-        }))
+        })
     }
 
     /// Whether anything of it gives access still.
     pub(super) fn in_effect(&self, binding: &Binding<'_>, live: &[Live]) -> bool {
         let ours = ours(&self.keys, binding, live);
-        ours.iter().any(objects::still_gives_access)
+        ours.iter().any(still_gives_access)
     }
 }
 
@@ -292,17 +298,4 @@ pub(super) fn end_message(end: &End) -> String {
         EndReason::Deleted => "revoked: the object was deleted".to_owned(),
         _ => format!("revoked: {}", end.detail()),
     }
-}
-
-/// The obstacle by which a plan tells the status of an end that cannot be seen any more once
-/// the plan is carried out.
-pub(super) fn obstacle(end: &End) -> Option<Failure> {
-    end.is_drift()
-        .then(|| Failure::invalid(end_reason(end), end.detail()))
-}
-
-/// The end that a plan told of.
-pub(super) fn told(failure: &Failure) -> Option<End> {
-    let drift: &str = EndReason::DriftDetected.into();
-    (failure.reason == drift).then(|| End::drift(failure.message.clone()))
 }

@@ -6,12 +6,13 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subje
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
 
-use crate::access::objects::Marks;
-use crate::access::seal::{self, Keys, SealError};
 use crate::access::stamp::Requester;
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::controller::{Child, Live};
 use crate::labels;
+use crate::lifecycle::drift;
+use crate::lifecycle::revoke::Marks;
+use crate::lifecycle::seal::{self, Keys, SealError};
 
 const PURPOSE: &str = "oz.wizardofoz.co/transient-binding/v1";
 
@@ -133,34 +134,20 @@ impl Grant {
     pub fn drift(&self, live: &Live) -> Option<String> {
         let metadata = &live.object.metadata;
         let key = live.key();
-        let owners = metadata.owner_references.iter().flatten();
-        if metadata
-            .finalizers
-            .as_ref()
-            .is_some_and(|all| !all.is_empty())
-        {
-            // It would outlive its deletion, and a binding that is being deleted still gives access.
+        if drift::is_held(metadata) {
             return Some(format!("a finalizer was put on {key}"));
         }
         if !self.marks().are_on(metadata) {
             return Some(format!("the labels of {key} were changed"));
         }
-        if !owners
-            .into_iter()
-            .any(|owner| owner.uid == self.request.uid)
-        {
+        if !drift::is_owned(metadata, &self.request.uid) {
             return Some(format!("the owner reference of {key} was removed"));
         }
         let Some((role, subjects)) = content(live) else {
             return Some(format!("{key} does not read as a binding"));
         };
-        if role != self.role {
-            return Some(format!("the roleRef of {key} was changed"));
-        }
-        if plain(&subjects) != plain(&self.subjects) {
-            return Some(format!("the subjects of {key} were changed"));
-        }
-        None
+        let decided = (&self.role, self.subjects.as_slice());
+        drift::of_binding(&key.to_string(), (&role, Some(&subjects)), decided)
     }
 
     /// The record of something that happened to it.
@@ -215,13 +202,4 @@ fn content(live: &Live) -> Option<(RoleRef, Vec<Subject>)> {
     }
     let binding = live.parse::<ClusterRoleBinding>()?;
     Some((binding.role_ref, binding.subjects.unwrap_or_default()))
-}
-
-/// Subjects as RBAC reads them: an absent API group is the kind's own.
-fn plain(subjects: &[Subject]) -> Vec<Subject> {
-    let mut subjects = subjects.to_vec();
-    for subject in &mut subjects {
-        subject.api_group = subject.api_group.take().filter(|group| !group.is_empty());
-    }
-    subjects
 }

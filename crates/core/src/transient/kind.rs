@@ -15,12 +15,13 @@ use serde_json::json;
 use super::grant::details;
 use super::policy::Policy;
 use super::terms::{Spec, Terms};
-use crate::access::objects::Marks;
-use crate::access::seal::Keys;
+use crate::access::stamp::{self, Requester, StampError};
 use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::controller::{Sought, Step};
 use crate::encode;
+use crate::lifecycle::revoke::Marks;
+use crate::lifecycle::seal::Keys;
 use crate::validate::Violation;
 
 /// One kind of transient binding.
@@ -110,6 +111,14 @@ impl Binding<'_> {
     #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Who asked, if that is proven.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn requester(&self, keys: &Keys) -> Result<Requester, StampError> {
+        stamp::verify(keys, &self.kind, self.metadata, &self.spec_digest)
     }
 
     /// What marks its binding.

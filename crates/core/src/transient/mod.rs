@@ -17,7 +17,7 @@ mod report;
 mod roles;
 mod terms;
 
-pub use assess::{Observed, Sighting, Want};
+pub use assess::{Facts, Lookup, Question, State, Want};
 pub use danger::danger;
 pub use grant::Grant;
 pub use instant::InstantError;

@@ -6,22 +6,27 @@
 use jiff::Timestamp;
 
 use super::FINALIZER;
-use super::assess::{Observed, State, end_message, end_reason, obstacle, ours};
+use super::assess::{Facts, Question, State, end_message, end_reason, ours};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::roles::Listed;
 use super::terms::Terms;
-use crate::access::objects::{self, Marks};
 use crate::api::{BindingStatus, EndReason};
-use crate::audit::{Action, Decision, Record};
+use crate::audit::{Action, Decision as Decided, Record};
 use crate::conditions::reason;
-use crate::controller::{Controller, Failure, Live, Outcome, Plan, Step, Transition};
+use crate::controller::{
+    Controller, Decision, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
+};
 use crate::labels;
 use crate::lifecycle::End;
+use crate::lifecycle::revoke::{self, Marks, remove};
+use crate::lifecycle::window::has_come;
 
 impl<K: Kind> Controller for Transient<K> {
     type Object = K;
-    type Observed = Observed;
+    type Facts = Facts;
+    type Question = Question;
+    type State = State;
     type Status = BindingStatus;
 
     fn name(&self) -> &'static str {
@@ -34,46 +39,53 @@ impl<K: Kind> Controller for Transient<K> {
         Some(object.status().cloned().unwrap_or_default())
     }
 
-    fn plan(&self, now: Timestamp, object: &K, observed: &Observed, live: &[Live]) -> Plan {
+    fn decide(
+        &self,
+        now: Timestamp,
+        object: &K,
+        facts: &Facts,
+        live: &[Live],
+    ) -> Verdict<Question, Decision<State>> {
         let binding = object.view();
-        let waits_until = || {
-            let terms = binding.terms.as_ref();
-            terms.map_or(now, |terms| terms.gives_up(binding.created()))
+        let terms = binding.terms.as_ref();
+        let waits_until = terms.map_or(now, |terms| terms.gives_up(binding.created()));
+        let state = match self.assess(now, &binding, facts, live) {
+            Ok(state) => state,
+            Err(question) => {
+                return Verdict::Need {
+                    question,
+                    until: Some(waits_until),
+                };
+            }
         };
-        match self.assess(now, &binding, observed, live) {
+        let plan = match &state {
             State::Over => self.over(&binding, live),
-            State::Ending(end, grant) => self.ending(now, &binding, &end, grant.as_deref(), live),
+            State::Ending(end, grant) => self.ending(now, &binding, end, grant.as_deref(), live),
             State::Active(grant) => Plan::default().wake_at(grant.until),
-            State::Activating(grant) => self.activating(now, &grant),
-            State::Pending(opens) => Plan::default().wake_at(opens),
+            State::Activating(grant) => self.activating(now, grant),
+            State::Pending(opens) => Plan::default().wake_at(*opens),
             State::Refused(_, failure) => Plan::default().then([Step::Record(binding.record(
                 now,
                 Action::RequestDenied,
-                Decision::Deny,
+                Decided::Deny,
                 failure.reason,
-                failure.message,
+                failure.message.clone(),
             ))]),
-            State::Waiting(failure) => Plan::default().because(failure).wake_at(waits_until()),
-            State::Wants(want) => Plan::default()
-                .because(Failure::transient(
-                    "NotObserved",
-                    format!(
-                        "{} {} was not looked up yet",
-                        want.role.kind, want.role.name
-                    ),
-                ))
-                .wake_at(waits_until()),
-        }
+            State::Waiting(failure) => Plan::default()
+                .because(failure.clone())
+                .wake_at(waits_until),
+        };
+        Verdict::Decided(Decision { plan, state })
     }
 
     fn status(
         &self,
         now: Timestamp,
         object: &K,
-        observed: &Observed,
+        decision: &Decision<State>,
         outcome: &Outcome,
     ) -> BindingStatus {
-        self.report(now, object, observed, outcome)
+        self.report(now, object, &decision.state, outcome)
     }
 
     fn lasts_until(&self, object: Option<&K>, live: &[Live]) -> Option<Timestamp> {
@@ -94,12 +106,12 @@ impl<K: Kind> Controller for Transient<K> {
         let (grants, live): (Vec<_>, Vec<_>) =
             decided.map(|(grant, live)| (grant, live.clone())).unzip();
         let news = live.iter().zip(grants).filter_map(|(live, grant)| {
-            let end = if now >= grant.until {
+            let end = if has_come(now, grant.until) {
                 End::EXPIRED
             } else {
                 End::DELETED
             };
-            (!objects::is_leaving(live)).then(|| Step::Record(ended(now, &end, &grant)))
+            (!revoke::is_leaving(live)).then(|| Step::Record(ended(now, &end, &grant)))
         });
         let uid = live.first().and_then(|live| {
             let grant = Grant::open_any(&self.keys, live)?;
@@ -159,7 +171,7 @@ impl<K: Kind> Transient<K> {
         let record = grant.record(
             now,
             Action::AccessGranted,
-            Decision::Allow,
+            Decided::Allow,
             reason::SUCCESS,
             message,
         );
@@ -190,7 +202,7 @@ impl<K: Kind> Transient<K> {
         let keep = !known && !deleted && !live.is_empty() && self.may_still_be_bound(binding);
         let marks = binding.marks();
         let plan = if keep {
-            let emptied = live.iter().filter_map(|live| objects::emptied(marks, live));
+            let emptied = live.iter().filter_map(|live| revoke::emptied(marks, live));
             Plan::default().then(emptied.map(Step::Apply))
         } else {
             remove(marks, &live)
@@ -201,10 +213,6 @@ impl<K: Kind> Transient<K> {
                 .into_iter()
                 .map(Step::Record),
         );
-        let plan = match obstacle(end) {
-            Some(obstacle) => plan.because(obstacle),
-            None => plan,
-        };
         if deleted {
             release(plan, binding)
         } else if keep {
@@ -236,14 +244,9 @@ impl<K: Kind> Transient<K> {
         let told = |action: Action| match grant {
             Some(grant) => ended_as(now, action, end, grant),
             None => {
-                let mut record = binding.record(
-                    now,
-                    action,
-                    Decision::End,
-                    end_reason(end),
-                    end_message(end),
-                );
-                record.user = self.asked(binding);
+                let mut record =
+                    binding.record(now, action, Decided::End, end_reason(end), end_message(end));
+                record.user = binding.requester(&self.keys).ok();
                 record.until = binding.status.and_then(|status| status.expires_at);
                 record
             }
@@ -258,11 +261,6 @@ impl<K: Kind> Transient<K> {
             EndReason::Deleted if !was_made => Vec::new(),
             _ => vec![told(action)],
         }
-    }
-
-    fn asked(&self, binding: &Binding<'_>) -> Option<crate::access::stamp::Requester> {
-        let (kind, digest) = (&binding.kind, &binding.spec_digest);
-        crate::access::stamp::verify(&self.keys, kind, binding.metadata, digest).ok()
     }
 
     /// Nothing may be left of what is over; it stays itself, since whoever keeps manifests would
@@ -281,22 +279,11 @@ fn release(plan: Plan, binding: &Binding<'_>) -> Plan {
     plan.then(held.then(|| Step::Release(FINALIZER.to_owned())))
 }
 
-/// Removes bindings. One that a finalizer keeps is emptied first: it counts until it is gone.
-fn remove(marks: Marks<'_>, live: &[Live]) -> Plan {
-    let emptied = live
-        .iter()
-        .filter_map(|live| objects::disarmed(marks, live));
-    let leaving = live.iter().filter(|live| !objects::is_leaving(live));
-    Plan::default()
-        .then(emptied.map(Step::Apply))
-        .then(leaving.map(|live| Step::Delete(live.reference())))
-}
-
 fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
     ended_as(now, end.action(), end, grant)
 }
 
 fn ended_as(now: Timestamp, action: Action, end: &End, grant: &Grant) -> Record {
     let (reason, message) = (end_reason(end), end_message(end));
-    grant.record(now, action, Decision::End, reason, message)
+    grant.record(now, action, Decided::End, reason, message)
 }

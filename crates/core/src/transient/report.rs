@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::assess::{Observed, State, end_message, end_reason, ours, told};
+use super::assess::{State, end_message, end_reason, ours};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
@@ -32,18 +32,15 @@ impl<K: Kind> Transient<K> {
         &self,
         now: Timestamp,
         object: &K,
-        observed: &Observed,
+        state: &State,
         outcome: &Outcome,
     ) -> BindingStatus {
         let binding = object.view();
         let current = binding.status.cloned().unwrap_or_default();
-        let told = outcome.failure.as_ref().and_then(told);
-        let failure = outcome.failure.as_ref().filter(|_| told.is_none());
-        let state = match (self.assess(now, &binding, observed, &outcome.live), told) {
-            (State::Over, _) => return current,
-            (_, Some(end)) => State::Ending(end, None),
-            (state, None) => state,
-        };
+        if let State::Over = state {
+            return current;
+        }
+        let failure = outcome.failure.as_ref();
         let effective = self.in_effect(&binding, &outcome.live);
         let fact = |reason: &str, message: String| Facts {
             ready: false,
@@ -52,15 +49,22 @@ impl<K: Kind> Transient<K> {
             message,
             danger: None,
         };
+        let user = || {
+            let requester = binding.requester(&self.keys).ok();
+            requester.map(|requester| requester.user)
+        };
         let mut status = BindingStatus {
-            requester: current.requester.clone().or_else(|| self.user(&binding)),
+            requester: current.requester.clone().or_else(|| user()),
             next_transition_time: None,
             ..current
         };
         let facts = match state {
             State::Over => return status,
-            State::Active(grant) => {
-                describe(&mut status, &grant);
+            // What was to be made is there.
+            State::Active(grant) | State::Activating(grant)
+                if failure.is_none() || matches!(state, State::Active(_)) =>
+            {
+                describe(&mut status, grant);
                 let ours = ours(&self.keys, &binding, &outcome.live);
                 let made = ours
                     .first()
@@ -68,38 +72,38 @@ impl<K: Kind> Transient<K> {
                 status.binding_uid = made.or(status.binding_uid);
                 Facts {
                     ready: effective,
-                    danger: grant.danger,
+                    danger: grant.danger.clone(),
                     ..fact("Active", format!("in effect until {}", grant.until))
                 }
             }
             State::Pending(opens) => {
-                status.next_transition_time = Some(opens);
+                status.next_transition_time = Some(*opens);
                 fact("NotYetValid", format!("in effect from {opens}"))
             }
-            State::Activating(_) | State::Waiting(_) | State::Wants(_) => match failure {
+            State::Active(_) | State::Activating(_) | State::Waiting(_) => match failure {
                 Some(failure) => fact(failure.reason, failure.message.clone()),
                 None => fact("Waiting", "the binding is being made".to_owned()),
             },
             State::Refused(phase, refusal) => {
                 if failure.is_none() {
-                    status.phase = phase;
+                    status.phase = *phase;
                 }
-                fact(refusal.reason, refusal.message)
+                fact(refusal.reason, refusal.message.clone())
             }
             State::Ending(end, grant) => {
-                if let Some(grant) = &grant {
+                if let Some(grant) = grant {
                     describe(&mut status, grant);
                 }
                 status.next_transition_time = None;
-                let mut ending = Ending::going_on(status.ending.take(), &end, now);
-                // Over only when nothing gives access any more and that is on record.
+                let mut ending = Ending::going_on(status.ending.take(), end, now);
                 ending.recorded |= failure.is_none();
                 status.ending = Some(ending);
-                let said = end_message(&end);
+                let said = end_message(end);
+                // Over only when nothing gives access any more and that is on record.
                 match failure {
                     None if !effective => {
                         status.phase = end.phase();
-                        fact(end_reason(&end), said)
+                        fact(end_reason(end), said)
                     }
                     None => fact("Ending", said),
                     Some(failure) => fact("Ending", format!("{said}; {failure}")),
@@ -109,12 +113,6 @@ impl<K: Kind> Transient<K> {
         let conflict = failure.filter(|failure| failure.class == FailureClass::Conflict);
         conditions_of::<K>(&mut status, &binding, now, facts, conflict);
         status
-    }
-
-    fn user(&self, binding: &Binding<'_>) -> Option<String> {
-        let (kind, digest) = (&binding.kind, &binding.spec_digest);
-        let stamp = crate::access::stamp::verify(&self.keys, kind, binding.metadata, digest);
-        stamp.ok().map(|requester| requester.user)
     }
 }
 

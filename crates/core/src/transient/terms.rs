@@ -12,6 +12,7 @@ use super::instant::instant;
 use crate::api::example_com::Flat;
 use crate::api::{BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind};
 use crate::duration::GoDuration;
+use crate::lifecycle::window::{after, has_come};
 use crate::validate::{MAX_REASON, Violation};
 
 /// How long an object that says `duration` may wait for its binding, which something prevents,
@@ -83,7 +84,7 @@ impl Terms {
             if duration.is_positive() {
                 return Some(duration);
             }
-            let none: Result<GoDuration, _> = Err("must be longer than no time");
+            let none: Result<GoDuration, _> = Err("must be greater than zero");
             check(&mut found, "spec.duration", text, none)
         });
         if spec.valid_until.is_some() == spec.duration.is_some() {
@@ -191,13 +192,13 @@ impl Terms {
     #[must_use]
     pub fn position(&self, now: Timestamp, created: Timestamp) -> Position {
         let opens = self.opens(created);
-        if now >= self.gives_up(created) {
+        if has_come(now, self.gives_up(created)) {
             return Position::After;
         }
         match self.closes {
-            _ if now < opens => Position::Before(opens),
+            _ if !has_come(now, opens) => Position::Before(opens),
             Closes::At(until) => Position::Inside(until),
-            Closes::After(duration) => Position::Inside(after(now, duration.into())),
+            Closes::After(duration) => Position::Inside(after(now, duration)),
         }
     }
 
@@ -210,10 +211,6 @@ impl Terms {
             name: self.role.name.clone(),
         }
     }
-}
-
-fn after(start: Timestamp, length: SignedDuration) -> Timestamp {
-    start.checked_add(length).unwrap_or(Timestamp::MAX)
 }
 
 pub(super) fn violation(field: &str, message: impl Into<String>) -> Violation {

@@ -17,14 +17,14 @@ use serde_json::Value;
 
 use super::children::{Children, owner_uid};
 use super::difference::contains;
-use super::lines::Line;
+use super::priority::Priority;
 use super::runner::Shared;
 use super::write::{Created, Deleted, Writer};
 use crate::ports::Ports;
 use crate::sink::Sink;
 
 /// For whom and with what a plan is carried out.
-pub(crate) struct Hands<'a, K: Resource> {
+pub(crate) struct Executor<'a, K: Resource> {
     pub(crate) writer: &'a Writer,
     pub(crate) sink: &'a dyn Sink,
     pub(crate) ports: &'a Ports,
@@ -41,11 +41,11 @@ pub(crate) struct Hands<'a, K: Resource> {
     /// The queue that gave the pass its slot.
     pub(crate) shared: &'a Shared,
     /// Hears of what is created.
-    pub(crate) hears: &'a dyn HearsOfChildren,
+    pub(crate) on_created: &'a dyn OnCreated,
 }
 
 /// Hears of children that are created.
-pub(crate) trait HearsOfChildren: Sync {
+pub(crate) trait OnCreated: Sync {
     fn created(&self, owner: &str, child: &Live);
 }
 
@@ -76,7 +76,7 @@ enum Done {
     DeletedSelf,
 }
 
-impl<K> Hands<'_, K>
+impl<K> Executor<'_, K>
 where
     K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
@@ -109,15 +109,15 @@ where
             }
             let live = &carried.outcome.live;
             let done = stage.iter().map(async |step| {
-                let _place = match step {
+                let _slot = match step {
                     // What does not answer must not hold up the writes of others.
                     Step::Effect(_) => None,
                     Step::Delete(_) if number == 0 => {
-                        Some(self.writer.lines.place(Line::Express).await)
+                        Some(self.writer.write_slots.take(Priority::Urgent).await)
                     }
-                    _ => Some(self.writer.lines.place(Line::Ordinary).await),
+                    _ => Some(self.writer.write_slots.take(Priority::Ordinary).await),
                 };
-                // It may have waited in its line.
+                // It may have waited for its slot.
                 if too_late() {
                     return Ok(Done::Stale);
                 }
@@ -232,7 +232,7 @@ where
                     resource: child.resource.clone(),
                     object,
                 };
-                self.hears.created(self.owner, &made);
+                self.on_created.created(self.owner, &made);
                 Ok(Done::Live(Box::new(made.object)))
             }
             Created::Exists(object) => {

@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use kube::Resource;
 use kube::api::GetParams;
 use kube::core::{PartialObjectMeta, Request};
-use oz_core::controller::{Controller, Failure, Live};
+use oz_core::controller::{Controller, Decision, Failure, Live, Verdict};
 use oz_core::labels;
 
-use super::carry_out::{CarriedOut, Hands, HearsOfChildren};
+use super::carry_out::{CarriedOut, Executor, OnCreated};
 use super::difference::merge_patch;
-use super::lines::Line;
+use super::priority::Priority;
 use super::runner::Runner;
 use super::write::title;
 use crate::observe::{Observe, within};
@@ -24,6 +24,20 @@ const OBSERVE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How often a pass begins anew because it found children that it had not known of.
 const ATTEMPTS: usize = 5;
+
+/// How often it is seen, while an answer is waited for, whether the object has changed.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// How many questions a decision may ask.
+const QUESTIONS: usize = 16;
+
+/// Why a pass has no decision.
+enum Undecided {
+    /// Another decision would be made now, whatever the answer would have been.
+    Overtaken,
+    /// It asks again and again.
+    Endless,
+}
 
 /// What a pass led to, for the queue.
 #[derive(Debug, Default)]
@@ -57,7 +71,7 @@ impl Passed {
     }
 }
 
-impl<C, O> HearsOfChildren for Runner<C, O>
+impl<C, O> OnCreated for Runner<C, O>
 where
     C: Controller,
     O: Observe<C>,
@@ -75,15 +89,15 @@ where
     /// Looks at one object, in these steps:
     ///
     /// 1. **observe**: the object and its children come from stores, in which our own last writes
-    ///    are; what else the plan needs is read by [`Observe::observe`].
-    /// 2. **validate**: part of the controller's plan, with the functions that admission uses.
-    /// 3. **plan**: [`Controller::plan`], for the present instant. An object that is gone has
+    ///    are, as does [`Observe::known`].
+    /// 2. **decide**: [`Controller::decide`], for one instant. What it asks is read by
+    ///    [`Observe::answer`]; what is due asks nothing. An object that is gone has
     ///    [`Controller::orphaned`] instead.
-    /// 4. **carry out**: stage by stage. If a child is found that nobody had told of, or time has
+    /// 3. **carry out**: stage by stage. If a child is found that nobody had told of, or time has
     ///    gone past the plan's wake, the pass begins anew, since another plan would be made now.
-    /// 5. **status**: from the outcome; written at most once, only if it differs. Events follow
+    /// 4. **status**: from the decision and the outcome; written at most once, only if it differs. Events follow
     ///    the write, once each.
-    /// 6. **wake**: the queue brings the object back at the plan's wake, and earlier if the pass
+    /// 5. **wake**: the queue brings the object back at the plan's wake, and earlier if the pass
     ///    failed, never later.
     pub(crate) async fn pass(&self, uid: &str) -> Passed {
         let mut found = Vec::new();
@@ -98,7 +112,7 @@ where
         }
         Passed::failed(Failure::transient(
             "Unsettled",
-            "children appear faster than they can be looked at",
+            format!("gave up after {ATTEMPTS} attempts: child objects keep changing"),
         ))
     }
 
@@ -125,21 +139,31 @@ where
         if let Some(waits) = self.waits(object, &live) {
             return Some(waits);
         }
-        let observation = self.observe.observe(&self.cx, object, &live);
-        let Ok(observed) = tokio::time::timeout(OBSERVE_TIMEOUT, observation).await else {
-            return Some(Passed::failed(Failure::transient(
-                "ObserveTimeout",
-                format!(
-                    "observing {} takes too long",
-                    title(object.as_ref(), &self.kind)
-                ),
-            )));
-        };
         let now = self.cx.now();
-        let plan = self.controller.plan(now, object, &observed, &live);
+        let decided = self.decide(now, uid, object, &live);
+        let decision = match tokio::time::timeout(OBSERVE_TIMEOUT, decided).await {
+            Ok(Ok(decision)) => decision,
+            Ok(Err(Undecided::Overtaken)) => return None,
+            Ok(Err(Undecided::Endless)) => {
+                let message = format!(
+                    "internal error: reconciling {} asks without end (please report)",
+                    title(object.as_ref(), &self.kind)
+                );
+                return Some(Passed::failed(Failure::transient("Undecided", message)));
+            }
+            Err(_) => {
+                let title = title(object.as_ref(), &self.kind);
+                let message = format!("observing {title} takes too long");
+                return Some(Passed::failed(Failure::transient(
+                    "ObserveTimeout",
+                    message,
+                )));
+            }
+        };
+        let plan = &decision.plan;
         let carried = self
-            .hands(uid, Some(object))
-            .carry_out(&plan, now, live)
+            .executor(uid, Some(object))
+            .carry_out(plan, now, live)
             .await;
         if carried.stale {
             found.extend(carried.found);
@@ -150,7 +174,7 @@ where
         }
         let status = self
             .controller
-            .status(now, object, &observed, &carried.outcome);
+            .status(now, object, &decision, &carried.outcome);
         let written = self.write_status(object, status).await;
         let failure = carried.outcome.failure.or(written.err());
         Some(Passed::planned(now, plan.wake, failure))
@@ -171,6 +195,47 @@ where
         let until = self.controller.lasts_until(Some(object), live);
         let over = until.is_some_and(|until| now >= until);
         (!over).then(|| Passed::planned(now, until, None))
+    }
+
+    /// Asks until the controller has decided, each time for the same instant. What is due waits for no
+    /// answer: as soon as time decides, or the object has changed, the pass begins anew.
+    async fn decide(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        object: &C::Object,
+        live: &[Live],
+    ) -> Result<Decision<C::State>, Undecided> {
+        let mut facts = self.observe.known(object);
+        for _ in 0..QUESTIONS {
+            let (question, until) = match self.controller.decide(now, object, &facts, live) {
+                Verdict::Decided(decision) => return Ok(decision),
+                Verdict::Need { question, until } => (question, until),
+            };
+            let until = until.filter(|until| *until > now);
+            tokio::select! {
+                () = self.observe.answer(&self.cx, object, question, &mut facts) => {}
+                () = self.overtaken(until, uid, object) => return Err(Undecided::Overtaken),
+            }
+        }
+        Err(Undecided::Endless)
+    }
+
+    /// Waits until an instant has come, or the object is not what it was.
+    async fn overtaken(&self, until: Option<Timestamp>, uid: &str, object: &C::Object) {
+        let version = &object.meta().resource_version;
+        loop {
+            let left = until.map(|until| until.duration_since(self.cx.now()));
+            let left = left.map(|left| Duration::try_from(left).unwrap_or_default());
+            if left.is_some_and(|left| left.is_zero()) {
+                return;
+            }
+            tokio::time::sleep(left.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN)).await;
+            let known = self.objects.by_uid(uid);
+            if known.is_none_or(|known| known.meta().resource_version != *version) {
+                return;
+            }
+        }
     }
 
     /// The object is gone or ending; children that are left are looked at as orphans.
@@ -195,7 +260,7 @@ where
         }
         let now = self.cx.now();
         let plan = self.controller.orphaned(now, last.as_deref(), &live);
-        let carried = self.hands(uid, None).carry_out(&plan, now, live).await;
+        let carried = self.executor(uid, None).carry_out(&plan, now, live).await;
         if carried.stale {
             found.extend(carried.found);
             return None;
@@ -280,8 +345,12 @@ where
         live.iter().filter_map(claim).collect()
     }
 
-    fn hands<'a>(&'a self, owner: &'a str, object: Option<&'a C::Object>) -> Hands<'a, C::Object> {
-        Hands {
+    fn executor<'a>(
+        &'a self,
+        owner: &'a str,
+        object: Option<&'a C::Object>,
+    ) -> Executor<'a, C::Object> {
+        Executor {
             writer: &self.writer,
             sink: self.sink.as_ref(),
             ports: &self.ports,
@@ -293,7 +362,7 @@ where
             object,
             clock: self.cx.clock.as_ref(),
             shared: &self.shared,
-            hears: self,
+            on_created: self,
         }
     }
 
@@ -309,7 +378,7 @@ where
         };
         let after = Some(after);
         if let Some(patch) = merge_patch(&json(&before)?, &json(&after)?) {
-            let _place = self.writer.lines.place(Line::Ordinary).await;
+            let _slot = self.writer.write_slots.take(Priority::Ordinary).await;
             let written = self.writer.patch_status(object, &self.kind, &patch).await?;
             self.objects.wrote(written, Some(self.subscription.id()));
         }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 /// So many times as many urgent passes as ordinary ones may run at once. Those that are due
 /// together all begin, so that the first step of each comes before the second of any; how many
-/// calls that makes at once is bounded elsewhere, see [`super::write::Lines`].
+/// calls that makes at once is bounded elsewhere, see [`super::priority::WriteSlots`].
 const URGENT: usize = 8;
 
 /// The UID of an object.

@@ -267,7 +267,10 @@ where
             Ok(ended) => ended,
             Err(error) => {
                 tracing::error!(controller = self.controller.name(), %error, "a pass broke off");
-                let failure = Failure::transient("Panic", "the pass broke off: this is a defect");
+                let failure = Failure::transient(
+                    "Panic",
+                    "internal error: reconcile panicked (please report)",
+                );
                 let passed = Passed {
                     failure: Some(failure),
                     ..Passed::default()

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::children::Children;
-use super::lines::Lines;
+use super::priority::WriteSlots;
 use crate::failure::of_call;
 use crate::metrics::Counts;
 use crate::observe::within;
@@ -27,7 +27,7 @@ const MOST_FOUND: usize = 8;
 /// Writes on behalf of one controller.
 pub(crate) struct Writer {
     pub(crate) client: Client,
-    pub(crate) lines: Lines,
+    pub(crate) write_slots: WriteSlots,
     pub(crate) tenure: Leadership,
     pub(crate) counts: Arc<Counts>,
     /// The field manager.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Method;
+use jiff::{SignedDuration, Timestamp};
 use oz_core::controller::{Effect, Failure};
 use oz_engine::{Engine, Port};
 use oz_runtime::SystemClock;
@@ -154,4 +155,36 @@ async fn an_effect_for_a_port_that_nobody_registered_ends_the_plan() {
     // The outer child stays: nobody can say that what it stands for is done.
     mock.expect_status(json!({"phase": "Failed", "reason": "UnknownPort", "children": 1}));
     run(&mock).finish().await;
+}
+
+/// The box `a` with both children, whose observation takes longer than any test.
+fn observed_for_ever(mock: &Mock, until: Timestamp) {
+    let mut hangs = timebox(900);
+    hangs["spec"]["slow"] = json!(u64::MAX);
+    hangs["spec"]["until"] = json!(until.to_string());
+    mock.list(BOXES, json!([hangs]));
+    mock.list("/api/v1/configmaps", json!([outer(900)]));
+    mock.list("/api/v1/secrets", json!([inner(901)]));
+    for path in [INNER, OUTER] {
+        mock.expect(Method::DELETE, path, move |_| {
+            assert!(Timestamp::now() >= until, "too early");
+            (404, status(404, "NotFound", "gone already"))
+        });
+    }
+    mock.expect_status(json!({"phase": "Expired", "reason": null, "children": 0}));
+}
+
+#[tokio::test]
+async fn what_is_due_is_ended_although_an_observation_hangs() {
+    let mock = Mock::default();
+    observed_for_ever(&mock, Timestamp::now());
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn what_becomes_due_while_an_observation_hangs_is_ended() {
+    let mock = Mock::default();
+    // The pass has begun long before that, and its observation would end long after.
+    observed_for_ever(&mock, Timestamp::now() + SignedDuration::from_secs(3));
+    mock.run().finish().await;
 }

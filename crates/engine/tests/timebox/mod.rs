@@ -16,9 +16,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{CustomResource, ResourceExt};
-use oz_core::audit::{Action, Decision, Record, RequestRef};
+use oz_core::audit::{self, Action, Record, RequestRef};
 use oz_core::controller::{
-    Child, Controller, Effect, Failure, Live, Outcome, Plan, Step, Transition,
+    Child, Controller, Decision, Effect, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
 };
 use oz_core::labels;
 use oz_engine::{Controllers, Cx, Observe, Watches};
@@ -140,7 +140,7 @@ pub(crate) fn record(timebox: &Timebox) -> Record {
         id: Record::id(Action::AccessGranted, &uid),
         time: Timestamp::UNIX_EPOCH,
         action: Action::AccessGranted,
-        decision: Decision::Allow,
+        decision: audit::Decision::Allow,
         reason: "Opened".to_owned(),
         message: "the box is open".to_owned(),
         user: None,
@@ -173,23 +173,11 @@ fn ending_with_effect(timebox: &Timebox, live: &[Live]) -> Plan {
         .then(delete(outer))
 }
 
-impl Controller for Timeboxes {
-    type Object = Timebox;
-    /// Whether what the box needs is there.
-    type Observed = bool;
-    type Status = TimeboxStatus;
+/// The question whether what a box needs is there.
+pub(crate) struct Needs;
 
-    fn name(&self) -> &str {
-        self.name.as_deref().unwrap_or("timebox")
-    }
-
-    fn dynamic_type(&self) {}
-
-    fn current_status(&self, object: &Timebox) -> Option<TimeboxStatus> {
-        object.status.clone()
-    }
-
-    fn plan(&self, now: Timestamp, object: &Timebox, observed: &bool, live: &[Live]) -> Plan {
+impl Timeboxes {
+    fn plan(&self, now: Timestamp, object: &Timebox, observed: bool, live: &[Live]) -> Plan {
         self.plans.fetch_add(1, Ordering::Relaxed);
         assert!(object.spec.defect != Some(true), "a defect in the plan");
         let until: Option<Timestamp> = object.spec.until.as_ref().and_then(|at| at.parse().ok());
@@ -223,12 +211,50 @@ impl Controller for Timeboxes {
         plan.then([Step::Apply(outer(object))])
             .then([Step::Apply(inner(object))])
     }
+}
+
+impl Controller for Timeboxes {
+    type Object = Timebox;
+    /// Whether what the box needs is there; `None` before that was asked.
+    type Facts = Option<bool>;
+    type Question = Needs;
+    type State = ();
+    type Status = TimeboxStatus;
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or("timebox")
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, object: &Timebox) -> Option<TimeboxStatus> {
+        object.status.clone()
+    }
+
+    fn decide(
+        &self,
+        now: Timestamp,
+        object: &Timebox,
+        needs: &Option<bool>,
+        live: &[Live],
+    ) -> Verdict<Needs, Decision<()>> {
+        let until: Option<Timestamp> = object.spec.until.as_ref().and_then(|at| at.parse().ok());
+        let is_over = until.is_some_and(|until| now >= until);
+        let (None, false) = (needs, is_over) else {
+            let plan = self.plan(now, object, *needs == Some(true), live);
+            return Verdict::Decided(Decision { plan, state: () });
+        };
+        Verdict::Need {
+            question: Needs,
+            until,
+        }
+    }
 
     fn status(
         &self,
         now: Timestamp,
         object: &Timebox,
-        _: &bool,
+        _: &Decision<()>,
         outcome: &Outcome,
     ) -> TimeboxStatus {
         let until: Option<Timestamp> = object.spec.until.as_ref().and_then(|at| at.parse().ok());
@@ -314,16 +340,20 @@ impl Observe<Timeboxes> for ObserveTimeboxes {
             })
     }
 
-    async fn observe(&self, _: &Cx, object: &Timebox, _: &[Live]) -> bool {
+    fn known(&self, _: &Timebox) -> Option<bool> {
+        None
+    }
+
+    async fn answer(&self, _: &Cx, object: &Timebox, _: Needs, needs: &mut Option<bool>) {
         if let Some(milliseconds) = object.spec.slow {
             tokio::time::sleep(std::time::Duration::from_millis(milliseconds)).await;
         }
-        match &object.spec.needs {
+        *needs = Some(match &object.spec.needs {
             Some(name) => {
                 let namespace = object.metadata.namespace.as_deref();
                 self.needs.get(namespace, name).is_some()
             }
             None => true,
-        }
+        });
     }
 }

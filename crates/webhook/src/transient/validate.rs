@@ -9,7 +9,6 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp;
 use oz_core::api::RoleKind;
 use oz_core::audit::{Action, Decision};
 use oz_core::controller::Failure;
@@ -178,13 +177,9 @@ impl<K: Kind> BindingValidator<K> {
     /// What is stored must be what was stamped, and must have our finalizer: another webhook may
     /// have changed it in between, or ours may not have been called.
     fn stamped(&self, review: &Review<K>, binding: &Binding<'_>) -> Result<(), Rejection> {
-        let stamped = stamp::verify(
-            &self.keys,
-            &binding.kind,
-            binding.metadata,
-            &binding.spec_digest,
-        )
-        .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
+        let stamped = binding
+            .requester(&self.keys)
+            .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
         if stamped != requester(&review.user) {
             return Err(Rejection::forbidden(
                 "StampOfAnotherRequest",

@@ -7,16 +7,15 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::continued::{self, Continued};
+use super::continued;
 use super::grant::{Following, Grant};
-use super::kind::{self, Case, Kind, Offer, State};
+use super::kind::{self, Case, Kind, Offer, Otherwise, Question, State};
 use super::pod_state;
 use super::request::Request;
-use super::seal::Keys;
 use super::sessions;
 use super::status::Fact;
 use super::target::Workload;
@@ -28,6 +27,7 @@ use crate::audit::PodRef;
 use crate::conditions::{self, message};
 use crate::controller::{Failure, Live};
 use crate::encode;
+use crate::lifecycle::seal::Keys;
 use crate::validate::{self, Target, ValidatedRequest, ValidatedTemplate, Violation};
 
 /// The controller of ExecAccessRequests.
@@ -39,43 +39,8 @@ pub struct ExecAccess {
     pub keep_finished: SignedDuration,
 }
 
-/// What a plan needs besides the request and its objects.
-pub type Observed = kind::Observed<ExecAccessTemplate, Workload>;
-
-impl ExecAccess {
-    /// See [`kind::wants`].
-    #[must_use]
-    pub fn wants(
-        &self,
-        now: Timestamp,
-        request: &ExecAccessRequest,
-        observed: &Observed,
-        live: &[Live],
-    ) -> Option<CrossVersionObjectReference> {
-        kind::wants(self, now, request, observed, live)
-    }
-
-    /// The pod that the request is to be given: the successor of the one that it was, if one was.
-    ///
-    /// # Errors
-    /// See [`Workload::choose`].
-    pub fn choose<'a>(
-        &self,
-        request: &ExecAccessRequest,
-        live: &[Live],
-        continued: Option<&Continued>,
-        workload: &'a Workload,
-    ) -> Result<&'a Pod, Failure> {
-        let view = Request::from(request);
-        match self.decision(&view, live) {
-            Some(grant) => successor::choose(&grant, workload),
-            None => workload.choose(
-                view.uid(),
-                continued::target_pod(view.target_pod, continued),
-            ),
-        }
-    }
-}
+/// What is known besides the request and its objects.
+pub type Facts = kind::Facts<ExecAccessTemplate, Workload>;
 
 impl Kind for ExecAccess {
     const NAME: &'static str = "execaccessrequest";
@@ -123,11 +88,10 @@ impl Kind for ExecAccess {
         std::iter::once(ready).chain(sessions::cut(grant)).collect()
     }
 
-    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, State> {
+    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Otherwise> {
+        let target = &case.template.spec.controller_target_ref;
         let Some(workload) = case.workload else {
-            return Err(State::Wants(
-                case.template.spec.controller_target_ref.clone(),
-            ));
+            return Err(Otherwise::Need(Question::Workload(target.clone())));
         };
         let chosen = workload
             .choose(
@@ -143,6 +107,9 @@ impl Kind for ExecAccess {
                 let message = format!("failed to render spec.accessConfig.accessCommand: {error}");
                 State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
             })?;
+        let Some(probes) = case.probes else {
+            return Err(Otherwise::Need(Question::Probes(Box::new(chosen.clone()))));
+        };
         let pod = PodRef {
             name: chosen.name_any(),
             uid: chosen.uid().unwrap_or_default(),
@@ -150,13 +117,13 @@ impl Kind for ExecAccess {
         };
         let follows = case.terms.follow == Follow::Successor;
         let following = follows.then(|| Following {
-            workload: case.template.spec.controller_target_ref.clone(),
+            workload: target.clone(),
             uid: workload.uid.clone(),
             command: case.terms.command.source().to_owned(),
         });
         let mut grant = case.grant(pod, message);
         grant.following = following;
-        look_into(&mut grant, chosen, &workload.probes);
+        look_into(&mut grant, chosen, probes);
         Ok(Offer {
             grant,
             first: Vec::new(),
@@ -166,9 +133,9 @@ impl Kind for ExecAccess {
     fn successor(
         &self,
         grant: &Grant,
-        workload: Option<&Result<Workload, Failure>>,
-    ) -> Result<Option<Grant>, Failure> {
-        successor::of(grant, workload)
+        facts: &Facts,
+    ) -> Result<Option<Result<Grant, Failure>>, Question> {
+        successor::of(grant, facts)
     }
 }
 

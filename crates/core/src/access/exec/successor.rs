@@ -4,40 +4,46 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::look_into;
-use crate::access::grant::Grant;
-use crate::access::target::Workload;
+use super::{Facts, look_into};
+use crate::access::grant::{Following, Grant};
+use crate::access::kind::Question;
 use crate::access_command;
+use crate::api::SessionProbe;
 use crate::audit::PodRef;
 use crate::controller::Failure;
 
-/// The pod that takes over: the one of the same name where names come back, else any.
-pub(super) fn choose<'a>(grant: &Grant, workload: &'a Workload) -> Result<&'a Pod, Failure> {
-    let comes_back = workload.kind == "StatefulSet";
-    let wanted = comes_back.then_some(grant.pod.name.as_str());
-    workload.choose(&grant.request.uid, wanted)
-}
-
-/// The grant in that pod; `None` if its workload was replaced too.
-pub(super) fn of(
-    grant: &Grant,
-    workload: Option<&Result<Workload, Failure>>,
-) -> Result<Option<Grant>, Failure> {
+/// The grant in the pod that takes over: the one of the same name where names come back, else any. `None`
+/// if its workload was replaced too.
+pub(super) fn of(grant: &Grant, facts: &Facts) -> Result<Option<Result<Grant, Failure>>, Question> {
     let Some(following) = &grant.following else {
         return Ok(None);
     };
-    let workload = match workload {
-        Some(read) => read.as_ref().map_err(Clone::clone)?,
-        None => {
-            let what = &following.workload;
-            let message = format!("{} {} was not looked up yet", what.kind, what.name);
-            return Err(Failure::transient("NotObserved", message));
-        }
+    let workload = match &facts.workload {
+        Some(Ok(workload)) => workload,
+        Some(Err(failure)) => return Ok(Some(Err(failure.clone()))),
+        None => return Err(Question::Workload(following.workload.clone())),
     };
     if workload.uid != following.uid {
         return Ok(None);
     }
-    let pod = choose(grant, workload)?;
+    let comes_back = workload.kind == "StatefulSet";
+    let wanted = comes_back.then_some(grant.pod.name.as_str());
+    let pod = match workload.choose(&grant.request.uid, wanted) {
+        Ok(pod) => pod,
+        Err(failure) => return Ok(Some(Err(failure))),
+    };
+    match &facts.probes {
+        Some(probes) => Ok(Some(in_pod(grant, following, pod, probes))),
+        None => Err(Question::Probes(Box::new(pod.clone()))),
+    }
+}
+
+fn in_pod(
+    grant: &Grant,
+    following: &Following,
+    pod: &Pod,
+    probes: &[SessionProbe],
+) -> Result<Grant, Failure> {
     let said = access_command::render(&following.command, &pod.metadata).map_err(|error| {
         let message = format!("failed to render the access command: {error}");
         Failure::invalid(Failure::COMMAND_INVALID, message)
@@ -49,6 +55,6 @@ pub(super) fn of(
         container: grant.pod.container.clone(),
     };
     moved.access_message = said;
-    look_into(&mut moved, pod, &workload.probes);
-    Ok(Some(moved))
+    look_into(&mut moved, pod, probes);
+    Ok(moved)
 }

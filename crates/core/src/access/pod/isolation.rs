@@ -81,7 +81,7 @@ impl Isolation {
 }
 
 /// Whether the template shuts anything off.
-pub(crate) fn is_shut(network: Network) -> bool {
+pub(super) fn is_shut(network: Network) -> bool {
     network.egress != Egress::All || network.ingress != Ingress::All
 }
 

@@ -9,39 +9,27 @@ mod watch;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::assess::assess;
 use super::author;
 use super::grant::Grant;
-use super::kind::{self, Case, Kind, Offer, PodMade, State};
+use super::kind::{self, Case, Kind, Offer, Otherwise, PodMade, Trial};
 use super::objects::Objects;
 use super::request::Request;
-use super::seal::Keys;
-use super::stamp::Requester;
 use super::status::Fact;
 use crate::access_command;
 use crate::api::{
     AccessConfig, CrossVersionObjectReference, Phase, PodAccessRequest, PodAccessTemplate,
 };
 use crate::build::{self, NameServer};
-use crate::controller::{Child, Failure, Live, Plan, Step};
+use crate::controller::{Failure, Live, Plan, Step};
 use crate::encode;
 use crate::labels;
 use crate::lifecycle::End;
+use crate::lifecycle::seal::Keys;
+use crate::lifecycle::window::after;
 use crate::mutate::{Model, RenderCache};
 use crate::validate::{self, AccessPod, ValidatedRequest, ValidatedTemplate, Violation};
 
 pub use isolation::Isolation;
-
-/// A pod that is to be tried before it is made.
-#[derive(Clone, Debug)]
-pub struct Trial {
-    /// The pod, without the decision that it will carry.
-    pub pod: Child,
-    /// Name of the template.
-    pub template: String,
-    /// Who wrote it.
-    pub author: Requester,
-}
 
 /// The controller of PodAccessRequests.
 #[derive(Clone, Debug)]
@@ -60,87 +48,13 @@ pub struct PodAccess {
     pub as_author: bool,
 }
 
-/// What a plan needs besides the request and its objects.
-pub type Observed = kind::Observed<PodAccessTemplate, Model>;
+/// What is known besides the request and its objects.
+pub type Facts = kind::Facts<PodAccessTemplate, Model>;
 
 impl PodAccess {
-    /// See [`kind::wants`].
-    #[must_use]
-    pub fn wants(
-        &self,
-        now: Timestamp,
-        request: &PodAccessRequest,
-        observed: &Observed,
-        live: &[Live],
-    ) -> Option<CrossVersionObjectReference> {
-        kind::wants(self, now, request, observed, live)
-    }
-
-    /// Whether the other NetworkPolicies of the namespace are to be read: a pod may be made that is to
-    /// be shut off.
-    #[must_use]
-    pub fn wants_policies(&self, request: &PodAccessRequest, observed: &Observed) -> bool {
-        let template = observed.template.as_deref();
-        let network = template.and_then(|template| template.spec.network);
-        Request::from(request).phase() == Phase::Pending && network.is_some_and(isolation::is_shut)
-    }
-
-    /// The pod that is about to be made, to be tried as its template's author; `None` if nothing is
-    /// about to be made, or that is not asked for. Who the author is may not be known.
-    #[must_use]
-    pub fn wants_trial(
-        &self,
-        now: Timestamp,
-        request: &PodAccessRequest,
-        observed: &Observed,
-        live: &[Live],
-    ) -> Option<Result<Trial, Failure>> {
-        if !self.as_author {
-            return None;
-        }
-        let freely = Self {
-            as_author: false,
-            ..self.clone()
-        };
-        let state = assess(&freely, now, request, observed, live).state;
-        let State::Grantable(offer) = state else {
-            return None;
-        };
-        let mut pod = offer
-            .first
-            .into_iter()
-            .find(|it| it.resource.kind == "Pod")?;
-        if let Some(annotations) = &mut pod.object.metadata.annotations {
-            // The decision is not for the eyes of those who are asked about it.
-            annotations.remove(labels::GRANT);
-        }
-        let template = observed.template.as_deref()?;
-        let name = offer.grant.template;
-        let author = author::of(&template.metadata, &Self::spec_digest(template));
-        Some(author.map_or_else(
-            || {
-                let message = format!(
-                    "nobody is noted as the author of template {name}, so the pod cannot be tried as \
-                     they would be admitted: change its spec, or delete and create it"
-                );
-                Err(Failure::transient("AuthorUnknown", message))
-            },
-            |author| {
-                Ok(Trial {
-                    pod,
-                    template: name.clone(),
-                    author,
-                })
-            },
-        ))
-    }
-
     /// When a pod that was not ready yet is given up.
     fn ready_by(&self, grant: &Grant) -> Timestamp {
-        grant
-            .granted_at
-            .checked_add(self.ready_timeout)
-            .unwrap_or(Timestamp::MAX)
+        after(grant.granted_at, self.ready_timeout)
     }
 }
 
@@ -185,8 +99,33 @@ impl Kind for PodAccess {
         validate::pod_access_template(template)
     }
 
-    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, State> {
+    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Otherwise> {
         offer::offer(self, case)
+    }
+
+    /// The pod that is about to be made, to be tried as its template's author, where that is asked for. Who
+    /// the author is may not be known.
+    fn trial(&self, offer: &Offer, template: &PodAccessTemplate) -> Option<Result<Trial, Failure>> {
+        let mut made = offer.first.iter().filter(|_| self.as_author);
+        let mut pod = made.find(|it| it.resource.kind == "Pod")?.clone();
+        if let Some(annotations) = &mut pod.object.metadata.annotations {
+            // The decision is not for the eyes of those who are asked about it.
+            annotations.remove(labels::GRANT);
+        }
+        let name = &offer.grant.template;
+        let author = author::of(&template.metadata, &Self::spec_digest(template));
+        Some(author.ok_or_else(|| {
+            let message = format!(
+                "nobody is noted as the author of template {name}, so the pod cannot be tried as \
+                 they would be admitted: change its spec, or delete and create it"
+            );
+            Failure::transient("AuthorUnknown", message)
+        })
+        .map(|author| Trial {
+            pod,
+            template: name.clone(),
+            author,
+        }))
     }
 
     /// On the Role, once there is one; until then on the pod, whose UID and content as the API

@@ -8,16 +8,16 @@ use serde_json::Value;
 use super::PodAccess;
 use super::isolation::{Isolation, is_shut};
 use crate::access::grant::{self, Grant, OwnPod};
-use crate::access::kind::{Case, Kind, Offer, State};
+use crate::access::kind::{Case, Kind, Offer, Otherwise, Question, State};
 use crate::api::{Egress, Phase};
 use crate::audit::PodRef;
 use crate::build;
 use crate::controller::{Child, Failure};
 use crate::mutate::{MutateError, Rendered};
 
-pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Offer, State> {
+pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Offer, Otherwise> {
     if let (Some(target), None) = (PodAccess::target(case.template), case.workload) {
-        return Err(State::Wants(target));
+        return Err(Otherwise::Need(Question::Workload(target)));
     }
     let digest = PodAccess::spec_digest(case.template);
     let rendered = access
@@ -43,7 +43,10 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
         container: case.asked.container.clone(),
     };
     let network = case.terms.target.network;
-    let (policies, tried) = (case.policies, case.tried.cloned());
+    let policies = case.policies;
+    if policies.is_none() && network.is_some_and(is_shut) {
+        return Err(Otherwise::Need(Question::Policies));
+    }
     let mut grant = case.grant(pod, message);
     grant.own_pod = Some(OwnPod {
         digest: rendered.digest.clone(),
@@ -71,16 +74,8 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     if let Some(own) = &mut grant.own_pod {
         own.isolation = isolation;
     }
-    if access.as_author {
-        tried.ok_or_else(untried)?.map_err(State::Waiting)?;
-    }
     let first = first(access, &grant, rendered)?;
     Ok(Offer { grant, first })
-}
-
-fn untried() -> State {
-    let message = "the pod was not tried yet as its template's author would be admitted";
-    State::Waiting(Failure::transient("NotObserved", message))
 }
 
 fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<Child>, State> {

@@ -16,6 +16,7 @@ use crate::conditions::{self, message, reason};
 use crate::controller::Live;
 use crate::duration::GoDuration;
 use crate::lifecycle::End;
+use crate::lifecycle::window::has_come;
 
 /// Whether `live` is this pod.
 pub(super) fn is(live: &Live, pod: &Pod) -> bool {
@@ -73,7 +74,7 @@ pub(super) fn never_ready(
     let name = &grant.pod.name;
     match pod_state::state(pod) {
         PodState::Ended(how) => Some(format!("Pod {name} ended before it was ready: {how}")),
-        PodState::Waiting(why) if now >= access.ready_by(grant) => {
+        PodState::Waiting(why) if has_come(now, access.ready_by(grant)) => {
             let limit = GoDuration::from_nanos(
                 i64::try_from(access.ready_timeout.as_nanos()).unwrap_or(i64::MAX),
             );

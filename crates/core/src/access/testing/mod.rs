@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use super::continued::Continued;
 use super::grant::Grant;
-use super::kind::{Kind, ObservedOf, PodMade, PodSeen};
-use super::seal::Keys;
+use super::kind::{Assessment, FactsOf, Kind, PodMade, PodSeen, Question};
 use super::stamp::{Requester, Stamp};
-use crate::api::RequestStatus;
+use crate::api::{RequestStatus, SessionProbe};
 use crate::audit::Record;
 use crate::controller::{
-    Answers, Child, Controller, Failure, FailureClass, Live, Outcome, Plan, Step,
+    Answers, Child, Controller, Decision, Failure, FailureClass, Live, Outcome, Plan, Step,
 };
 use crate::labels;
+use crate::lifecycle::seal::Keys;
 use crate::sessions::{Sessions, SessionsEnded};
 
 pub(crate) const CREATED: &str = "2026-01-01T12:00:00Z";
@@ -61,6 +61,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) template: Option<K::Template>,
     pub(crate) workload: Result<K::Workload, Failure>,
     pub(crate) same_stamp: Option<String>,
+    /// What containers are able to.
+    pub(crate) probes: Vec<SessionProbe>,
     /// What the request continues.
     pub(crate) continued: Option<Continued>,
     /// The NetworkPolicies of others.
@@ -113,6 +115,7 @@ impl<K: InMemory> World<K> {
             template: Some(template),
             workload,
             same_stamp: None,
+            probes: Vec::new(),
             continued: None,
             policies: None,
             tried: None,
@@ -158,30 +161,50 @@ impl<K: InMemory> World<K> {
         )]));
     }
 
-    pub(crate) fn observed(&self) -> ObservedOf<K> {
-        ObservedOf::<K> {
+    /// The answers to everything that may be asked.
+    pub(crate) fn facts(&self) -> FactsOf<K> {
+        FactsOf::<K> {
             template: self.template.clone().map(Arc::new),
-            same_stamp: self.same_stamp.clone(),
             continued: self.continued.clone(),
-            policies: self.policies.clone(),
-            tried: self.tried.clone(),
-            leaving: false,
-            workload: Some(self.workload.clone()),
             pod: self.pod.clone(),
             made: self.made.clone(),
-            left: self.left.clone(),
+            is_deleted: Some(false),
+            same_stamp: Some(self.same_stamp.clone()),
+            workload: Some(self.workload.clone()),
+            probes: Some(self.probes.clone()),
+            policies: Some(self.policies.clone().unwrap_or(Ok(Vec::new()))),
+            tried: self.tried.clone(),
+            predecessor: Some(self.left.clone().unwrap_or(Ok(Vec::new()))),
         }
     }
 
-    pub(crate) fn plan(&self, now: Timestamp) -> Plan {
+    /// What is asked if this is known.
+    pub(crate) fn asks(&self, now: Timestamp, known: &FactsOf<K>) -> Option<Question> {
         self.controller
-            .plan(now, &self.request, &self.observed(), &self.live)
+            .decide(now, &self.request, known, &self.live)
+            .question()
+    }
+
+    /// The decision; none if it takes more than is known.
+    pub(crate) fn decide(&self, now: Timestamp) -> Option<Decision<Assessment>> {
+        self.controller
+            .decide(now, &self.request, &self.facts(), &self.live)
+            .decided()
+    }
+
+    pub(crate) fn plan(&self, now: Timestamp) -> Plan {
+        self.decide(now)
+            .map(|decision| decision.plan)
+            .unwrap_or_default()
     }
 
     /// One pass, as the engine makes it; returns its plan.
     pub(crate) fn pass(&mut self, now: Timestamp) -> Plan {
-        let plan = self.plan(now);
-        let failure = self.carry_out(&plan).or_else(|| plan.obstacle.clone());
+        let Some(decision) = self.decide(now) else {
+            return Plan::default();
+        };
+        let plan = &decision.plan;
+        let failure = self.carry_out(plan).or_else(|| plan.obstacle.clone());
         if std::mem::take(&mut self.stale) {
             return self.pass(now);
         }
@@ -199,7 +222,7 @@ impl<K: InMemory> World<K> {
         };
         let mut status = self
             .controller
-            .status(now, &self.request, &self.observed(), &outcome);
+            .status(now, &self.request, &decision, &outcome);
         if self.reworded {
             reword(&mut status.conditions);
         }
@@ -207,7 +230,7 @@ impl<K: InMemory> World<K> {
         if current.as_ref() != Some(&status) && self.write() {
             K::set_status(&mut self.request, status);
         }
-        plan
+        decision.plan
     }
 
     /// Passes until nothing changes.

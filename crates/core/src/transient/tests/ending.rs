@@ -5,7 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::world::*;
+use crate::access::testing::done_by;
 use crate::api::{Phase, TransientRoleBinding};
+use crate::conditions;
 use crate::controller::{Controller, Failure, Live, Step};
 use crate::labels;
 
@@ -120,7 +122,7 @@ fn deleting_the_object_ends_the_binding_before_the_finalizer_goes() {
 fn what_was_never_in_effect_is_deleted_without_a_word() {
     for phase in [0, 60, 360] {
         let mut world = namespaced(|_| {});
-        world.sighting.role = Ok(None);
+        world.lookup.role = Ok(None);
         world.settle(at(phase));
         let told = world.records.len();
         world.delete();
@@ -206,6 +208,44 @@ fn meddling_revokes() {
         .get_or_insert_default()
         .insert("team".into(), "a".into());
     assert!(world.plan(at(100)).stages.is_empty());
+}
+
+#[test]
+fn whoever_corrects_a_message_changes_no_decision() {
+    type Change = fn(&mut World<TransientRoleBinding>);
+    let events: [Change; 5] = [
+        |_| {},
+        |world| world.live.clear(),
+        |world| world.live[0].object.metadata.owner_references = None,
+        |world| world.live[0].object.metadata.finalizers = Some(vec!["a/b".to_owned()]),
+        World::delete,
+    ];
+    let decisions = |reworded: bool, event: Change, fails: bool| -> Vec<String> {
+        let mut world = active();
+        (world.reworded, world.records_fail) = (reworded, fails);
+        event(&mut world);
+        let mut decided = Vec::new();
+        for seconds in [100, 101, 102, 360, 361, 362] {
+            world.records_fail &= seconds < 360;
+            if world.gone {
+                break;
+            }
+            let plan = world.pass(at(seconds));
+            let status = world.status();
+            let reason = conditions::find(&status.conditions, "Ready").map(|it| it.reason.clone());
+            let (done, phase, ending) = (done_by(&plan), status.phase, status.ending);
+            decided.push(format!("{seconds}: {done:?} {phase} {reason:?} {ending:?}"));
+        }
+        decided
+    };
+    for event in events {
+        for fails in [false, true] {
+            assert_eq!(
+                decisions(false, event, fails),
+                decisions(true, event, fails)
+            );
+        }
+    }
 }
 
 #[test]

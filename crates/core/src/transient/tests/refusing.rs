@@ -28,10 +28,10 @@ fn what_may_not_be_bound_is_denied_for_good() {
             world.allow(&["edit", "shop/view"])
         }),
         ("RoleNotBindable", |world| world.allow(&[])),
-        ("MayNotBind", |world| world.sighting.may_bind = Ok(false)),
+        ("MayNotBind", |world| world.lookup.may_bind = Ok(false)),
         ("RoleTooPowerful", |world| {
             world.allow(&["vie*"]);
-            let rules = world.sighting.role.as_mut().unwrap().as_mut().unwrap();
+            let rules = world.lookup.role.as_mut().unwrap().as_mut().unwrap();
             rules[0].resources = Some(vec!["secrets".to_owned()]);
         }),
         ("WindowTooLong", |world| {
@@ -49,7 +49,7 @@ fn what_may_not_be_bound_is_denied_for_good() {
         assert_eq!(world.actions(), ["RequestDenied"], "{reason}");
         // For good, though it might be let in now.
         world.allow(&["view"]);
-        world.sighting.may_bind = Ok(true);
+        world.lookup.may_bind = Ok(true);
         assert_eq!(world.settle(at(70)).phase, Phase::Denied, "{reason}");
         assert!(world.live.is_empty());
     }
@@ -85,7 +85,7 @@ fn a_role_with_wildcards_secrets_or_escalation_is_bound_only_by_its_full_name() 
     ] {
         let mut world = namespaced(|_| {});
         world.allow(roles);
-        let rules = world.sighting.role.as_mut().unwrap().as_mut().unwrap();
+        let rules = world.lookup.role.as_mut().unwrap().as_mut().unwrap();
         rules[0].verbs = vec!["*".to_owned()];
         assert_eq!(world.settle(at(60)).phase, phase, "{roles:?}");
     }
@@ -98,7 +98,7 @@ fn what_is_dangerous_about_a_role_that_is_named_in_full_is_told() {
         ("get", None, false),
     ] {
         let mut world = namespaced(|_| {});
-        let rules = world.sighting.role.as_mut().unwrap().as_mut().unwrap();
+        let rules = world.lookup.role.as_mut().unwrap().as_mut().unwrap();
         rules[0].verbs = vec![verb.to_owned()];
         let before = world.status();
         let status = world.settle(at(60));
@@ -143,27 +143,27 @@ fn nothing_is_bound_in_the_namespace_of_oz() {
 fn what_cannot_be_found_out_is_not_bound_and_asked_again() {
     let failure = || Failure::transient("Unreachable", "nobody answers");
     let cases: [(&str, Change); 4] = [
-        ("RoleMissing", |world| world.sighting.role = Ok(None)),
+        ("RoleMissing", |world| world.lookup.role = Ok(None)),
         ("Unreachable", |world| {
-            world.sighting.role = Err(Failure::transient("Unreachable", "nobody answers"));
+            world.lookup.role = Err(Failure::transient("Unreachable", "nobody answers"));
         }),
         ("Unreachable", |world| {
-            world.sighting.may_bind = Err(Failure::transient("Unreachable", "nobody answers"));
+            world.lookup.may_bind = Err(Failure::transient("Unreachable", "nobody answers"));
         }),
         ("Unreachable", |world| {
-            world.sighting.taken = Err(Failure::transient("Unreachable", "nobody answers"));
+            world.lookup.taken = Err(Failure::transient("Unreachable", "nobody answers"));
         }),
     ];
     for (reason, change) in cases {
         let mut world = namespaced(|_| {});
-        let plain = world.sighting.clone();
+        let plain = world.lookup.clone();
         change(&mut world);
         let plan = world.pass(at(60));
         assert_eq!(plan.obstacle.unwrap().class, FailureClass::Transient);
         assert_eq!(plan.wake, Some(at(360)), "the end is awaited all the same");
         assert_eq!(world.condition("Ready"), format!("False ({reason})"));
         assert_eq!(world.status().phase, Phase::Pending);
-        world.sighting = plain;
+        world.lookup = plain;
         assert_eq!(world.settle(at(61)).phase, Phase::Active);
     }
     assert_eq!(failure().reason, "Unreachable");
@@ -173,14 +173,9 @@ fn what_cannot_be_found_out_is_not_bound_and_asked_again() {
 fn what_nobody_looked_up_is_not_bound() {
     use crate::controller::Controller;
     let world = namespaced(|_| {});
-    let plan = world.controller.plan(
-        at(60),
-        &world.object,
-        &crate::transient::Observed::default(),
-        &[],
-    );
-    assert!(plan.stages.is_empty());
-    assert_eq!(plan.obstacle.unwrap().reason, "NotObserved");
+    let facts = crate::transient::Facts::default();
+    let verdict = world.controller.decide(at(60), &world.object, &facts, &[]);
+    assert!(verdict.decided().is_none());
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn what_lay_over_its_whole_window_is_never_made() {
 
     // A duration waits for a day at most.
     let mut world = lasting("5m");
-    world.sighting.role = Ok(None);
+    world.lookup.role = Ok(None);
     assert_eq!(world.settle(at(24 * 3600 - 1)).phase, Phase::Pending);
     assert_eq!(world.settle(at(24 * 3600)).phase, Phase::Expired);
 }

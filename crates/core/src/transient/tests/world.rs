@@ -9,14 +9,15 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use crate::access::seal::Keys;
 use crate::access::stamp::{Requester, Stamp};
+use crate::access::testing::reword;
 use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use crate::audit::Record;
-use crate::controller::{Answers, Child, Controller, Failure, Live, Outcome, Plan, Step};
+use crate::controller::{Answers, Child, Controller, Decision, Failure, Live, Outcome, Plan, Step};
 use crate::labels;
+use crate::lifecycle::seal::Keys;
 use crate::transient::{
-    BindableRoles, FINALIZER, Kind, Observed, Policy, Sighting, Transient, Want,
+    BindableRoles, FINALIZER, Facts, Kind, Lookup, Policy, Question, State, Transient, Want,
 };
 
 pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
@@ -74,7 +75,7 @@ impl InMemory for example_com::ClusterRoleBinding {
 pub(crate) struct World<K: InMemory> {
     pub(crate) controller: Transient<K>,
     pub(crate) object: K,
-    pub(crate) sighting: Sighting,
+    pub(crate) lookup: Lookup,
     pub(crate) same_stamp: Option<String>,
     pub(crate) live: Vec<Live>,
     pub(crate) records: Vec<Record>,
@@ -86,6 +87,8 @@ pub(crate) struct World<K: InMemory> {
     /// How many more writes succeed before the process dies.
     pub(crate) writes_left: usize,
     pub(crate) status_fails: bool,
+    /// Whether every message of a condition says something else than what was decided.
+    pub(crate) reworded: bool,
     /// How often somebody looked.
     pub(crate) looks: usize,
     pub(crate) gone: bool,
@@ -133,7 +136,7 @@ impl<K: InMemory> World<K> {
         let mut world = Self {
             controller: Transient::new(keys(), Arc::new(policy(&["view", "shop/deployer"]))),
             object,
-            sighting: Sighting {
+            lookup: Lookup {
                 role: Ok(Some(vec![PolicyRule {
                     api_groups: Some(vec![String::new()]),
                     resources: Some(vec!["pods".to_owned()]),
@@ -151,6 +154,7 @@ impl<K: InMemory> World<K> {
             writes: 0,
             writes_left: usize::MAX,
             status_fails: false,
+            reworded: false,
             looks: 0,
             gone: false,
             hidden: Vec::new(),
@@ -188,57 +192,73 @@ impl<K: InMemory> World<K> {
 
     /// What the edge would look up at this instant.
     pub(crate) fn wants(&self, now: Timestamp) -> Option<Want> {
-        self.controller
-            .wants(now, &self.object, &Observed::default(), &self.live)
+        let facts = Facts {
+            same_stamp: Some(None),
+            lookup: None,
+        };
+        let verdict = self
+            .controller
+            .decide(now, &self.object, &facts, &self.live);
+        match verdict.question()? {
+            Question::Lookup(want) => Some(*want),
+            Question::SameStamp => None,
+        }
     }
 
-    pub(crate) fn observed(&self, now: Timestamp) -> Observed {
-        if self.wants(now).is_none() {
-            return Observed::default();
+    pub(crate) fn facts(&self, now: Timestamp) -> Facts {
+        let lookup = self.wants(now).map(|_| {
+            let mut lookup = self.lookup.clone();
+            if self.taken {
+                lookup.taken = Ok(true);
+            }
+            lookup
+        });
+        Facts {
+            same_stamp: Some(self.same_stamp.clone()),
+            lookup,
         }
-        let mut sighting = self.sighting.clone();
-        if self.taken {
-            sighting.taken = Ok(true);
-        }
-        Observed {
-            same_stamp: self.same_stamp.clone(),
-            sighting: Some(sighting),
-        }
+    }
+
+    pub(crate) fn decide(&self, now: Timestamp) -> Decision<State> {
+        let facts = self.facts(now);
+        let verdict = self
+            .controller
+            .decide(now, &self.object, &facts, &self.live);
+        verdict.decided().unwrap()
     }
 
     pub(crate) fn plan(&self, now: Timestamp) -> Plan {
-        let observed = self.observed(now);
-        self.controller
-            .plan(now, &self.object, &observed, &self.live)
+        self.decide(now).plan
     }
 
     /// One pass, as the engine makes it.
     pub(crate) fn pass(&mut self, now: Timestamp) -> Plan {
-        let observed = self.observed(now);
-        self.looks += usize::from(observed.sighting.is_some());
-        let plan = self
-            .controller
-            .plan(now, &self.object, &observed, &self.live);
-        let failure = self.carry_out(&plan).or_else(|| plan.obstacle.clone());
+        self.looks += usize::from(self.wants(now).is_some());
+        let decision = self.decide(now);
+        let plan = &decision.plan;
+        let failure = self.carry_out(plan).or_else(|| plan.obstacle.clone());
         if std::mem::take(&mut self.stale) {
             return self.pass(now);
         }
         if self.gone {
-            return plan;
+            return decision.plan;
         }
         let outcome = Outcome {
             live: self.live.clone(),
             failure,
             answers: Answers::default(),
         };
-        let status = self
+        let mut status = self
             .controller
-            .status(now, &self.object, &observed, &outcome);
+            .status(now, &self.object, &decision, &outcome);
+        if self.reworded {
+            reword(&mut status.conditions);
+        }
         let changed = self.controller.current_status(&self.object).as_ref() != Some(&status);
         if changed && self.write() && !self.status_fails {
             self.object.set_status(status);
         }
-        plan
+        decision.plan
     }
 
     /// Passes until nothing changes.

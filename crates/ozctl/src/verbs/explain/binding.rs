@@ -16,8 +16,9 @@ use oz_core::api::{
     Phase, RoleKind, RoleReference, TransientClusterRoleBinding, TransientRoleBinding,
 };
 use oz_core::controller::{Controller, Plan};
+use oz_core::lifecycle::window::has_come;
 use oz_core::transient::{
-    BindableRoles, Binding, Kind, Listed, Observed, Policy, Position, RolePattern, Sighting, Terms,
+    BindableRoles, Binding, Facts, Kind, Listed, Lookup, Policy, Position, RolePattern, Terms,
     Transient, may_bind,
 };
 use serde_json::{Value, json};
@@ -137,12 +138,12 @@ async fn told<K: Kind>(
                  --max-binding-window",
             ));
             if let (Ok(content), Ok(may)) = (content, may) {
-                let sighting = Sighting {
+                let lookup = Lookup {
                     role: Ok(content),
                     may_bind: Ok(may),
                     taken: Ok(false),
                 };
-                plan = Some(planned(object, terms, &requester, sighting, now)?);
+                plan = Some(planned(object, terms, &requester, lookup, now)?);
             }
         }
     }
@@ -170,7 +171,7 @@ fn window(terms: &Terms, binding: &Binding<'_>, now: Timestamp) -> Rule {
     let status = binding.status;
     let end = status.and_then(|status| status.expires_at);
     match terms.position(now, binding.created()) {
-        _ if end.is_some_and(|end| now >= end) => Rule::new("window", Some(false), "it is over"),
+        _ if end.is_some_and(|end| has_come(now, end)) => Rule::new("window", Some(false), "it is over"),
         Position::After => Rule::new("window", Some(false), "it is over"),
         Position::Before(opens) => Rule::new("window", Some(true), format!("it opens at {opens}")),
         Position::Inside(until) => {
@@ -264,7 +265,7 @@ fn planned<K: Kind>(
     object: &K,
     terms: &Terms,
     requester: &Requester,
-    sighting: Sighting,
+    lookup: Lookup,
     now: Timestamp,
 ) -> Result<Plan> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
@@ -297,11 +298,13 @@ fn planned<K: Kind>(
         finalizers: object.meta().finalizers.clone(),
         ..metadata.metadata()?
     };
-    let observed = Observed {
-        same_stamp: None,
-        sighting: Some(sighting),
+    let facts = Facts {
+        same_stamp: Some(None),
+        lookup: Some(lookup),
     };
-    Ok(Transient::<K>::new(keys()?, Arc::new(policy)).plan(now, &made_now, &observed, &[]))
+    let controller = Transient::<K>::new(keys()?, Arc::new(policy));
+    let decision = controller.decide(now, &made_now, &facts, &[]).decided();
+    Ok(decision.map(|decision| decision.plan).unwrap_or_default())
 }
 
 fn text(

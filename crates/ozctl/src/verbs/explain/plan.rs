@@ -10,6 +10,7 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Selector};
 use kube::{Api, ResourceExt};
 use oz_core::access::exec::{self, ExecAccess};
+use oz_core::access::kind::Question;
 use oz_core::access::pod::{self, PodAccess};
 use oz_core::access::stamp::Requester;
 use oz_core::access::target::{Workload, through_replica_sets};
@@ -18,7 +19,7 @@ use oz_core::api::{
     PodAccessTemplate, SessionProbe,
 };
 use oz_core::build::NameServer;
-use oz_core::controller::{Controller, Plan};
+use oz_core::controller::{Controller, Plan, Verdict};
 use oz_core::duration::GoDuration;
 use oz_core::encode;
 use oz_core::mutate::{Model, RenderCache};
@@ -40,6 +41,16 @@ pub(super) enum Planned {
     Plan(Plan),
     /// What is missing to make it.
     Unknown(String),
+}
+
+impl Planned {
+    fn unknown(why: &Failure) -> Self {
+        Self::Unknown(why.message().to_owned())
+    }
+
+    fn unanswered() -> Self {
+        Self::Unknown("it depends on what only the operator finds out".to_owned())
+    }
 }
 
 /// A kind of request whose plan can be made here.
@@ -102,23 +113,29 @@ impl Explained for ExecAccessRequest {
             keys: keys()?,
             keep_finished: KEEP,
         };
-        let mut observed = exec::Observed {
-            template: template.map(Arc::new),
-            ..exec::Observed::default()
-        };
-        if let Some(target) = controller.wants(now, &self, &observed, &[]) {
-            let status = observed
-                .template
-                .as_deref()
-                .and_then(|known| known.status.as_ref());
-            let probes = status.map_or_else(Vec::new, |status| status.session_probes.clone());
-            match workload(cluster, &target, probes).await {
-                Ok(found) => observed.workload = Some(Ok(found)),
-                Err(failure) => return Ok(Planned::Unknown(failure.message().to_owned())),
+        let mut facts = exec::Facts::alone(template.map(Arc::new));
+        loop {
+            match controller.decide(now, &self, &facts, &[]) {
+                Verdict::Decided(decision) => return Ok(Planned::Plan(decision.plan)),
+                Verdict::Need { question, .. } => match question {
+                    Question::Workload(target) => match workload(cluster, &target).await {
+                        Ok(found) => facts.workload = Some(Ok(found)),
+                        Err(failure) => return Ok(Planned::unknown(&failure)),
+                    },
+                    Question::Probes(_) => {
+                        facts.probes = Some(probes(facts.template.as_deref()));
+                    }
+                    _ => return Ok(Planned::unanswered()),
+                },
             }
         }
-        Ok(Planned::Plan(controller.plan(now, &self, &observed, &[])))
     }
+}
+
+/// What the template's status knows of containers.
+fn probes(template: Option<&ExecAccessTemplate>) -> Vec<SessionProbe> {
+    let status = template.and_then(|known| known.status.as_ref());
+    status.map_or_else(Vec::new, |status| status.session_probes.clone())
 }
 
 impl Explained for PodAccessRequest {
@@ -148,17 +165,19 @@ impl Explained for PodAccessRequest {
             name_servers: vec![NameServer::usual()],
             as_author: false,
         };
-        let mut observed = pod::Observed {
-            template: template.map(Arc::new),
-            ..pod::Observed::default()
-        };
-        if let Some(target) = controller.wants(now, &self, &observed, &[]) {
-            match model(cluster, &target).await {
-                Ok(found) => observed.workload = Some(Ok(found)),
-                Err(failure) => return Ok(Planned::Unknown(failure.message().to_owned())),
+        let mut facts = pod::Facts::alone(template.map(Arc::new));
+        loop {
+            match controller.decide(now, &self, &facts, &[]) {
+                Verdict::Decided(decision) => return Ok(Planned::Plan(decision.plan)),
+                Verdict::Need { question, .. } => match question {
+                    Question::Workload(target) => match model(cluster, &target).await {
+                        Ok(found) => facts.workload = Some(Ok(found)),
+                        Err(failure) => return Ok(Planned::unknown(&failure)),
+                    },
+                    _ => return Ok(Planned::unanswered()),
+                },
             }
         }
-        Ok(Planned::Plan(controller.plan(now, &self, &observed, &[])))
     }
 }
 
@@ -176,7 +195,6 @@ async fn read(cluster: &Cluster, target: &CrossVersionObjectReference) -> Result
 async fn workload(
     cluster: &Cluster,
     target: &CrossVersionObjectReference,
-    probes: Vec<SessionProbe>,
 ) -> Result<Workload> {
     let kind = target.kind.to_string();
     let found = read(cluster, target).await?;
@@ -205,7 +223,6 @@ async fn workload(
         uid: found.uid().unwrap_or_default(),
         between: replica_sets,
         pods,
-        probes,
     })
 }
 

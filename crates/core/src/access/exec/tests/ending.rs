@@ -10,13 +10,13 @@ use super::world::*;
 use crate::access::exec::ExecAccess;
 use crate::access::grant::Grant;
 use crate::access::kind::PodSeen;
-use crate::access::seal::Keys;
 use crate::access::status::transitions;
 use crate::access::testing::UID;
 use crate::api::{ExecAccessRequestSpec, Phase};
 use crate::conditions;
 use crate::controller::{Controller, Failure, Outcome, Step};
 use crate::encode;
+use crate::lifecycle::seal::Keys;
 use crate::sessions::{self, Sessions, SessionsEnded};
 
 fn granted() -> World {
@@ -608,7 +608,8 @@ fn sessions_are_ended_beside_the_record_and_are_waited_for() {
 #[test]
 fn what_the_port_answers_for_the_sessions_of_a_grant_is_in_its_status() {
     let mut world = granted();
-    let plan = world.plan(at(300));
+    let decision = world.decide(at(300)).unwrap();
+    let plan = decision.plan.clone();
     let effects = plan.steps().filter_map(|step| match step {
         Step::Effect(effect) => Some(effect.clone()),
         _ => None,
@@ -629,8 +630,9 @@ fn what_the_port_answers_for_the_sessions_of_a_grant_is_in_its_status() {
     };
     let answer = SessionsEnded::to_answer(Some(&ended));
     outcome.answers.insert(effect, answer);
-    let (controller, observed) = (&world.controller, world.observed());
-    let status = controller.status(at(300), &world.request, &observed, &outcome);
+    let status = world
+        .controller
+        .status(at(300), &world.request, &decision, &outcome);
     let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).unwrap();
     let told = (cut.status.as_str(), cut.reason.as_str());
     assert_eq!(told, ("False", "ProcessesLeft"), "{}", cut.message);

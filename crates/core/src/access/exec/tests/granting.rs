@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::world::*;
 use crate::access::continued::Continued;
-use crate::access::exec::Observed;
+use crate::access::exec::Facts;
 use crate::access::kind::Kind as _;
+use crate::access::kind::Question;
 use crate::access::request::Request;
 use crate::api::{
     ExecAccessRequestSpec, OnTemplateChange, Operation, Phase, SessionProbe, Timeout,
@@ -149,31 +150,24 @@ fn a_granted_request_is_left_alone_until_it_ends() {
     assert_eq!((plan.stages.len(), plan.wake), (0, Some(at(300))));
     assert_eq!(plan.obstacle, None);
     assert_eq!(world.status(), before);
-    assert_eq!(
-        world
-            .controller
-            .wants(at(299), &world.request, &world.observed(), &world.live),
-        None
-    );
+    assert!(world.asks(at(299), &Facts::default()).is_none());
 }
 
 #[test]
 fn the_target_is_looked_up_only_when_the_answer_matters() {
     let world = World::new();
-    let mut observed = world.observed();
-    observed.workload = None;
-    let wants = |world: &World, observed: &Observed| {
-        world
-            .controller
-            .wants(at(1), &world.request, observed, &world.live)
-            .is_some()
+    let mut facts = world.facts();
+    facts.workload = None;
+    let wants = |world: &World, facts: &Facts| {
+        let question = world.asks(at(1), facts);
+        question.is_some_and(|question| matches!(question, Question::Workload(_)))
     };
-    assert!(wants(&world, &observed));
+    assert!(wants(&world, &facts));
     let mut stranger = world.clone();
     stranger.stamp("mallory", &["interns"]);
-    assert!(!wants(&stranger, &observed));
-    observed.template = None;
-    assert!(!wants(&world, &observed));
+    assert!(!wants(&stranger, &facts));
+    facts.template = None;
+    assert!(!wants(&world, &facts));
 }
 
 #[test]
@@ -308,9 +302,12 @@ fn a_name_that_somebody_else_holds_is_said_and_not_taken() {
         failure: Some(Failure::conflict("Role shop/debug-0a1b2c3d is not ours")),
         answers: Answers::default(),
     };
-    let status = world
-        .controller
-        .status(at(1), &world.request, &world.observed(), &outcome);
+    let status = world.controller.status(
+        at(1),
+        &world.request,
+        &world.decide(at(1)).unwrap(),
+        &outcome,
+    );
     let created =
         conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_CREATED).unwrap();
     assert_eq!(
@@ -348,7 +345,7 @@ fn containers_beside_the_main_ones_are_looked_into_and_nobody_must_choose_for_th
     status.container_statuses = statuses(&["app"]);
     status.init_container_statuses = statuses(&["migrate", "mesh", "plain"]);
     status.ephemeral_container_statuses = statuses(&["debugger"]);
-    workload.probes = names
+    world.probes = names
         .map(|name| SessionProbe {
             container: name.into(),
             image_id: "sha256:1".into(),

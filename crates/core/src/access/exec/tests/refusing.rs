@@ -179,10 +179,6 @@ fn a_pending_request_that_is_deleted_leaves_nothing() {
     let mut world = World::new();
     world.template = None;
     world.settle(at(1));
-    let plan = world
-        .controller
-        .plan(at(2), &world.request, &world.observed(), &[]);
+    let plan = world.plan(at(2));
     assert!(plan.steps().all(|step| !matches!(step, Step::Apply(_))));
 }
-
-use crate::controller::Controller;

@@ -9,7 +9,8 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
 use super::world::*;
-use crate::access::{grant, kind, testing};
+use crate::access::kind::Question;
+use crate::access::{grant, testing};
 use crate::api::{EndReason, Ending, Phase, RequestStatus};
 use crate::conditions;
 use crate::controller::{Child, Failure, Live, Step};
@@ -160,13 +161,10 @@ fn what_cannot_be_read_is_not_taken_for_gone() {
 fn only_a_request_without_a_stamp_is_looked_at_for_what_another_program_made() {
     let mut world = World::new();
     let looked = |world: &World| {
-        let World {
-            controller,
-            request,
-            live,
-            ..
-        } = world;
-        kind::is_unstamped(controller, at(60), request, &world.observed(), live)
+        let mut facts = world.facts();
+        facts.predecessor = None;
+        let question = world.asks(at(60), &facts);
+        question.is_some_and(|question| matches!(question, Question::Predecessor))
     };
     assert!(!looked(&world));
     world.stamp("mallory", &["interns"]);

@@ -75,7 +75,6 @@ pub(super) fn workload(pods: &[&str]) -> Workload {
         uid: "db-uid".into(),
         between: Vec::new(),
         pods: pods.iter().map(|name| pod(name)).collect(),
-        probes: Vec::new(),
     }
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::world::*;
-use crate::access::kind::drifted;
+use crate::access::kind::Question;
 use crate::api::{OnTemplateChange, Phase};
 use crate::conditions;
 use crate::controller::{Answers, Controller, Outcome, Plan, Step};
@@ -157,35 +157,35 @@ fn what_goes_because_the_request_was_deleted_is_not_taken_for_meddling() {
     for kind in ["Pod", "RoleBinding"] {
         let mut world = World::ready();
         world.remove(kind);
-        let mut observed = world.observed();
+        let mut facts = world.facts();
+        facts.is_deleted = None;
+        let question = world.asks(at(10), &facts);
+        assert!(matches!(question, Some(Question::Deletion)), "{kind}");
+        facts.is_deleted = Some(true);
         let (controller, request, live) = (&world.controller, &world.request, &world.live);
-        assert!(
-            drifted(controller, at(10), request, &observed, live),
-            "{kind}"
-        );
-        observed.leaving = true;
-        let plan = controller.plan(at(10), request, &observed, live);
+        let decide = |now| {
+            let verdict = controller.decide(now, request, &facts, live);
+            verdict.decided().unwrap()
+        };
+        let decision = decide(at(10));
+        let plan = &decision.plan;
         assert!(plan.stages.is_empty(), "{kind}: {:?}", plan.stages);
         let outcome = Outcome {
             live: live.clone(),
-            failure: plan.obstacle,
+            failure: plan.obstacle.clone(),
             answers: Answers::default(),
         };
-        let status = controller.status(at(10), request, &observed, &outcome);
+        let status = controller.status(at(10), request, &decision, &outcome);
         assert_eq!(status, world.status(), "{kind}");
         // Over is over, whatever is said of the request.
-        let plan = controller.plan(at(300), request, &observed, live);
-        assert!(!deleted(&plan).is_empty(), "{kind}");
+        assert!(!deleted(&decide(at(300)).plan).is_empty(), "{kind}");
+        facts.is_deleted = None;
+        assert!(world.asks(at(300), &facts).is_none(), "{kind}");
     }
     let ready = World::ready();
-    let (observed, live) = (ready.observed(), &ready.live);
-    assert!(!drifted(
-        &ready.controller,
-        at(10),
-        &ready.request,
-        &observed,
-        live
-    ));
+    let mut facts = ready.facts();
+    facts.is_deleted = None;
+    assert!(ready.asks(at(10), &facts).is_none());
 }
 
 #[test]

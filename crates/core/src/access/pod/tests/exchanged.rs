@@ -56,16 +56,16 @@ fn one_that_is_gone_at_once_is_not_made_again() {
         pod.metadata.uid = Some("another".to_owned());
         pod.metadata.finalizers = None;
     });
-    let plan = world.plan(at(2));
-    world.carry_out(&plan);
+    let decision = world.decide(at(2)).unwrap();
+    let plan = &decision.plan;
+    world.carry_out(plan);
     world.live.clear();
     let outcome = Outcome {
         failure: plan.obstacle.clone(),
         ..Outcome::default()
     };
-    let observed = world.observed();
     let request = &world.request;
-    let status = world.controller.status(at(2), request, &observed, &outcome);
+    let status = world.controller.status(at(2), request, &decision, &outcome);
     assert_eq!(status.phase, Phase::Revoked);
 }
 

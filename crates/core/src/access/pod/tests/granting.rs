@@ -11,6 +11,7 @@ use serde_json::json;
 use super::world::*;
 use crate::access::author;
 use crate::access::kind::Kind as _;
+use crate::access::kind::Question;
 use crate::access::pod::PodAccess;
 use crate::access::stamp::Requester;
 use crate::api::{Phase, PodAccessRequestSpec};
@@ -61,7 +62,7 @@ fn the_pod_comes_first_and_the_binding_only_when_it_is_known() {
 fn a_grant_costs_four_writes_and_one_when_the_pod_is_ready() {
     let mut world = World::new();
     let template = world.template.clone().unwrap();
-    let owner = crate::access::lifecycle::adoption(
+    let owner = crate::access::ending::adoption(
         &world.request.metadata,
         "PodAccessTemplate",
         &template.metadata,
@@ -180,14 +181,9 @@ fn a_spec_of_its_own_needs_no_workload() {
 #[test]
 fn the_workload_is_read_only_to_decide() {
     let mut world = World::new();
-    let mut observed = world.observed();
-    observed.workload = None;
-    let wants = |world: &World| {
-        let wanted = world
-            .controller
-            .wants(at(1), &world.request, &observed, &world.live);
-        wanted.is_some()
-    };
+    let mut facts = world.facts();
+    facts.workload = None;
+    let wants = |world: &World| world.asks(at(1), &facts).is_some();
     assert!(wants(&world));
     world.pass(at(1));
     assert!(!wants(&world), "the pod carries the decision");
@@ -287,9 +283,12 @@ fn policies_that_open_what_the_template_closes_are_named() {
             Some(Err(failure)),
             Some(("False", "NotKnown", "nobody answers")),
         ),
-        (None, None),
     ] {
         let mut world = World::by(template(json!({"network": {"egress": "None"}})));
+        let mut facts = world.facts();
+        facts.policies = None;
+        let question = world.asks(at(1), &facts).unwrap();
+        assert!(matches!(question, Question::Policies), "{question:?}");
         world.policies = policies;
         world.settle(at(1));
         world.start(at(2));
@@ -314,25 +313,16 @@ fn a_pod_is_made_only_if_its_templates_author_could_make_it() {
         ..Requester::default()
     };
     let mut world = World::new();
-    assert!(
-        world
-            .controller
-            .wants_trial(at(1), &world.request, &world.observed(), &[])
-            .is_none()
-    );
+    assert!(world.asks(at(1), &world.facts()).is_none());
     world.controller.as_author = true;
-    let wanted = |world: &World| {
-        let (request, observed) = (&world.request, world.observed());
-        world
-            .controller
-            .wants_trial(at(1), request, &observed, &world.live)
-    };
-    let unknown = wanted(&world).unwrap().unwrap_err();
+    let unknown = world.plan(at(1)).obstacle.unwrap();
     assert_eq!(unknown.reason, "AuthorUnknown");
     let template = world.template.as_mut().unwrap();
     let digest = PodAccess::spec_digest(template);
     author::write(&mut template.metadata, &bob, &digest);
-    let trial = wanted(&world).unwrap().unwrap();
+    let Some(Question::Trial(trial)) = world.asks(at(1), &world.facts()) else {
+        panic!("nothing is tried");
+    };
     assert_eq!((trial.author, trial.template.as_str()), (bob, "pod"));
     let annotations = trial.pod.object.metadata.annotations.unwrap_or_default();
     assert!(!annotations.contains_key(labels::GRANT));
@@ -351,15 +341,16 @@ fn a_pod_is_made_only_if_its_templates_author_could_make_it() {
     world.settle(at(2));
     assert_eq!(world.kinds(), ["Pod", "Role", "RoleBinding"]);
     // It is not tried again.
-    assert!(wanted(&world).is_none());
     world.tried = None;
+    assert!(world.asks(at(2), &world.facts()).is_none());
     assert_eq!(world.settle(at(3)).phase, Phase::Active);
     // Who wrote what is there no more is not its author.
     let mut changed = World::new();
     changed.controller.as_author = true;
     let template = changed.template.as_mut().unwrap();
     author::write(&mut template.metadata, &Requester::default(), "another");
-    assert!(wanted(&changed).unwrap().is_err());
+    let unknown = changed.plan(at(1)).obstacle.unwrap();
+    assert_eq!(unknown.reason, "AuthorUnknown");
 }
 
 #[test]

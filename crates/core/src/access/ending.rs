@@ -8,9 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::grant::Grant;
-use super::objects::{self, Marks};
+use super::objects;
 use super::request::Request;
-use super::seal::Keys;
 use super::sessions;
 use super::status::{self, Fact, end_message, end_reason};
 use super::unseen::{Place, undecided, unseen};
@@ -20,6 +19,9 @@ use crate::conditions::{self, reason};
 use crate::controller::{Failure, Live, Plan, Step};
 use crate::labels;
 use crate::lifecycle::End;
+use crate::lifecycle::revoke::{self, Marks, by_power, disarm, remove};
+use crate::lifecycle::seal::Keys;
+use crate::lifecycle::window::{after, has_come};
 use crate::sessions::{NOT_ENDED, SessionsEnded};
 
 /// The record of a grant.
@@ -82,11 +84,11 @@ pub fn ending(
     };
     let live = objects::ours(request, live);
     let (powerful, _) = by_power(&live);
-    let powers = live.iter().filter(|live| objects::gives_access(live));
-    let armed = disarmed(request.marks(), powers);
+    let powers = live.iter().filter(|live| revoke::gives_access(live));
+    let armed = disarm(request.marks(), powers);
     let waiting =
-        powerful.is_empty() && armed.is_empty() && live.iter().any(objects::still_gives_access);
-    let plan = Plan::default()
+        powerful.is_empty() && armed.is_empty() && live.iter().any(revoke::still_gives_access);
+    Plan::default()
         .then(armed)
         .then(powerful)
         // What is known is gone; only now is asked for what nobody has told of.
@@ -95,14 +97,10 @@ pub fn ending(
         .then(records.into_iter().map(Step::Record).chain(sessions))
         .wake_at(if waiting {
             // An event tells when the pod has ended.
-            now.checked_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX)
+            after(now, LOOK_AGAIN)
         } else {
             now
-        });
-    match status::obstacle(end) {
-        Some(obstacle) => plan.because(obstacle),
-        None => plan,
-    }
+        })
 }
 
 fn records(now: Timestamp, request: &Request<'_>, end: &End, grant: Option<&Grant>) -> Vec<Record> {
@@ -137,7 +135,7 @@ pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: SignedDu
     let until = status::kept_until(request.status, request.created(), keep);
     let live = objects::ours(request, live);
     let ended = status::kept_until(request.status, request.created(), SignedDuration::ZERO);
-    let just_now = ended.checked_add(JUST_ENDED).is_ok_and(|then| now < then);
+    let just_now = !has_come(now, after(ended, JUST_ENDED));
     let granted = request
         .status
         .is_some_and(|status| status.granted_at.is_some());
@@ -147,7 +145,7 @@ pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: SignedDu
         remove(request.marks(), &live).then((just_now && granted).then_some(Step::Look(role)));
     if request.metadata.deletion_timestamp.is_some() {
         plan
-    } else if now >= until {
+    } else if has_come(now, until) {
         plan.then([Step::DeleteSelf])
     } else {
         plan.wake_at(until)
@@ -180,12 +178,12 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
         End::DELETED
     };
     // A Role that a finalizer keeps has had its record when its deletion began.
-    let news = live.iter().any(|live| !objects::is_leaving(live));
+    let news = live.iter().any(|live| !revoke::is_leaving(live));
     let record = news.then(|| Step::Record(ended(now, &end, &grant)));
     let sessions = news.then(|| sessions::end(now, &end, &grant)).flatten();
     let (powerful, others) = by_power(&live);
     Plan::default()
-        .then(disarmed(marks, &live))
+        .then(disarm(marks, &live))
         .then(powerful)
         .then(unseen(&place, &live))
         .then(record.into_iter().chain(sessions))
@@ -225,15 +223,6 @@ fn decided_by(keys: &Keys, request: Option<&Request<'_>>, live: &Live) -> Option
         .then_some(grant)
 }
 
-/// Removes what gives access first, what only tells of it second.
-pub(super) fn remove(marks: Marks<'_>, live: &[Live]) -> Plan {
-    let (powerful, others) = by_power(live);
-    Plan::default()
-        .then(disarmed(marks, live))
-        .then(powerful)
-        .then(others)
-}
-
 /// Removes what another program made for a request that oz refuses. What oz makes is marked; this
 /// bears no mark, and belongs to the request all the same.
 #[must_use]
@@ -245,30 +234,6 @@ pub fn taken_away(request: &Request<'_>, left: Option<&[Live]>) -> Plan {
     });
     let (powerful, others) = by_power(&left);
     Plan::default().then(powerful).then(others)
-}
-
-pub(super) fn disarmed<'a>(
-    marks: Marks<'_>,
-    live: impl IntoIterator<Item = &'a Live>,
-) -> Vec<Step> {
-    live.into_iter()
-        .filter_map(|live| objects::disarmed(marks, live))
-        .map(Step::Apply)
-        .collect()
-}
-
-/// Deletions, of what gives access and of the rest. What is leaving anyway is left alone.
-pub(super) fn by_power(live: &[Live]) -> (Vec<Step>, Vec<Step>) {
-    let (powerful, others): (Vec<_>, Vec<_>) = live
-        .iter()
-        .filter(|live| !objects::is_leaving(live))
-        .partition(|live| objects::gives_access(live));
-    let delete = |live: Vec<&Live>| {
-        live.into_iter()
-            .map(|live| Step::Delete(live.reference()))
-            .collect()
-    };
-    (delete(powerful), delete(others))
 }
 
 /// The owner reference that ties a request to its template, if it was created before it.
@@ -320,7 +285,7 @@ pub fn finish(
     let ours = objects::ours(request, live);
     let lasting = failure.filter(|failure| failure.reason == NOT_ENDED);
     let over =
-        lasting.is_none() && !ours.iter().any(objects::still_gives_access) && failure.is_none();
+        lasting.is_none() && !ours.iter().any(revoke::still_gives_access) && failure.is_none();
     let (reason, message) = (end_reason(end), end_message(end));
     let invalid = Fact::fails(conditions::ACCESS_STILL_VALID, reason, message);
     let of_sessions = match ended {

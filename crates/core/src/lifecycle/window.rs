@@ -1,4 +1,5 @@
-//! Until when: the one place where a duration becomes an instant.
+//! Until when: the one place where a duration becomes an instant, and where an instant is compared with
+//! an end.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,18 @@ use crate::duration::GoDuration;
 pub const FALLBACK: GoDuration = GoDuration::from_secs(60 * 60);
 /// The longest that any request may wait for its grant.
 const LONGEST_WAIT: GoDuration = GoDuration::from_secs(24 * 60 * 60);
+
+/// Whether an instant has come: at it, and from then on. Every end, and every beginning, is judged by this.
+#[must_use]
+pub fn has_come(now: Timestamp, instant: Timestamp) -> bool {
+    now >= instant
+}
+
+/// The instant so much later; the end of time instead of an overflow.
+#[must_use]
+pub fn after(instant: Timestamp, length: impl Into<SignedDuration>) -> Timestamp {
+    instant.checked_add(length.into()).unwrap_or(Timestamp::MAX)
+}
 
 /// The time of a grant: from the creation of its request until, and not including, `until`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +79,7 @@ impl Window {
     /// Whether access is over at `now`.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
-        now >= self.until
+        has_come(now, self.until)
     }
 
     /// The message of condition `AccessDurationsValid`, in the words that scripts know.
@@ -93,12 +106,6 @@ pub fn waits_until(created: Timestamp, requested: Option<GoDuration>) -> Timesta
         .filter(|asked| asked.is_positive())
         .unwrap_or(FALLBACK);
     after(created, asked.min(LONGEST_WAIT))
-}
-
-fn after(instant: Timestamp, length: GoDuration) -> Timestamp {
-    instant
-        .checked_add(SignedDuration::from(length))
-        .unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

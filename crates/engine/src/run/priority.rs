@@ -10,36 +10,36 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 const GIVES_WAY: Duration = Duration::from_secs(2);
 
 /// How many writes may be under way at once, for all controllers together. Each takes a
-/// connection, and more at once do not make the API server faster. Two lines: what takes something
+/// connection, and more at once do not make the API server faster. Of two kinds: what takes something
 /// away first thing does not queue behind what comes after it, nor behind what gives something; and
 /// as long as it queues, nothing else begins. When a hundred grants end at one instant, all hundred
 /// are taken away before the first of them is reported.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines {
-    express: Arc<Semaphore>,
+pub(crate) struct WriteSlots {
+    urgent: Arc<Semaphore>,
     ordinary: Arc<Semaphore>,
     due: Arc<Due>,
 }
 
-/// The express writes that wait or are under way.
+/// The urgent writes that wait or are under way.
 #[derive(Debug, Default)]
 struct Due {
     count: AtomicUsize,
     none_left: Notify,
 }
 
-/// Which line a write takes.
+/// Which slots a write takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum Priority {
     /// For a deletion that a plan begins with.
-    Express,
+    Urgent,
     /// For everything else.
     Ordinary,
 }
 
-/// A place in a line, given up when this is dropped.
-pub(crate) struct Place<'a> {
-    /// `None` only if the line was closed, which nobody does.
+/// A slot, given up when this is dropped.
+pub(crate) struct WriteSlot<'a> {
+    /// `None` only if the slots were closed, which nobody does.
     _permit: Option<SemaphorePermit<'a>>,
     _due: Option<Counted<'a>>,
 }
@@ -75,27 +75,27 @@ impl Due {
     }
 }
 
-impl Lines {
-    /// Lines that each let so many writes through at once.
+impl WriteSlots {
+    /// Slots of each priority: that many writes go through at once.
     pub(crate) fn new(writes: usize) -> Self {
         Self {
-            express: Arc::new(Semaphore::new(writes)),
+            urgent: Arc::new(Semaphore::new(writes)),
             ordinary: Arc::new(Semaphore::new(writes)),
             due: Arc::default(),
         }
     }
 
-    /// Waits for a place.
-    pub(crate) async fn place(&self, line: Line) -> Place<'_> {
-        let (line, due) = match line {
-            Line::Express => (&self.express, Some(Counted::new(&self.due))),
-            Line::Ordinary => {
+    /// Waits for a slot.
+    pub(crate) async fn take(&self, priority: Priority) -> WriteSlot<'_> {
+        let (slots, due) = match priority {
+            Priority::Urgent => (&self.urgent, Some(Counted::new(&self.due))),
+            Priority::Ordinary => {
                 let _ = tokio::time::timeout(GIVES_WAY, self.due.none()).await;
                 (&self.ordinary, None)
             }
         };
-        Place {
-            _permit: line.acquire().await.ok(),
+        WriteSlot {
+            _permit: slots.acquire().await.ok(),
             _due: due,
         }
     }
@@ -109,11 +109,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_takes_access_away_goes_first_as_long_as_it_queues() {
-        let lines = Lines::new(1);
-        let first = lines.place(Line::Express).await;
-        let mut second = Box::pin(lines.place(Line::Express));
+        let lines = WriteSlots::new(1);
+        let first = lines.take(Priority::Urgent).await;
+        let mut second = Box::pin(lines.take(Priority::Urgent));
         assert!((&mut second).now_or_never().is_none(), "one at a time");
-        let mut ordinary = Box::pin(lines.place(Line::Ordinary));
+        let mut ordinary = Box::pin(lines.take(Priority::Ordinary));
         assert!((&mut ordinary).now_or_never().is_none());
 
         drop(first);
@@ -125,19 +125,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_gives_way_for_ever() {
-        let lines = Lines::new(1);
-        let _due = lines.place(Line::Express).await;
+        let lines = WriteSlots::new(1);
+        let _due = lines.take(Priority::Urgent).await;
         let began = tokio::time::Instant::now();
-        drop(lines.place(Line::Ordinary).await);
+        drop(lines.take(Priority::Ordinary).await);
         assert_eq!(began.elapsed(), GIVES_WAY);
     }
 
     #[tokio::test]
     async fn a_wait_that_is_given_up_is_not_due_any_more() {
-        let lines = Lines::new(1);
-        let held = lines.place(Line::Express).await;
-        assert!(lines.place(Line::Express).now_or_never().is_none());
+        let lines = WriteSlots::new(1);
+        let held = lines.take(Priority::Urgent).await;
+        assert!(lines.take(Priority::Urgent).now_or_never().is_none());
         drop(held);
-        assert!(lines.place(Line::Ordinary).now_or_never().is_some());
+        assert!(lines.take(Priority::Ordinary).now_or_never().is_some());
     }
 }

@@ -1,0 +1,144 @@
+//! How what was granted is taken away: what gives access first, what only tells of it second; and what a
+//! finalizer keeps from going is made worthless before.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use super::drift::is_held;
+use crate::access::pod_state;
+use crate::controller::{Child, Live, Plan, Step};
+use crate::labels;
+
+/// For whom an object was made: what it is marked with, and the watch knows it by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) uid: &'a str,
+}
+
+impl Marks<'_> {
+    /// Whether an object bears them, so that the watch shows it.
+    pub(crate) fn are_on(self, metadata: &ObjectMeta) -> bool {
+        self.labels().into_iter().all(|(name, value)| {
+            let labels = metadata.labels.as_ref();
+            labels
+                .and_then(|labels| labels.get(name))
+                .map(String::as_str)
+                == Some(value)
+        })
+    }
+
+    fn labels(&self) -> [(&'static str, &str); 3] {
+        [
+            (labels::MANAGED_BY, labels::OZ),
+            (labels::OWNER_KIND, self.kind),
+            (labels::OWNER_UID, self.uid),
+        ]
+    }
+}
+
+/// Removes what gives access first, what only tells of it second.
+pub(crate) fn remove(marks: Marks<'_>, live: &[Live]) -> Plan {
+    let (powerful, others) = by_power(live);
+    Plan::default()
+        .then(disarm(marks, live))
+        .then(powerful)
+        .then(others)
+}
+
+/// Makes worthless what a finalizer keeps from going.
+pub(crate) fn disarm<'a>(marks: Marks<'_>, live: impl IntoIterator<Item = &'a Live>) -> Vec<Step> {
+    live.into_iter()
+        .filter_map(|live| disarmed(marks, live))
+        .map(Step::Apply)
+        .collect()
+}
+
+/// Deletions, of what gives access and of the rest. What is leaving anyway is left alone.
+pub(crate) fn by_power(live: &[Live]) -> (Vec<Step>, Vec<Step>) {
+    let (powerful, others): (Vec<_>, Vec<_>) = live
+        .iter()
+        .filter(|live| !is_leaving(live))
+        .partition(|live| gives_access(live));
+    let delete = |live: Vec<&Live>| {
+        live.into_iter()
+            .map(|live| Step::Delete(live.reference()))
+            .collect()
+    };
+    (delete(powerful), delete(others))
+}
+
+/// Whether an object gives access: a binding, under whatever name, or a pod that was made for
+/// somebody.
+pub(crate) fn gives_access(live: &Live) -> bool {
+    matches!(
+        live.resource.kind.as_str(),
+        "RoleBinding" | "ClusterRoleBinding" | "Pod"
+    )
+}
+
+/// Whether access goes on through this object: a binding that names anybody, deleted or not, or a
+/// pod whose containers were not seen to have ended.
+pub(crate) fn still_gives_access(live: &Live) -> bool {
+    match live.resource.kind.as_str() {
+        "RoleBinding" | "ClusterRoleBinding" => has_entries(live, "subjects"),
+        "Pod" => live
+            .parse::<Pod>()
+            .is_none_or(|pod| !pod_state::has_ended(&pod)),
+        _ => false,
+    }
+}
+
+/// What makes an object worthless that a finalizer keeps from going: a binding without subjects, a
+/// Role without rules. Kubernetes honours both until they are gone. `None` if nothing is needed.
+pub(crate) fn disarmed(marks: Marks<'_>, live: &Live) -> Option<Child> {
+    let metadata = &live.object.metadata;
+    let stays = is_held(metadata) || metadata.deletion_timestamp.is_some();
+    if stays { emptied(marks, live) } else { None }
+}
+
+/// What makes an object worthless and leaves it where it is, with the marks by which it is watched.
+/// `None` if it is worthless already.
+pub(crate) fn emptied(marks: Marks<'_>, live: &Live) -> Option<Child> {
+    let metadata = &live.object.metadata;
+    let field = match live.resource.kind.as_str() {
+        "RoleBinding" | "ClusterRoleBinding" => "subjects",
+        "Role" => "rules",
+        _ => return None,
+    };
+    if !has_entries(live, field) {
+        return None;
+    }
+    let mut object = DynamicObject::new(metadata.name.as_deref()?, &live.resource);
+    object.metadata.namespace.clone_from(&metadata.namespace);
+    // This very object, and no other that has its name by then.
+    object.metadata.uid.clone_from(&metadata.uid);
+    let marked = marks
+        .labels()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    object.metadata.labels = Some(marked.into());
+    object.data = json!({ field: [] });
+    if let Some(role) = live.object.data.get("roleRef") {
+        object.data["roleRef"] = role.clone();
+    }
+    Some(Child {
+        resource: live.resource.clone(),
+        object,
+    })
+}
+
+fn has_entries(live: &Live, field: &str) -> bool {
+    let entries = live.object.data.get(field).and_then(Value::as_array);
+    entries.is_some_and(|entries| !entries.is_empty())
+}
+
+/// Whether a deletion would change nothing: it is on its way out, at once.
+pub(crate) fn is_leaving(live: &Live) -> bool {
+    let metadata = &live.object.metadata;
+    metadata.deletion_timestamp.is_some()
+        && metadata
+            .deletion_grace_period_seconds
+            .is_none_or(|seconds| seconds <= pod_state::GRACE_SECONDS)
+}

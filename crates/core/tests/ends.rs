@@ -1,0 +1,71 @@
+//! One place compares an instant with an end: `oz_core::lifecycle::window::has_come`. Whoever compares one
+//! elsewhere decides elsewhere whether access is over.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The comparisons that there are: the one, and those that are about no access.
+const KNOWN: [(&str, &str); 4] = [
+    (
+        "core/src/audit/flood.rs",
+        "let over = counting.ends() <= now;",
+    ),
+    ("core/src/lifecycle/window.rs", "now >= instant"),
+    // What was asked for, before there is any grant.
+    (
+        "core/src/transient/terms.rs",
+        "(Some(from), Closes::At(until)) if until <= from => {",
+    ),
+    (
+        "operator/src/retention.rs",
+        "if due > now && shortened.is_none_or(|before| time >= before) {",
+    ),
+];
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && name != "tests" && name != "testing" {
+            sources(&path, found);
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            found.push(path);
+        }
+    }
+}
+
+/// Whether a line compares the present instant, or an end, with anything.
+fn compares(line: &str) -> bool {
+    const INSTANTS: [&str; 6] = ["now", "now()", "until", "instant", "end", "expires_at"];
+    let is_instant = |word: Option<&str>| word.is_some_and(|word| INSTANTS.contains(&word));
+    let compared = |operator: &str| {
+        let sides = line.match_indices(operator);
+        let mut sides = sides.map(|(at, _)| (&line[..at], &line[at + operator.len()..]));
+        sides.any(|(left, right)| {
+            is_instant(left.rsplit([' ', '.', '(', '*', '&', '|', '!']).next())
+                || is_instant(right.split([' ', ',', ';', ')', '.']).next())
+        })
+    };
+    [" >= ", " <= ", " < ", " > "].into_iter().any(compared)
+}
+
+#[test]
+fn one_place_compares_an_instant_with_an_end() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    for one in ["core", "operator", "ozctl", "webhook"] {
+        sources(&crates.join(one).join("src"), &mut files);
+    }
+    files.sort();
+    let mut found = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let name = file.strip_prefix(crates).unwrap().to_str().unwrap();
+        let lines = code.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.starts_with("//") && compares(line));
+        found.extend(lines.map(|line| (name.to_owned(), line.to_owned())));
+    }
+    let known = KNOWN.map(|(file, line)| (file.to_owned(), line.to_owned()));
+    assert_eq!(found, known);
+}

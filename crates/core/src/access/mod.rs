@@ -8,6 +8,7 @@ pub mod continued;
 pub mod decide;
 pub mod ending;
 pub mod exec;
+mod facts;
 pub mod grant;
 pub mod kind;
 pub mod leftover;

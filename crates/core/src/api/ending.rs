@@ -13,6 +13,7 @@ use super::schema::timestamp;
 #[serde(rename_all = "camelCase")]
 pub struct Ending {
     /// Why it ends. An end that takes more than one try stays the one it was.
+    #[serde(default)]
     pub reason: EndReason,
 
     /// What was seen, where the reason does not say it all.
@@ -20,8 +21,9 @@ pub struct Ending {
     pub detail: Option<String>,
 
     /// When the end began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
-    pub since: Timestamp,
+    pub since: Option<Timestamp>,
 
     /// Whether the end is on record; what is left of it is waited for.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -41,6 +43,7 @@ pub struct Ending {
     Clone,
     Copy,
     Debug,
+    Default,
     PartialEq,
     Eq,
     Hash,
@@ -53,6 +56,7 @@ pub struct Ending {
 )]
 pub enum EndReason {
     /// Its time is over.
+    #[default]
     Expired,
     /// Its time is over, and it was never in effect.
     NeverActive,

@@ -111,12 +111,13 @@ impl Ending {
     /// What is kept of an end that goes on from `before`, or begins now.
     #[must_use]
     pub fn going_on(before: Option<Self>, end: &End, now: Timestamp) -> Self {
+        let before = before.as_ref();
         Self {
             reason: end.reason,
             detail: end.detail.clone(),
-            since: before.as_ref().map_or(now, |before| before.since),
-            recorded: before.as_ref().is_some_and(|before| before.recorded),
-            sessions_ended: before.as_ref().is_some_and(|before| before.sessions_ended),
+            since: before.and_then(|before| before.since).or(Some(now)),
+            recorded: before.is_some_and(|before| before.recorded),
+            sessions_ended: before.is_some_and(|before| before.sessions_ended),
             sessions_may_go_on: before.is_some_and(|before| before.sessions_may_go_on),
         }
     }

@@ -28,7 +28,7 @@ pub(crate) fn ending_told(told: &[Condition]) -> Option<Ending> {
     Some(Ending {
         reason,
         detail: detail.map(ToOwned::to_owned),
-        since: valid.last_transition_time.0,
+        since: Some(valid.last_transition_time.0),
         recorded: ready.is_some_and(|ready| ready.reason == "Ending"),
         sessions_ended: find(SESSIONS_CUT)
             .is_some_and(|cut| cut.message.contains("processes were ended")),

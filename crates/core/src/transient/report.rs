@@ -54,7 +54,7 @@ impl<K: Kind> Transient<K> {
             requester.map(|requester| requester.user)
         };
         let mut status = BindingStatus {
-            requester: current.requester.clone().or_else(|| user()),
+            requester: current.requester.clone().or_else(user),
             next_transition_time: None,
             ..current
         };

@@ -49,7 +49,7 @@ fn decided<C: Controller>(
     controller: &C,
     honest: &C::Object,
     object: &RawObject,
-    observed: &C::Observed,
+    facts: &C::Facts,
     as_child: bool,
 ) -> bool
 where
@@ -63,7 +63,8 @@ where
         controller.is_decided(honest, &live);
         controller.lasts_until(None, &live);
         let gone = controller.orphaned(now(), None, &live);
-        let plan = controller.plan(now(), honest, observed, &live);
+        let decided = controller.decide(now(), honest, facts, &live).decided();
+        let plan = decided.map(|decision| decision.plan).unwrap_or_default();
         return gone.steps().chain(plan.steps()).count() < usize::MAX;
     }
     let Ok(object) = decode::<C::Object>(object) else {
@@ -71,11 +72,14 @@ where
     };
     controller.is_decided(&object, &[]);
     controller.lasts_until(Some(&object), &[]);
-    let plan = controller.plan(now(), &object, observed, &[]);
-    let status = controller.status(now(), &object, observed, &Outcome::default());
+    let Some(decision) = controller.decide(now(), &object, facts, &[]).decided() else {
+        // More would be read, of other objects.
+        return true;
+    };
+    let status = controller.status(now(), &object, &decision, &Outcome::default());
     let before = controller.current_status(&object);
     controller.transitions(&object, before.as_ref(), &status);
-    plan.steps().count() < usize::MAX
+    decision.plan.steps().count() < usize::MAX
 }
 
 fn kept(name: &'static str, spec: Value) -> Kind {
@@ -98,7 +102,7 @@ fn controlled<C: Controller>(
     name: &'static str,
     spec: Value,
     controller: C,
-    observed: C::Observed,
+    facts: C::Facts,
 ) -> Result<Kind>
 where
     C::Object: DeserializeOwned,
@@ -108,7 +112,7 @@ where
         name,
         spec,
         judge: Box::new(move |object, as_child| {
-            decided(&controller, &owner, object, &observed, as_child)
+            decided(&controller, &owner, object, &facts, as_child)
         }),
     })
 }
@@ -169,13 +173,13 @@ pub(crate) fn kinds() -> Result<Vec<Kind>> {
             "ExecAccessTemplate",
             template,
             ExecTemplate { interval },
-            Ok(Vec::new()),
+            Some(Ok(Vec::new())),
         )?,
         controlled(
             "PodAccessTemplate",
             pod_template,
             PodTemplate { interval },
-            Ok(None),
+            Some(Ok(None)),
         )?,
         controlled(
             "TransientRoleBinding",

@@ -101,7 +101,7 @@ fn an_end_that_an_earlier_release_began_is_written_typed_and_goes_on_as_it_was()
     let expected = Ending {
         reason: EndReason::DriftDetected,
         detail: Some("the rules of Role debug-0a1b2c3d were changed".to_owned()),
-        since: at(60),
+        since: Some(at(60)),
         recorded: true,
         sessions_ended: false,
         sessions_may_go_on: true,

@@ -39,7 +39,7 @@ impl Default for Rhythm {
 
 /// In so many steps of a second.
 const STEPS: usize = 12;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TRAFFIC_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Somebody who asks again and again.
 #[derive(Debug)]
@@ -144,9 +144,11 @@ impl Traffic {
     /// When it takes too long.
     pub async fn more(&self, count: usize) -> Result<()> {
         let wanted = self.made.load(Ordering::Relaxed) + count;
-        eventually(&format!("{count} more requests"), PATIENCE, async || {
-            Ok((self.made.load(Ordering::Relaxed) >= wanted).then_some(()))
-        })
+        eventually(
+            &format!("{count} more requests"),
+            TRAFFIC_TIMEOUT,
+            async || Ok((self.made.load(Ordering::Relaxed) >= wanted).then_some(())),
+        )
         .await
     }
 
@@ -293,7 +295,7 @@ async fn ask(
 /// The requests, once all of them have expired.
 async fn ended(scene: &Scene, count: usize) -> Result<Vec<ExecAccessRequest>> {
     let requests = scene.api::<ExecAccessRequest>();
-    let over = eventually("everything to end", PATIENCE, async || {
+    let over = eventually("everything to end", TRAFFIC_TIMEOUT, async || {
         let list = requests.list(&ListParams::default()).await?.items;
         let is_over = |one: &&ExecAccessRequest| phase(one).is_terminal();
         let open = list.iter().filter(|one| !is_over(one)).count();

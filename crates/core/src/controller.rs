@@ -85,6 +85,14 @@ pub trait Controller: Send + Sync + 'static {
         false
     }
 
+    /// Until when what was granted lasts, as far as that can be told from the object, if it can be read,
+    /// and from what was made for it. What is over ends by this, although lists are missing that tell
+    /// all of it; before that, nothing is done without them.
+    fn lasts_until(&self, object: Option<&Self::Object>, live: &[Live]) -> Option<Timestamp> {
+        let _ = (object, live);
+        None
+    }
+
     /// The events to publish on the object for the change from one status to the next.
     fn transitions(
         &self,

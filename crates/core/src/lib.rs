@@ -14,6 +14,7 @@ pub mod controller;
 pub mod duration;
 pub mod encode;
 pub mod labels;
+pub mod lifecycle;
 pub mod mutate;
 pub mod names;
 pub mod policies;

@@ -38,4 +38,5 @@ pub use engine::{Engine, EngineError};
 pub use failure::{failure, of_call};
 pub use observe::{Cx, Observe, Watches};
 pub use ports::Port;
+pub use run::Packed;
 pub use sink::{LogSink, Sink};

@@ -92,6 +92,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SystemClock;
+    use crate::store::Health;
 
     async fn get(probes: &Probes, path: &str) -> (StatusCode, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();
@@ -132,6 +133,21 @@ mod tests {
         list.open();
         crd.open();
         assert_eq!(get(&probes, "/readyz").await.0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_fails_makes_the_process_degraded_and_not_absent() {
+        let probes = probes();
+        let health = Health::new("the watch of Role".to_owned(), "Role");
+        probes.ages.add(&health);
+        health.heard();
+        assert_eq!(get(&probes, "/readyz").await.1, "ok");
+        health.failed("no (403)");
+        let (status, body) = get(&probes, "/readyz").await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(body, "ok; degraded: the watch of Role fails: no (403)");
+        health.heard();
+        assert_eq!(get(&probes, "/readyz").await.1, "ok");
     }
 
     #[tokio::test]

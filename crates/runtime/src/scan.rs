@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::call::{CallError, within};
+use crate::raw;
 
 /// How many objects are asked for at once, as long as they are small.
 const PAGE: u32 = 250;
@@ -36,16 +37,13 @@ struct PageMetadata {
 
 type Fields<'a> = BTreeMap<String, &'a RawValue>;
 
-/// An object from its text. Managed fields are left out, and so is what is nested too deep to be read:
-/// name and UID are enough to end it.
+/// An object from its text. Managed fields are left out, and so is each field that nests too deeply or
+/// has too many values to be read: name and UID are enough to end it.
 #[must_use]
 pub(crate) fn decode(resource: &ApiResource, text: &str) -> Option<DynamicObject> {
     let mut fields: Fields<'_> = serde_json::from_str(text).ok()?;
     let metadata: Fields<'_> = serde_json::from_str(fields.remove("metadata")?.get()).ok()?;
-    let parse = |(name, raw): (String, &RawValue)| {
-        let value: Value = serde_json::from_str(raw.get()).ok()?;
-        Some((name, value))
-    };
+    let parse = |(name, raw): (String, &RawValue)| Some((name, raw::value(raw.get())?));
     let metadata: Map<String, Value> = metadata
         .into_iter()
         .filter(|(name, _)| name != "managedFields")
@@ -136,6 +134,7 @@ pub async fn scan(
             continue;
         };
         let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
+            let error = raw::without_content(&error);
             CallError::passing("UnexpectedAnswer", format!("{}: {error}", what()))
         })?;
         for item in page.items.into_iter().flatten() {

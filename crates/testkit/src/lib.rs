@@ -60,7 +60,7 @@ pub use memory::MemoryLimit;
 pub use namespace::{TestNamespace, dump_objects, with_namespace};
 pub use node::Node;
 pub use ports::free_address;
-pub use process::{Process, cargo_binary, libfaketime, shift_clock};
+pub use process::{PROGRAMS, Process, cargo_binary, cargo_example, libfaketime, shift_clock};
 pub use state::{owner, stop};
 pub use system::leave_the_terminal;
 pub use tools::{KUBERNETES_VERSION, Tool, Tools};

@@ -10,6 +10,7 @@
 mod access_config;
 mod audit_event;
 mod binding;
+mod ending;
 pub mod example_com;
 mod exec_access_request;
 mod exec_access_template;
@@ -33,6 +34,7 @@ pub use audit_event::{AuditEvent, AuditEventSpec};
 pub use binding::{
     BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,
 };
+pub use ending::{EndReason, Ending};
 pub use exec_access_request::{ExecAccessRequest, ExecAccessRequestSpec};
 pub use exec_access_template::{ExecAccessTemplate, ExecAccessTemplateSpec};
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};

@@ -144,7 +144,7 @@ async fn a_kind_that_is_not_installed_is_waited_for_and_named() {
     mock.expect_create(MAPS, "outer-uid");
     mock.expect_create(SECRETS, "inner-uid");
     mock.expect_status(open());
-    mock.known(BOXES);
+    mock.listed(BOXES);
     let readiness = engine.readiness.clone();
     engine.finish().await;
     assert_eq!(readiness.waiting_for(), Vec::<String>::new());

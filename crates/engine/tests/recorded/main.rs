@@ -12,6 +12,7 @@ mod timebox;
 
 mod ends;
 mod failures;
+mod lists;
 mod mock;
 mod steps;
 mod values;

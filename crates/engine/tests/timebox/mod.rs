@@ -98,6 +98,8 @@ pub(crate) const NEED: &str = "test.wizardofoz.co/need";
 pub(crate) const KIND: &str = "Timebox";
 /// Name of the port that effects are for.
 pub(crate) const PORT: &str = "bell";
+/// Annotation on a child: until when its box lasts.
+pub(crate) const UNTIL: &str = "test.wizardofoz.co/until";
 
 pub(crate) fn outer_name(name: &str) -> String {
     format!("{name}-outer")
@@ -254,6 +256,15 @@ impl Controller for Timeboxes {
         live.iter().rev().fold(Plan::default(), |plan, child| {
             plan.then([Step::Delete(child.reference())])
         })
+    }
+
+    fn lasts_until(&self, object: Option<&Timebox>, live: &[Live]) -> Option<Timestamp> {
+        let told = live.iter().find_map(|child| {
+            let annotations = child.object.metadata.annotations.as_ref()?;
+            annotations.get(UNTIL)
+        });
+        let known = told.or_else(|| object?.spec.until.as_ref());
+        known.and_then(|until| until.parse().ok())
     }
 
     fn transitions(

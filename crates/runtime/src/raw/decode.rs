@@ -6,11 +6,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
 
+use super::metadata;
+use super::scan::Size;
 use super::split::{MAX_OBJECT_BYTES, RawObject};
 
-/// How many levels an object may nest: below the 128 at which the decoder gives up, so that what is
-/// taken in can also be written within something else.
-pub(crate) const MAX_DEPTH: usize = 120;
+/// What is said of an object that would take too much room where it is kept.
+pub const TOO_LARGE: &str = "it is too large to be kept";
 
 /// An object that cannot be taken in.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -32,15 +33,14 @@ pub fn decode<K: DeserializeOwned>(object: &RawObject) -> Result<K, Undecodable>
             "it has {} bytes, and no more than {MAX_OBJECT_BYTES} are taken in",
             object.bytes
         )),
-        Some(_) if object.depth > MAX_DEPTH => Err(format!(
-            "it nests {} levels, and no more than {MAX_DEPTH} are taken in",
-            object.depth
-        )),
-        Some(text) => serde_json::from_slice(text).map_err(|error| without_content(&error)),
+        Some(text) => match object.size.refusal() {
+            Some(refusal) => Err(refusal),
+            None => serde_json::from_slice(text).map_err(|error| without_content(&error)),
+        },
     };
     decoded.map_err(|error| Undecodable {
         error,
-        metadata: Box::new(object.metadata().map(metadata).unwrap_or_default()),
+        metadata: Box::new(object.metadata().map(metadata::read).unwrap_or_default()),
     })
 }
 
@@ -51,33 +51,18 @@ pub(crate) fn without_content(error: &serde_json::Error) -> String {
     match error.classify() {
         // It names a field of ours.
         Category::Data if text.starts_with("missing field") => text,
+        Category::Data if text.starts_with(TOO_LARGE) => TOO_LARGE.to_owned(),
         Category::Data => format!("a field is not of the type that its kind prescribes, {place}"),
         Category::Syntax => format!("it is not JSON, or nests too deeply, {place}"),
         Category::Eof | Category::Io => format!("it ends early, {place}"),
     }
 }
 
-fn metadata(text: &[u8]) -> ObjectMeta {
-    if let Ok(metadata) = serde_json::from_slice(text) {
-        return metadata;
-    }
-    let Ok(Value::Object(fields)) = serde_json::from_slice(text) else {
-        return ObjectMeta::default();
-    };
-    let field = |key: &str| {
-        fields
-            .get(key)
-            .and_then(Value::as_str)
-            .map(ToOwned::to_owned)
-    };
-    let labels = fields.get("labels").and_then(Value::as_object);
-    let label = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-    ObjectMeta {
-        name: field("name"),
-        namespace: field("namespace"),
-        uid: field("uid"),
-        resource_version: field("resourceVersion"),
-        labels: labels.map(|labels| labels.iter().filter_map(label).collect()),
-        ..ObjectMeta::default()
-    }
+/// A part of an object, if it is within the bounds that hold for a whole one.
+pub(crate) fn value(text: &str) -> Option<Value> {
+    let refusal = Size::of(text.as_bytes()).refusal();
+    refusal
+        .is_none()
+        .then(|| serde_json::from_str(text).ok())
+        .flatten()
 }

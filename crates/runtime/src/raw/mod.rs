@@ -3,14 +3,16 @@
 
 mod decode;
 mod layer;
+mod metadata;
 mod scan;
 mod split;
 mod strip;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decode::without_content;
-pub use decode::{Undecodable, decode};
+pub use decode::{TOO_LARGE, Undecodable, decode};
+pub(crate) use decode::{value, without_content};
 pub(crate) use layer::StripLayer;
+pub use metadata::KEPT_LABELS;
 pub use split::{Form, MAX_OBJECT_BYTES, Piece, RawObject, Splitter};
 pub use strip::Strip;

@@ -2,6 +2,13 @@
 //! and under which of the few keys that matter. However the text is cut into pieces, and however
 //! deeply it nests, it takes a few dozen bytes of memory.
 
+/// How many levels an object may nest: below the 128 at which the decoder gives up, so that what is
+/// taken in can also be written within something else.
+pub(crate) const MAX_DEPTH: usize = 120;
+/// How many values an object may have, the names of its fields among them. Decoded, each takes up to
+/// some 350 bytes, however short its text is: `{"a":{"a":{"a":` is a tree of its own at each level.
+pub(crate) const MAX_VALUES: usize = 32_768;
+
 /// The levels at which keys are told apart: below, nothing of a list or a watch is looked for.
 const LEVELS: usize = 4;
 /// Longer keys are none of those that matter.
@@ -43,6 +50,45 @@ pub(crate) enum Mark {
     Comma,
     /// It is part of something else.
     Within,
+}
+
+/// How deep a text nests and how many values it has: what it takes to decode it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Size {
+    pub(crate) depth: usize,
+    pub(crate) values: usize,
+}
+
+impl Size {
+    /// Of a whole text.
+    pub(crate) fn of(text: &[u8]) -> Self {
+        let (mut scan, mut size) = (Scan::default(), Self::default());
+        for &byte in text {
+            let mark = scan.step(byte);
+            size.grow(mark, scan.depth());
+        }
+        size
+    }
+
+    /// By a byte that does this, at this depth.
+    pub(crate) fn grow(&mut self, mark: Mark, depth: usize) {
+        self.depth = self.depth.max(depth);
+        // What is within an array or an object comes after its opening or after a comma, and after a
+        // colon if it has a name.
+        self.values += usize::from(matches!(mark, Mark::Opens | Mark::Colon | Mark::Comma));
+    }
+
+    /// Why such a text is not decoded, if it is not.
+    pub(crate) fn refusal(self) -> Option<String> {
+        let Self { depth, values } = self;
+        if depth > MAX_DEPTH {
+            return Some(format!(
+                "it nests {depth} levels, and no more than {MAX_DEPTH} are taken in"
+            ));
+        }
+        (values > MAX_VALUES)
+            .then(|| format!("it has {values} values, and no more than {MAX_VALUES} are taken in"))
+    }
 }
 
 /// A place in a text.
@@ -103,6 +149,15 @@ impl Scan {
             }
             _ => Mark::Within,
         }
+    }
+
+    /// How many bytes go on with the string in which it is, and do nothing else: no need to step.
+    pub(crate) fn run(&self, rest: &[u8]) -> usize {
+        if !self.in_string || self.escaped || self.reading.is_some() {
+            return 0;
+        }
+        let ends = |byte: &u8| matches!(byte, b'"' | b'\\');
+        rest.iter().position(ends).unwrap_or(rest.len())
     }
 
     fn in_string(&mut self, byte: u8) {

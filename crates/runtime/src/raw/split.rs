@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::scan::{Key, Mark, Scan};
+use super::scan::{Key, Mark, Scan, Size};
 
 /// The largest object that is taken in, in bytes of its text. The API server stores 1.5 MB, of which
 /// JSON may make six times as much: `<` is `\u003c` in what it sends.
@@ -29,8 +29,8 @@ pub struct RawObject {
     metadata: Option<Range<usize>>,
     /// How many bytes it has.
     pub(crate) bytes: usize,
-    /// How many levels it nests.
-    pub(crate) depth: usize,
+    /// How deep it nests, and how many values it has.
+    pub(crate) size: Size,
 }
 
 impl RawObject {
@@ -59,15 +59,17 @@ impl RawObject {
         self.text.get(self.metadata.clone()?)
     }
 
-    fn push(&mut self, byte: u8) {
-        self.bytes += 1;
+    fn extend(&mut self, part: &[u8]) {
+        let before = self.bytes;
+        self.bytes += part.len();
         if self.bytes <= MAX_OBJECT_BYTES {
-            if self.text.len() == self.text.capacity() {
+            if self.text.capacity() - self.text.len() < part.len() {
                 // A quarter more each time: doubled, the largest would take twice its size.
-                self.text.reserve_exact(self.text.len() / 4 + 4096);
+                self.text
+                    .reserve_exact(self.text.len() / 4 + part.len() + 4096);
             }
-            self.text.push(byte);
-        } else if self.bytes == MAX_OBJECT_BYTES + 1 {
+            self.text.extend_from_slice(part);
+        } else if before <= MAX_OBJECT_BYTES {
             let known = self.metadata().map(<[u8]>::to_vec).unwrap_or_default();
             self.metadata = self.metadata.take().map(|_| 0..known.len());
             self.text = known;
@@ -119,8 +121,27 @@ impl Splitter {
 
     /// Takes in the next part of the text, and adds what is complete.
     pub fn push(&mut self, part: &[u8], pieces: &mut Vec<Piece>) {
-        for &byte in part {
-            self.step(byte, pieces);
+        let mut rest = part;
+        while let Some((&byte, after)) = rest.split_first() {
+            let (run, later) = rest.split_at(self.scan.run(rest));
+            if run.is_empty() {
+                self.step(byte, pieces);
+                rest = after;
+            } else {
+                match &mut self.object {
+                    Some(object) => object.extend(run),
+                    None => self.keep_around(run),
+                }
+                rest = later;
+            }
+        }
+    }
+
+    fn keep_around(&mut self, part: &[u8]) {
+        if self.around.len() + part.len() <= MAX_ENVELOPE_BYTES {
+            self.around.extend_from_slice(part);
+        } else {
+            self.too_much = true;
         }
     }
 
@@ -136,8 +157,8 @@ impl Splitter {
         let mark = self.scan.step(byte);
         let (outside, depth) = (self.outside(), self.scan.depth());
         if let Some(object) = &mut self.object {
-            object.push(byte);
-            object.depth = object.depth.max(depth - outside.min(depth));
+            object.extend(&[byte]);
+            object.size.grow(mark, depth - outside.min(depth));
             let in_metadata = self.scan.under(outside) == Key::Metadata;
             match mark {
                 Mark::Opens if depth == outside + 2 && in_metadata => {
@@ -168,11 +189,9 @@ impl Splitter {
                 Form::Watch => self.scan.under(0) == Key::Object,
             };
             if wanted {
-                let mut object = RawObject {
-                    depth: 1,
-                    ..RawObject::default()
-                };
-                object.push(byte);
+                let mut object = RawObject::default();
+                object.size.grow(mark, 1);
+                object.extend(&[byte]);
                 self.object = Some(object);
                 return;
             }
@@ -180,11 +199,7 @@ impl Splitter {
         let between = listed && mark == Mark::Comma && depth == outside;
         let blank = byte.is_ascii_whitespace() && depth == 0;
         if !between && !blank {
-            if self.around.len() < MAX_ENVELOPE_BYTES {
-                self.around.push(byte);
-            } else {
-                self.too_much = true;
-            }
+            self.keep_around(&[byte]);
         }
         if mark == Mark::Closes && depth == 0 {
             pieces.push(Piece::Around(std::mem::take(&mut self.around)));

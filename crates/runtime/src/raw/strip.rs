@@ -18,7 +18,17 @@ impl Strip {
     /// What is left of the next piece of the text.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut kept = Vec::with_capacity(piece.len());
-        for &byte in piece {
+        let mut rest = piece;
+        while let Some((&byte, after)) = rest.split_first() {
+            let (run, later) = rest.split_at(self.scan.run(rest));
+            if !run.is_empty() {
+                if self.leaving_out.is_none() {
+                    kept.extend_from_slice(run);
+                }
+                rest = later;
+                continue;
+            }
+            rest = after;
             let before = self.scan.depth();
             let mark = self.scan.step(byte);
             if let Some(depth) = self.leaving_out {

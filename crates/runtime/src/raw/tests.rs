@@ -132,3 +132,63 @@ fn an_object_as_deep_as_is_taken_in_can_be_written_again() {
     assert!(serde_json::from_str::<DynamicObject>(&text).is_ok());
     assert!(decode::<DynamicObject>(&RawObject::new(deep(122).as_bytes())).is_err());
 }
+
+/// An object that has so many values in one field.
+fn wide(one: &str, count: usize) -> String {
+    let many = vec![one; count].join(",");
+    format!(r#"{{"metadata":{{"name":"wide","uid":"u","labels":{{"a":"b"}}}},"data":[{many}]}}"#)
+}
+
+#[test]
+fn an_object_of_too_many_values_is_named_and_not_decoded() {
+    // A value takes up to some hundred times as many bytes decoded as in its text.
+    for one in ["{}", r#"{"a":0}"#, "0", "[[]]"] {
+        let list = format!(r#"{{"items":[{},{}]}}"#, wide(one, 400_000), map("b"));
+        let (objects, _) = split(Form::List, &list, 4096);
+        let bad = decode::<Value>(&objects[0]).unwrap_err();
+        assert_eq!(bad.metadata.name.as_deref(), Some("wide"));
+        assert!(bad.error.contains("values"), "{bad}");
+        assert!(decode::<ConfigMap>(&objects[1]).is_ok());
+    }
+}
+
+#[test]
+fn the_largest_honest_objects_are_taken_in() {
+    let names: Vec<String> = (0..20_000).map(|number| format!("web-{number}")).collect();
+    let role = json!({
+        "metadata": { "name": "wide", "uid": "u" },
+        "rules": [{ "apiGroups": [""], "resources": ["pods"], "resourceNames": names, "verbs": ["get"] }],
+    });
+    let environment: Vec<Value> = (0..1_000)
+        .map(|number| json!({ "name": format!("A_{number}"), "value": "b" }))
+        .collect();
+    let container = json!({ "name": "a", "image": "b", "env": environment });
+    let pod = json!({
+        "metadata": { "name": "fat", "uid": "u" }, "spec": { "containers": [container, container] },
+    });
+    for object in [role, pod] {
+        let text = object.to_string();
+        assert!(decode::<DynamicObject>(&RawObject::new(text.as_bytes())).is_ok());
+    }
+}
+
+#[test]
+fn of_metadata_without_measure_what_names_the_object_is_known() {
+    let labels: Vec<String> = (0..200_000)
+        .map(|number| format!(r#""a{number}":"""#))
+        .collect();
+    let labels = labels.join(",");
+    let owner = super::KEPT_LABELS[2];
+    let text = format!(
+        r#"{{"metadata":{{"labels":{{{labels},"{owner}":"owner"}},"name":"wide","namespace":"dev","uid":"u","resourceVersion":"7"}}}}"#
+    );
+    let bad = decode::<ConfigMap>(&RawObject::new(text.as_bytes())).unwrap_err();
+    let metadata = bad.metadata;
+    assert_eq!(metadata.name.as_deref(), Some("wide"));
+    assert_eq!(metadata.namespace.as_deref(), Some("dev"));
+    assert_eq!(metadata.uid.as_deref(), Some("u"));
+    assert_eq!(metadata.resource_version.as_deref(), Some("7"));
+    let labels = metadata.labels.unwrap();
+    assert!(labels.len() < 2_000, "{}", labels.len());
+    assert_eq!(labels[owner], "owner");
+}

@@ -4,11 +4,12 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::time::Instant;
 
 /// A watch of which nothing is heard for so long lags: bookmarks come once a minute.
 pub(crate) const LAGS: Duration = Duration::from_secs(150);

@@ -125,8 +125,8 @@ where
     C: Controller,
     O: Observe<C>,
 {
-    /// Waits for the first lists, though not for ever, and for leadership, then reconciles until
-    /// `stop`, and lets the passes that are under way finish.
+    /// Waits for the first lists, though not for ever, and for leadership, then reconciles until `stop`,
+    /// and lets the passes that are under way finish.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let started = async {
             if timeout(LISTS_TIMEOUT, self.lists()).await.is_err() {

@@ -1,6 +1,8 @@
 //! One place compares an instant with an end: `oz_core::lifecycle::window::has_come`. Whoever compares one
 //! elsewhere decides elsewhere whether access is over.
 
+#![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

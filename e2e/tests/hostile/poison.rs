@@ -11,7 +11,9 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use oz_core::api::{Phase, TargetKind};
 use oz_core::labels;
-use oz_e2e::{Asked, Scene, TEMPLATE, exec_request, exec_template, pod_template, refusal};
+use oz_e2e::{
+    Asked, Scene, TEMPLATE, exec_request, exec_template, pod_template, refusal, unregister_hooks,
+};
 use oz_testkit::{eventually, fixtures};
 use serde_json::{Value, json};
 
@@ -269,29 +271,34 @@ async fn a_request_that_nests() -> Result<()> {
     goes_on(&stage, "another").await
 }
 
-/// A template whose `patchSpecOperations[].value` nests 121 levels: refused, or else named where
-/// somebody looks; other templates go on.
+/// A template whose `patchSpecOperations[].value` nests 121 levels, stored while no hook was there: it is
+/// named where somebody looks, and other templates go on; one like it is refused once hooks are there.
 #[tokio::test]
 async fn a_template_that_nests() -> Result<()> {
-    let stage = Stage::set("template").await?;
+    let (mut place, scene) = stopped("template").await?;
+    unregister_hooks(scene.cluster)?;
     let value = (0..121).fold(json!(1), |inner, _| json!([inner]));
     let operation = json!({ "op": "add", "path": "/metadata/annotations/a", "value": value });
     let more = json!({
         "controllerTargetMutationConfig": { "patchSpecOperations": [operation] },
     });
     let mut template = serde_json::to_value(pod_template("deep", "web", &more)?)?;
-    template["metadata"]["namespace"] = stage.name().into();
-    let output = create(&stage, &template)?;
-    // Whether or not somebody refuses it: what was stored before the hooks were there is not refused.
-    if refusal(&output).is_none() {
-        eventually("the operator to say so", SOON, async || {
-            let (code, text) = stage.oz()?.operator.readiness().await?;
-            ensure!(code == 200, "{text}");
-            Ok(text.contains("PodAccessTemplate").then_some(()))
-        })
-        .await?;
-    }
-    goes_on(&stage, "mine").await
+    template["metadata"]["namespace"] = scene.name().into();
+    created(&scene, &template)?;
+    let system = smaller::start(scene.cluster).await?;
+    eventually("the operator to say so", SOON, async || {
+        let (code, text) = system.operator.readiness().await?;
+        ensure!(code == 200, "{text}");
+        Ok(text
+            .contains("of kind PodAccessTemplate cannot be read")
+            .then_some(()))
+    })
+    .await?;
+    goes_on(&scene, "mine").await?;
+    template["metadata"]["name"] = "deeper".into();
+    assert!(refusal(&create(&scene, &template)?).is_some());
+    *place = Some(system);
+    Ok(())
 }
 
 /// Thirty Pods of 1 MB beside an honest grant, and a restart: oz keeps of a Pod what it decides by.

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_child_that_is_too_large_to_be_kept_is_named_and_known_by_its_metadata() {
         // Six bytes in JSON for one in etcd.
-        let name = "\u{0}".repeat(1_000_000);
+        let name = "\u{0}".repeat(600_000);
         let role = json!({
             "metadata": {
                 "name": "a", "uid": "u", "labels": {"oz.wizardofoz.co/owner-uid": "owner"},

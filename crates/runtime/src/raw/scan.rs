@@ -156,8 +156,17 @@ impl Scan {
         if !self.in_string || self.escaped || self.reading.is_some() {
             return 0;
         }
-        let ends = |byte: &u8| matches!(byte, b'"' | b'\\');
-        rest.iter().position(ends).unwrap_or(rest.len())
+        let mut run = 0;
+        loop {
+            let left = rest.get(run..).unwrap_or_default();
+            let special = |byte: &u8| matches!(byte, b'"' | b'\\');
+            match left.iter().position(special) {
+                None => return rest.len(),
+                // What it escapes is passed over with it, if it is there.
+                Some(at) if left.get(at) == Some(&b'\\') && at + 1 < left.len() => run += at + 2,
+                Some(at) => return run + at,
+            }
+        }
     }
 
     fn in_string(&mut self, byte: u8) {
@@ -182,10 +191,14 @@ impl Scan {
             return;
         }
         if let Some((length, text)) = &mut self.reading {
-            if let Some(place) = text.get_mut(*length) {
-                *place = byte;
+            match text.get_mut(*length) {
+                Some(place) => {
+                    *place = byte;
+                    *length += 1;
+                }
+                // None of those that matter.
+                None => self.reading = None,
             }
-            *length += 1;
         }
     }
 

@@ -97,7 +97,24 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let log = target.join("test.log");
     let events = jobs::run(&jobs, options.at_once(), &environment);
-    follow(screen, &jobs, &events, &log, &mut summary)?;
+    let mut log_file =
+        File::create(&log).with_context(|| format!("failed to make the log {}", log.display()))?;
+    let ended = follow(screen, &jobs, &events, &mut log_file)?;
+    let ended = if options.is_whole() {
+        once_more(
+            screen,
+            &jobs,
+            ended,
+            &environment,
+            &mut log_file,
+            &mut summary,
+        )?
+    } else {
+        ended
+    };
+    for (_, binary) in &ended {
+        summary.add(binary);
+    }
     if options.is_whole() && !summary.has_failed() {
         judge(screen, &recorded, &mut summary)?;
     }
@@ -130,16 +147,41 @@ fn judge(screen: Screen, recorded: &Path, summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// Reads what the tests print until all have ended, and shows each binary as it ends.
+/// Runs the tests that failed once more, one after the other and beside nothing. Some wait for what a
+/// machine does that has too much to do; the summary names those that pass only so.
+fn once_more(
+    screen: Screen,
+    jobs: &[Job],
+    mut ended: Vec<(usize, Binary)>,
+    environment: &[(&'static str, PathBuf)],
+    log: &mut File,
+    summary: &mut Summary,
+) -> Result<Vec<(usize, Binary)>> {
+    for (number, binary) in &mut ended {
+        let again = binary
+            .failed_alone()
+            .and_then(|tests| jobs.get(*number)?.again(tests));
+        let Some(again) = again else { continue };
+        let again: Arc<[Job]> = [again].into();
+        let events = jobs::run(&again, 1, environment);
+        let alone = follow(screen, &again, &events, log)?;
+        if alone.iter().all(|(_, alone)| alone.failed == 0) {
+            binary.passed_alone();
+            summary.unsteady(binary);
+        }
+    }
+    Ok(ended)
+}
+
+/// Reads what the tests print until all have ended, and shows each binary as it ends; answers what came
+/// of each job, by its number.
 fn follow(
     screen: Screen,
     jobs: &[Job],
     events: &Receiver<Event>,
-    log: &Path,
-    summary: &mut Summary,
-) -> Result<()> {
-    let mut log =
-        File::create(log).with_context(|| format!("failed to make the log {}", log.display()))?;
+    log: &mut File,
+) -> Result<Vec<(usize, Binary)>> {
+    let mut all = Vec::new();
     let mut running: BTreeMap<usize, Binary> = BTreeMap::new();
     let mut shown = Instant::now();
     loop {
@@ -158,12 +200,14 @@ fn follow(
             }
             Ok(Event::Ended(number, ended)) => {
                 if let Some(binary) = running.remove(&number) {
-                    show(screen, &binary.end(ended), summary)?;
+                    let binary = binary.end(ended);
+                    show(screen, &binary)?;
+                    all.push((number, binary));
                     shown = Instant::now();
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => return Ok(all),
         }
         let binaries = running.values();
         let lines = binaries.map(|binary| format!("{} {}", binary.name, binary.progress()));
@@ -177,8 +221,7 @@ fn follow(
 }
 
 /// One line for a binary that has ended, and all that it printed if something failed.
-fn show(screen: Screen, binary: &Binary, summary: &mut Summary) -> Result<()> {
-    summary.add(binary);
+fn show(screen: Screen, binary: &Binary) -> Result<()> {
     if binary.is_empty() {
         return Ok(());
     }

@@ -94,6 +94,18 @@ impl Job {
         }
     }
 
+    /// These tests of it alone; `None` for what cargo runs.
+    pub(super) fn again(&self, tests: &[String]) -> Option<Self> {
+        self.program.as_ref()?;
+        Some(Self {
+            part: Some("once more".to_owned()),
+            timed: true,
+            threads: Some(1),
+            arguments: [&["--exact".to_owned()], tests].concat(),
+            ..self.clone()
+        })
+    }
+
     fn command(&self) -> Command {
         let cargo = cargo();
         let program = self.program.as_deref().map(Path::as_os_str);

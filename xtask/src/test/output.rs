@@ -32,6 +32,8 @@ pub(crate) struct Binary {
     pub(crate) tier: Tier,
     pub(crate) passed: usize,
     pub(crate) failed: usize,
+    /// The tests that failed, by name, as far as they had ended.
+    pub(crate) failures: Vec<String>,
     /// Tests that did not run, and why.
     pub(crate) skipped: Vec<String>,
     pub(crate) took: Duration,
@@ -56,6 +58,7 @@ impl Binary {
             tier,
             passed: 0,
             failed: 0,
+            failures: Vec::new(),
             skipped: Vec::new(),
             took: Duration::ZERO,
             said: Vec::new(),
@@ -112,6 +115,9 @@ impl Binary {
             if outcome == "ok" {
                 return;
             }
+            if outcome == "FAILED" {
+                self.failures.push(test.to_owned());
+            }
             // An example that is not meant to run, or what other tests run as a process, is no test
             // that was left out.
             if let Some(why) = outcome.strip_prefix("ignored") {
@@ -131,6 +137,17 @@ impl Binary {
         if !line.trim().is_empty() {
             self.said.push(line.to_owned());
         }
+    }
+
+    /// The tests that failed, if the binary came to its end and nothing else is wrong with it.
+    pub(crate) fn failed_alone(&self) -> Option<&[String]> {
+        let named = !self.open && self.failed == self.failures.len();
+        (named && self.failed > 0).then_some(&self.failures)
+    }
+
+    /// Those that failed have passed once nothing else ran.
+    pub(crate) fn passed_alone(&mut self) {
+        self.passed += std::mem::take(&mut self.failed);
     }
 
     /// It has ended, well or with this.
@@ -197,6 +214,8 @@ mod tests {
         );
         assert_eq!(counts(&badly), (0, 1, 0));
         assert!(badly.said.contains(&"no d".to_owned()));
+        assert_eq!(badly.failed_alone(), Some(["d".to_owned()].as_slice()));
+        assert_eq!(well.failed_alone(), None);
     }
 
     #[test]
@@ -221,6 +240,7 @@ mod tests {
         );
         assert_eq!((died.passed, died.failed), (0, 1));
         assert!(died.said.iter().any(|line| line.contains("SIGKILL")));
+        assert_eq!(died.failed_alone(), None);
         let silent = read(
             Tier::Pure,
             "",

@@ -13,6 +13,8 @@ pub(crate) struct Summary {
     tiers: BTreeMap<Tier, Sum>,
     suites: BTreeMap<String, Sum>,
     failed: Vec<String>,
+    /// Tests that passed only when nothing else ran.
+    unsteady: Vec<String>,
     skipped: Vec<String>,
     lacking: Vec<String>,
 }
@@ -53,6 +55,13 @@ impl Summary {
         let skipped = binary.skipped.iter();
         self.skipped
             .extend(skipped.map(|test| format!("{name}: {test}")));
+    }
+
+    /// These tests failed beside other suites, and passed alone.
+    pub(crate) fn unsteady(&mut self, binary: &Binary) {
+        let tests = binary.failures.iter();
+        self.unsteady
+            .extend(tests.map(|test| format!("{}: {test}", binary.suite)));
     }
 
     /// Something is missing on this machine, and `so` some tests could not do what they are for.
@@ -141,6 +150,8 @@ impl Summary {
         lines.push(String::new());
         let failures = self.failed.iter().map(|name| format!("failed: {name}"));
         lines.extend(failures.map(|line| screen.paint(Style::Bad, &line)));
+        let unsteady = self.unsteady.iter();
+        lines.extend(unsteady.map(|test| format!("passed only when nothing else ran: {test}")));
         lines.extend(self.skipped.iter().map(|test| format!("skipped: {test}")));
         lines.extend(self.lacking.iter().cloned());
         if required && self.skipped.len() + self.lacking.len() > 0 {

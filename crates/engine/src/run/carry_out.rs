@@ -12,6 +12,7 @@ use oz_core::controller::{
     Child, Failure, Key, Live, Outcome, Plan, Reference, Sought, Step, Which,
 };
 use oz_core::labels;
+use oz_core::lifecycle::window::has_come;
 use oz_runtime::{Clock, Store, SubscriberId};
 use serde_json::Value;
 
@@ -89,7 +90,7 @@ where
         at: Timestamp,
         live: Vec<Live>,
     ) -> CarriedOut {
-        let wake = plan.wake.filter(|wake| *wake > at);
+        let wake = plan.wake.filter(|wake| !has_come(at, *wake));
         let mut carried = CarriedOut {
             outcome: Outcome {
                 live,
@@ -97,7 +98,7 @@ where
             },
             ..CarriedOut::default()
         };
-        let too_late = || wake.is_some_and(|wake| self.clock.now() >= wake);
+        let too_late = || wake.is_some_and(|wake| has_come(self.clock.now(), wake));
         for (number, stage) in plan.stages.iter().enumerate() {
             if too_late() {
                 carried.stale = true;

@@ -11,6 +11,7 @@ use kube::api::GetParams;
 use kube::core::{PartialObjectMeta, Request};
 use oz_core::controller::{Controller, Decision, Failure, Live, Verdict};
 use oz_core::labels;
+use oz_core::lifecycle::window::has_come;
 
 use super::carry_out::{CarriedOut, Executor, OnCreated};
 use super::difference::merge_patch;
@@ -193,7 +194,7 @@ where
         }
         // What looks changed or lost may be what a missing list would show. Time needs none.
         let until = self.controller.lasts_until(Some(object), live);
-        let over = until.is_some_and(|until| now >= until);
+        let over = until.is_some_and(|until| has_come(now, until));
         (!over).then(|| Passed::planned(now, until, None))
     }
 
@@ -212,7 +213,7 @@ where
                 Verdict::Decided(decision) => return Ok(decision),
                 Verdict::Need { question, until } => (question, until),
             };
-            let until = until.filter(|until| *until > now);
+            let until = until.filter(|until| !has_come(now, *until));
             tokio::select! {
                 () = self.observe.answer(&self.cx, object, question, &mut facts) => {}
                 () = self.overtaken(until, uid, object) => return Err(Undecided::Overtaken),
@@ -254,7 +255,7 @@ where
         }
         // Whatever became of the object, what was granted for it is over by then.
         let until = self.controller.lasts_until(last.as_deref(), &live);
-        let over = until.is_some_and(|until| self.cx.now() >= until);
+        let over = until.is_some_and(|until| has_come(self.cx.now(), until));
         if !over && let Err(failure) = self.confirm_gone(uid, &live).await {
             return Some(Passed::planned(self.cx.now(), until, Some(failure)));
         }

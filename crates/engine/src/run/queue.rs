@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use oz_core::lifecycle::window::has_come;
 
 /// So many times as many urgent passes as ordinary ones may run at once. Those that are due
 /// together all begin, so that the first step of each comes before the second of any; how many
@@ -138,7 +139,7 @@ impl Queue {
     /// Queues what has come due.
     pub(crate) fn promote(&mut self, now: Timestamp, instant: Instant) {
         while let Some((at, _)) = self.wakes.first()
-            && *at <= now
+            && has_come(now, *at)
             && let Some((at, key)) = self.wakes.pop_first()
         {
             if let Some(entry) = self.entries.get_mut(&key) {

@@ -19,16 +19,16 @@ pub struct PodStreamOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
     /// Whether the standard input of the process is connected.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stdin: bool,
     /// Whether its standard output is.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stdout: bool,
     /// Whether its standard error is.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stderr: bool,
     /// Whether it gets a terminal.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tty: bool,
     /// The container; empty or absent means the pod's default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,10 +71,4 @@ fn null_or<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
-// Serde's `skip_serializing_if` hands out a reference.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_false(value: &bool) -> bool {
-    !value
 }

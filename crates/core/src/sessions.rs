@@ -157,19 +157,26 @@ mod tests {
     use super::*;
     use crate::audit::Decision;
 
-    #[test]
-    fn the_end_of_sessions_is_on_record_as_far_as_it_is_known() {
-        let now = Timestamp::constant(1_790_000_000, 0);
-        let (action, id) = (Action::SessionCut, "request-uid");
-        let sessions = Sessions {
+    const MARK: &str = "request-uid";
+
+    fn sessions(now: Timestamp) -> Sessions {
+        let (action, end) = (Action::SessionCut, Decision::End);
+        Sessions {
             namespace: "shop".into(),
             pod: "web-0".into(),
             pod_uid: "pod-uid".into(),
-            mark: id.into(),
+            mark: MARK.into(),
             granted_at: now,
             with_pod: false,
-            record: Record::about(now, action, Decision::End, id, "Expired", "were ended"),
-        };
+            record: Record::about(now, action, end, MARK, "Expired", "were ended"),
+        }
+    }
+
+    #[test]
+    fn the_end_of_sessions_is_on_record_as_far_as_it_is_known() {
+        let now = Timestamp::constant(1_790_000_000, 0);
+        let (action, id) = (Action::SessionCut, MARK);
+        let sessions = sessions(now);
         let ago = |seconds| now - SignedDuration::from_secs(seconds);
         let came = |ended, left, out_of_reach: &[&str], opened: Option<Opened>| SessionsEnded {
             ended,
@@ -221,16 +228,8 @@ mod tests {
     #[test]
     fn a_step_says_what_its_sessions_are_and_an_answer_is_found_by_their_mark() {
         let now = Timestamp::constant(1_790_000_000, 123_456_789);
-        let (action, id) = (Action::SessionCut, "request-uid");
-        let sessions = Sessions {
-            namespace: "shop".into(),
-            pod: "web-0".into(),
-            pod_uid: "pod-uid".into(),
-            mark: id.into(),
-            granted_at: now,
-            with_pod: false,
-            record: Record::about(now, action, Decision::End, id, "Expired", "were ended"),
-        };
+        let id = MARK;
+        let sessions = sessions(now);
         let Step::Effect(effect) = Step::from(sessions.clone()) else {
             panic!("another step");
         };

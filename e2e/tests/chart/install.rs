@@ -13,6 +13,12 @@ fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     run(kubectl)
 }
 
+fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    let mut helm = oz_e2e::helm(cluster)?;
+    helm.args(arguments);
+    run(helm)
+}
+
 #[tokio::test]
 async fn the_notes_warn_of_what_the_values_leave_to_people() -> Result<()> {
     let _turn = TURN.lock().await;
@@ -34,11 +40,7 @@ async fn the_notes_warn_of_what_the_values_leave_to_people() -> Result<()> {
 async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = Cluster::shared().await?;
-    let helm = |arguments: &[&str]| {
-        let mut helm = oz_e2e::helm(cluster)?;
-        helm.args(arguments);
-        run(helm)
-    };
+    let helm = |arguments: &[&str]| helm(cluster, arguments);
     let chart = oz_e2e::chart();
     let wait = ["--wait", "--timeout=120s"];
 
@@ -100,11 +102,7 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
 async fn the_policies_refuse_while_nothing_of_oz_runs() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = Cluster::shared().await?;
-    let helm = |arguments: &[&str]| {
-        let mut helm = oz_e2e::helm(cluster)?;
-        helm.args(arguments);
-        run(helm)
-    };
+    let helm = |arguments: &[&str]| helm(cluster, arguments);
     // Also the policies that other tests applied by hand: they would answer first.
     oz_e2e::unregister(cluster)?;
     let names = ["install", "oz", &oz_e2e::chart(), "--take-ownership"];

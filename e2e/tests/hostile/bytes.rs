@@ -8,7 +8,7 @@ use oz_e2e::{TEMPLATE, exec_request};
 use serde_json::{Value, json};
 
 use crate::Stage;
-use crate::posting::Poster;
+use crate::posting::{Poster, creation};
 
 const ENFORCING: &str = "/connect-enforced";
 const STAMP: &str = "/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest";
@@ -178,18 +178,7 @@ async fn a_review_of_something_else() -> Result<()> {
 async fn a_genuine_stamp_from_the_port() -> Result<()> {
     let stage = Stage::set("genuine").await?;
     let api_server = Poster::knowing(&stage).await?;
-    let mut object = serde_json::to_value(exec_request("mine", TEMPLATE, "5m"))?;
-    object["metadata"]["namespace"] = json!(stage.name());
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {
-            "uid": "review",
-            "kind": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "kind": "ExecAccessRequest"},
-            "resource": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "resource": "execaccessrequests"},
-            "name": "mine", "namespace": stage.name(), "operation": "CREATE",
-            "userInfo": {"username": "alice", "groups": ["devs"]}, "object": object,
-        },
-    });
+    let review = creation(stage.name(), &exec_request("mine", TEMPLATE, "5m"))?;
     let (code, answer) = api_server.posts(STAMP, review.to_string()).await?;
     assert_eq!(
         (code, &answer["response"]["allowed"]),

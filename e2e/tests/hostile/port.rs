@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 
 use crate::Stage;
 use crate::bytes::connection;
-use crate::posting::{Poster, Registered, first_line};
+use crate::posting::{Poster, Registered, creation, first_line};
 
 const SOON: Duration = Duration::from_secs(60);
 const HOOKS: [&str; 4] = [
@@ -185,19 +185,10 @@ async fn a_flood_of_records() -> Result<()> {
 #[tokio::test]
 async fn asking_what_somebody_may_do() -> Result<()> {
     let stage = Stage::set("oracle").await?;
-    let mut object = serde_json::to_value(exec_template("asks", TargetKind::Deployment, WORKLOAD))?;
-    object["metadata"]["namespace"] = json!(stage.name());
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {
-            "uid": "review",
-            "kind": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "kind": "ExecAccessTemplate"},
-            "resource": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "resource": "execaccesstemplates"},
-            "name": "asks", "namespace": stage.name(), "operation": "CREATE", "dryRun": true,
-            "userInfo": {"username": "alice", "groups": ["devs"]}, "object": object,
-        },
-    })
-    .to_string();
+    let template = exec_template("asks", TargetKind::Deployment, WORKLOAD);
+    let mut review = creation(stage.name(), &template)?;
+    review["request"]["dryRun"] = json!(true);
+    let review = review.to_string();
     let (code, answer) = Poster::stranger(&stage)?
         .posts(HOOKS[3], review.clone())
         .await?;
@@ -379,27 +370,17 @@ async fn a_binding_too_large_to_ask_about() -> Result<()> {
 #[tokio::test]
 async fn dry_runs_of_fat_objects() -> Result<()> {
     let stage = Stage::set("fat").await?;
-    let mut object = serde_json::to_value(exec_request("fat", TEMPLATE, "5m"))?;
-    object["metadata"]["namespace"] = json!(stage.name());
+    let mut review = creation(stage.name(), &exec_request("fat", TEMPLATE, "5m"))?;
+    review["request"]["dryRun"] = json!(true);
     let fields: serde_json::Map<String, Value> = (0..180_000)
         .map(|number| (format!("f:a{number}"), json!({})))
         .collect();
-    object["metadata"]["managedFields"] = json!([{
+    review["request"]["object"]["metadata"]["managedFields"] = json!([{
         "manager": "mallory", "operation": "Update", "apiVersion": "crds.wizardofoz.co/v1alpha1",
         "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
         "fieldsV1": {"f:metadata": {"f:annotations": fields}},
     }]);
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {
-            "uid": "review",
-            "kind": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "kind": "ExecAccessRequest"},
-            "resource": {"group": "crds.wizardofoz.co", "version": "v1alpha1", "resource": "execaccessrequests"},
-            "name": "fat", "namespace": stage.name(), "operation": "CREATE", "dryRun": true,
-            "userInfo": {"username": "alice", "groups": ["devs"]}, "object": object,
-        },
-    })
-    .to_string();
+    let review = review.to_string();
     let api_server = Poster::knowing(&stage).await?;
     let before = memory(&stage.oz()?.webhook.process)?;
     for answer in join_all((0..6).map(|_| api_server.posts(HOOKS[2], review.clone()))).await {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::client::Body;
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, Resource};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -62,6 +63,26 @@ impl Registered {
             .connect(name, stream)
             .await?)
     }
+}
+
+/// Alice's creation of one of oz's objects in a namespace, as the API server would tell of it.
+pub(crate) fn creation<K>(namespace: &str, object: &K) -> Result<Value>
+where
+    K: Resource<DynamicType = ()> + Serialize,
+{
+    let (group, version) = (K::group(&()), K::version(&()));
+    let mut created = serde_json::to_value(object)?;
+    created["metadata"]["namespace"] = json!(namespace);
+    Ok(json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "review",
+            "kind": {"group": group, "version": version, "kind": K::kind(&())},
+            "resource": {"group": group, "version": version, "resource": K::plural(&())},
+            "name": object.meta().name, "namespace": namespace, "operation": "CREATE",
+            "userInfo": {"username": "alice", "groups": ["devs"]}, "object": created,
+        },
+    }))
 }
 
 /// Somebody who reaches the webhook's port.

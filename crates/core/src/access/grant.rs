@@ -91,10 +91,10 @@ pub struct SessionTerms {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_policy: Option<String>,
     /// Whether a session that does not end by itself is refused.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub required: bool,
     /// Whether records keep the arguments of commands.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub record_arguments: bool,
     /// By container, how a command in it can be made to end by itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -123,12 +123,6 @@ impl SessionTerms {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
-}
-
-// Serde's `skip_serializing_if` hands out a reference.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// What a grant needs to find a successor of its pod.

@@ -26,15 +26,15 @@ pub struct Ending {
     pub since: Option<Timestamp>,
 
     /// Whether the end is on record; what is left of it is waited for.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recorded: bool,
 
     /// Whether sessions were ended, as far as they could be.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sessions_ended: bool,
 
     /// Whether sessions may go on: ending them has failed, and is tried again.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sessions_may_go_on: bool,
 }
 
@@ -70,10 +70,4 @@ pub enum EndReason {
     PodNotReady,
     /// Its pod is gone, or another one has its name.
     PodReplaced,
-}
-
-// Serde's `skip_serializing_if` hands out a reference.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_false(value: &bool) -> bool {
-    !value
 }

@@ -13,7 +13,8 @@ use oz_engine::{Engine, Port};
 use oz_runtime::SystemClock;
 use serde_json::{Value, json};
 
-use crate::mock::{BOXES, INNER, Mock, OUTER, SECRETS, inner, open, outer, status, timebox};
+use crate::mock::{BOXES, INNER, Mock, OUTER, SECRETS, inner, outer, status, timebox};
+use crate::steps::overdue;
 use crate::timebox::{PORT, Timeboxes};
 
 /// Never gets anywhere.
@@ -100,13 +101,7 @@ impl Port for Bell {
 
 /// A box whose time is up, and of which only the inner child can go before the port has answered.
 fn ends_with_an_effect(port: Option<Bell>) -> (Mock, impl FnOnce(&Mock) -> crate::mock::Running) {
-    let mock = Mock::default();
-    let mut overdue = timebox(900);
-    overdue["spec"]["until"] = json!("2000-01-01T00:00:00Z");
-    overdue["status"] = open();
-    mock.list(BOXES, json!([overdue]));
-    mock.list("/api/v1/configmaps", json!([outer(900)]));
-    mock.list("/api/v1/secrets", json!([inner(901)]));
+    let mock = overdue();
     mock.expect(Method::DELETE, INNER, |_| {
         (404, status(404, "NotFound", "gone already"))
     });

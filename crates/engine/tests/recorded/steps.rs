@@ -109,7 +109,7 @@ async fn the_watch_showing_our_own_writes_leads_to_no_further_pass() {
 }
 
 /// A box whose time is up, with both children.
-fn overdue() -> Mock {
+pub(crate) fn overdue() -> Mock {
     let mock = Mock::default();
     let mut overdue = timebox(900);
     overdue["spec"]["until"] = json!("2000-01-01T00:00:00Z");

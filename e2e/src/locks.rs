@@ -96,7 +96,7 @@ impl Scene {
     /// Which attempt was not refused by the policy that should, or which policy nothing was tried for.
     pub async fn locks_hold(&self, prefix: &str) -> Result<()> {
         let carol = self.administrator("carol").await?;
-        let common = vec![
+        let common = [
             ("namespace", self.name().to_owned()),
             ("pod", self.pod()?),
             ("container", fixtures::CONTAINER.to_owned()),

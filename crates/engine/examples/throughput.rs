@@ -24,6 +24,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use oz_engine::Engine;
+use oz_runtime::Runtime;
 use oz_testkit::{Cluster, eventually, with_namespace};
 use tokio_util::sync::CancellationToken;
 
@@ -45,8 +46,8 @@ async fn engine(kubeconfig: &Path, namespace: String) -> Result<()> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let (client, clock) = oz_runtime::client(config)?;
-    let mut engine = Engine::new(client, clock);
-    engine.namespaces([namespace]);
+    let mut engine = Engine::new(Runtime::new("oz", client, clock));
+    engine.runtime().feeds().namespaces = vec![namespace];
     let observe = ObserveTimeboxes::new(&mut engine);
     engine.controller(Timeboxes::default(), observe);
     engine.run(CancellationToken::new()).await?;

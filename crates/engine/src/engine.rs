@@ -1,22 +1,18 @@
-//! The engine as its user sees it: what to watch, which controllers to run, as whom, until when.
+//! The engine as its user sees it: which controllers to run, in which process, until when.
 
-use std::fmt::Debug;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use futures::future::BoxFuture;
 use kube::{Client, Resource};
+use oz_audit::{LogSink, Sink};
 use oz_core::controller::Controller;
 use oz_core::labels;
-use oz_runtime::{
-    Change, Clock, Election, Feeds, Leadership, Readiness, Selection, Store, cluster_scoped,
-};
-use prometheus_client::registry::Registry;
-use serde::de::DeserializeOwned;
+use oz_runtime::{Change, Clock, Leadership, Runtime, RuntimeError, Selection, Store};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+use crate::background::Background;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::observe::{ChildKind, Cx, Observe, Watches};
@@ -24,113 +20,52 @@ use crate::ports::{Port, Ports};
 use crate::run::{
     Applied, ChildStore, Children, Departed, Lane, Lines, Packed, Runner, Shared, Writer,
 };
-use crate::sink::{LogSink, Sink};
 
-/// Why an engine stopped other than by being told to.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// The Lease went to another process, or could not be renewed in time. Nothing is written any
-    /// more; the process should exit and start again.
-    #[error("failed to keep the lease {namespace}/{name}: {reason}")]
-    LeaseLost {
-        /// Namespace of the Lease.
-        namespace: String,
-        /// Name of the Lease.
-        name: String,
-        /// What happened to it.
-        reason: String,
-    },
-    /// An address for probes and metrics could not be listened on.
-    #[error("failed to listen on {address}: {error}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        #[source]
-        error: std::io::Error,
-    },
-    /// No thread could be started.
-    #[error("failed to start the threads of ordinary passes: {0}")]
-    Threads(#[source] std::io::Error),
-    /// A task that should run as long as the engine ended.
-    #[error("failed to keep {0} running")]
-    TaskEnded(&'static str),
-}
-
-/// Runs controllers. See the [crate's documentation](crate) for an example.
+/// Runs controllers in a process. See the [crate's documentation](crate) for an example.
 pub struct Engine {
-    pub(crate) client: Client,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) ports: Ports,
-    pub(crate) election: Election,
-    pub(crate) addresses: Vec<SocketAddr>,
-    pub(crate) concurrency: usize,
-    pub(crate) registry: Registry,
-    pub(crate) metrics: Metrics,
-    pub(crate) runtime_metrics: oz_runtime::Metrics,
-    pub(crate) readiness: Readiness,
-    pub(crate) feeds: Feeds,
-    pub(crate) controllers: Vec<Start>,
+    runtime: Runtime,
+    sink: Arc<dyn Sink>,
+    ports: Ports,
+    concurrency: usize,
+    metrics: Metrics,
+    controllers: Vec<Start>,
 }
 
 /// Starts a controller once everything that it shares with others is known.
-pub(crate) type Start = Box<dyn FnOnce(&Parts) -> BoxFuture<'static, ()> + Send>;
+type Start = Box<dyn FnOnce(&Parts, CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 /// What all controllers share.
-pub(crate) struct Parts {
-    pub(crate) client: Client,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) ports: Ports,
-    pub(crate) concurrency: usize,
-    pub(crate) metrics: Metrics,
-    pub(crate) events: Events,
-    pub(crate) tenure: Leadership,
-    pub(crate) lines: Lines,
+struct Parts {
+    client: Client,
+    clock: Arc<dyn Clock>,
+    sink: Arc<dyn Sink>,
+    ports: Ports,
+    concurrency: usize,
+    metrics: Metrics,
+    events: Events,
+    tenure: Leadership,
+    lines: Lines,
     /// Where ordinary passes run.
-    pub(crate) ordinary: Handle,
-    pub(crate) shutdown: CancellationToken,
+    ordinary: Handle,
 }
 
 impl Engine {
-    /// An engine that writes through `client` and judges time by `clock`.
-    pub fn new(client: Client, clock: impl Clock) -> Self {
-        let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
-        let common = registry.sub_registry_with_prefix(labels::OZ);
-        let runtime_metrics = oz_runtime::Metrics::register(common);
-        let readiness = Readiness::default();
-        let feeds = Feeds::new(
-            "oz",
-            client.clone(),
-            runtime_metrics.clone(),
-            readiness.clone(),
-        );
-        common.register_collector(Box::new(feeds.ages.clone()));
+    /// An engine without controllers, in a process.
+    pub fn new(runtime: Runtime) -> Self {
+        let metrics = Metrics::register(&mut runtime.registry());
         Self {
-            feeds,
-            client,
-            clock: Arc::new(clock),
+            runtime,
             sink: Arc::new(LogSink),
             ports: Ports::default(),
-            election: Election::Off,
-            addresses: Vec::new(),
             concurrency: 32,
-            registry,
             metrics,
-            runtime_metrics,
-            readiness,
             controllers: Vec::new(),
         }
     }
 
-    /// Restricts the watches of namespaced kinds to these namespaces; none given means all. To be
-    /// called before stores and controllers are made.
-    pub fn namespaces(&mut self, namespaces: impl IntoIterator<Item = String>) -> &mut Self {
-        self.feeds.namespaces = namespaces.into_iter().collect();
-        self
+    /// The process: its stores, its tasks, what it listens on, who leads.
+    pub fn runtime(&mut self) -> &mut Runtime {
+        &mut self.runtime
     }
 
     /// Where records go; by default to the log.
@@ -146,53 +81,12 @@ impl Engine {
         self
     }
 
-    /// Whether to compete for a Lease; by default not.
-    pub fn election(&mut self, election: Election) -> &mut Self {
-        self.election = election;
-        self
-    }
-
     /// How many passes of one controller may run at once, and how many writes of all controllers
     /// together. As many writes again are reserved for what takes something away; passes that are
     /// due run beside the others. By default 32.
     pub fn concurrency(&mut self, passes: usize) -> &mut Self {
         self.concurrency = passes.max(1);
         self
-    }
-
-    /// Serves `/metrics`, `/healthz` and `/readyz` there, without TLS. May be called again for
-    /// further addresses.
-    pub fn listen(&mut self, address: SocketAddr) -> &mut Self {
-        self.addresses.push(address);
-        self
-    }
-
-    /// The metrics, to which the caller may add its own.
-    pub fn registry(&mut self) -> &mut Registry {
-        &mut self.registry
-    }
-
-    /// What `/readyz` tells. The caller may add gates of its own.
-    pub fn readiness(&self) -> &Readiness {
-        &self.readiness
-    }
-
-    /// Watches a kind. The store fills once the engine runs; several controllers may share it.
-    pub fn store<K>(&mut self) -> Store<K>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        self.store_with(&(), Selection::default())
-    }
-
-    /// As [`Engine::store`], for a kind that is named at run time or for a part of its objects.
-    pub fn store_with<K>(&mut self, kind: &K::DynamicType, selection: Selection) -> Store<K>
-    where
-        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        let resource = kube::core::ApiResource::erase::<K>(kind);
-        self.feeds
-            .store(resource, cluster_scoped::<K>(), selection, None, None)
     }
 
     /// Adds a controller and its edge.
@@ -203,11 +97,42 @@ impl Engine {
     {
         let watches = observe.watches();
         let children = self.child_stores(&watches);
-        self.controllers.push(Box::new(move |parts: &Parts| {
+        self.controllers.push(Box::new(move |parts: &Parts, stop| {
             let runner = assemble(parts, controller, observe, watches, children);
-            Box::pin(Arc::new(runner).run(parts.shutdown.clone()))
+            Box::pin(Arc::new(runner).run(stop))
         }));
         self
+    }
+
+    /// Runs the process with its controllers until `shutdown` is cancelled: no new pass begins then,
+    /// those under way finish, and the Lease is given back.
+    ///
+    /// # Errors
+    /// As [`Runtime::run`].
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), RuntimeError> {
+        let background = Background::start().map_err(|error| RuntimeError::Task {
+            name: "controllers".into(),
+            error: error.into(),
+        })?;
+        let mut runtime = self.runtime;
+        let parts = Parts {
+            client: runtime.client().clone(),
+            clock: Arc::clone(runtime.clock()),
+            sink: self.sink,
+            ports: self.ports,
+            concurrency: self.concurrency,
+            metrics: self.metrics,
+            events: Events(runtime.events().clone()),
+            tenure: runtime.leadership().clone(),
+            lines: Lines::new(self.concurrency),
+            ordinary: background.handle(),
+        };
+        for start in self.controllers {
+            runtime.part("a controller", |stop| start(&parts, stop));
+        }
+        // Events are published until nobody can leave one any more.
+        drop(parts);
+        runtime.run(shutdown).await
     }
 
     fn child_stores<K: Resource>(&mut self, watches: &Watches<K>) -> Vec<Store<Packed>> {
@@ -216,7 +141,7 @@ impl Engine {
             .children
             .iter()
             .map(|child| {
-                self.feeds.store(
+                self.runtime.feeds().store(
                     child.resource.clone(),
                     child.cluster_scoped,
                     selection.clone(),

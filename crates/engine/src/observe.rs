@@ -71,7 +71,7 @@ impl<O> Watches<O>
 where
     O: Send + Sync + 'static,
 {
-    /// Watches the objects themselves, through a store made by [`crate::Engine::store`].
+    /// Watches the objects themselves, through a store made by [`oz_runtime::Runtime::store`].
     #[must_use]
     pub fn new(objects: &Store<O>) -> Self {
         Self {

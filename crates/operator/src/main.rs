@@ -8,7 +8,6 @@ mod container_exec;
 mod continued;
 mod exec_request;
 mod exec_template;
-mod leads;
 mod leaving;
 mod left;
 mod pod_request;

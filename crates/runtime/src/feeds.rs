@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -12,13 +12,14 @@ use kube::core::ApiResource;
 use kube::runtime::events::{Event, EventType};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
 
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::raw::Undecodable;
 use crate::readiness::{Gate, Readiness};
-use crate::store::{Ages, Feed, Report, Selection, Store, WatchError, guarded_watch, title};
+use crate::store::{
+    Ages, Feed, Report, Retried, Selection, Store, WatchError, guarded_watch, title,
+};
 
 /// Watches that are to run, and what the next ones need.
 pub struct Feeds {
@@ -27,38 +28,64 @@ pub struct Feeds {
     client: Client,
     metrics: Metrics,
     readiness: Readiness,
-    /// How the watches fare.
-    pub ages: Ages,
-    /// Where events go, once the watches run.
-    events: Arc<OnceLock<Events>>,
+    ages: Ages,
+    events: Events,
     /// Namespaces to watch; all if empty.
     pub namespaces: Vec<String>,
     /// One future per watch.
-    running: Vec<BoxFuture<'static, ()>>,
+    running: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
 impl Feeds {
     /// None yet.
-    pub fn new(product: &str, client: Client, metrics: Metrics, readiness: Readiness) -> Self {
+    pub(crate) fn new(
+        product: &str,
+        client: Client,
+        metrics: Metrics,
+        readiness: Readiness,
+        events: Events,
+    ) -> Self {
         Self {
             product: product.into(),
             client,
             metrics,
             readiness,
             ages: Ages::default(),
-            events: Arc::default(),
+            events,
             namespaces: Vec::new(),
-            running: Vec::new(),
+            running: Mutex::default(),
         }
     }
 
-    /// Begins to watch; what does not decode is told of as an event on it.
-    pub fn start(self, events: &Events) -> JoinSet<()> {
-        let _ = self.events.set(events.clone());
-        self.running.into_iter().collect()
+    /// How the watches fare.
+    #[must_use]
+    pub fn ages(&self) -> &Ages {
+        &self.ages
     }
 
-    /// A store and the watches that feed it, which begin with [`Feeds::start`].
+    /// Adds a watch of the caller's, which opens the gate when its first list is complete.
+    pub fn watch<K>(
+        &self,
+        gate: &str,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        selection: Selection,
+    ) -> (Retried<K>, Gate)
+    where
+        K: Resource + DeserializeOwned,
+    {
+        let (watch, health) = guarded_watch(&self.client, resource, namespace, selection);
+        self.ages.add(&health);
+        (watch, self.readiness.gate(gate))
+    }
+
+    /// The watches, as futures that run until they are dropped.
+    pub(crate) fn start(&mut self) -> Vec<BoxFuture<'static, ()>> {
+        let running = self.running.get_mut();
+        std::mem::take(running.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A store and the watches that feed it, which begin when the process runs.
     pub fn store<K>(
         &mut self,
         resource: ApiResource,
@@ -86,7 +113,7 @@ impl Feeds {
                 resource: store.resource().clone(),
                 metrics: self.metrics.clone(),
                 undecodable: Arc::clone(&undecodable),
-                events: Arc::clone(&self.events),
+                events: self.events.clone(),
                 published: AtomicUsize::new(0),
             });
             let (watch, health) = guarded_watch(
@@ -104,7 +131,10 @@ impl Feeds {
                 report,
                 stand_in,
             };
-            self.running.push(Box::pin(feed.run()));
+            let running = self.running.get_mut();
+            running
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(Box::pin(feed.run()));
         }
         store
     }
@@ -126,7 +156,7 @@ struct Reporting {
     resource: ApiResource,
     metrics: Metrics,
     undecodable: Arc<AtomicI64>,
-    events: Arc<OnceLock<Events>>,
+    events: Events,
     /// How many events were published.
     published: AtomicUsize,
 }
@@ -158,9 +188,6 @@ impl Report for Reporting {
     }
 
     fn became_undecodable(&self, object: &Undecodable) {
-        let Some(events) = self.events.get() else {
-            return;
-        };
         if object.metadata.uid.is_none() || self.published.fetch_add(1, Ordering::Relaxed) >= EVENTS
         {
             return;
@@ -184,6 +211,6 @@ impl Report for Reporting {
             uid: metadata.uid.clone(),
             ..ObjectReference::default()
         };
-        events.publish(about, event);
+        self.events.publish(about, event);
     }
 }

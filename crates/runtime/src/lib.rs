@@ -16,10 +16,13 @@ mod lease;
 mod metrics;
 mod probes;
 mod readiness;
+mod runtime;
 mod scan;
-pub mod secret_cell;
+mod secret_cell;
 mod signals;
 mod store;
+mod supervise;
+mod tasks;
 mod warnings;
 
 pub use address::Address;
@@ -28,17 +31,20 @@ pub use call::{CallError, within};
 pub use client::{ClientError, client};
 pub use clock::{Clock, ServerClock, SystemClock};
 pub use clock_alarm::ClockAlarm;
-pub use events::{Events, Publisher, events};
+pub use events::Events;
 pub use feeds::Feeds;
-pub use lease::{Election, Elector, Leadership, LeaseTiming};
-pub use metrics::Metrics;
-pub use probes::{Probes, listen};
+pub use lease::{Election, Leadership, LeaseTiming};
+use metrics::Metrics;
 pub use raw::Undecodable;
 pub use readiness::{Gate, Readiness};
+pub use runtime::{Listen, Runtime, RuntimeError};
 pub use scan::{get, scan};
+pub use secret_cell::{Data, SecretCell, is_empty};
 pub use signals::shutdown_on_signal;
 pub use store::{
-    Ages, Change, Guarded, Health, Selection, Store, SubscriberId, Watch, WatchError,
+    Ages, Change, Guarded, Health, Retried, Selection, Store, SubscriberId, WatchError,
     cluster_scoped, guarded_store, guarded_watch,
 };
+pub use supervise::Running;
+pub use tasks::{Task, TaskError, Who};
 pub use warnings::Warnings;

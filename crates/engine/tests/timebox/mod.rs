@@ -291,8 +291,8 @@ pub(crate) struct ObserveTimeboxes {
 impl ObserveTimeboxes {
     pub(crate) fn new(engine: &mut Engine) -> Self {
         Self {
-            timeboxes: engine.store(),
-            needs: engine.store_with(
+            timeboxes: engine.runtime().store(),
+            needs: engine.runtime().store_with(
                 &(),
                 oz_runtime::Selection::default().labels("test.wizardofoz.co/need"),
             ),

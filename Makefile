@@ -23,10 +23,14 @@ test: ## Run every test that needs no root (SUITE="access pod" for some suites, 
 	@cargo build --workspace $(if $(SUITE),$(PROGRAMS) $(SUITE:%=--test %),--bins --tests --examples)
 	@cargo xtask test $(SUITE:%=--suite %) $(if $(FILTER),--filter '$(FILTER)')
 
+# What the library for strangers must not depend on, itself or by the runtime under it.
+OZ := '^oz-(core|audit|engine|operator|webhook|testkit)|^ozctl'
+
 check: ## Formatting, lints, generated files, links, the purity of core, dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo check -p oz-core
+	! cargo tree --offline --package oz-admission --edges normal --prefix none | grep -E $(OZ)
 	cargo xtask generate --check
 	cargo xtask links
 	@$(MAKE) --no-print-directory deny

@@ -2,6 +2,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod certificate;
+mod changes;
 pub mod connect;
 mod decode;
 mod endpoint;
@@ -11,12 +12,9 @@ mod lean;
 mod manager;
 mod metrics;
 mod patch;
-mod readiness;
 mod registration;
 mod review;
-mod seen;
 mod server;
-mod signals;
 mod task;
 mod verdict;
 mod watch;
@@ -34,18 +32,14 @@ pub use hook::{
 };
 pub use kube::core::{GroupVersionKind, GroupVersionResource};
 pub use manager::{
-    ConfigError, Degraded, Error, LeaderError, Manager, ManagerBuilder, Observer, Registration,
-    RegistrationMode, Upkeep, UpkeepError,
+    ConfigError, Error, Manager, ManagerBuilder, Observer, Registration, RegistrationMode, Upkeep,
+    UpkeepError,
 };
-pub use readiness::Gate;
+pub use oz_runtime::{Clock, Gate, Runtime, RuntimeError, TaskError, shutdown_on_signal};
 pub use registration::{FINGERPRINT_LABEL, apply::Error as RegistrationError};
 pub use review::{Cx, Operation, Review, Reviewed, UserInfo};
-pub use server::{
-    Limits,
-    reviewer::{Clock, Reply},
-};
-pub use signals::signals;
-pub use task::{Task, TaskError};
+pub use server::{Limits, reviewer::Reply};
+pub use task::Task;
 pub use tokio_util::sync::CancellationToken;
 pub use verdict::{Cause, Notes, Rejection};
 pub use watch::{Replay, Watch, WatchEvent, Watched, Watcher};

@@ -5,13 +5,10 @@
 
 use std::{future::Future, sync::Arc};
 
-use futures::{FutureExt, future::BoxFuture};
+use oz_runtime::TaskError;
 use tokio_util::sync::CancellationToken;
 
 use crate::review::Cx;
-
-/// Whatever went wrong in a task.
-pub type TaskError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Work for the leader alone.
 pub trait Task: Send + Sync + 'static {
@@ -34,29 +31,5 @@ impl<T: Task> Task for Arc<T> {
         stop: CancellationToken,
     ) -> impl Future<Output = Result<(), TaskError>> + Send {
         T::run(self, cx, stop)
-    }
-}
-
-type Run =
-    Arc<dyn Fn(Cx, CancellationToken) -> BoxFuture<'static, Result<(), TaskError>> + Send + Sync>;
-
-/// A task whose type has been forgotten.
-#[derive(Clone)]
-pub(crate) struct NamedTask {
-    pub(crate) name: Arc<str>,
-    pub(crate) run: Run,
-}
-
-impl NamedTask {
-    pub(crate) fn new<T: Task>(name: &str, task: T) -> Self {
-        let task = Arc::new(task);
-        let run: Run = Arc::new(move |cx, stop| {
-            let task = task.clone();
-            async move { task.run(&cx, stop).await }.boxed()
-        });
-        Self {
-            name: name.into(),
-            run,
-        }
     }
 }

@@ -3,17 +3,18 @@
 //! A watch of the API server breaks, expires and starts over; a watcher notices none of
 //! it. What it must not do is die unnoticed, so its end is the end of the process.
 
-use std::{fmt::Debug, future::Future, pin::pin, sync::Arc};
+use std::{fmt::Debug, future::Future, sync::Arc};
 
-use futures::{FutureExt, Stream, StreamExt, future::BoxFuture};
+use futures::{FutureExt, Stream, future::BoxFuture};
 use kube::{
-    Api, Resource,
-    core::{ApiResource, DeserializeGuard, NamespaceResourceScope},
-    runtime::{WatchStreamExt, watcher},
+    Resource,
+    core::{ApiResource, NamespaceResourceScope},
+    runtime::watcher::Event,
 };
+use oz_runtime::{Ages, Gate, Selection, guarded_watch};
 use serde::de::DeserializeOwned;
 
-use crate::{metrics::Metrics, readiness::Gate, review::Cx, seen::Seen};
+use crate::{changes::Changes, metrics::Metrics, review::Cx};
 
 /// Anything that can be watched. Implemented for every type that fits.
 pub trait Watched: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
@@ -76,6 +77,7 @@ impl<W: Watch> Watch for Arc<W> {
 pub(crate) struct Environment {
     pub(crate) cx: Box<dyn Fn() -> Cx + Send + Sync>,
     pub(crate) client: kube::Client,
+    pub(crate) ages: Ages,
     pub(crate) metrics: Metrics,
     /// Opened when the watch has caught up for the first time.
     pub(crate) caught_up: Gate,
@@ -85,7 +87,9 @@ pub(crate) struct Environment {
 #[derive(Clone, Debug)]
 struct Scope {
     name: Arc<str>,
-    config: watcher::Config,
+    resource: ApiResource,
+    namespace: Option<String>,
+    selection: Selection,
     replay: Replay,
 }
 
@@ -106,7 +110,8 @@ impl Watcher {
     where
         W: Watch<Object: Resource<DynamicType: Default + Clone>>,
     {
-        Self::with(name, replay, handler, Api::all)
+        let resource = ApiResource::erase::<W::Object>(&Default::default());
+        Self::with(name, replay, handler, resource, None)
     }
 
     /// Watches the objects of the handler's type in one namespace.
@@ -114,10 +119,8 @@ impl Watcher {
     where
         W: Watch<Object: Resource<DynamicType: Default + Clone, Scope = NamespaceResourceScope>>,
     {
-        let namespace = namespace.to_owned();
-        Self::with(name, replay, handler, move |client| {
-            Api::namespaced(client, &namespace)
-        })
+        let resource = ApiResource::erase::<W::Object>(&Default::default());
+        Self::with(name, replay, handler, resource, Some(namespace))
     }
 
     /// Watches a resource found by discovery, or put together by hand.
@@ -125,30 +128,26 @@ impl Watcher {
     where
         W: Watch<Object: Resource<DynamicType = ApiResource>>,
     {
-        let resource = resource.clone();
-        Self::with(name, replay, handler, move |client| {
-            Api::all_with(client, &resource)
-        })
+        Self::with(name, replay, handler, resource.clone(), None)
     }
 
     fn with<W: Watch>(
         name: &str,
         replay: Replay,
         handler: W,
-        api: impl Fn(kube::Client) -> Api<DeserializeGuard<W::Object>> + Send + Sync + 'static,
-    ) -> Self
-    where
-        <W::Object as Resource>::DynamicType: Clone,
-    {
+        resource: ApiResource,
+        namespace: Option<&str>,
+    ) -> Self {
         let handler = Arc::new(handler);
         let run: Run = Arc::new(move |scope, environment| {
-            let api = api(environment.client.clone());
-            supervise(api, scope, environment, handler.clone()).boxed()
+            supervise(scope, environment, handler.clone()).boxed()
         });
         Self {
             scope: Scope {
                 name: name.into(),
-                config: watcher::Config::default(),
+                resource,
+                namespace: namespace.map(str::to_owned),
+                selection: Selection::default(),
                 replay,
             },
             run,
@@ -158,14 +157,14 @@ impl Watcher {
     /// Only objects with these labels, in the form of `kubectl -l`.
     #[must_use]
     pub fn labels(mut self, selector: &str) -> Self {
-        self.scope.config.label_selector = Some(selector.to_owned());
+        self.scope.selection = self.scope.selection.labels(selector);
         self
     }
 
     /// Only objects with these fields, in the form of `kubectl --field-selector`.
     #[must_use]
     pub fn fields(mut self, selector: &str) -> Self {
-        self.scope.config.field_selector = Some(selector.to_owned());
+        self.scope.selection = self.scope.selection.fields(selector);
         self
     }
 
@@ -187,36 +186,34 @@ impl Debug for Watcher {
     }
 }
 
-async fn supervise<W: Watch>(
-    api: Api<DeserializeGuard<W::Object>>,
-    scope: Scope,
-    environment: Environment,
-    handler: Arc<W>,
-) where
-    <W::Object as Resource>::DynamicType: Clone,
-{
+async fn supervise<W: Watch>(scope: Scope, environment: Environment, handler: Arc<W>) {
     let Environment {
         cx,
+        client,
+        ages,
         metrics,
         caught_up,
-        ..
     } = environment;
-    let mut events = pin!(watcher(api, scope.config).default_backoff());
-    let mut seen = Seen::new(scope.replay);
-    while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                // The stream starts over by itself, with a list if need be (410 Gone).
+    let (mut watch, health) = guarded_watch::<W::Object>(
+        &client,
+        &scope.resource,
+        scope.namespace.as_deref(),
+        scope.selection,
+    );
+    ages.add(&health);
+    let mut changes = Changes::new(scope.replay);
+    loop {
+        // It starts over by itself, with a list if need be (410 Gone).
+        let event = watch
+            .next(|error| {
                 metrics.watch_error(&scope.name);
                 tracing::warn!(watcher = %scope.name, %error, "a watch broke; starting over");
-                continue;
-            }
-        };
-        let done = matches!(event, watcher::Event::InitDone);
-        for news in seen.absorb(event) {
+            })
+            .await;
+        let done = matches!(event, Event::InitDone);
+        for change in changes.absorb(event) {
             metrics.watch_event(&scope.name);
-            handler.on_event(&cx(), news).await;
+            handler.on_event(&cx(), change).await;
         }
         if done {
             caught_up.open();
@@ -226,22 +223,17 @@ async fn supervise<W: Watch>(
 
 /// Yields at every sign of life of a watch, whatever it was about; never ends.
 pub(crate) fn touched<K>(
-    api: Api<K>,
-    config: watcher::Config,
+    client: &kube::Client,
+    namespace: Option<&str>,
+    selection: Selection,
 ) -> impl Stream<Item = ()> + Send + use<K>
 where
-    K: Resource<DynamicType: Clone> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: Resource<DynamicType: Default> + DeserializeOwned + Send + 'static,
 {
-    watcher(api, config)
-        .default_backoff()
-        .filter_map(|event| async move {
-            match event {
-                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => None,
-                Ok(_) => Some(()),
-                Err(error) => {
-                    tracing::debug!(%error, "a watch broke; starting over");
-                    None
-                }
-            }
-        })
+    let resource = ApiResource::erase::<K>(&Default::default());
+    let (watch, _) = guarded_watch::<K>(client, &resource, namespace, selection);
+    futures::stream::unfold(watch, async |mut watch| {
+        while let Event::Init | Event::InitApply(_) = watch.next(|_| {}).await {}
+        Some(((), watch))
+    })
 }

@@ -409,13 +409,13 @@ async fn readiness_names_what_is_missing() {
         ready().await,
         (
             503,
-            "waiting for: index, serving, certificate, registration\n".to_owned()
+            "waiting for: index, serving, certificate, registration".to_owned()
         )
     );
     index.open();
     assert_eq!(
         ready().await.1,
-        "waiting for: serving, certificate, registration\n"
+        "waiting for: serving, certificate, registration"
     );
 }
 

@@ -56,6 +56,30 @@ impl GoDuration {
     }
 }
 
+/// The value of a flag that may be no time at all.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn not_negative(text: &str) -> Result<SignedDuration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    if duration.is_negative() {
+        return Err("must not be negative".to_owned());
+    }
+    Ok(duration.into())
+}
+
+/// The value of a flag that must be some time.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn positive(text: &str) -> Result<SignedDuration, String> {
+    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    if !duration.is_positive() {
+        return Err("must be greater than zero".to_owned());
+    }
+    Ok(duration.into())
+}
+
 impl From<GoDuration> for SignedDuration {
     fn from(duration: GoDuration) -> Self {
         Self::from_nanos(duration.0)

@@ -24,6 +24,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use oz_engine::Engine;
+use oz_runtime::Runtime;
 use oz_testkit::{Cluster, eventually, with_namespace};
 use tokio_util::sync::CancellationToken;
 
@@ -45,9 +46,9 @@ async fn engine(kubeconfig: &Path, namespace: String) -> Result<()> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let (client, clock) = oz_runtime::client(config)?;
-    let mut engine = Engine::new(client, clock);
-    engine.namespaces([namespace]);
-    let observe = ObserveTimeboxes::new(engine.controllers());
+    let mut engine = Engine::new(Runtime::new("oz", client, clock));
+    engine.runtime().feeds().restrict([namespace]);
+    let observe = ObserveTimeboxes::new(engine.runtime().feeds());
     engine.controller(Timeboxes::default(), observe);
     engine.run(CancellationToken::new()).await?;
     Ok(())

@@ -10,8 +10,7 @@ use futures::future::BoxFuture;
 use kube::{Client, Resource};
 use oz_core::controller::Controller;
 use oz_core::labels;
-use oz_runtime::{Feeds, Keep, Kind, Selection, Store};
-use serde::de::DeserializeOwned;
+use oz_runtime::{Feeds, Keep, Selection, Store};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -87,7 +86,8 @@ pub struct Controllers {
 }
 
 /// Starts a controller once everything that it shares with others is known.
-pub(crate) type Start = Box<dyn FnOnce(&Parts) -> BoxFuture<'static, ()> + Send>;
+pub(crate) type Start =
+    Box<dyn FnOnce(&Parts, &CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 impl Controllers {
     pub(crate) fn new(feeds: Feeds) -> (Self, mpsc::UnboundedReceiver<Start>) {
@@ -101,32 +101,10 @@ impl Controllers {
         (this, receiver)
     }
 
-    /// Watches a kind. The store fills while the engine runs. Who asks for the same again shares it, and
-    /// the watch ends when all have dropped it.
+    /// What is watched: where stores come from.
     #[must_use]
-    pub fn store<K>(&self) -> Store<K>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        self.store_with(Selection::default())
-    }
-
-    /// As [`Controllers::store`], for a part of the objects.
-    #[must_use]
-    pub fn store_with<K>(&self, selection: Selection) -> Store<K>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        self.store_of(&Kind::of::<K>(), selection)
-    }
-
-    /// As [`Controllers::store_with`], for a kind that is named at run time, see [`Kind::discover`].
-    #[must_use]
-    pub fn store_of<K>(&self, kind: &Kind, selection: Selection) -> Store<K>
-    where
-        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        self.feeds.store(kind, selection, &Keep::default())
+    pub fn feeds(&self) -> &Feeds {
+        &self.feeds
     }
 
     /// Starts a controller, or leaves it to be started when the engine runs. It goes on until it is
@@ -153,9 +131,9 @@ impl Controllers {
             _registered: registered,
             _stopped: stopped.drop_guard(),
         };
-        let start: Start = Box::new(move |parts: &Parts| {
+        let start: Start = Box::new(move |parts, shutdown| {
             let runner = Arc::new(assemble(parts, setup, watches, children));
-            let shutdown = parts.shutdown.child_token();
+            let shutdown = shutdown.child_token();
             Box::pin(async move {
                 let stops = async {
                     stop.cancelled().await;
@@ -191,7 +169,7 @@ impl Controllers {
             stand_in: Some(Packed::unread),
         };
         let stores = watches.children.iter();
-        let stores = stores.map(|child| self.feeds.store(&child.kind, selection.clone(), &keep));
+        let stores = stores.map(|child| self.feeds.store_of(&child.kind, selection.clone(), &keep));
         stores.collect()
     }
 }

@@ -6,16 +6,17 @@
 //!
 //! ```no_run
 //! # use oz_engine::{Engine, Observe};
-//! # use oz_runtime::Election;
+//! # use oz_runtime::{Election, Listen, Runtime};
 //! # async fn wire<C, O>(controller: C, observe: O, shutdown: tokio_util::sync::CancellationToken)
 //! # -> Result<(), Box<dyn std::error::Error>>
 //! # where C: oz_core::controller::Controller, O: Observe<C> {
 //! let (client, clock) = oz_runtime::client(kube::Config::infer().await?)?;
-//! let mut engine = Engine::new(client, clock);
-//! engine
+//! let mut runtime = Runtime::new("oz", client, clock);
+//! runtime
 //!     .election(Election::lease("oz-system", "oz-operator", "oz-operator-0"))
-//!     .listen(([0, 0, 0, 0], 8080).into())
-//!     .controller(controller, observe);
+//!     .listen(Listen::Address(([0, 0, 0, 0], 8080).into()));
+//! let mut engine = Engine::new(runtime);
+//! engine.controller(controller, observe);
 //! engine.run(shutdown).await?;
 //! # Ok(()) }
 //! ```
@@ -30,13 +31,10 @@ mod metrics;
 mod observe;
 mod ports;
 mod run;
-mod sink;
-mod supervise;
 
 pub use controllers::{Controllers, Running, Setup, StartError};
-pub use engine::{Engine, EngineError};
+pub use engine::Engine;
 pub use failure::{failure, of_call};
 pub use observe::{Cx, Observe, Watches};
 pub use ports::Port;
 pub use run::Packed;
-pub use sink::{LogSink, Sink};

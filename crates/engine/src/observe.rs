@@ -81,7 +81,7 @@ impl<O> Watches<O>
 where
     O: Send + Sync + 'static,
 {
-    /// Watches the objects themselves, through a store made by [`crate::Controllers::store`].
+    /// Watches the objects themselves, through a store made by [`oz_runtime::Feeds::store`].
     #[must_use]
     pub fn new(objects: &Store<O>) -> Self {
         Self {

@@ -3,11 +3,11 @@
 
 use clap::{ArgAction, Parser, Subcommand};
 use jiff::SignedDuration;
+use oz_audit::AuditArgs;
 use oz_core::build::NameServer;
-use oz_core::duration::GoDuration;
+use oz_core::duration::not_negative;
 use oz_core::names;
-use oz_process::TransientArgs;
-use oz_process::audit::AuditArgs;
+use oz_core::transient::TransientArgs;
 use oz_runtime::{Address, Common};
 
 use crate::uninstall;
@@ -139,14 +139,6 @@ pub(crate) enum Task {
     Check,
     /// End all access and take the webhooks out of the API server, before oz is removed.
     Uninstall(uninstall::Options),
-}
-
-pub(crate) fn not_negative(text: &str) -> Result<SignedDuration, String> {
-    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    if duration.is_negative() {
-        return Err("must not be negative".to_owned());
-    }
-    Ok(duration.into())
 }
 
 #[cfg(test)]

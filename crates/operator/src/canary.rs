@@ -9,33 +9,32 @@ use anyhow::bail;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use oz_audit::{Trail, signing_keys};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::names;
-use oz_process::audit::Trail;
-use oz_process::signing_keys;
-use oz_runtime::{Clock, Common, Warnings};
+use oz_runtime::{Clock, Common, Task, Warnings};
 use prometheus_client::metrics::gauge::Gauge;
-use tokio_util::sync::CancellationToken;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 /// After a failure, which at the start is only the webhook not being up yet.
 const SOON: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the API server, and the webhook behind it, may take to answer.
+const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(10);
 const NAME: &str = "oz-canary";
 
 /// How long a single check goes on: an installation takes a moment to be reached.
 const CHECK: Duration = Duration::from_secs(60);
 
-/// Sings until it is heard, for `helm test` and for whoever wants to know.
+/// Tries until a request comes back stamped, for `helm test` and for whoever wants to know.
 pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
     let (client, _) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
     let began = Instant::now();
     loop {
-        match sing(&client, &keys, &common.namespace).await {
+        match try_stamp(&client, &keys, &common.namespace).await {
             Ok(()) => {
                 tracing::info!("a new request comes back stamped: oz is in the path");
                 return Ok(());
@@ -53,7 +52,7 @@ pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
 }
 
 /// Creates a request without storing it, and sees that it comes back with a stamp that opens.
-async fn sing(client: &Client, keys: &Keys, namespace: &str) -> Result<(), String> {
+async fn try_stamp(client: &Client, keys: &Keys, namespace: &str) -> Result<(), String> {
     let requests: Api<ExecAccessRequest> = Api::namespaced(client.clone(), namespace);
     let request = ExecAccessRequest {
         metadata: ObjectMeta {
@@ -70,7 +69,7 @@ async fn sing(client: &Client, keys: &Keys, namespace: &str) -> Result<(), Strin
         dry_run: true,
         ..PostParams::default()
     };
-    let answer = tokio::time::timeout(PATIENCE, requests.create(&dry_run, &request))
+    let answer = tokio::time::timeout(DRY_RUN_TIMEOUT, requests.create(&dry_run, &request))
         .await
         .map_err(|_| "no answer".to_owned())?
         .map_err(|error| error.to_string())?;
@@ -88,18 +87,16 @@ pub(crate) struct Canary {
     pub(crate) trail: Trail,
     pub(crate) keys: Keys,
     pub(crate) namespace: String,
-    pub(crate) replica: String,
+    pub(crate) warnings: Warnings,
     /// 1 when the last try came back stamped, 0 when not.
     pub(crate) in_path: Gauge,
 }
 
-impl Canary {
-    /// Tries again and again until `shutdown`.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
-        let warnings = Warnings::new(self.client.clone(), &self.namespace, &self.replica);
+impl Task for Canary {
+    async fn run(&self) {
         let mut failures = 0_u32;
         loop {
-            match sing(&self.client, &self.keys, &self.namespace).await {
+            match try_stamp(&self.client, &self.keys, &self.namespace).await {
                 Ok(()) => {
                     if failures > 0 {
                         tracing::info!("the stamp hook is in the path again");
@@ -110,7 +107,7 @@ impl Canary {
                 Err(why) => {
                     failures = failures.saturating_add(1);
                     self.in_path.set(0);
-                    self.alarm(&warnings, failures, &why).await;
+                    self.alarm(failures, &why).await;
                 }
             }
             let pause = if failures == 0 {
@@ -118,14 +115,13 @@ impl Canary {
             } else {
                 SOON.saturating_mul(failures).min(INTERVAL)
             };
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = shutdown.cancelled() => return,
-            }
+            tokio::time::sleep(pause).await;
         }
     }
+}
 
-    async fn alarm(&self, warnings: &Warnings, failures: u32, why: &str) {
+impl Canary {
+    async fn alarm(&self, failures: u32, why: &str) {
         // The first failure may be the webhook starting a moment after us.
         if failures < 2 {
             tracing::info!(why, "the stamp hook is not in the path yet");
@@ -149,6 +145,6 @@ impl Canary {
             ));
         }
         let note = format!("New access requests are not stamped, so each will be denied: {why}");
-        warnings.publish("StampNotInPath", note).await;
+        self.warnings.publish("StampNotInPath", note).await;
     }
 }

@@ -9,7 +9,6 @@ mod container_exec;
 mod continued;
 mod exec_request;
 mod exec_template;
-mod leads;
 mod pod_request;
 mod pod_template;
 mod policies;

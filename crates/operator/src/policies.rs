@@ -10,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::{Api, Client};
 use oz_core::policies::{Installation, Policy};
-use oz_runtime::Warnings;
+use oz_runtime::{Task, Warnings};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,17 +28,25 @@ struct Labels {
 pub(crate) struct PolicyAlarm {
     policies: Vec<Policy>,
     in_force: Family<Labels, Gauge>,
-    /// What is wrong with each, so that it is told once.
-    faults: BTreeMap<String, &'static str>,
+    client: Client,
+    warnings: Warnings,
 }
+
+/// What is wrong with each policy, so that it is told once.
+type Faults = BTreeMap<String, &'static str>;
 
 impl PolicyAlarm {
     /// One that has seen nothing yet.
-    pub(crate) fn new(installation: &Installation) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        installation: &Installation,
+        client: &Client,
+        warnings: Warnings,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             policies: Policy::all(installation).context("failed to read the policies")?,
             in_force: Family::default(),
-            faults: BTreeMap::new(),
+            client: client.clone(),
+            warnings,
         })
     }
 
@@ -51,24 +59,9 @@ impl PolicyAlarm {
         );
     }
 
-    /// Looks now and then, as long as the process lasts.
-    pub(crate) async fn run(mut self, client: Client, warnings: Warnings) {
-        let policies = Api::all(client.clone());
-        let bindings = Api::all(client);
-        loop {
-            if let Err(error) = self.look(&policies, &bindings, &warnings).await {
-                tracing::warn!("failed to look at oz's policies: {error:#}");
-            }
-            tokio::time::sleep(INTERVAL).await;
-        }
-    }
-
-    async fn look(
-        &mut self,
-        policies: &Api<ValidatingAdmissionPolicy>,
-        bindings: &Api<ValidatingAdmissionPolicyBinding>,
-        warnings: &Warnings,
-    ) -> kube::Result<()> {
+    async fn look(&self, faults: &mut Faults) -> kube::Result<()> {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
         for expected in &self.policies {
             let name = &expected.name;
             let policy = policies.get_opt(name).await?.and_then(|one| one.spec);
@@ -81,8 +74,8 @@ impl PolicyAlarm {
                 .get_or_create(&labels)
                 .set(i64::from(fault.is_none()));
             let before = match fault {
-                Some(fault) => self.faults.insert(name.clone(), fault),
-                None => self.faults.remove(name),
+                Some(fault) => faults.insert(name.clone(), fault),
+                None => faults.remove(name),
             };
             match fault {
                 Some(fault) if before != Some(fault) => {
@@ -92,7 +85,7 @@ impl PolicyAlarm {
                          deploy/policies, or set policies.create=false"
                     );
                     tracing::warn!("{note}");
-                    warnings.publish("PolicyNotInForce", note).await;
+                    self.warnings.publish("PolicyNotInForce", note).await;
                 }
                 None if before.is_some() => {
                     tracing::info!(policy = name, "the policy is in force again");
@@ -101,5 +94,18 @@ impl PolicyAlarm {
             }
         }
         Ok(())
+    }
+}
+
+impl Task for PolicyAlarm {
+    /// Looks now and then.
+    async fn run(&self) {
+        let mut faults = Faults::new();
+        loop {
+            if let Err(error) = self.look(&mut faults).await {
+                tracing::warn!("failed to look at oz's policies: {error:#}");
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
     }
 }

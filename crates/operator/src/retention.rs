@@ -13,17 +13,13 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
+use oz_audit::{Sink, Trail};
 use oz_core::api::AuditEvent;
 use oz_core::audit::{Checkpoint, PruneOrder, Shortening, excess, time_in_name};
 use oz_core::names;
-use oz_engine::Sink;
-use oz_process::audit::Trail;
-use oz_runtime::Clock;
+use oz_runtime::{Clock, Task};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
-
-use crate::leads::leads;
 
 /// How many events are looked at, and deleted, at a time.
 const PAGE: u32 = 500;
@@ -35,8 +31,6 @@ const SLICE: Duration = Duration::from_secs(60);
 const LOOK: SignedDuration = SignedDuration::from_secs(10);
 /// After a failure.
 const AGAIN: Duration = Duration::from_secs(10);
-/// While another replica leads: what falls due when it is gone is late by no more.
-const STANDBY: SignedDuration = SignedDuration::from_secs(1);
 
 /// Deletes what is old enough.
 pub(crate) struct Retention {
@@ -49,23 +43,17 @@ pub(crate) struct Retention {
     /// Where it is put on record that some go before their time.
     pub(crate) trail: Trail,
     pub(crate) namespace: String,
-    /// Who must hold the lease, if replicas compete for one.
-    pub(crate) leader: Option<String>,
     pub(crate) reaped: Counter,
 }
 
-impl Retention {
-    /// Goes on until `shutdown`.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
+impl Task for Retention {
+    async fn run(&self) {
         let mut due = self.clock.now();
         let mut failed = false;
         loop {
             let left = Duration::try_from(due.duration_since(self.clock.now()));
             let sleep = left.unwrap_or_default().min(SLICE);
-            tokio::select! {
-                () = tokio::time::sleep(if failed { AGAIN } else { sleep }) => {}
-                () = shutdown.cancelled() => return,
-            }
+            tokio::time::sleep(if failed { AGAIN } else { sleep }).await;
             if self.clock.now() < due && !failed {
                 continue;
             }
@@ -78,12 +66,11 @@ impl Retention {
             }
         }
     }
+}
 
+impl Retention {
     /// Deletes what is due, and says when to look again.
     async fn reap(&self) -> anyhow::Result<Timestamp> {
-        if !leads(&self.client, &self.namespace, self.leader.as_deref()).await? {
-            return Ok(self.clock.now() + STANDBY);
-        }
         let events: Api<AuditEvent> = Api::all(self.client.clone());
         let order = self.order().await?;
         let shortened = self.shorten(&events, order.as_ref()).await?;

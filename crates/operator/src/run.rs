@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kube::{Client, Resource};
+use oz_audit::{KeyNews, KeyRotation, SigningKeyRotation, SigningKeyWatch, Trail, signing_keys};
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
@@ -12,21 +13,20 @@ use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::audit::{Action, Decision, Record};
+use oz_core::labels;
 use oz_core::mutate::RenderCache;
 use oz_core::names;
 use oz_core::policies::Installation;
 use oz_core::sessions;
 use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::Engine;
-use oz_process::audit::{Trail, rotate_keys};
-use oz_process::{KeyNews, follow_signing_keys, replace_signing_key, signing_keys};
+use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
-    Clock, ClockAlarm, Election, Selection, ServerClock, Store, Warnings, shutdown_on_signal,
+    Clock, ClockAlarm, Election, Listen, Runtime, Selection, ServerClock, Store, Warnings,
+    shutdown_on_signal,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
 use crate::bindings::Bindings;
@@ -44,64 +44,219 @@ use crate::sweep::{Counted, Owners, Sweeper};
 use crate::workload::Workloads;
 
 /// Runs until a signal, or until what it needs is lost.
-#[allow(
-    clippy::too_many_lines,
-    reason = "the parts of a process, one after the other"
-)]
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
     let (client, clock) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
-
+    let (namespace, replica) = (&common.namespace, &common.replica);
     let trail = Trail::start(
         &client,
         clock.clone(),
-        &common.namespace,
+        namespace,
         names::OPERATOR,
-        &common.replica,
+        replica,
         &args.audit,
     )
     .await?;
+    let operator = Operator {
+        warnings: Warnings::new(client.clone(), labels::OZ, namespace, replica),
+        args: &args,
+        client,
+        clock,
+        keys,
+        trail,
+    };
+    let mut engine = operator.engine();
+    let owners = operator.controllers(&mut engine);
+    operator.tasks(engine.runtime(), owners)?;
+    let ended = engine.run(shutdown).await;
+    operator.trail.close().await;
+    Ok(ended?)
+}
 
-    let mut engine = Engine::new(client.clone(), clock.clone());
-    engine
-        .namespaces(args.access_namespaces.clone())
-        .concurrency(usize::from(args.workers))
-        .sink(trail.clone());
-    trail.register(engine.registry());
-    if args.leader_elect {
-        engine.election(Election::lease(
-            &common.namespace,
-            names::LEASE,
-            &common.replica,
-        ));
+/// What everything here is made of.
+struct Operator<'a> {
+    args: &'a Args,
+    client: Client,
+    clock: ServerClock,
+    keys: Keys,
+    trail: Trail,
+    warnings: Warnings,
+}
+
+impl Operator<'_> {
+    /// The process, without anything to do.
+    fn engine(&self) -> Engine {
+        let (args, common) = (self.args, &self.args.common);
+        let mut runtime = Runtime::new(labels::OZ, self.client.clone(), self.clock.clone());
+        self.trail.register(&mut runtime.registry());
+        runtime.feeds().restrict(args.access_namespaces.clone());
+        let (namespace, replica) = (&common.namespace, &common.replica);
+        runtime.election(if args.leader_elect {
+            Election::lease(namespace, names::LEASE, replica)
+        } else {
+            Election::Off
+        });
+        for address in [args.metrics_bind_address, args.health_probe_bind_address] {
+            if let Some(address) = address.0 {
+                runtime.listen(Listen::Address(address));
+            }
+        }
+        let mut engine = Engine::new(runtime);
+        engine
+            .concurrency(usize::from(args.workers))
+            .sink(self.trail.clone());
+        if args.cut_sessions {
+            let (client, clock) = (self.client.clone(), self.clock.clone());
+            let scripts = Scripts::new(client, clock, self.trail.clone());
+            engine.port(sessions::PORT, scripts);
+        } else {
+            engine.port(sessions::PORT, LeaveSessions);
+        }
+        engine
     }
-    for address in [args.metrics_bind_address, args.health_probe_bind_address] {
-        if let Some(address) = address.0 {
-            engine.listen(address);
+
+    /// Everything that is reconciled. The answer says what stands behind the objects that are made.
+    fn controllers(&self, engine: &mut Engine) -> Owners {
+        let mut owners = Owners::default();
+        let workloads = Arc::new(Workloads::default());
+        exec(engine, self.args, &self.keys, &workloads, &mut owners);
+        if self.args.pod_access {
+            pods(engine, self.args, &self.keys, &workloads, &mut owners);
+        }
+        bindings(engine, self.args, &self.keys, &mut owners);
+        owners
+    }
+
+    /// Everything that is done besides, and by whom.
+    fn tasks(&self, runtime: &mut Runtime, owners: Owners) -> anyhow::Result<()> {
+        let sweeper = self.sweeper(runtime, owners);
+        let retention = self.retention(runtime);
+        let canary = self.canary(runtime);
+        runtime
+            .task("sweep", Leader, sweeper)
+            .task("retention", Leader, retention)
+            .task("audit key rotation", Leader, self.audit_key_rotation())
+            .task("signing key rotation", Leader, self.signing_key_rotation())
+            .task("signing key watch", Everyone, self.signing_key_watch())
+            .task("canary", Everyone, canary)
+            .task("clock alarm", Everyone, self.clock_alarm());
+        if !self.args.policies.is_empty() {
+            let alarm = self.policy_alarm(runtime)?;
+            runtime.task("policy alarm", Everyone, alarm);
+        }
+        Ok(())
+    }
+
+    fn sweeper(&self, runtime: &Runtime, owners: Owners) -> Sweeper {
+        Sweeper {
+            client: self.client.clone(),
+            clock: Arc::new(self.clock.clone()),
+            keys: self.keys.clone(),
+            trail: self.trail.clone(),
+            owners,
+            namespaces: self.args.access_namespaces.clone(),
+            warnings: self.warnings.clone(),
+            interval: Duration::from_secs(self.args.sweep_interval),
+            counted: Counted::register(&mut runtime.registry()),
         }
     }
 
-    if args.cut_sessions {
-        let scripts = Scripts::new(client.clone(), clock.clone(), trail.clone());
-        engine.port(sessions::PORT, scripts);
-    } else {
-        engine.port(sessions::PORT, LeaveSessions);
+    fn retention(&self, runtime: &Runtime) -> Retention {
+        let reaped = Counter::default();
+        runtime.registry().register(
+            "oz_audit_reaped",
+            "AuditEvents that were deleted because they were old enough",
+            reaped.clone(),
+        );
+        Retention {
+            client: self.client.clone(),
+            clock: Arc::new(self.clock.clone()),
+            trail: self.trail.clone(),
+            keep: self.args.audit_retention,
+            most: self.args.audit_max_events,
+            namespace: self.args.common.namespace.clone(),
+            reaped,
+        }
     }
+
+    fn audit_key_rotation(&self) -> KeyRotation {
+        KeyRotation {
+            trail: self.trail.clone(),
+            client: self.client.clone(),
+            namespace: self.args.common.namespace.clone(),
+            life: self.args.audit_key_life,
+        }
+    }
+
+    fn signing_key_rotation(&self) -> SigningKeyRotation {
+        let namespace = &self.args.common.namespace;
+        let life = self.args.signing_key_life;
+        SigningKeyRotation::new(&self.client, self.clock.clone(), namespace, life)
+    }
+
+    fn signing_key_watch(&self) -> SigningKeyWatch {
+        let tell = on_record(self.trail.clone(), self.clock.clone());
+        let namespace = &self.args.common.namespace;
+        SigningKeyWatch::new(&self.client, namespace, self.keys.clone(), tell)
+    }
+
+    fn canary(&self, runtime: &Runtime) -> Canary {
+        let in_path = Gauge::default();
+        runtime.registry().register(
+            "oz_stamp_in_path",
+            "Whether a new request came back with our stamp at the last try: 1 or 0",
+            in_path.clone(),
+        );
+        Canary {
+            client: self.client.clone(),
+            clock: Arc::new(self.clock.clone()),
+            trail: self.trail.clone(),
+            keys: self.keys.clone(),
+            namespace: self.args.common.namespace.clone(),
+            warnings: self.warnings.clone(),
+            in_path,
+        }
+    }
+
+    fn clock_alarm(&self) -> ClockAlarm {
+        let (clock, replica) = (self.clock.clone(), &self.args.common.replica);
+        ClockAlarm::new(clock, names::OPERATOR, replica, self.warnings.clone())
+    }
+
+    fn policy_alarm(&self, runtime: &Runtime) -> anyhow::Result<PolicyAlarm> {
+        let installation = Installation {
+            name: self.args.policies.clone(),
+            namespace: self.args.common.namespace.clone(),
+            break_glass: self.args.break_glass_groups.clone(),
+        };
+        let alarm = PolicyAlarm::new(&installation, &self.client, self.warnings.clone())?;
+        alarm.register(&mut runtime.registry());
+        Ok(alarm)
+    }
+}
+
+/// Adds access to pods that run already.
+fn exec(
+    engine: &mut Engine,
+    args: &Args,
+    keys: &Keys,
+    workloads: &Arc<Workloads>,
+    owners: &mut Owners,
+) {
+    let feeds = engine.runtime().feeds();
+    let pods_by_name = feeds.store_with(Selection::default().metadata_only());
+    let templates = feeds.store();
+    let requests = feeds.store();
+    access::<ExecAccess>(owners, &requests);
     let probes = Probes::new(args.cut_sessions);
-    let pods_by_name = engine.store_with(Selection::default().metadata_only());
-    let workloads = Arc::new(Workloads::default());
-    let templates = engine.store();
-    let requests = engine.store();
-    let mut owners = Owners::default();
-    access::<ExecAccess>(&mut owners, &requests);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
     engine.controller(
         ExecTemplate { interval },
         ExecTemplates {
             templates: templates.clone(),
-            workloads: Arc::clone(&workloads),
+            workloads: Arc::clone(workloads),
             probes: probes.clone(),
         },
     );
@@ -116,83 +271,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             requests,
             stamps: Stamps::default(),
             templates,
-            workloads: Arc::clone(&workloads),
+            workloads: Arc::clone(workloads),
             pods: pods_by_name,
             probes,
         },
     );
-
-    if args.pod_access {
-        pods(&mut engine, &args, &keys, &workloads, &mut owners);
-    }
-    bindings(&mut engine, &args, &keys, &mut owners);
-    let mut upkeep = trail_upkeep(&mut engine, &args, &client, &clock, &trail, &shutdown);
-    let sweeper = Sweeper {
-        client: client.clone(),
-        clock: Arc::new(clock.clone()),
-        keys: keys.clone(),
-        trail: trail.clone(),
-        owners,
-        namespaces: args.access_namespaces.clone(),
-        namespace: common.namespace.clone(),
-        replica: common.replica.clone(),
-        elected: args.leader_elect,
-        interval: Duration::from_secs(args.sweep_interval),
-        counted: Counted::register(engine.registry()),
-    };
-    upkeep.spawn(sweeper.run(shutdown.child_token()));
-    upkeep.spawn(replace_signing_key(
-        client.clone(),
-        clock.clone(),
-        common.namespace.clone(),
-        args.signing_key_life,
-    ));
-    upkeep.spawn(follow_signing_keys(
-        client.clone(),
-        common.namespace.clone(),
-        keys.clone(),
-        on_record(trail.clone(), clock.clone()),
-    ));
-    let alarm = ClockAlarm::new(
-        clock.clone(),
-        names::OPERATOR,
-        &common.namespace,
-        &common.replica,
-    );
-    upkeep.spawn(alarm.run(client.clone()));
-
-    if !args.policies.is_empty() {
-        let installation = Installation {
-            name: args.policies.clone(),
-            namespace: common.namespace.clone(),
-            break_glass: args.break_glass_groups.clone(),
-        };
-        let alarm = PolicyAlarm::new(&installation)?;
-        alarm.register(engine.registry());
-        let warnings = Warnings::new(client.clone(), &common.namespace, &common.replica);
-        upkeep.spawn(alarm.run(client.clone(), warnings));
-    }
-
-    let in_path = Gauge::default();
-    engine.registry().register(
-        "oz_stamp_in_path",
-        "Whether a new request came back with our stamp at the last try: 1 or 0",
-        in_path.clone(),
-    );
-    let canary = Canary {
-        client,
-        clock: Arc::new(clock),
-        trail: trail.clone(),
-        keys,
-        namespace: common.namespace.clone(),
-        replica: common.replica.clone(),
-        in_path,
-    };
-    let singing = tokio::spawn(canary.run(shutdown.child_token()));
-    let ended = engine.run(shutdown).await;
-    singing.abort();
-    trail.close().await;
-    Ok(ended?)
 }
 
 /// Puts on record that another key seals.
@@ -214,45 +297,6 @@ fn on_record(trail: Trail, clock: ServerClock) -> impl Fn(KeyNews) {
     }
 }
 
-/// Starts what looks after the audit trail: old events go, old keys are replaced. It ends when the
-/// answer is dropped.
-fn trail_upkeep(
-    engine: &mut Engine,
-    args: &Args,
-    client: &Client,
-    clock: &ServerClock,
-    trail: &Trail,
-    shutdown: &CancellationToken,
-) -> JoinSet<()> {
-    let reaped = Counter::default();
-    engine.registry().register(
-        "oz_audit_reaped",
-        "AuditEvents that were deleted because they were old enough",
-        reaped.clone(),
-    );
-    let namespace = args.common.namespace.clone();
-    let retention = Retention {
-        client: client.clone(),
-        clock: Arc::new(clock.clone()),
-        trail: trail.clone(),
-        keep: args.audit_retention,
-        most: args.audit_max_events,
-        namespace: namespace.clone(),
-        leader: args.leader_elect.then(|| args.common.replica.clone()),
-        reaped,
-    };
-    let mut upkeep = JoinSet::new();
-    upkeep.spawn(retention.run(shutdown.child_token()));
-    upkeep.spawn(rotate_keys(
-        trail.clone(),
-        client.clone(),
-        namespace,
-        args.audit_key_life,
-        shutdown.child_token(),
-    ));
-    upkeep
-}
-
 /// Lets a sweep know of the requests of a kind.
 fn access<K: AccessKind>(owners: &mut Owners, requests: &Store<K::Request>) {
     let kind = <K::Request as Resource>::kind(&());
@@ -269,8 +313,8 @@ fn pods(
     workloads: &Arc<Workloads>,
     owners: &mut Owners,
 ) {
-    let templates = engine.store();
-    let requests = engine.store();
+    let feeds = engine.runtime().feeds();
+    let (templates, requests) = (feeds.store(), feeds.store());
     access::<PodAccess>(owners, &requests);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
     engine.controller(
@@ -314,7 +358,7 @@ fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) 
 }
 
 fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owners: &mut Owners) {
-    let objects = engine.store();
+    let objects = engine.runtime().feeds().store();
     owners.add::<K>(K::MARK, &objects, |object| {
         object
             .status()

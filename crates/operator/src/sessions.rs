@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
+use oz_audit::{Sink as _, Trail};
 use oz_core::audit::{Action, Record};
 use oz_core::connect::Way;
 use oz_core::controller::{Effect, Failure};
 use oz_core::sessions::{Opened, Sessions, SessionsEnded};
-use oz_engine::{Port, Sink as _};
-use oz_process::audit::Trail;
+use oz_engine::Port;
 use oz_runtime::{Clock as _, ServerClock};
 use serde_json::Value;
 

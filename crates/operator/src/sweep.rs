@@ -7,26 +7,22 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, Resource};
+use oz_audit::{Sink as _, Trail};
 use oz_core::access::leftover::{self, Finding, Hidden};
 use oz_core::access::seal::Keys;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::controller::Live;
-use oz_engine::Sink as _;
-use oz_process::audit::Trail;
-use oz_runtime::{CallError, Clock, Store, Warnings, scan};
+use oz_runtime::{CallError, Clock, Store, Task, Warnings, scan};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio_util::sync::CancellationToken;
 
-use crate::leads::leads;
-
-/// While another replica leads.
-const STANDBY: Duration = Duration::from_secs(5);
 /// After a failure.
 const AGAIN: Duration = Duration::from_secs(30);
 /// How many objects of oz's one sweep ends; the next one finds the rest.
@@ -46,12 +42,14 @@ enum Owner {
 }
 
 type Find = Box<dyn Fn(&str) -> Owner + Send + Sync>;
+type Listed = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// What objects grants are made for, by what marks their children.
 #[derive(Default)]
 pub(crate) struct Owners {
     find: BTreeMap<String, Find>,
-    waits: Vec<tokio::task::JoinHandle<()>>,
+    /// Wait for the first list of each kind.
+    listed: Vec<Listed>,
 }
 
 impl Owners {
@@ -61,8 +59,10 @@ impl Owners {
         K: Resource + Send + Sync + 'static,
     {
         let listed = store.clone();
-        self.waits
-            .push(tokio::spawn(async move { listed.ready().await }));
+        self.listed.push(Box::new(move || {
+            let listed = listed.clone();
+            async move { listed.ready().await }.boxed()
+        }));
         let store = store.clone();
         let find = move |uid: &str| match store.by_uid(uid) {
             Some(object) if !is_over(&object) => Owner::Lasts,
@@ -117,10 +117,7 @@ pub(crate) struct Sweeper {
     pub(crate) owners: Owners,
     /// Namespaces to look into; all if empty.
     pub(crate) namespaces: Vec<String>,
-    pub(crate) namespace: String,
-    pub(crate) replica: String,
-    /// Whether replicas compete for a lease.
-    pub(crate) elected: bool,
+    pub(crate) warnings: Warnings,
     pub(crate) interval: Duration,
     pub(crate) counted: Counted,
 }
@@ -134,49 +131,32 @@ struct Found {
     count: usize,
 }
 
-impl Sweeper {
-    /// Goes on until `shutdown`.
-    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
-        let warnings = Warnings::new(self.client.clone(), &self.namespace, &self.replica);
-        for wait in std::mem::take(&mut self.owners.waits) {
-            if shutdown.run_until_cancelled(wait).await.is_none() {
-                return;
-            }
+impl Task for Sweeper {
+    async fn run(&self) {
+        for listed in &self.owners.listed {
+            listed().await;
         }
         let mut told = HashSet::new();
         loop {
-            let pause = match self.sweep(&warnings, &mut told).await {
-                Ok(true) => self.interval,
-                Ok(false) => STANDBY,
+            let pause = match self.sweep(&mut told).await {
+                Ok(()) => self.interval,
                 Err(error) => {
                     tracing::warn!(%error, "a sweep failed and is tried again");
                     AGAIN
                 }
             };
-            let pause = tokio::time::sleep(pause);
-            if shutdown.run_until_cancelled(pause).await.is_none() {
-                return;
-            }
+            tokio::time::sleep(pause).await;
         }
     }
+}
 
-    /// Whether it was this replica's to do.
-    async fn sweep(
-        &self,
-        warnings: &Warnings,
-        told: &mut HashSet<String>,
-    ) -> Result<bool, CallError> {
-        let leader = self.elected.then_some(self.replica.as_str());
-        let leads = leads(&self.client, &self.namespace, leader).await;
-        let leads = leads.map_err(|error| CallError::new("failed to see who leads", &error))?;
-        if !leads {
-            return Ok(false);
-        }
+impl Sweeper {
+    async fn sweep(&self, told: &mut HashSet<String>) -> Result<(), CallError> {
         let found = self.look().await?;
         self.end(&found.hidden).await;
-        self.tell(warnings, &found, told).await;
+        self.tell(&found, told).await;
         self.counted.sweeps.inc();
-        Ok(true)
+        Ok(())
     }
 
     async fn look(&self) -> Result<Found, CallError> {
@@ -272,7 +252,7 @@ impl Sweeper {
     }
 
     /// Says once of each object that it looks like oz's and is not.
-    async fn tell(&self, warnings: &Warnings, found: &Found, told: &mut HashSet<String>) {
+    async fn tell(&self, found: &Found, told: &mut HashSet<String>) {
         self.counted
             .foreign
             .set(i64::try_from(found.count).unwrap_or(i64::MAX));
@@ -290,7 +270,7 @@ impl Sweeper {
                 "ForeignAccess",
                 what.clone(),
             ));
-            warnings.publish("ForeignAccess", what).await;
+            self.warnings.publish("ForeignAccess", what).await;
             if told.len() < MOST_REMEMBERED {
                 told.insert(uid);
             }

@@ -21,13 +21,12 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Api, Client, Resource};
 use oz_core::api::{GROUP, VERSION};
+use oz_core::duration::not_negative;
 use oz_core::transient::FINALIZER;
 use oz_core::{labels, names};
 use oz_runtime::Common;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-
-use crate::args::not_negative;
 
 /// A kind of which each object stands for access. One that is not installed is passed over.
 struct Access {

@@ -17,6 +17,12 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
+impl<F: Fn() -> Timestamp + Send + Sync + 'static> Clock for F {
+    fn now(&self) -> Timestamp {
+        self()
+    }
+}
+
 /// The local clock, taken as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;

@@ -1,18 +1,14 @@
-//! Says aloud that the clock of this process's node is wrong: a metric, a log line, an event. Nothing
-//! else comes of it, since oz goes by the API server's clock; but a node whose clock is wrong is worth
+//! Says aloud that the clock of this process's node is wrong: a log line, an event. Nothing else
+//! comes of it, since everything goes by the API server's clock; but a node whose clock is wrong is worth
 //! knowing of, and so is a control plane whose clocks differ.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kube::Client;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
-use crate::Warnings;
 use crate::clock::{Clock, NOTABLE_SKEW, skew_in_words};
+use crate::{Task, Warnings};
 
 /// How often to look.
 const LOOK: Duration = Duration::from_secs(5);
@@ -20,53 +16,47 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Watches the clock of one replica of one component.
 pub struct ClockAlarm {
     clock: Arc<dyn Clock>,
-    skew: Gauge<f64, AtomicU64>,
     component: &'static str,
-    namespace: String,
     replica: String,
+    warnings: Warnings,
 }
 
 impl ClockAlarm {
     /// One that has said nothing yet.
-    pub fn new(clock: impl Clock, component: &'static str, namespace: &str, replica: &str) -> Self {
+    pub fn new(
+        clock: impl Clock,
+        component: &'static str,
+        replica: &str,
+        warnings: Warnings,
+    ) -> Self {
         Self {
             clock: Arc::new(clock),
-            skew: Gauge::default(),
             component,
-            namespace: namespace.to_owned(),
             replica: replica.to_owned(),
+            warnings,
         }
     }
 
-    /// Adds the metric, where the engine does not have it.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "oz_clock_skew_seconds",
-            "How far the local clock is ahead of the API server's, which counts",
-            self.skew.clone(),
-        );
-    }
-
-    /// Looks now and then, as long as the process lasts.
-    pub async fn run(self, client: Client) {
-        let warnings = Warnings::new(client, &self.namespace, &self.replica);
-        let mut told = false;
-        loop {
-            let skew = self.clock.skew();
-            self.skew.set(skew.as_secs_f64());
-            let wrong = skew.abs() > NOTABLE_SKEW;
-            if wrong && !told {
-                self.alarm(&warnings, skew).await;
-            }
-            told = wrong;
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    async fn alarm(&self, warnings: &Warnings, skew: SignedDuration) {
+    async fn alarm(&self, skew: SignedDuration) {
         let note = note(self.component, &self.replica, skew);
         tracing::warn!(skew_seconds = skew.as_secs_f64(), "{note}");
-        warnings.publish("ClockSkewed", note).await;
+        self.warnings.publish("ClockSkewed", note).await;
+    }
+}
+
+impl Task for ClockAlarm {
+    /// Looks now and then.
+    async fn run(&self) {
+        let mut warned = false;
+        loop {
+            let skew = self.clock.skew();
+            let wrong = skew.abs() > NOTABLE_SKEW;
+            if wrong && !warned {
+                self.alarm(skew).await;
+            }
+            warned = wrong;
+            tokio::time::sleep(LOOK).await;
+        }
     }
 }
 

@@ -39,10 +39,9 @@ impl WeakEvents {
 
 /// Publishes them, through the one recorder of the process: its memory of what it said is what
 /// turns repetitions into a series.
-pub struct Publisher {
+pub(crate) struct Publisher {
     receiver: mpsc::Receiver<(ObjectReference, Event)>,
     client: Client,
-    reporter: Reporter,
 }
 
 /// After so many events the recorder's memory is given up: it keeps each of them for six minutes,
@@ -62,24 +61,10 @@ fn shortened(mut note: String) -> String {
     note
 }
 
-/// Both ends; `controller` is who the events come from, `instance` which of its processes.
-pub fn events(
-    client: Client,
-    controller: &str,
-    instance: Option<String>,
-    metrics: Metrics,
-) -> (Events, Publisher) {
+/// Both ends.
+pub(crate) fn events(client: Client, metrics: Metrics) -> (Events, Publisher) {
     let (sender, receiver) = mpsc::channel(CAPACITY);
-    let reporter = Reporter {
-        controller: controller.to_owned(),
-        instance,
-    };
-    let publisher = Publisher {
-        receiver,
-        client,
-        reporter,
-    };
-    (Events { sender, metrics }, publisher)
+    (Events { sender, metrics }, Publisher { receiver, client })
 }
 
 impl Events {
@@ -99,9 +84,9 @@ impl Events {
 }
 
 impl Publisher {
-    /// Publishes until every [`Events`] is dropped and none waits.
-    pub async fn run(mut self) {
-        let recorder = || Recorder::new(self.client.clone(), self.reporter.clone());
+    /// Publishes as `reporter` until every [`Events`] is dropped and none waits.
+    pub(crate) async fn run(mut self, reporter: Reporter) {
+        let recorder = || Recorder::new(self.client.clone(), reporter.clone());
         let mut current = recorder();
         let mut published = 0_usize;
         while let Some((about, mut event)) = self.receiver.recv().await {

@@ -6,7 +6,7 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -19,13 +19,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{Events, WeakEvents};
+use crate::events::WeakEvents;
 use crate::kind::Kind;
 use crate::metrics::{Metrics, OfKind};
 use crate::raw::Undecodable;
 use crate::readiness::{Gate, Readiness};
 use crate::store::{
-    Ages, Feed, Report, Selection, Store, WatchError, WeakStore, guarded_watch, title,
+    Ages, Feed, Report, Retried, Selection, Store, WatchError, WeakStore, guarded_watch, title,
 };
 
 /// Where stores come from, before the watches run and while they do. Cheap to clone; clones share what
@@ -40,8 +40,7 @@ struct Inner {
     metrics: Metrics,
     readiness: Readiness,
     ages: Ages,
-    /// Where events go, once the watches run.
-    events: Arc<OnceLock<WeakEvents>>,
+    events: WeakEvents,
     /// Namespaces to watch; all if empty.
     namespaces: Mutex<Vec<String>>,
     /// [`WeakStore`]s of what is watched.
@@ -81,19 +80,19 @@ impl<K> Default for Keep<K> {
 }
 
 /// Watches that run, until this is dropped.
-pub struct Watching {
+pub(crate) struct Watching {
     begin: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
     running: JoinSet<()>,
 }
 
 impl Feeds {
     /// None yet; those that are asked for run with [`Watching::run`].
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         product: &str,
         client: Client,
         metrics: Metrics,
         readiness: Readiness,
+        events: WeakEvents,
     ) -> (Self, Watching) {
         let (begin, begins) = mpsc::unbounded_channel();
         let inner = Inner {
@@ -102,7 +101,7 @@ impl Feeds {
             metrics,
             readiness,
             ages: Ages::default(),
-            events: Arc::default(),
+            events,
             namespaces: Mutex::default(),
             stores: Mutex::default(),
             begin,
@@ -126,15 +125,29 @@ impl Feeds {
         *lock(&self.0.namespaces) = namespaces.into_iter().collect();
     }
 
-    /// Tells of objects that do not decode as events on them, from now on and as long as somebody has
-    /// these.
-    pub fn publish(&self, events: &Events) {
-        let _ = self.0.events.set(events.downgrade());
+    /// Watches a kind. The store fills while the process runs. Who asks for the same again shares it,
+    /// and the watch ends when all have dropped it.
+    #[must_use]
+    pub fn store<K>(&self) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.store_with(Selection::default())
     }
 
-    /// A store and the watches that feed it.
+    /// As [`Feeds::store`], for a part of the objects.
     #[must_use]
-    pub fn store<K>(&self, kind: &Kind, selection: Selection, keep: &Keep<K>) -> Store<K>
+    pub fn store_with<K>(&self, selection: Selection) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.store_of(&Kind::of::<K>(), selection, &Keep::default())
+    }
+
+    /// As [`Feeds::store_with`], for a kind that is named at run time, see [`Kind::discover`], and for
+    /// objects that are not kept as they are.
+    #[must_use]
+    pub fn store_of<K>(&self, kind: &Kind, selection: Selection, keep: &Keep<K>) -> Store<K>
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
@@ -151,13 +164,13 @@ impl Feeds {
             return store;
         }
         let ended = CancellationToken::new();
-        let store = self.watch(kind, &key.selection, keep, &ended);
+        let store = self.feed(kind, &key.selection, keep, &ended);
         let weak = Box::new(store.downgrade());
         stores.insert(key, Known { store: weak, ended });
         store
     }
 
-    fn watch<K>(
+    fn feed<K>(
         &self,
         kind: &Kind,
         selection: &Selection,
@@ -191,7 +204,7 @@ impl Feeds {
                 gate: inner.readiness.gate(name),
                 resource: store.resource().clone(),
                 undecodable: Arc::clone(&undecodable),
-                events: Arc::clone(&inner.events),
+                events: inner.events.clone(),
                 published: AtomicUsize::new(0),
             });
             let (watch, health) = guarded_watch(
@@ -215,12 +228,29 @@ impl Feeds {
         }
         store
     }
+
+    /// Adds a watch of the caller's, which opens the gate when its first list is complete.
+    pub fn watch<K>(
+        &self,
+        gate: &str,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        selection: Selection,
+    ) -> (Retried<K>, Gate)
+    where
+        K: Resource + DeserializeOwned,
+    {
+        let inner = &self.0;
+        let (watch, health) = guarded_watch(&inner.client, resource, namespace, selection);
+        inner.ages.add(&health);
+        (watch, inner.readiness.gate(gate))
+    }
 }
 
 impl Watching {
     /// Runs the watches that were asked for and those that still are. Ends only if one of them breaks
     /// off, which is a defect; waiting for it may be given up and begun anew.
-    pub async fn run(&mut self) {
+    pub(crate) async fn run(&mut self) {
         loop {
             tokio::select! {
                 Some(watch) = self.begin.recv() => {
@@ -258,7 +288,7 @@ struct Reporting {
     gate: Gate,
     resource: ApiResource,
     undecodable: Arc<OfKind>,
-    events: Arc<OnceLock<WeakEvents>>,
+    events: WeakEvents,
     /// How many events were published.
     published: AtomicUsize,
 }
@@ -295,7 +325,7 @@ impl Report for Reporting {
     }
 
     fn became_undecodable(&self, object: &Undecodable) {
-        let Some(events) = self.events.get().and_then(WeakEvents::upgrade) else {
+        let Some(events) = self.events.upgrade() else {
             return;
         };
         if object.metadata.uid.is_none() || self.published.fetch_add(1, Ordering::Relaxed) >= EVENTS

@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
+use crate::RuntimeError;
 use crate::call::{CallError, within};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -58,6 +58,8 @@ pub enum Election {
         identity: String,
         /// Durations.
         timing: LeaseTiming,
+        /// Whether to compete again when it is lost; else the process ends.
+        again: bool,
     },
 }
 
@@ -73,7 +75,39 @@ impl Election {
             name: name.into(),
             identity: identity.into(),
             timing: LeaseTiming::default(),
+            again: false,
         }
+    }
+
+    /// Who competes for the Lease, if there is one.
+    pub(crate) fn elector(
+        self,
+        client: Client,
+        clock: Arc<dyn Clock>,
+        leadership: Leadership,
+        metrics: Metrics,
+    ) -> Option<Elector> {
+        let Self::Lease {
+            namespace,
+            name,
+            identity,
+            timing,
+            again,
+        } = self
+        else {
+            return None;
+        };
+        Some(Elector {
+            client,
+            namespace,
+            name,
+            identity,
+            timing,
+            again,
+            clock,
+            leadership,
+            metrics,
+        })
     }
 }
 
@@ -93,7 +127,7 @@ struct Shared {
 
 impl Leadership {
     /// Not yet.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self {
             shared: Arc::new(Shared {
                 epoch: Instant::now(),
@@ -103,12 +137,10 @@ impl Leadership {
         }
     }
 
-    /// Always, without a Lease.
-    pub fn always() -> Self {
-        let leadership = Self::none();
-        leadership.shared.until.store(u64::MAX, Ordering::Release);
-        leadership.shared.begun.send_replace(true);
-        leadership
+    /// From now on always, without a Lease.
+    pub(crate) fn always(&self) {
+        self.shared.until.store(u64::MAX, Ordering::Release);
+        self.shared.begun.send_replace(true);
     }
 
     /// Whether writing is allowed at this moment.
@@ -138,23 +170,26 @@ impl Leadership {
 }
 
 /// Competes for a Lease and keeps it.
-pub struct Elector {
-    /// Reads and writes the Lease.
-    pub client: Client,
-    /// Namespace of the Lease.
-    pub namespace: String,
-    /// Name of the Lease.
-    pub name: String,
-    /// Who competes.
-    pub identity: String,
-    /// Durations.
-    pub timing: LeaseTiming,
-    /// What the times in the Lease are taken from.
-    pub clock: Arc<dyn Clock>,
-    /// What is held while the Lease is.
-    pub leadership: Leadership,
-    /// Where it is shown who leads.
-    pub metrics: Metrics,
+pub(crate) struct Elector {
+    client: Client,
+    namespace: String,
+    name: String,
+    pub(crate) identity: String,
+    timing: LeaseTiming,
+    /// Whether to compete again when it is lost.
+    pub(crate) again: bool,
+    clock: Arc<dyn Clock>,
+    leadership: Leadership,
+    metrics: Metrics,
+}
+
+impl std::fmt::Debug for Elector {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Elector")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What the Lease allows.
@@ -170,12 +205,12 @@ enum Chance {
 
 /// A Lease as last seen, and since when it has looked like that.
 #[derive(Debug, Default)]
-struct Sighting {
+struct LastSeen {
     version: Option<String>,
     since: Option<Instant>,
 }
 
-impl Sighting {
+impl LastSeen {
     /// Judges the Lease as it is now.
     fn judge(&mut self, lease: &Lease, identity: &str, now: Instant) -> Chance {
         if self.version != lease.metadata.resource_version || self.since.is_none() {
@@ -205,28 +240,17 @@ impl Sighting {
 }
 
 impl Elector {
-    /// Takes the Lease as soon as it is free, keeps it until `shutdown`, and then gives it back.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it was lost. From then on [`Leadership::holds`] says no.
-    pub async fn run(&self, shutdown: CancellationToken) -> Result<(), String> {
-        let Some(mut lease) = shutdown.run_until_cancelled(self.acquire()).await else {
-            return Ok(());
-        };
-        tracing::info!(lease = self.name, identity = self.identity, "leading");
-        self.metrics.leads(true);
-        let kept = shutdown.run_until_cancelled(self.keep(&mut lease)).await;
-        if let Some(lost) = kept {
-            self.leadership.end();
-            self.metrics.leads(false);
-            return Err(lost);
+    /// The error of a Lease that was lost.
+    pub(crate) fn lost(&self, reason: String) -> RuntimeError {
+        RuntimeError::LeaseLost {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            reason,
         }
-        Ok(())
     }
 
     /// Gives the Lease back, so that another process need not wait until it expires.
-    pub async fn release(&self) {
+    pub(crate) async fn release(&self) {
         self.leadership.end();
         self.metrics.leads(false);
         let api = self.api();
@@ -255,11 +279,16 @@ impl Elector {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    async fn acquire(&self) -> Lease {
-        let mut sighting = Sighting::default();
+    /// Takes the Lease as soon as it is free.
+    pub(crate) async fn acquire(&self) -> Lease {
+        let mut seen = LastSeen::default();
         loop {
-            let pause = match self.try_acquire(&mut sighting).await {
-                Ok(Attempt::Taken(lease)) => return *lease,
+            let pause = match self.try_acquire(&mut seen).await {
+                Ok(Attempt::Taken(lease)) => {
+                    tracing::info!(lease = self.name, identity = self.identity, "leading");
+                    self.metrics.leads(true);
+                    return *lease;
+                }
                 Ok(Attempt::Held(left)) => self.timing.look_period.min(left),
                 Err(failure) => {
                     tracing::warn!(%failure, "failed to take the lease");
@@ -270,13 +299,21 @@ impl Elector {
         }
     }
 
-    async fn try_acquire(&self, sighting: &mut Sighting) -> Result<Attempt, CallError> {
+    /// Keeps the Lease until that fails, and says why. From then on [`Leadership::holds`] says no.
+    pub(crate) async fn keep(&self, mut lease: Lease) -> String {
+        let reason = self.renew_until_lost(&mut lease).await;
+        self.leadership.end();
+        self.metrics.leads(false);
+        reason
+    }
+
+    async fn try_acquire(&self, seen: &mut LastSeen) -> Result<Attempt, CallError> {
         let what = || format!("failed to read the lease {}/{}", self.namespace, self.name);
         let begun = Instant::now();
         let written = match within(self.api().get_opt(&self.name), what).await? {
             None => self.create().await?,
             Some(lease) => {
-                let chance = sighting.judge(&lease, &self.identity, Instant::now());
+                let chance = seen.judge(&lease, &self.identity, Instant::now());
                 if let Chance::Taken(left) = chance {
                     return Ok(Attempt::Held(left));
                 }
@@ -288,7 +325,7 @@ impl Elector {
     }
 
     /// Renews until that fails for too long; returns why.
-    async fn keep(&self, lease: &mut Lease) -> String {
+    async fn renew_until_lost(&self, lease: &mut Lease) -> String {
         let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(self.timing.retry_period).await;

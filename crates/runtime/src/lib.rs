@@ -17,10 +17,13 @@ mod lease;
 mod metrics;
 mod probes;
 mod readiness;
+mod runtime;
 mod scan;
-pub mod secret_cell;
+mod secret_cell;
 mod signals;
 mod store;
+mod supervise;
+mod tasks;
 mod warnings;
 
 pub use address::Address;
@@ -29,18 +32,21 @@ pub use call::{CallError, within};
 pub use client::{ClientError, client};
 pub use clock::{Clock, ServerClock, SystemClock};
 pub use clock_alarm::ClockAlarm;
-pub use events::{Events, Publisher, events};
-pub use feeds::{Feeds, Keep, Watching};
+pub use events::Events;
+pub use feeds::{Feeds, Keep};
 pub use kind::Kind;
-pub use lease::{Election, Elector, Leadership, LeaseTiming};
-pub use metrics::Metrics;
-pub use probes::{Probes, listen};
+pub use lease::{Election, Leadership, LeaseTiming};
+use metrics::Metrics;
 pub use raw::Undecodable;
 pub use readiness::{Gate, Readiness};
+pub use runtime::{Listen, Runtime, RuntimeError};
 pub use scan::{get, scan};
+pub use secret_cell::{Data, SecretCell, is_empty};
 pub use signals::shutdown_on_signal;
 pub use store::{
-    Ages, Change, Guarded, Health, Selection, Store, SubscriberId, Subscription, Watch, WatchError,
-    guarded_store, guarded_watch,
+    Ages, Change, Guarded, Health, Retried, Selection, Store, SubscriberId, Subscription,
+    WatchError, guarded_store, guarded_watch,
 };
+pub use supervise::Running;
+pub use tasks::{Task, TaskError, Who};
 pub use warnings::Warnings;

@@ -18,7 +18,7 @@ struct Kind {
 
 /// The runtime's metrics; clones count together.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     undecodable: Family<Kind, Gauge>,
     /// How many stores there are of a kind.
     stores: Arc<Mutex<HashMap<String, usize>>>,
@@ -29,17 +29,12 @@ pub struct Metrics {
 
 impl Metrics {
     /// Makes the metrics and adds them to a registry, whose prefix names the product.
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "undecodable_objects",
             "Objects that do not decode and are left out",
             metrics.undecodable.clone(),
-        );
-        registry.register(
-            "leader",
-            "1 while this process may write",
-            metrics.leader.clone(),
         );
         registry.register(
             "clock_skew_seconds",
@@ -65,8 +60,17 @@ impl Metrics {
         }
     }
 
+    /// Adds who leads, where that is a question.
+    pub(crate) fn register_leader(&self, registry: &mut Registry) {
+        registry.register(
+            "leader",
+            "1 while this process may write",
+            self.leader.clone(),
+        );
+    }
+
     /// Whether this process may write.
-    pub fn leads(&self, leads: bool) {
+    pub(crate) fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 

@@ -1,7 +1,6 @@
 //! `/metrics`, `/healthz` and `/readyz`, over plain HTTP.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::extract::State;
@@ -9,7 +8,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 
 use crate::clock::{Clock, NOTABLE_SKEW, skew_in_words};
 use crate::metrics::Metrics;
@@ -18,44 +16,32 @@ use crate::store::Ages;
 
 /// What the probes read.
 #[derive(Clone)]
-pub struct Probes {
-    /// What `/metrics` shows.
-    pub registry: Arc<Registry>,
-    /// The runtime's own among them.
-    pub metrics: Metrics,
-    /// What `/readyz` waits for.
-    pub readiness: Readiness,
-    /// How the watches fare, which `/readyz` tells as well.
-    pub ages: Ages,
-    /// Whose skew is told.
-    pub clock: Arc<dyn Clock>,
+pub(crate) struct Probes {
+    pub(crate) registry: Arc<Mutex<Registry>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) readiness: Readiness,
+    pub(crate) ages: Ages,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Probes {
-    /// The three as an HTTP service.
-    pub fn router(self) -> Router {
+    pub(crate) fn router(self) -> Router {
         Router::new()
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok" }))
             .route("/readyz", get(ready))
             .with_state(self)
     }
-
-    /// Serves on an address that is listened on already, until dropped.
-    pub async fn serve(self, listener: TcpListener) {
-        oz_listen::plain::serve(listener, self.router()).await;
-    }
-}
-
-/// Takes an address.
-pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
 }
 
 async fn metrics(State(probes): State<Probes>) -> Response {
     probes.metrics.skewed(probes.clock.skew().as_secs_f64());
+    let registry = probes
+        .registry
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &probes.registry) {
+    match prometheus_client::encoding::text::encode(&mut text, &registry) {
         Ok(()) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
@@ -106,9 +92,11 @@ mod tests {
 
     fn probes() -> Probes {
         let mut registry = Registry::default();
-        let metrics = Metrics::register(registry.sub_registry_with_prefix("oz"));
+        let own = registry.sub_registry_with_prefix("oz");
+        let metrics = Metrics::register(own);
+        metrics.register_leader(own);
         Probes {
-            registry: Arc::new(registry),
+            registry: Arc::new(Mutex::new(registry)),
             metrics,
             readiness: Readiness::default(),
             ages: Ages::default(),

@@ -1,63 +1,69 @@
 //! What this process still waits for, by name, so that a probe says more than "no".
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Everything that must hold before the process is ready.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness {
-    waiting: Arc<Mutex<Waiting>>,
-}
+pub struct Readiness(Arc<Mutex<Vec<Gate>>>);
 
-#[derive(Debug, Default)]
-struct Waiting {
-    gates: usize,
-    /// What each closed gate shows, by its number.
-    reasons: BTreeMap<usize, String>,
-}
-
-/// One thing that must hold. Closed until [`Gate::open`] is called.
+/// One thing that must hold. Closed until [`Gate::open`] is called; clones are the same gate.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    number: usize,
-    readiness: Readiness,
+    /// What a probe shows while it is closed.
+    waits_for: Arc<Mutex<Option<String>>>,
 }
 
 impl Readiness {
-    /// Adds a gate; `name` says what is waited for, such as `ExecAccessRequest list`.
+    /// Adds a new gate; `name` says what is waited for, such as `ExecAccessRequest list`.
     pub fn gate(&self, name: impl Into<String>) -> Gate {
-        let mut waiting = self.waiting();
-        waiting.gates += 1;
-        let number = waiting.gates;
-        waiting.reasons.insert(number, name.into());
-        Gate {
-            number,
-            readiness: self.clone(),
-        }
+        let gate = Gate::new(name);
+        self.add(gate.clone());
+        gate
+    }
+
+    /// Adds a gate.
+    pub fn add(&self, gate: Gate) {
+        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.push(gate);
     }
 
     /// What is waited for, in the order in which the gates were added; empty when the process is
     /// ready.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<String> {
-        self.waiting().reasons.values().cloned().collect()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.iter().filter_map(Gate::waits_for).collect()
     }
 }
 
 impl Gate {
-    /// It holds.
-    pub fn open(&self) {
-        self.readiness.waiting().reasons.remove(&self.number);
+    /// A closed gate; `name` is what a probe shows while it is closed.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            waits_for: Arc::new(Mutex::new(Some(name.into()))),
+        }
     }
 
-    /// It does not hold; `reason` is what the probe shows in place of the gate's name.
+    /// It holds.
+    pub fn open(&self) {
+        self.set(None);
+    }
+
+    /// It does not hold; `reason` is what a probe shows in place of the gate's name.
     pub fn close(&self, reason: impl Into<String>) {
-        let mut waiting = self.readiness.waiting();
-        waiting.reasons.insert(self.number, reason.into());
+        self.set(Some(reason.into()));
+    }
+
+    fn set(&self, waits_for: Option<String>) {
+        *self
+            .waits_for
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = waits_for;
+    }
+
+    fn waits_for(&self) -> Option<String> {
+        let waits_for = self.waits_for.lock();
+        waits_for.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

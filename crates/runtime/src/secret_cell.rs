@@ -4,70 +4,158 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use kube::api::PostParams;
+use kube::core::ApiResource;
+use kube::{Api, Client};
 
-/// Annotation: when the key was made.
-pub const MADE: &str = "oz.wizardofoz.co/key-made-at";
+use crate::{Retried, Selection, guarded_watch};
+
 /// How often to look again when others write at the same time.
 const ATTEMPTS: u32 = 5;
 
-/// Reads the Secret of this name, and fills it with `fresh` if nothing is in it; says whether it did.
-pub async fn filled(
-    secrets: &Api<Secret>,
-    name: &str,
-    fresh: impl Fn() -> anyhow::Result<BTreeMap<String, ByteString>>,
-) -> anyhow::Result<(Secret, bool)> {
-    let mut made = false;
-    // Another process may fill it between our look and our try, and then is right.
-    for _ in 0..ATTEMPTS {
-        let found = secrets
-            .get_opt(name)
-            .await
-            .with_context(|| format!("failed to read Secret {name}"))?;
-        let Some(mut secret) = found else {
-            bail!(
-                "Secret {name} is missing, and oz may not create Secrets: make an empty one, by \
-                 upgrading the release, by applying deploy/rbac, or with \
-                 `kubectl create secret generic {name}` in oz's namespace"
-            );
-        };
-        if !is_empty(&secret) {
-            return Ok((secret, made));
+/// What the Secret holds.
+pub type Data = BTreeMap<String, ByteString>;
+
+/// A Secret with keys, which processes share.
+#[derive(Clone)]
+pub struct SecretCell {
+    client: Client,
+    secrets: Api<Secret>,
+    namespace: String,
+    name: &'static str,
+    /// Annotation: when the key was made.
+    made_at: &'static str,
+}
+
+impl SecretCell {
+    /// The Secret `name` in `namespace`; the annotation `made_at` says when its key was made.
+    #[must_use]
+    pub fn new(
+        client: &Client,
+        namespace: &str,
+        name: &'static str,
+        made_at: &'static str,
+    ) -> Self {
+        Self {
+            client: client.clone(),
+            secrets: Api::namespaced(client.clone(), namespace),
+            namespace: namespace.to_owned(),
+            name,
+            made_at,
         }
-        secret.data = Some(fresh()?);
-        made_at(&mut secret, Timestamp::now());
-        match secrets.replace(name, &PostParams::default(), &secret).await {
-            Ok(_) => made = true,
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => made = false,
+    }
+
+    /// Reads the Secret, and fills it with `fresh` if nothing is in it; says whether it did.
+    ///
+    /// # Errors
+    /// When it is missing, can be neither read nor written, or is emptied again and again.
+    pub async fn filled(
+        &self,
+        fresh: impl Fn() -> anyhow::Result<Data>,
+    ) -> anyhow::Result<(Secret, bool)> {
+        let name = self.name;
+        let mut made = false;
+        // Another process may fill it between our look and our try, and then is right.
+        for _ in 0..ATTEMPTS {
+            let found = self.secrets.get_opt(name).await;
+            let Some(mut secret) =
+                found.with_context(|| format!("failed to read Secret {name}"))?
+            else {
+                bail!(
+                    "Secret {name} is missing, and this process may not create Secrets: make an empty \
+                     one, by upgrading the release, by applying deploy/rbac, or with `kubectl create \
+                     secret generic {name} --namespace {}`",
+                    self.namespace
+                );
+            };
+            if !is_empty(&secret) {
+                if made {
+                    tracing::info!(secret = %format!("{}/{name}", self.namespace), "made a key");
+                }
+                return Ok((secret, made));
+            }
+            secret.data = Some(fresh()?);
+            made = self.put(secret, Timestamp::now()).await?;
+        }
+        bail!(
+            "gave up after {ATTEMPTS} attempts: Secret {name} is emptied again and again by another client"
+        )
+    }
+
+    /// The Secret, if its key is older than `life`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn older(
+        &self,
+        life: SignedDuration,
+        now: Timestamp,
+    ) -> anyhow::Result<Option<Secret>> {
+        let secret = self.secrets.get(self.name).await?;
+        let made = self.made(&secret);
+        Ok(made
+            .is_some_and(|made| now.duration_since(made) >= life)
+            .then_some(secret))
+    }
+
+    /// Puts another key into a Secret that was read; says whether it did. Another process may have been
+    /// faster, and then is right.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn replace(
+        &self,
+        mut secret: Secret,
+        data: Data,
+        now: Timestamp,
+    ) -> anyhow::Result<bool> {
+        secret.data = Some(data);
+        self.put(secret, now).await
+    }
+
+    /// Whether the write went through: the resource version lets only one of several win.
+    async fn put(&self, mut secret: Secret, now: Timestamp) -> anyhow::Result<bool> {
+        let annotations = secret.metadata.annotations.get_or_insert_default();
+        annotations.insert(self.made_at.to_owned(), now.to_string());
+        let parameters = PostParams::default();
+        let written = self.secrets.replace(self.name, &parameters, &secret);
+        match written.await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
             Err(error) => {
-                return Err(error).with_context(|| format!("failed to fill Secret {name}"));
+                Err(error).with_context(|| format!("failed to write Secret {}", self.name))
             }
         }
     }
-    bail!(
-        "gave up after {ATTEMPTS} attempts: Secret {name} is emptied again and again by another client"
-    )
+
+    /// When the key was made.
+    fn made(&self, secret: &Secret) -> Option<Timestamp> {
+        let metadata = &secret.metadata;
+        let said = metadata.annotations.as_ref();
+        let said = said.and_then(|said| said.get(self.made_at)?.parse().ok());
+        said.or(metadata.creation_timestamp.as_ref().map(|time| time.0))
+    }
+
+    /// A watch of this one Secret.
+    #[must_use]
+    pub fn watch(&self) -> Retried<Secret> {
+        let resource = ApiResource::erase::<Secret>(&());
+        let this = Selection::default().fields(&format!("metadata.name={}", self.name));
+        guarded_watch(&self.client, &resource, Some(&self.namespace), this).0
+    }
+}
+
+impl std::fmt::Display for SecretCell {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
 }
 
 /// Whether it waits for a key.
+#[must_use]
 pub fn is_empty(secret: &Secret) -> bool {
     secret.data.as_ref().is_none_or(BTreeMap::is_empty)
-}
-
-/// Writes down when the key was made.
-pub fn made_at(secret: &mut Secret, now: Timestamp) {
-    let annotations = secret.metadata.annotations.get_or_insert_default();
-    annotations.insert(MADE.to_owned(), now.to_string());
-}
-
-/// When the key was made.
-pub fn made(secret: &Secret) -> Option<Timestamp> {
-    let metadata = &secret.metadata;
-    let said = metadata.annotations.as_ref();
-    let said = said.and_then(|said| said.get(MADE)?.parse().ok());
-    said.or(metadata.creation_timestamp.as_ref().map(|time| time.0))
 }

@@ -1,21 +1,21 @@
-//! Warnings about a process itself, as events on its own pod: what `kubectl describe pod` shows to
-//! whoever runs oz.
+//! Warnings about a process itself, as events on its own pod: what `kubectl describe pod` shows.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
 /// Publishes the warnings of one replica.
+#[derive(Clone)]
 pub struct Warnings {
     recorder: Recorder,
     pod: ObjectReference,
 }
 
 impl Warnings {
-    /// Those of the pod `replica` in `namespace`.
-    pub fn new(client: Client, namespace: &str, replica: &str) -> Self {
+    /// Those of the pod `replica` of `product` in `namespace`.
+    pub fn new(client: Client, product: &str, namespace: &str, replica: &str) -> Self {
         let reporter = Reporter {
-            controller: "oz".to_owned(),
+            controller: product.to_owned(),
             instance: Some(replica.to_owned()),
         };
         Self {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser};
 use oz_admission::{Endpoint, RegistrationMode};
-use oz_core::duration::GoDuration;
+use oz_audit::AuditArgs;
+use oz_core::duration::not_negative;
 use oz_core::names;
-use oz_process::TransientArgs;
-use oz_process::audit::AuditArgs;
+use oz_core::transient::TransientArgs;
 use oz_runtime::{Address, Common};
 
 use crate::limits::RequestLimits;
@@ -137,9 +137,7 @@ impl Args {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    let nanos = u64::try_from(duration.as_nanos()).map_err(|_| "must not be negative")?;
-    Ok(Duration::from_nanos(nanos))
+    not_negative(text).map(|duration| duration.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
 use kube::runtime::events::{Event, EventType};
 use kube::{Api, Client};
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
+use oz_audit::Sink;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::Standing;
 use oz_core::connect::copied::{Entry, copied};
-use oz_engine::Sink;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 

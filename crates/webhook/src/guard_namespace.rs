@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_audit::Sink;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::labels;
-use oz_engine::Sink;
 
 use crate::permission;
 use crate::record;

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::Resource;
 use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
+use oz_audit::Sink;
 use oz_core::access::seal::Keys;
 use oz_core::api::{
     AuditEvent, ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate,
@@ -19,7 +20,6 @@ use oz_core::api::{
 };
 use oz_core::labels;
 use oz_core::transient::Policy;
-use oz_engine::Sink;
 
 use crate::connect::{self, Connect, Connections, Mode};
 use crate::guard_copies::Copies;

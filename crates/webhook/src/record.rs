@@ -5,7 +5,7 @@ use oz_admission::{Rejection, Review};
 use oz_core::access::request::Request;
 use oz_core::audit::{Action, Decision, Record};
 
-use oz_engine::Sink;
+use oz_audit::Sink;
 
 use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::stamp::requester;

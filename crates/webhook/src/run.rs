@@ -3,14 +3,14 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use oz_admission::{Manager, Observer, Upkeep};
+use oz_audit::{KeyNews, SigningKeyWatch, Sink, Trail, signing_keys};
+use oz_core::access::seal::Keys;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::names::{self, REGISTRATION};
-use oz_engine::Sink;
-use oz_process::audit::Trail;
-use oz_process::{KeyNews, follow_signing_keys, signing_keys};
-use oz_runtime::{Ages, Clock, ClockAlarm, shutdown_on_signal};
+use oz_runtime::Who::Everyone;
+use oz_runtime::{Clock, ClockAlarm, Runtime, Warnings, shutdown_on_signal};
 
 use crate::args::Args;
 use crate::connect::{self, Connections, Grants};
@@ -20,10 +20,6 @@ use crate::limits::Census;
 use crate::templates::Templates;
 
 /// Runs until a signal, or until what it needs is lost.
-#[allow(
-    clippy::too_many_lines,
-    reason = "the parts of a process, one after the other"
-)]
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
@@ -32,78 +28,37 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     };
     let port = listener.local_addr()?.port();
     let (client, clock) = oz_runtime::client(common.config(names::WEBHOOK).await?)?;
-    let keys = signing_keys(&client, &common.namespace).await?;
-    let ages = Ages::default();
-    let (exec_templates, exec_listed, exec_watch) = Templates::watch(&client, &ages);
-    let (pod_templates, pod_listed, pod_watch) = Templates::watch(&client, &ages);
+    let (namespace, replica) = (&common.namespace, &common.replica);
+    let keys = signing_keys(&client, namespace).await?;
     let trail = Trail::start(
         &client,
         clock.clone(),
-        &common.namespace,
+        namespace,
         names::WEBHOOK,
-        &common.replica,
+        replica,
         &args.audit,
     )
     .await?;
-    let (grants, grants_listed, grants_watch) = connect::watch(&client, &keys, &ages);
-    let keys_watch = follow_signing_keys(
-        client.clone(),
-        common.namespace.clone(),
-        keys.clone(),
-        on_news(grants.clone()),
-    );
-    let alarm = ClockAlarm::new(
-        clock.clone(),
-        names::WEBHOOK,
-        &common.namespace,
-        &common.replica,
-    );
-    let records: Arc<dyn Sink> = Arc::new(trail.clone());
-    let grounds = Grounds {
-        keys,
-        exec_templates,
-        pod_templates,
-        census: Census::new(args.limits, grants.clone()),
-        copies: Copies::new(grants.clone(), Arc::clone(&records)),
-        connections: Connections::new(grants, Arc::clone(&records), args.audit_required),
-        break_glass: args.break_glass_groups.clone(),
-        records,
-        namespace: common.namespace.as_str().into(),
-        served: args.access_namespaces.as_slice().into(),
-        operator: args.operator().into(),
-        policy: args.transient.policy(&common.namespace),
-        serve_example_com: args.transient.serve_example_com,
-        webhook: args.webhook().into(),
-    };
 
     let mut manager = Manager::builder(client.clone(), REGISTRATION)
-        .namespace(&common.namespace)
-        .identity(&common.replica)
+        .namespace(namespace)
+        .identity(replica)
         .listener(listener)
         .endpoint(args.endpoint(port))
         .registration(args.registration())
         .drain(args.drain)
-        .gate(exec_listed)
-        .gate(pod_listed)
-        .clock(Arc::new({
-            let clock = clock.clone();
-            move || clock.now()
-        }))
-        .metrics(|registry| {
-            trail.register(registry);
-            grounds.connections.register(registry);
-            grounds.copies.register(registry);
-            alarm.register(registry);
-            registry.register_collector(Box::new(ages.clone()));
-        })
-        .degraded({
-            let ages = ages.clone();
-            Arc::new(move || ages.complaints())
-        })
-        .observer(observer(trail.clone(), clock));
-    for gate in grants_listed {
-        manager = manager.gate(gate);
-    }
+        .clock(clock.clone())
+        .observer(observer(trail.clone(), clock.clone()));
+    let runtime = manager.runtime();
+    trail.register(&mut runtime.registry());
+    let grants = connect::watch(runtime, &keys);
+    let grounds = grounds(&args, runtime, &keys, &trail, &grants);
+    let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, replica);
+    let signing_key = SigningKeyWatch::new(&client, namespace, keys, on_news(grants));
+    let clock_alarm = ClockAlarm::new(clock, names::WEBHOOK, replica, warnings);
+    runtime
+        .task("signing key watch", Everyone, signing_key)
+        .task("clock alarm", Everyone, clock_alarm);
     for hook in hooks(&grounds) {
         manager = manager.hook(hook);
     }
@@ -121,18 +76,41 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let manager = manager.build()?;
     let shown = probes.map(tracing::field::display);
     tracing::info!(port, probes = shown, operator = %grounds.operator, "serving the hooks");
-    let grants_watch = tokio::spawn(grants_watch);
-    let keys_watch = tokio::spawn(keys_watch);
-    tokio::spawn(alarm.run(client));
-    let ended = tokio::select! {
-        ended = manager.run(shutdown.cancelled_owned()) => ended.map_err(Into::into),
-        ended = exec_watch => Err(anyhow!("failed to go on: the watch of exec templates ended: {ended:?}")),
-        ended = pod_watch => Err(anyhow!("failed to go on: the watch of pod templates ended: {ended:?}")),
-        ended = grants_watch => Err(anyhow!("failed to go on: the watch of grants ended: {ended:?}")),
-        ended = keys_watch => Err(anyhow!("failed to go on: the watch of the signing key ended: {ended:?}")),
-    };
+    let ended = manager.run(shutdown.cancelled_owned()).await;
     trail.close().await;
-    ended
+    Ok(ended?)
+}
+
+/// What the hooks decide by.
+fn grounds(
+    args: &Args,
+    runtime: &mut Runtime,
+    keys: &Keys,
+    trail: &Trail,
+    grants: &Grants,
+) -> Grounds {
+    let records: Arc<dyn Sink> = Arc::new(trail.clone());
+    let copies = Copies::new(grants.clone(), Arc::clone(&records));
+    let connections = Connections::new(grants.clone(), Arc::clone(&records), args.audit_required);
+    connections.register(&mut runtime.registry());
+    copies.register(&mut runtime.registry());
+    let namespace = args.common.namespace.as_str();
+    Grounds {
+        keys: keys.clone(),
+        exec_templates: Templates(runtime.feeds().store()),
+        pod_templates: Templates(runtime.feeds().store()),
+        census: Census::new(args.limits, grants.clone()),
+        copies,
+        connections,
+        break_glass: args.break_glass_groups.clone(),
+        records,
+        namespace: namespace.into(),
+        served: args.access_namespaces.as_slice().into(),
+        operator: args.operator().into(),
+        policy: args.transient.policy(namespace),
+        serve_example_com: args.transient.serve_example_com,
+        webhook: args.webhook().into(),
+    }
 }
 
 /// Has every grant opened again when other keys open.

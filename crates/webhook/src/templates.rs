@@ -3,42 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::{Client, Resource};
-use oz_admission::{Gate, Rejection};
-use oz_runtime::{Ages, Selection, Store, guarded_store};
-use tokio::task::JoinHandle;
-
-use crate::kinds::AccessTemplate;
+use kube::Resource;
+use oz_admission::Rejection;
+use oz_runtime::Store;
 
 /// How long a decision waits for the first list. Before it is complete, a template that exists
 /// could not be told from one that does not.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The templates of one kind.
-pub(crate) struct Templates<T>(Store<T>);
+pub(crate) struct Templates<T>(pub(crate) Store<T>);
 
 impl<T> Clone for Templates<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
-    }
-}
-
-impl<T: AccessTemplate> Templates<T> {
-    /// Begins to watch all templates of the kind. The gate opens when they are known; the task
-    /// lasts as long as the process.
-    pub(crate) fn watch(client: &Client, ages: &Ages) -> (Self, Gate, JoinHandle<()>) {
-        let (store, health, feed) = guarded_store::<T>(client, None, Selection::default());
-        ages.add(&health);
-        let gate = Gate::new(&format!("{} list", T::KIND));
-        let (listed, open) = (store.clone(), gate.clone());
-        let task = tokio::spawn(async move {
-            let tell = async {
-                listed.ready().await;
-                open.open();
-            };
-            futures::join!(feed, tell);
-        });
-        (Self(store), gate, task)
     }
 }
 
@@ -49,7 +27,7 @@ impl<T: Resource> Templates<T> {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Arc<T>>, Rejection> {
-        if tokio::time::timeout(PATIENCE, self.0.ready())
+        if tokio::time::timeout(LIST_TIMEOUT, self.0.ready())
             .await
             .is_err()
         {

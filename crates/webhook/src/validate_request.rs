@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_audit::Sink;
 use oz_core::access::continued::{self, Continued};
 use oz_core::access::decide;
 use oz_core::access::request::Request;
@@ -14,7 +15,6 @@ use oz_core::access::seal::Keys;
 use oz_core::access::window::{Source, Window};
 use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
-use oz_engine::Sink;
 
 use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::limits::{Asking, Census};

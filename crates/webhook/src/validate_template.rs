@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use kube::Resource;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_audit::Sink;
 use oz_core::access::author;
 use oz_core::labels;
 use oz_core::validate::{TEMPLATE_METADATA, Violation};
-use oz_engine::Sink;
 
 use crate::connect::Policies;
 use crate::kinds::AccessTemplate;

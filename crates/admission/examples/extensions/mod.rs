@@ -55,7 +55,7 @@ pub async fn manager(name: &str, arguments: &Arguments) -> Result<ManagerBuilder
 
 /// Runs it until it is asked to end, and at once when asked twice.
 pub async fn run(manager: ManagerBuilder) -> Result<(), Failure> {
-    let (shutdown, abort) = oz_admission::signals()?;
-    manager.build()?.run_until(shutdown, abort).await?;
+    let shutdown = oz_admission::shutdown_on_signal()?;
+    manager.build()?.run(shutdown.cancelled_owned()).await?;
     Ok(())
 }

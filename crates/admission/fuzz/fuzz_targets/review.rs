@@ -64,7 +64,7 @@ fn manager() -> Manager {
     });
     Manager::builder(kube::Client::new(nobody, "default"), "fuzz")
         .endpoint(Endpoint::Url("https://127.0.0.1:8443".to_owned()))
-        .clock(Arc::new(|| Timestamp::UNIX_EPOCH))
+        .clock(|| Timestamp::UNIX_EPOCH)
         .hook(Hook::mutating("change", Change))
         .hook(Hook::mutating_on("look", ResourceRule::new("", "v1", "pods"), Look))
         .hook(Hook::validating_on("any", ResourceRule::new("", "v1", "pods"), Any))

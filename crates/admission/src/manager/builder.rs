@@ -7,11 +7,11 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
 use kube::runtime::events::{Recorder, Reporter};
+use oz_runtime::{Clock, Gate, Listen, Runtime, SystemClock, Who::Leader};
 use prometheus_client::registry::Registry;
 
-use super::{Declared, Degraded, Gates, Listen, Manager, Observer, RegistrationMode};
+use super::{Declared, Gates, Manager, Observer, RegistrationMode};
 use crate::{
     certificate::{
         CertSource,
@@ -20,14 +20,13 @@ use crate::{
     endpoint::Endpoint,
     hook::{Hook, HookKind},
     metrics::Metrics,
-    readiness::{Gate, Readiness},
     review::Operation,
     server::{
         Limits,
         paths::{Paths, Served},
-        reviewer::{Clock, Reviewer},
+        reviewer::Reviewer,
     },
-    task::{NamedTask, Task},
+    task::Task,
     watch::Watcher,
 };
 
@@ -86,29 +85,27 @@ pub enum ConfigError {
     ClientAuthority(String),
 }
 
+/// Adds a task to the runtime, once there is somebody to make its context.
+type Start = Box<dyn FnOnce(&mut Runtime, &str, Arc<Reviewer>) + Send + Sync>;
+
 /// Puts a [`Manager`] together.
 #[must_use = "nothing happens until build() and then run() or register()"]
 pub struct ManagerBuilder {
-    client: kube::Client,
+    runtime: Runtime,
     fingerprint: String,
     namespace: Option<String>,
     identity: Option<String>,
     listen: Option<Listen>,
-    listen_plain: Option<Listen>,
     endpoint: Option<Endpoint>,
     certificates: CertSource,
     mode: RegistrationMode,
     hooks: Vec<Hook>,
     watchers: Vec<Watcher>,
-    tasks: Vec<NamedTask>,
-    gates: Vec<Gate>,
+    tasks: Vec<(String, Start)>,
     limits: Limits,
     drain: Duration,
-    clock: Clock,
     observer: Option<Observer>,
     client_authority: Option<Vec<u8>>,
-    degraded: Option<Degraded>,
-    registry: Registry,
 }
 
 impl std::fmt::Debug for ManagerBuilder {
@@ -123,26 +120,21 @@ impl std::fmt::Debug for ManagerBuilder {
 impl ManagerBuilder {
     pub(super) fn new(client: kube::Client, fingerprint: &str) -> Self {
         Self {
-            client,
+            runtime: Runtime::new(fingerprint, client, SystemClock),
             fingerprint: fingerprint.to_owned(),
             namespace: None,
             identity: None,
             listen: None,
-            listen_plain: None,
             endpoint: None,
             certificates: CertSource::default(),
             mode: RegistrationMode::default(),
             hooks: Vec::new(),
             watchers: Vec::new(),
             tasks: Vec::new(),
-            gates: Vec::new(),
             limits: Limits::default(),
             drain: Duration::from_secs(5),
-            clock: Arc::new(Timestamp::now),
             observer: None,
             client_authority: None,
-            degraded: None,
-            registry: Registry::default(),
         }
     }
 
@@ -160,13 +152,13 @@ impl ManagerBuilder {
 
     /// The address for `/healthz`, `/readyz` and `/metrics`, without TLS. Not served by default.
     pub fn listen_plain(mut self, address: SocketAddr) -> Self {
-        self.listen_plain = Some(Listen::Address(address));
+        self.runtime.listen(Listen::Address(address));
         self
     }
 
     /// A bound socket for the same.
     pub fn plain_listener(mut self, listener: TcpListener) -> Self {
-        self.listen_plain = Some(Listen::Bound(listener));
+        self.runtime.listen(Listen::Bound(listener));
         self
     }
 
@@ -224,19 +216,26 @@ impl ManagerBuilder {
 
     /// Adds a task. It runs on the leader only; `name` is for logs.
     pub fn task(mut self, name: &str, task: impl Task) -> Self {
-        self.tasks.push(NamedTask::new(name, task));
+        let task = Arc::new(task);
+        let start: Start = Box::new(move |runtime, name, reviewer| {
+            runtime.service(name, Leader, move |stop| {
+                let (task, cx) = (task.clone(), reviewer.cx());
+                async move { task.run(&cx, stop).await }
+            });
+        });
+        self.tasks.push((name.to_owned(), start));
         self
     }
 
     /// Adds a condition of readiness. Keep a clone to open it with.
-    pub fn gate(mut self, gate: Gate) -> Self {
-        self.gates.push(gate);
+    pub fn gate(self, gate: Gate) -> Self {
+        self.runtime.readiness().add(gate);
         self
     }
 
     /// Registers metrics of the application's own, served beside the library's.
-    pub fn metrics(mut self, register: impl FnOnce(&mut Registry)) -> Self {
-        register(&mut self.registry);
+    pub fn metrics(self, register: impl FnOnce(&mut Registry)) -> Self {
+        register(&mut self.runtime.registry());
         self
     }
 
@@ -259,16 +258,15 @@ impl ManagerBuilder {
         self
     }
 
-    /// Is asked by `/readyz` for what does not go as it should, though calls are answered.
-    pub fn degraded(mut self, degraded: Degraded) -> Self {
-        self.degraded = Some(degraded);
+    /// Another source of time than the system's.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.runtime.set_clock(clock);
         self
     }
 
-    /// Another source of time than the system's.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
+    /// The process that the manager runs in: its stores, and tasks of every replica.
+    pub fn runtime(&mut self) -> &mut Runtime {
+        &mut self.runtime
     }
 
     /// Checks the declaration.
@@ -281,37 +279,39 @@ impl ManagerBuilder {
         let paths = Paths::new(Served::Nowhere);
         let namespace = self.namespace.clone().unwrap_or_else(|| match &endpoint {
             Endpoint::Service { namespace, .. } => namespace.clone(),
-            Endpoint::Url(_) => self.client.default_namespace().to_owned(),
+            Endpoint::Url(_) => self.runtime.client().default_namespace().to_owned(),
         });
         let fingerprint: Arc<str> = self.fingerprint.as_str().into();
         let reporter = Reporter {
             controller: self.fingerprint.clone(),
             instance: self.identity.clone(),
         };
-        let recorder = Recorder::new(self.client.clone(), reporter);
-        let metrics = Metrics::new(&mut self.registry);
+        let recorder = Recorder::new(self.runtime.client().clone(), reporter);
+        let metrics = Metrics::new(&mut self.runtime.registry());
         let reviewer = Reviewer::new(
             &self.hooks,
-            self.client.clone(),
+            self.runtime.client().clone(),
             fingerprint.clone(),
-            self.clock.clone(),
+            self.runtime.clock().clone(),
             recorder.clone(),
             metrics.clone(),
             &self.limits,
         );
-        let readiness = Readiness::default();
-        for gate in self.gates {
-            readiness.add(gate);
-        }
+        let reviewer = Arc::new(reviewer);
+        let readiness = self.runtime.readiness().clone();
         let gates = Gates {
             serving: readiness.gate("serving"),
             certificate: readiness.gate("certificate"),
             registration: readiness.gate("registration"),
         };
         let watchers = self.watchers.into_iter().map(|watcher| {
-            let gate = readiness.gate(&format!("watch {}", watcher.name()));
+            let gate = readiness.gate(format!("watch {}", watcher.name()));
             (watcher, gate)
         });
+        let competes = !self.tasks.is_empty();
+        for (name, start) in self.tasks {
+            start(&mut self.runtime, &name, reviewer.clone());
+        }
         Ok(Manager {
             watchers: watchers.collect(),
             declared: Arc::new(Declared {
@@ -325,22 +325,17 @@ impl ManagerBuilder {
                 limits: self.limits,
                 drain: self.drain,
             }),
-            client: self.client,
-            clock: self.clock,
+            runtime: self.runtime,
             recorder,
-            reviewer: Arc::new(reviewer),
+            reviewer,
             metrics,
-            registry: Arc::new(self.registry),
-            readiness,
             gates,
             current: Current::default(),
             paths,
             client_authority: self.client_authority,
             observer: self.observer,
-            degraded: self.degraded,
-            tasks: self.tasks,
+            competes,
             listen: self.listen,
-            listen_plain: self.listen_plain,
         })
     }
 

@@ -2,21 +2,18 @@
 
 mod budget;
 mod builder;
-mod leader;
-mod lease;
 mod register;
 mod report;
 mod run;
 mod upkeep;
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use axum::Router;
 use kube::runtime::events::Recorder;
-use prometheus_client::registry::Registry;
+use oz_runtime::{Clock, Gate, Listen, Runtime};
 
 pub use builder::{ConfigError, ManagerBuilder};
-pub use leader::Error as LeaderError;
 pub use register::Registration;
 pub use report::{Observer, Upkeep};
 pub use run::Error;
@@ -27,14 +24,12 @@ use crate::{
     endpoint::Endpoint,
     hook::Hook,
     metrics::Metrics,
-    readiness::{Gate, Readiness},
     server::{
-        Limits, health,
+        Limits,
         paths::{Paths, Served},
-        reviewer::{Clock, Reply, Reviewer},
+        reviewer::{Reply, Reviewer},
         router::router,
     },
-    task::NamedTask,
     watch::Watcher,
 };
 
@@ -46,13 +41,6 @@ pub enum RegistrationMode {
     Maintain,
     /// It only serves; somebody else calls [`Manager::register`] or applies manifests.
     Never,
-}
-
-/// Where to listen: an address to bind, or a socket that is bound already.
-#[derive(Debug)]
-pub(crate) enum Listen {
-    Address(SocketAddr),
-    Bound(std::net::TcpListener),
 }
 
 /// What was declared, and does not change any more.
@@ -77,32 +65,25 @@ pub(crate) struct Gates {
     pub(crate) registration: Gate,
 }
 
-/// What a process that is ready cannot do as it should, as `/readyz` shows it.
-pub type Degraded = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
-
 /// An extension process: hooks, watchers and tasks, the server that answers for them, and
 /// the upkeep of certificates and registration.
 ///
 /// Put together with [`Manager::builder`]; see the [crate's documentation](crate).
 pub struct Manager {
     pub(crate) declared: Arc<Declared>,
-    pub(crate) client: kube::Client,
-    pub(crate) clock: Clock,
+    pub(crate) runtime: Runtime,
     pub(crate) recorder: Recorder,
     pub(crate) reviewer: Arc<Reviewer>,
     pub(crate) metrics: Metrics,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) readiness: Readiness,
     pub(crate) gates: Gates,
     pub(crate) current: Current,
     pub(crate) paths: Paths,
     pub(crate) client_authority: Option<Vec<u8>>,
     pub(crate) watchers: Vec<(Watcher, Gate)>,
-    pub(crate) tasks: Vec<NamedTask>,
+    /// Whether there is anything that only the leader does.
+    pub(crate) competes: bool,
     pub(crate) observer: Option<Observer>,
-    pub(crate) degraded: Option<Degraded>,
     pub(crate) listen: Option<Listen>,
-    pub(crate) listen_plain: Option<Listen>,
 }
 
 impl Manager {
@@ -111,6 +92,14 @@ impl Manager {
     /// products apart.
     pub fn builder(client: kube::Client, fingerprint: &str) -> ManagerBuilder {
         ManagerBuilder::new(client, fingerprint)
+    }
+
+    pub(crate) fn client(&self) -> &kube::Client {
+        self.runtime.client()
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        self.runtime.clock()
     }
 
     /// The hooks as an HTTP service under their own paths, without sockets, TLS, a key in the
@@ -125,11 +114,7 @@ impl Manager {
 
     /// `/healthz`, `/readyz` and `/metrics` as an HTTP service.
     pub fn plain_router(&self) -> Router {
-        health::router(
-            self.readiness.clone(),
-            self.registry.clone(),
-            self.degraded.clone(),
-        )
+        self.runtime.probes()
     }
 
     /// Answers one call: the path and the bytes of an `AdmissionReview`.

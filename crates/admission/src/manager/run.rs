@@ -1,15 +1,22 @@
 //! Running a manager: what is started, what its end means, and how it is stopped.
 
-use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    hash::{BuildHasher, Hasher, RandomState},
+    net::SocketAddr,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::StreamExt;
-use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
+use oz_runtime::{Clock, Election, LeaseTiming, Listen, RuntimeError};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Listen, Manager,
-    leader::{self, Leader},
+    Manager,
     upkeep::{Upkeep, publishes},
 };
 use crate::{
@@ -24,26 +31,12 @@ const FINISH: Duration = Duration::from_secs(30);
 /// Why a manager ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address is taken, or not ours.
-    #[error("failed to listen on {address}: {source}")]
-    Listen {
-        /// Where.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
     /// TLS cannot be set up.
     #[error("failed to set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// A watcher died. Nobody would notice what it does not see any more.
-    #[error("failed to go on: watcher {0} died")]
-    WatcherDied(Arc<str>),
-    /// A task, or the election of who runs it.
+    /// An address is taken, a watcher or a part of the library died, or a task gave up.
     #[error(transparent)]
-    Leader(#[from] leader::Error),
-    /// A part of the library died, which is a bug in it.
-    #[error("failed to go on: {0} died")]
-    Died(String),
+    Runtime(#[from] RuntimeError),
 }
 
 impl Manager {
@@ -57,8 +50,8 @@ impl Manager {
         self.run_until(shutdown, std::future::pending()).await
     }
 
-    /// Like [`run`](Self::run), and drops everything when `abort` is ready as well: the second
-    /// signal of an impatient operator. See [`signals`](crate::signals).
+    /// Like [`run`](Self::run), and drops everything when `abort` is ready as well: for those who
+    /// have a way of their own to ask twice.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -68,55 +61,42 @@ impl Manager {
         abort: impl Future<Output = ()> + Send,
     ) -> Result<(), Error> {
         let stop = Stop::default();
-        // Dropping the set ends whatever is left in it, on every way out.
-        let mut parts = JoinSet::new();
         let mut server = self.start_server(&stop).await?;
-        if let Some(listen) = self.listen_plain.take() {
-            let listener = bind(listen).await?;
-            let router = self.plain_router();
-            parts.spawn(async move {
-                oz_listen::plain::serve(listener, router).await;
-                Err(Error::Died("the plain server".to_owned()))
-            });
-        }
-        let upkeep = Upkeep::new(
-            &self,
-            publishes(self.declared.mode),
-            Some(self.gates.clone()),
-        );
-        parts.spawn(maintain(upkeep, self.client.clone(), self.clock.clone()));
-        self.start_watchers(&mut parts);
-        let leading = CancellationToken::new();
-        let mut leader = self.start_tasks(leading.clone());
-        self.gates.serving.open();
+        self.start_upkeep();
+        self.start_watchers();
+        self.compete();
+        let (gates, drain) = (self.gates.clone(), self.declared.drain);
+        let mut running = self.runtime.start().await?;
+        gates.serving.open();
 
         let mut abort = pin!(abort);
         tokio::select! {
             () = shutdown => {}
-            Some(ended) = parts.join_next() => return flatten(ended),
-            ended = &mut leader => return flatten(ended),
-            ended = &mut server => return Err(Error::Died(format!("the webhook server ({ended:?})"))),
+            failed = running.failed() => return Err(failed.into()),
+            _ = &mut server => return Err(RuntimeError::Ended("the webhook server".into()).into()),
         }
-        self.gates.serving.close();
+        gates.serving.close("serving");
         stop.draining.cancel();
-        leading.cancel();
         let calls = async {
-            tokio::time::sleep(self.declared.drain).await;
+            tokio::time::sleep(drain).await;
             stop.gently.cancel();
             let _ = tokio::time::timeout(FINISH, &mut server).await;
         };
-        // The leader gives its Lease back meanwhile.
-        let drained = futures::future::join(calls, tokio::time::timeout(FINISH, &mut leader));
+        let drained = async {
+            // The Lease is given back meanwhile; what is watched is still known.
+            futures::future::join(calls, running.step_down()).await;
+            running.stop().await;
+        };
         tokio::select! {
-            _ = drained => {}
+            () = drained => {}
             () = &mut abort => stop.now.cancel(),
         }
         Ok(())
     }
 
-    async fn start_server(&mut self, stop: &Stop) -> Result<tokio::task::JoinHandle<()>, Error> {
+    async fn start_server(&mut self, stop: &Stop) -> Result<AbortOnDropHandle<()>, Error> {
         let default = Listen::Address(SocketAddr::from(([0, 0, 0, 0], 8443)));
-        let listener = bind(self.listen.take().unwrap_or(default)).await?;
+        let listener = self.listen.take().unwrap_or(default).bind().await?;
         let server = Server {
             tls: TlsAcceptor::from(Arc::new(
                 self.current
@@ -127,55 +107,63 @@ impl Manager {
             metrics: self.metrics.clone(),
             stop: stop.clone(),
         };
-        Ok(tokio::spawn(server.serve(listener)))
+        Ok(AbortOnDropHandle::new(tokio::spawn(server.serve(listener))))
     }
 
-    fn start_watchers(&mut self, parts: &mut JoinSet<Result<(), Error>>) {
+    fn start_upkeep(&mut self) {
+        let gates = Some(self.gates.clone());
+        let upkeep = Upkeep::new(self, publishes(self.declared.mode), gates);
+        let maintain = maintain(upkeep, self.client().clone(), self.clock().clone());
+        self.runtime.part("upkeep", |stop| async move {
+            stop.run_until_cancelled(maintain).await;
+        });
+    }
+
+    fn start_watchers(&mut self) {
         for (watcher, caught_up) in std::mem::take(&mut self.watchers) {
             let reviewer = self.reviewer.clone();
             let environment = Environment {
                 cx: Box::new(move || reviewer.cx()),
-                client: self.client.clone(),
+                client: self.client().clone(),
+                ages: self.runtime.feeds().ages().clone(),
                 metrics: self.metrics.clone(),
                 caught_up,
             };
-            let name = watcher.name().clone();
-            // In a task of its own, so that a panic is its end and not ours.
-            let run = tokio::spawn(watcher.run(environment));
-            parts.spawn(async move {
-                let _ = AbortOnDrop(run).await;
-                Err(Error::WatcherDied(name))
+            let run = watcher.run(environment);
+            let name = format!("watcher {}", watcher.name());
+            self.runtime.part(&name, |stop| async move {
+                stop.run_until_cancelled(run).await;
             });
         }
     }
 
-    /// Never ends before it is told to, whether there are tasks or not.
-    fn start_tasks(&mut self, stop: CancellationToken) -> AbortOnDrop<Result<(), Error>> {
-        let leader = Leader {
-            client: self.client.clone(),
-            namespace: self.declared.namespace.clone(),
-            lease: self.declared.fingerprint.to_string(),
-            identity: self.declared.identity.clone(),
-            clock: self.clock.clone(),
-            tasks: std::mem::take(&mut self.tasks),
-            reviewer: self.reviewer.clone(),
-        };
-        AbortOnDrop(tokio::spawn(async move {
-            if leader.tasks.is_empty() {
-                stop.cancelled().await;
-                return Ok(());
-            }
-            Ok(leader.run(stop).await?)
-        }))
+    /// Competes for a Lease, if there is anything that only the leader does.
+    fn compete(&mut self) {
+        if self.competes {
+            let identity = self.declared.identity.clone();
+            self.runtime.election(Election::Lease {
+                namespace: self.declared.namespace.clone(),
+                name: self.declared.fingerprint.to_string(),
+                identity: identity.unwrap_or_else(random_identity),
+                timing: LeaseTiming::default(),
+                // Hooks are served whoever leads.
+                again: true,
+            });
+        }
     }
 }
 
+/// For those who have not said who they are. The standard library's hasher is seeded at
+/// random, which is all that is needed here.
+fn random_identity() -> String {
+    format!(
+        "replica-{:016x}",
+        RandomState::new().build_hasher().finish()
+    )
+}
+
 /// Passes of upkeep, for ever.
-async fn maintain(
-    mut upkeep: Upkeep,
-    client: kube::Client,
-    clock: crate::Clock,
-) -> Result<(), Error> {
+async fn maintain(mut upkeep: Upkeep, client: kube::Client, clock: Arc<dyn Clock>) {
     let touched = Arc::new(Notify::new());
     let mut changes = upkeep.touched(&client);
     let notify = touched.clone();
@@ -192,7 +180,7 @@ async fn maintain(
             match upkeep.pass().await {
                 Ok(wake) => {
                     failures = 0;
-                    let rest = wake.duration_since(clock());
+                    let rest = wake.duration_since(clock.now());
                     let rest = Duration::try_from(rest).unwrap_or_default();
                     tokio::time::sleep(upkeep.pause()).await;
                     let _ = tokio::time::timeout(rest, touched.notified()).await;
@@ -209,53 +197,5 @@ async fn maintain(
     tokio::select! {
         () = forward => {}
         () = passes => {}
-    }
-    Err(Error::Died("upkeep".to_owned()))
-}
-
-async fn bind(listen: Listen) -> Result<TcpListener, Error> {
-    match listen {
-        Listen::Address(address) => {
-            TcpListener::bind(address)
-                .await
-                .map_err(|source| Error::Listen {
-                    address: address.to_string(),
-                    source,
-                })
-        }
-        Listen::Bound(listener) => listener
-            .set_nonblocking(true)
-            .and_then(|()| TcpListener::from_std(listener))
-            .map_err(|source| Error::Listen {
-                address: "the given socket".to_owned(),
-                source,
-            }),
-    }
-}
-
-fn flatten(ended: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), Error> {
-    match ended {
-        Ok(outcome) => outcome,
-        Err(error) => Err(Error::Died(error.to_string())),
-    }
-}
-
-/// A spawned task that does not outlive the one who waits for it.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl<T> Future for AbortOnDrop<T> {
-    type Output = Result<T, tokio::task::JoinError>;
-
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Self::Output> {
-        std::pin::Pin::new(&mut self.0).poll(cx)
     }
 }

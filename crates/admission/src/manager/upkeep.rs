@@ -10,6 +10,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use oz_runtime::{Clock, Selection};
 
 use super::{
     Declared, Gates, Manager, RegistrationMode,
@@ -31,10 +32,7 @@ use crate::{
         apply::{self, Registrar},
         origin::{Precedence, Writer},
     },
-    server::{
-        paths::{Paths, Served},
-        reviewer::Clock,
-    },
+    server::paths::{Paths, Served},
 };
 
 /// How often supplied files are looked at.
@@ -93,7 +91,7 @@ pub(super) struct Upkeep {
     registrar: Registrar,
     current: Current,
     paths: Paths,
-    clock: Clock,
+    clock: Arc<dyn Clock>,
     report: Report,
     gates: Option<Gates>,
     /// Since when a certificate is known to be in every configuration.
@@ -106,7 +104,7 @@ pub(super) struct Upkeep {
 impl Upkeep {
     pub(super) fn new(manager: &Manager, publish: bool, gates: Option<Gates>) -> Self {
         let declared = manager.declared.clone();
-        let client = manager.client.clone();
+        let client = manager.client().clone();
         let source = match &declared.certificates {
             CertSource::SelfSigned(policy) => {
                 let home = home(&declared, policy);
@@ -134,7 +132,7 @@ impl Upkeep {
             .iter()
             .map(|hook| hook.registered_name(&declared.fingerprint));
         let precedence = Precedence::new(Writer {
-            since: (manager.clock)(),
+            since: manager.clock().now(),
             identity: declared.identity.clone().unwrap_or_default(),
         });
         Self {
@@ -144,7 +142,7 @@ impl Upkeep {
             source,
             current: manager.current.clone(),
             paths: manager.paths.clone(),
-            clock: manager.clock.clone(),
+            clock: manager.clock().clone(),
             report: Report::new(manager),
             gates,
             published: BTreeMap::new(),
@@ -154,7 +152,7 @@ impl Upkeep {
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        (self.clock)()
+        self.clock.now()
     }
 
     pub(super) fn is_self_signed(&self) -> bool {
@@ -409,10 +407,9 @@ impl Upkeep {
             Source::Files { .. } => None,
         };
         if let Some(name) = secret {
-            let api = Api::<Secret>::namespaced(client.clone(), &self.declared.namespace);
-            let config =
-                kube::runtime::watcher::Config::default().fields(&format!("metadata.name={name}"));
-            streams.push(crate::watch::touched(api, config).boxed());
+            let namespace = Some(self.declared.namespace.as_str());
+            let this = Selection::default().fields(&format!("metadata.name={name}"));
+            streams.push(crate::watch::touched::<Secret>(client, namespace, this).boxed());
         }
         if self.publish {
             streams.push(self.registrar.changes().boxed());

@@ -11,6 +11,7 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
+use oz_runtime::Selection;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -310,10 +311,8 @@ impl Registrar {
     where
         K: Configuration + Send + 'static,
     {
-        let api = Api::<K>::all(self.client.clone());
-        let config = kube::runtime::watcher::Config::default()
-            .fields(&format!("metadata.name={}", self.fingerprint));
-        crate::watch::touched(api, config)
+        let ours = Selection::default().fields(&format!("metadata.name={}", self.fingerprint));
+        crate::watch::touched::<K>(&self.client, None, ours)
     }
 }
 

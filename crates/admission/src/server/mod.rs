@@ -5,7 +5,6 @@
 
 pub(crate) mod accept;
 pub(crate) mod budget;
-pub(crate) mod health;
 pub(crate) mod pace;
 pub(crate) mod paths;
 pub(crate) mod reviewer;

@@ -10,8 +10,8 @@ use std::{
 };
 
 use futures::FutureExt;
-use jiff::Timestamp;
 use kube::runtime::events::Recorder;
+use oz_runtime::Clock;
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -28,9 +28,6 @@ use crate::{
 
 /// Objects that take more than this when they are decoded are large.
 const LARGE_OBJECTS: usize = 1 << 20;
-
-/// Tells the time. The only source of it in the library; tests bring their own.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// What goes back over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +63,7 @@ pub(crate) struct Reviewer {
     hooks: HashMap<String, Served>,
     client: kube::Client,
     fingerprint: Arc<str>,
-    clock: Clock,
+    clock: Arc<dyn Clock>,
     recorder: Recorder,
     metrics: Metrics,
     permits: Semaphore,
@@ -78,7 +75,7 @@ impl Reviewer {
         hooks: &[Hook],
         client: kube::Client,
         fingerprint: Arc<str>,
-        clock: Clock,
+        clock: Arc<dyn Clock>,
         recorder: Recorder,
         metrics: Metrics,
         limits: &Limits,
@@ -108,7 +105,7 @@ impl Reviewer {
         Cx {
             client: self.client.clone(),
             fingerprint: self.fingerprint.clone(),
-            now: (self.clock)(),
+            now: self.clock.now(),
             dry_run: false,
             recorder: self.recorder.clone(),
         }

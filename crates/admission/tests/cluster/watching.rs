@@ -14,7 +14,7 @@ use kube::{
     client::Body,
 };
 use oz_admission::{
-    CancellationToken, Cx, Error, Replay, Task, TaskError, Watch, WatchEvent, Watcher,
+    CancellationToken, Cx, Error, Replay, RuntimeError, Task, TaskError, Watch, WatchEvent, Watcher,
 };
 use oz_testkit::eventually;
 use serde_json::json;
@@ -186,7 +186,7 @@ async fn the_death_of_a_watcher_ends_the_process() -> Result<()> {
     create(&place, "poison").await?;
     let error = running.ended().await?;
     assert!(
-        matches!(&error, Error::WatcherDied(name) if &**name == "buggy"),
+        matches!(&error, Error::Runtime(RuntimeError::Ended(name)) if &**name == "watcher buggy"),
         "{error}"
     );
     Ok(())

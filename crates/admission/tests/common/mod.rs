@@ -21,7 +21,7 @@ pub fn manager(fingerprint: &str) -> ManagerBuilder {
         .endpoint(oz_admission::Endpoint::Url(
             "https://127.0.0.1:8443".to_owned(),
         ))
-        .clock(std::sync::Arc::new(move || now))
+        .clock(move || now)
 }
 
 pub fn pod() -> Value {

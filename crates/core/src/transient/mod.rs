@@ -8,6 +8,7 @@
 mod assess;
 mod danger;
 mod events;
+mod flags;
 mod grant;
 mod instant;
 mod kind;
@@ -19,6 +20,7 @@ mod terms;
 
 pub use assess::{Facts, Lookup, Question, State, Want};
 pub use danger::danger;
+pub use flags::TransientArgs;
 pub use grant::Grant;
 pub use instant::InstantError;
 pub use kind::{Binding, Kind, Transient};

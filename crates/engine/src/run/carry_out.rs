@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::DynamicObject;
+use oz_audit::Sink;
 use oz_core::controller::{
     Child, Failure, Key, Live, Outcome, Plan, Reference, Sought, Step, Which,
 };
@@ -22,7 +23,6 @@ use super::priority::Priority;
 use super::runner::Shared;
 use super::write::{Created, Deleted, Writer};
 use crate::ports::Ports;
-use crate::sink::Sink;
 
 /// For whom and with what a plan is carried out.
 pub(crate) struct Executor<'a, K: Resource> {

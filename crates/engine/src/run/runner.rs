@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::Resource;
+use oz_audit::Sink;
 use oz_core::controller::{Controller, Failure, FailureClass};
 use oz_runtime::{Store, Subscription};
 use tokio::runtime::Handle;
@@ -24,7 +25,6 @@ use crate::events::Events;
 use crate::metrics::Counts;
 use crate::observe::{Cx, Observe, Ready};
 use crate::ports::Ports;
-use crate::sink::Sink;
 
 /// The longest sleep while an instant is awaited: a clock that is set is noticed within this.
 const SLICE: Duration = Duration::from_secs(1);

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt, Resource};
-use oz_engine::{Engine, EngineError};
-use oz_runtime::{Election, ServerClock};
+use oz_engine::Engine;
+use oz_runtime::{Election, Runtime, RuntimeError, ServerClock};
 use oz_testkit::{Cluster, TestNamespace, eventually};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -55,7 +55,7 @@ pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
 pub(crate) struct Running {
     pub(crate) controller: Timeboxes,
     stop: CancellationToken,
-    task: JoinHandle<Result<(), EngineError>>,
+    task: JoinHandle<Result<(), RuntimeError>>,
 }
 
 impl Drop for Running {
@@ -79,7 +79,7 @@ impl Running {
     }
 
     /// Waits for it to end by itself.
-    pub(crate) async fn ended(mut self) -> Result<Result<(), EngineError>> {
+    pub(crate) async fn ended(mut self) -> Result<Result<(), RuntimeError>> {
         Ok(tokio::time::timeout(SOON, &mut self.task).await??)
     }
 }
@@ -110,12 +110,12 @@ pub(crate) async fn run_with(
     election: Election,
 ) -> Result<Running> {
     let (client, clock) = engine_client(cluster, user).await?;
-    let mut engine = Engine::new(client, clock);
-    engine
-        .namespaces([namespace.name().to_owned()])
-        .election(election);
+    let mut engine = Engine::new(Runtime::new("oz", client, clock));
+    let runtime = engine.runtime();
+    runtime.feeds().restrict([namespace.name().to_owned()]);
+    runtime.election(election);
     let controller = Timeboxes::default();
-    let observe = ObserveTimeboxes::new(engine.controllers());
+    let observe = ObserveTimeboxes::new(engine.controllers().feeds());
     engine.controller(controller.clone(), observe);
     let stop = CancellationToken::new();
     let task = tokio::spawn(engine.run(stop.clone()));

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use kube::core::{DynamicObject, GroupVersionKind};
 use oz_engine::Engine;
-use oz_runtime::{Kind, Selection};
+use oz_runtime::{Keep, Kind, Runtime, Selection};
 use oz_testkit::{eventually, with_namespace};
 use tokio_util::sync::CancellationToken;
 
@@ -28,11 +28,11 @@ async fn the_scope_of_a_kind_is_what_the_api_server_says_it_is() -> Result<()> {
         assert!(unknown.message.contains("Crown"), "{unknown}");
 
         // Where only one namespace is watched, what is in none is watched all the same.
-        let mut engine = Engine::new(client, clock);
-        engine.namespaces([namespace.name().to_owned()]);
-        let roles = engine
-            .controllers()
-            .store_of::<DynamicObject>(&cluster_role, Selection::default());
+        let mut engine = Engine::new(Runtime::new("oz", client, clock));
+        let feeds = engine.runtime().feeds().clone();
+        feeds.restrict([namespace.name().to_owned()]);
+        let all = Selection::default();
+        let roles = feeds.store_of::<DynamicObject>(&cluster_role, all, &Keep::default());
         let stop = CancellationToken::new();
         let task = tokio::spawn(engine.run(stop.clone()));
         eventually("the cluster's roles", SOON, async || {

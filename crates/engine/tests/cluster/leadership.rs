@@ -6,15 +6,13 @@ use anyhow::Result;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams, PostParams};
-use oz_engine::EngineError;
-use oz_runtime::{Election, LeaseTiming};
+use oz_core::names;
+use oz_runtime::{Election, LeaseTiming, RuntimeError};
 use oz_testkit::{TestNamespace, eventually, with_namespace};
 use serde_json::json;
 
 use crate::harness::{SOON, api, cluster, phase, run_with, timebox};
 use crate::timebox::{Timebox, outer_name};
-
-const LEASE: &str = "timeboxes";
 
 /// So long that no test passes by waiting for it.
 const NEVER: Duration = Duration::from_secs(3_600);
@@ -22,7 +20,7 @@ const NEVER: Duration = Duration::from_secs(3_600);
 fn lease(namespace: &TestNamespace, identity: &str) -> Election {
     Election::Lease {
         namespace: namespace.name().to_owned(),
-        name: LEASE.to_owned(),
+        name: names::LEASE.to_owned(),
         identity: identity.to_owned(),
         timing: LeaseTiming {
             duration: NEVER,
@@ -30,12 +28,13 @@ fn lease(namespace: &TestNamespace, identity: &str) -> Election {
             retry_period: Duration::from_millis(100),
             look_period: Duration::from_millis(100),
         },
+        again: false,
     }
 }
 
 async fn held_by(leases: &kube::Api<Lease>, identity: &str) -> Result<()> {
     eventually(&format!("the lease to be {identity}'s"), SOON, async || {
-        let lease = leases.get_opt(LEASE).await?;
+        let lease = leases.get_opt(names::LEASE).await?;
         let holder = lease.and_then(|lease| lease.spec?.holder_identity);
         anyhow::ensure!(holder.as_deref() == Some(identity), "it is {holder:?}'s");
         Ok(Some(()))
@@ -114,11 +113,11 @@ async fn a_lost_lease_ends_the_engine_and_all_its_writes() -> Result<()> {
         let engine = run_with(cluster, "engine-lost", namespace, lease(namespace, "loser")).await?;
         held_by(&leases, "loser").await?;
         let usurp = Patch::Merge(json!({"spec": {"holderIdentity": "usurper"}}));
-        leases.patch(LEASE, &PatchParams::default(), &usurp).await?;
+        leases.patch(names::LEASE, &PatchParams::default(), &usurp).await?;
 
         let ended = engine.ended().await?;
         assert!(
-            matches!(&ended, Err(EngineError::LeaseLost { reason, .. }) if reason.contains("usurper")),
+            matches!(&ended, Err(RuntimeError::LeaseLost { reason, .. }) if reason.contains("usurper")),
             "{ended:?}"
         );
         boxes.create(&PostParams::default(), &timebox("a")).await?;

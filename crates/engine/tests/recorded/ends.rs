@@ -10,7 +10,7 @@ use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use oz_core::controller::{Effect, Failure};
 use oz_engine::{Engine, Port};
-use oz_runtime::SystemClock;
+use oz_runtime::{Runtime, SystemClock};
 use serde_json::{Value, json};
 
 use crate::mock::{BOXES, INNER, Mock, OUTER, SECRETS, inner, outer, status, timebox};
@@ -71,7 +71,7 @@ async fn every_access_is_taken_away_although_no_effect_ends() {
         });
     }
     let hangs = Hangs::default();
-    let mut engine = Engine::new(mock.client(), SystemClock);
+    let mut engine = Engine::new(Runtime::new("oz", mock.client(), SystemClock));
     engine.concurrency(1).port(PORT, hangs.clone());
     let controller = Timeboxes {
         effects: true,
@@ -106,7 +106,7 @@ fn ends_with_an_effect(port: Option<Bell>) -> (Mock, impl FnOnce(&Mock) -> crate
         (404, status(404, "NotFound", "gone already"))
     });
     let run = |mock: &Mock| {
-        let mut engine = Engine::new(mock.client(), SystemClock);
+        let mut engine = Engine::new(Runtime::new("oz", mock.client(), SystemClock));
         if let Some(port) = port {
             engine.port(PORT, port);
         }

@@ -7,16 +7,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Method;
+use oz_audit::Sink;
 use oz_core::audit::Record;
 use oz_core::controller::Failure;
-use oz_engine::Sink;
+use oz_core::names;
 use oz_runtime::{Election, LeaseTiming};
 use serde_json::json;
 
 use crate::mock::{BOX_STATUS, BOXES, MAPS, Mock, OUTER, SECRETS, open, status, stored, timebox};
 use crate::timebox::Timeboxes;
-
-const LEASE: &str = "timeboxes";
 
 #[tokio::test]
 async fn a_failed_step_ends_the_plan_is_told_once_and_tried_again() {
@@ -164,7 +163,7 @@ impl Sink for Counting {
 #[tokio::test]
 async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothing() {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/oz/leases";
-    let lease = format!("{leases}/{}", LEASE);
+    let lease = format!("{leases}/{}", names::LEASE);
     let mock = Mock::default();
     mock.list(BOXES, json!([timebox(900)]));
     mock.expect(Method::GET, &lease, |_| {
@@ -182,9 +181,10 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
     };
     let leadership = Election::Lease {
         namespace: "oz".to_owned(),
-        name: LEASE.to_owned(),
+        name: names::LEASE.to_owned(),
         identity: "me".to_owned(),
         timing,
+        again: false,
     };
     let controller = Timeboxes {
         recorded: true,
@@ -207,7 +207,7 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
     // Stopping, it gives the lease back.
     mock.expect(Method::GET, &lease, |_| {
         let spec = json!({"holderIdentity": "me", "leaseTransitions": 1});
-        let metadata = json!({"name": LEASE, "namespace": "oz", "resourceVersion": "1001"});
+        let metadata = json!({"name": names::LEASE, "namespace": "oz", "resourceVersion": "1001"});
         (200, json!({"metadata": metadata, "spec": spec}))
     });
     mock.expect(Method::PUT, &lease, |call| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use oz_engine::Engine;
-use oz_runtime::{Health, Selection, Store, SystemClock, guarded_store};
+use oz_runtime::{Health, Runtime, Selection, Store, SystemClock, guarded_store};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -111,7 +111,10 @@ async fn without_the_children_of_one_kind_nothing_else_is_decided_until_they_are
     mock.refused(ALL_SECRETS, 500);
     let controller = Timeboxes::default();
     let plans = controller.plans.clone();
-    let running = mock.run_engine(Engine::new(mock.client(), SystemClock), controller);
+    let running = mock.run_engine(
+        Engine::new(Runtime::new("oz", mock.client(), SystemClock)),
+        controller,
+    );
     said(&running, "Secret list").await;
     // The inner child is not known to be missing.
     mock.list(ALL_SECRETS, json!([inner(901)]));

@@ -13,8 +13,9 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
-use oz_engine::{Engine, EngineError, Sink};
-use oz_runtime::{Clock, Election, SystemClock};
+use oz_audit::Sink;
+use oz_engine::Engine;
+use oz_runtime::{Clock, Election, Runtime, RuntimeError, SystemClock};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -310,12 +311,12 @@ pub(crate) struct Running {
     pub(crate) readiness: oz_runtime::Readiness,
     mock: Mock,
     stop: CancellationToken,
-    task: JoinHandle<Result<(), EngineError>>,
+    task: JoinHandle<Result<(), RuntimeError>>,
 }
 
 impl Mock {
     pub(crate) fn run(&self) -> Running {
-        self.run_with(Timeboxes::default(), oz_engine::LogSink, Election::Off)
+        self.run_with(Timeboxes::default(), oz_audit::LogSink, Election::Off)
     }
 
     pub(crate) fn run_with(
@@ -334,15 +335,16 @@ impl Mock {
         sink: impl Sink,
         election: Election,
     ) -> Running {
-        let mut engine = Engine::new(self.client(), clock);
-        engine.sink(sink).election(election);
+        let mut engine = Engine::new(Runtime::new("oz", self.client(), clock));
+        engine.sink(sink);
+        engine.runtime().election(election);
         self.run_engine(engine, controller)
     }
 
     pub(crate) fn run_engine(&self, mut engine: Engine, controller: Timeboxes) -> Running {
-        let observe = ObserveTimeboxes::new(engine.controllers());
+        let observe = ObserveTimeboxes::new(engine.controllers().feeds());
         engine.controller(controller.clone(), observe);
-        let readiness = engine.readiness().clone();
+        let readiness = engine.runtime().readiness().clone();
         let stop = CancellationToken::new();
         let task = tokio::spawn(engine.run(stop.clone()));
         Running {

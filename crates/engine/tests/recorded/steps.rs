@@ -174,7 +174,7 @@ async fn no_stage_begins_after_the_end_that_a_slow_server_let_pass() {
     mock.run_at(
         clock,
         Timeboxes::default(),
-        oz_engine::LogSink,
+        oz_audit::LogSink,
         Election::Off,
     )
     .finish()

@@ -2,7 +2,7 @@
 
 use http::Method;
 use oz_engine::{Engine, Setup, StartError};
-use oz_runtime::SystemClock;
+use oz_runtime::{Runtime, SystemClock};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -36,8 +36,8 @@ async fn a_controller_writes_with_its_own_client_and_field_manager() {
         (200, written)
     });
 
-    let engine = Engine::new(shared.client(), SystemClock);
-    let observe = ObserveTimeboxes::new(engine.controllers());
+    let engine = Engine::new(Runtime::new("oz", shared.client(), SystemClock));
+    let observe = ObserveTimeboxes::new(engine.controllers().feeds());
     let setup = Setup::new(Timeboxes::default(), observe)
         .field_manager("team/boxes")
         .client(own.client());
@@ -52,7 +52,7 @@ async fn a_controller_writes_with_its_own_client_and_field_manager() {
     shared.nothing_else();
     own.nothing_else();
 
-    let observe = ObserveTimeboxes::new(&controllers);
+    let observe = ObserveTimeboxes::new(controllers.feeds());
     let late = controllers.start(Setup::new(Timeboxes::default(), observe));
     let stopped = StartError::EngineStopped("timebox".to_owned());
     assert_eq!(late.map(|_| ()), Err(stopped));
@@ -60,9 +60,9 @@ async fn a_controller_writes_with_its_own_client_and_field_manager() {
 
 #[tokio::test]
 async fn two_controllers_of_one_name_are_no_engine() {
-    let mut engine = Engine::new(Mock::default().client(), SystemClock);
+    let mut engine = Engine::new(Runtime::new("oz", Mock::default().client(), SystemClock));
     for _ in 0..2 {
-        let observe = ObserveTimeboxes::new(engine.controllers());
+        let observe = ObserveTimeboxes::new(engine.controllers().feeds());
         engine.controller(Timeboxes::default(), observe);
     }
     let failed = engine.run(CancellationToken::new()).await;

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::PostParams;
 use oz_engine::{Controllers, Engine, Running, Setup, StartError};
-use oz_runtime::Selection;
+use oz_runtime::{Listen, Runtime, Selection};
 use oz_testkit::{TestNamespace, eventually, free_address, with_namespace};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -41,7 +41,7 @@ fn start(controllers: &Controllers, name: &str) -> Result<(Timeboxes, Running)> 
         name: Some(name.to_owned()),
         ..Timeboxes::default()
     };
-    let observe = ObserveTimeboxes::new(controllers);
+    let observe = ObserveTimeboxes::new(controllers.feeds());
     let running = controllers.start(Setup::new(controller.clone(), observe))?;
     Ok((controller, running))
 }
@@ -114,17 +114,17 @@ struct Idle {
     controllers: Controllers,
     address: std::net::SocketAddr,
     stop: CancellationToken,
-    task: tokio::task::JoinHandle<Result<(), oz_engine::EngineError>>,
+    task: tokio::task::JoinHandle<Result<(), oz_runtime::RuntimeError>>,
 }
 
 impl Idle {
     async fn start(user: &str, namespace: &TestNamespace) -> Result<Self> {
         let (client, clock) = engine_client(cluster().await?, user).await?;
         let address = free_address()?;
-        let mut engine = Engine::new(client, clock);
-        engine
-            .namespaces([namespace.name().to_owned()])
-            .listen(address);
+        let mut runtime = Runtime::new("oz", client, clock);
+        runtime.feeds().restrict([namespace.name().to_owned()]);
+        runtime.listen(Listen::Address(address));
+        let engine = Engine::new(runtime);
         let controllers = engine.controllers().clone();
         let stop = CancellationToken::new();
         let task = tokio::spawn(engine.run(stop.clone()));
@@ -211,7 +211,7 @@ async fn a_watch_that_several_use_ends_with_the_last_of_them() -> Result<()> {
         let maps = api::<ConfigMap>(&admin, namespace);
         let before = watches(&admin).await?;
         let engine = Idle::start("engine-sharing", namespace).await?;
-        let store = engine.controllers.store::<Timebox>();
+        let store = engine.controllers.feeds().store::<Timebox>();
         let (_, running) = start(&engine.controllers, "timebox")?;
         let Err(taken) = start(&engine.controllers, "timebox") else {
             bail!("two run under one name");
@@ -242,7 +242,7 @@ async fn a_watch_that_several_use_ends_with_the_last_of_them() -> Result<()> {
         gone(&maps, &outer_name("a")).await?;
         // What it has used stays as long as others have it, and nothing else.
         let needs = Selection::default().labels(NEED);
-        let needs = engine.controllers.store_with::<ConfigMap>(needs);
+        let needs = engine.controllers.feeds().store_with::<ConfigMap>(needs);
         running.stop().await;
         drop(store);
         let mut left = before.clone();

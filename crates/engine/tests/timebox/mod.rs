@@ -21,8 +21,8 @@ use oz_core::controller::{
     Child, Controller, Decision, Effect, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
 };
 use oz_core::labels;
-use oz_engine::{Controllers, Cx, Observe, Watches};
-use oz_runtime::Store;
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::{Feeds, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -319,10 +319,10 @@ pub(crate) struct ObserveTimeboxes {
 }
 
 impl ObserveTimeboxes {
-    pub(crate) fn new(controllers: &Controllers) -> Self {
+    pub(crate) fn new(feeds: &Feeds) -> Self {
         Self {
-            timeboxes: controllers.store(),
-            needs: controllers.store_with(oz_runtime::Selection::default().labels(NEED)),
+            timeboxes: feeds.store(),
+            needs: feeds.store_with(oz_runtime::Selection::default().labels(NEED)),
         }
     }
 }

@@ -21,10 +21,10 @@ use cache::Cache;
 pub use cache::Change;
 use cache::path;
 pub use health::{Ages, Health};
-pub use source::{Selection, Watch, WatchError};
+pub use source::{Selection, WatchError};
 pub use subscription::{SubscriberId, Subscription};
 pub(crate) use watch::{Feed, Report, title};
-pub use watch::{Guarded, guarded_store, guarded_watch};
+pub use watch::{Guarded, Retried, guarded_store, guarded_watch};
 
 /// Objects of one kind, kept up to date by a watch. Cheap to clone; clones share one content. The watch
 /// ends with the last of them.

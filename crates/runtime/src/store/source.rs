@@ -38,6 +38,7 @@ const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
     labels: Option<String>,
+    fields: Option<String>,
     metadata_only: bool,
 }
 
@@ -46,6 +47,13 @@ impl Selection {
     #[must_use]
     pub fn labels(mut self, selector: &str) -> Self {
         self.labels = Some(selector.to_owned());
+        self
+    }
+
+    /// Those that a field selector selects.
+    #[must_use]
+    pub fn fields(mut self, selector: &str) -> Self {
+        self.fields = Some(selector.to_owned());
         self
     }
 
@@ -116,7 +124,7 @@ struct Stream {
 }
 
 /// A list, and the watch that follows it, without end.
-pub struct Watch<K> {
+pub(crate) struct Watch<K> {
     client: Client,
     path: String,
     selection: Selection,
@@ -171,8 +179,13 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
         }
     }
 
+    /// How it fares.
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
     /// Begins anew with a list.
-    pub fn begin_again(&mut self) {
+    pub(crate) fn begin_again(&mut self) {
         self.ready.clear();
         self.state = State::Begin;
     }
@@ -182,7 +195,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
     ///
     /// # Errors
     /// When the list or the watch does not go on.
-    pub async fn next(&mut self) -> Result<Event<Guarded<K>>, WatchError> {
+    pub(crate) async fn next(&mut self) -> Result<Event<Guarded<K>>, WatchError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
@@ -352,6 +365,9 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
         }
         if let Some(selector) = self.selection.selector() {
             query.append_pair("labelSelector", selector);
+        }
+        if let Some(selector) = &self.selection.fields {
+            query.append_pair("fieldSelector", selector);
         }
         Request::get(query.finish())
             .header(header::ACCEPT, self.selection.accept(form))

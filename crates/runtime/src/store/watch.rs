@@ -42,14 +42,14 @@ pub fn guarded_watch<K>(
     resource: &ApiResource,
     namespace: Option<&str>,
     selection: Selection,
-) -> (Watch<K>, Health)
+) -> (Retried<K>, Health)
 where
     K: Resource + DeserializeOwned,
 {
     let title = title(resource, &selection, namespace);
     let health = Health::new(format!("the watch of {title}"), &resource.kind);
     let watch = Watch::new(client, resource, namespace, selection, health.clone());
-    (watch, health)
+    (Retried::new(watch), health)
 }
 
 /// What is watched, for people.
@@ -103,6 +103,49 @@ where
     (store, health, feed)
 }
 
+/// A watch that is tried again after errors, with pauses that grow.
+pub struct Retried<K> {
+    watch: Watch<K>,
+    pause: Duration,
+}
+
+impl<K: Resource + DeserializeOwned> Retried<K> {
+    pub(crate) fn new(watch: Watch<K>) -> Self {
+        let pause = FIRST_PAUSE;
+        Self { watch, pause }
+    }
+
+    /// Begins anew with a list.
+    pub fn begin_again(&mut self) {
+        self.watch.begin_again();
+    }
+
+    /// The next event, whatever fails before; waiting for it may be given up. `failed` hears of errors.
+    pub async fn next(&mut self, mut failed: impl FnMut(&WatchError)) -> Event<Guarded<K>> {
+        loop {
+            match self.watch.next().await {
+                Ok(event) => {
+                    if !matches!(event, Event::Init | Event::InitApply(_)) {
+                        self.pause = FIRST_PAUSE;
+                    }
+                    return event;
+                }
+                Err(error) => {
+                    tracing::debug!(
+                        watch = ?self.watch.health(),
+                        %error,
+                        "a watch failed and is tried again"
+                    );
+                    failed(&error);
+                    let pause = self.pause;
+                    self.pause = (pause * 2).min(LONGEST_PAUSE);
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+    }
+}
+
 /// Hears how a watch fares.
 pub(crate) trait Report: Send + Sync + 'static {
     /// A list is complete.
@@ -126,7 +169,7 @@ impl Report for Silent {
 
 /// One watch and the store that it feeds.
 pub(crate) struct Feed<K> {
-    pub(crate) watch: Watch<K>,
+    pub(crate) watch: Retried<K>,
     pub(crate) health: Health,
     pub(crate) store: WeakStore<K>,
     /// When nobody has the store any more.
@@ -149,34 +192,18 @@ where
 
     async fn feed(mut self) {
         let mut first = true;
-        let mut pause = FIRST_PAUSE;
         loop {
-            match self.watch.next().await {
-                Ok(event) => {
-                    let Some(store) = self.store.upgrade() else {
-                        return;
-                    };
-                    if !matches!(event, Event::Init | Event::InitApply(_)) {
-                        pause = FIRST_PAUSE;
-                    }
-                    let listed = matches!(event, Event::InitDone);
-                    self.take(&store, event);
-                    if listed {
-                        self.report.listed();
-                        if std::mem::take(&mut first) {
-                            store.listed();
-                        }
-                    }
-                }
-                Err(error) => {
-                    self.report.failed(&error, first);
-                    tracing::debug!(
-                        watch = ?self.health,
-                        %error,
-                        "a watch failed and is tried again"
-                    );
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+            let report = &self.report;
+            let event = self.watch.next(|error| report.failed(error, first)).await;
+            let Some(store) = self.store.upgrade() else {
+                return;
+            };
+            let listed = matches!(event, Event::InitDone);
+            self.take(&store, event);
+            if listed {
+                self.report.listed();
+                if std::mem::take(&mut first) {
+                    store.listed();
                 }
             }
         }

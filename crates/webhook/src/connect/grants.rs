@@ -3,31 +3,23 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, PartialObjectMeta};
 use kube::runtime::watcher::Event;
-use kube::{Client, Resource, ResourceExt};
-use oz_admission::Gate;
+use kube::{Resource, ResourceExt};
 use oz_core::access::grant::{self, Grant};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::connect::{Attempt, Past, Standing};
-use oz_core::labels;
 use oz_core::lifecycle::End;
-use oz_core::names;
-use oz_runtime::{Ages, Guarded, Selection, Store, guarded_store, guarded_watch};
+use oz_core::{labels, names};
+use oz_runtime::{Gate, Guarded, Retried, Runtime, Selection, Store};
 use tokio::sync::Notify;
-
-/// The pause after a watch that failed.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// The grants, and the requests that say whether they were ended.
 #[derive(Clone)]
@@ -264,70 +256,41 @@ impl Grants {
     }
 }
 
-/// What is watched for connections: the grants, the gates that open when everything is known, and
-/// the watches, which last as long as the process.
-pub(crate) fn watch(
-    client: &Client,
-    keys: &Keys,
-    ages: &Ages,
-) -> (Grants, Vec<Gate>, BoxFuture<'static, ()>) {
-    let all = Selection::default;
-    let (exec, exec_health, exec_feed) = guarded_store::<ExecAccessRequest>(client, None, all());
-    let (pod, pod_health, pod_feed) = guarded_store::<PodAccessRequest>(client, None, all());
-    ages.add(&exec_health);
-    ages.add(&pod_health);
-    let grants = Grants::new(keys.clone(), exec.clone(), pod.clone());
-    let gates = [
-        "grant list",
-        "ExecAccessRequest list",
-        "PodAccessRequest list",
-    ];
-    let gates = gates.map(Gate::new);
-    let [listed, exec_listed, pod_listed] = gates.clone();
-    let roles = roles(client.clone(), grants.clone(), listed, ages.clone());
-    let told = async move {
-        exec.ready().await;
-        exec_listed.open();
-        pod.ready().await;
-        pod_listed.open();
-    };
-    let all = async move {
-        futures::join!(exec_feed, pod_feed, roles, told);
-    };
-    (grants, gates.to_vec(), all.boxed())
-}
-
-async fn roles(client: Client, grants: Grants, listed: Gate, ages: Ages) {
-    let resource = ApiResource::erase::<Role>(&());
+/// Watches the grants, and the requests that they are made for.
+pub(crate) fn watch(runtime: &mut Runtime, keys: &Keys) -> Grants {
+    let grants = Grants::new(
+        keys.clone(),
+        runtime.feeds().store(),
+        runtime.feeds().store(),
+    );
     let ours = Selection::default()
         .labels(&format!("{}={}", labels::MANAGED_BY, labels::OZ))
         .metadata_only();
-    let (mut watch, health) =
-        guarded_watch::<PartialObjectMeta<Role>>(&client, &resource, None, ours);
-    ages.add(&health);
+    let resource = ApiResource::erase::<Role>(&());
+    let (watch, listed) = runtime.feeds().watch("grant list", &resource, None, ours);
+    let roles = roles(watch, grants.clone(), listed);
+    runtime.part("the watch of grants", |stop| async move {
+        stop.run_until_cancelled(roles).await;
+    });
+    grants
+}
+
+async fn roles(mut watch: Retried<PartialObjectMeta<Role>>, grants: Grants, listed: Gate) {
     let mut listing = true;
     loop {
         let event = tokio::select! {
-            event = watch.next() => event,
+            event = watch.next(|_| {}) => event,
             // What was known stays known until the list is complete.
             () = grants.reopen.notified(), if !listing => {
                 watch.begin_again();
                 continue;
             }
         };
-        match event {
-            Ok(event) => {
-                listing = matches!(event, Event::Init | Event::InitApply(_));
-                let done = matches!(event, Event::InitDone);
-                grants.take(event);
-                if done {
-                    listed.open();
-                }
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the watch of grants failed and is tried again");
-                tokio::time::sleep(PAUSE).await;
-            }
+        listing = matches!(event, Event::Init | Event::InitApply(_));
+        let done = matches!(event, Event::InitDone);
+        grants.take(event);
+        if done {
+            listed.open();
         }
     }
 }

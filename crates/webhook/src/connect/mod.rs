@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use oz_admission::connect::PodStreamOptions;
 use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review};
+use oz_audit::Sink;
 use oz_core::access::grant::Grant;
 use oz_core::connect::cut::{self, Cut};
 use oz_core::connect::{self, Attempt, Known, Refusal, Way};
-use oz_engine::Sink;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde_json::Value;

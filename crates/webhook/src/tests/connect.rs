@@ -521,6 +521,6 @@ async fn nobody_binds_others_to_the_role_of_a_grant() {
 
 #[test]
 fn what_the_hook_waits_for_is_over_before_the_api_server_gives_it_up() {
-    let waits = policies::ALTOGETHER + policies::PATIENCE + oz_process::audit::PATIENCE;
+    let waits = policies::ALTOGETHER + policies::PATIENCE + oz_audit::RECORD_TIMEOUT;
     assert!(waits < TIMEOUT, "{waits:?}");
 }

@@ -16,22 +16,25 @@ mod size;
 mod stamp;
 mod template;
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use kube::{Client, Resource};
 use oz_admission::{Endpoint, Manager, RegistrationMode};
+use oz_audit::Sink;
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
 use oz_core::audit::Record;
 use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{BindableRoles, Policy};
-use oz_engine::Sink;
-use oz_runtime::{Ages, Selection, guarded_store};
+use oz_runtime::{Selection, Store, guarded_store};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::connect::{Connections, Grants};
@@ -95,6 +98,16 @@ impl Sink for Records {
     }
 }
 
+/// A store that a watch feeds.
+fn fed<K>(client: &Client) -> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, _, feed) = guarded_store(client, None, Selection::default());
+    tokio::spawn(feed);
+    store
+}
+
 impl Webhook {
     fn new(server: Server) -> Self {
         Self::recording(server, Records::default())
@@ -103,10 +116,9 @@ impl Webhook {
     fn recording(server: Server, records: Records) -> Self {
         let (server, records) = (Arc::new(server), Arc::new(records));
         let client = server.client();
-        let (exec_templates, ..) = Templates::watch(&client, &Ages::default());
-        let (pod_templates, ..) = Templates::watch(&client, &Ages::default());
-        let (exec, _, feed) = guarded_store(&client, None, Selection::default());
-        tokio::spawn(feed);
+        let exec_templates = Templates(fed(&client));
+        let pod_templates = Templates(fed(&client));
+        let exec = fed(&client);
         let (pod, ..) = guarded_store(&client, None, Selection::default());
         let grants = Grants::new(keys(), exec, pod);
         let grounds = Grounds {
@@ -132,7 +144,7 @@ impl Webhook {
             .namespace("oz-system")
             .endpoint(Endpoint::Url("https://127.0.0.1:9443".to_owned()))
             .registration(RegistrationMode::Never)
-            .clock(Arc::new(now));
+            .clock(now);
         for hook in hooks(&grounds) {
             builder = builder.hook(hook);
         }

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
+use oz_audit::Sink;
 use oz_core::access::seal::Keys;
 use oz_core::api::RoleKind;
 use oz_core::audit::{Action, Decision};
 use oz_core::controller::Failure;
 use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, may_bind};
 use oz_core::validate::{REQUEST_METADATA, Violation};
-use oz_engine::Sink;
 
 use crate::permission::{allowed, patiently};
 use crate::record;

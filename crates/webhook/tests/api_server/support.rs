@@ -180,7 +180,7 @@ pub(crate) fn kubectl(cluster: &Cluster, user: &str, arguments: &[&str]) -> Resu
 
 /// The keys that the webhook seals with.
 pub(crate) async fn keys(cluster: &Cluster) -> Result<Keys> {
-    oz_process::signing_keys(&cluster.client("admin").await?, NAMESPACE).await
+    oz_audit::signing_keys(&cluster.client("admin").await?, NAMESPACE).await
 }
 
 /// Lets `group` use oz in a namespace as its manifests mean it.

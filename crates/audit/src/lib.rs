@@ -1,6 +1,6 @@
-//! The audit trail of a process: what is to be recorded is chained, and written to the log, to the
-//! cluster and to a collector, each at its own pace. Who needs a record before going on waits for
-//! it; nobody else does, whatever is broken.
+//! The audit trail of a process: what is to be recorded is chained, and handed to a list of outlets (the
+//! log, the cluster, a collector), each at its own pace. Who needs a record before going on waits for
+//! it; nobody else does, whatever is broken. And the keys that sign the trail and seal what oz decides.
 
 mod args;
 mod checkpoints;
@@ -10,8 +10,12 @@ mod ledger;
 mod log;
 mod meters;
 mod objects;
+mod outlets;
 mod rotation;
+mod signing_key;
+mod sink;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,21 +25,23 @@ use futures::future::BoxFuture;
 use kube::Client;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::controller::Failure;
-use oz_engine::Sink;
 use oz_runtime::Clock;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 pub use args::{AuditArgs, Fsync};
-pub use rotation::rotate_keys;
+pub use rotation::KeyRotation;
+pub use signing_key::{KeyNews, SigningKeyRotation, SigningKeyWatch, signing_keys};
+pub use sink::{LogSink, Sink};
 
-use ledger::{Ledger, Origin, Place, Submitted, Written};
+use ledger::{Ledger, Origin, Submitted, Written};
 use meters::Meters;
+use outlets::{Intake, Outlet};
 
 /// How long somebody waits for a record.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the end of a process waits for what is still to be written.
-const CLOSE: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Records what happens. Cheap to clone.
 #[derive(Clone)]
@@ -49,9 +55,7 @@ struct Shared {
     meters: Meters,
     /// Something can be signed, or a summary is due.
     changed: Notify,
-    lines: Option<log::Lines>,
-    objects: Option<mpsc::UnboundedSender<objects::Job>>,
-    collector: Option<http::Spool>,
+    outlets: Vec<Box<dyn Intake>>,
 }
 
 impl Trail {
@@ -76,16 +80,6 @@ impl Trail {
             );
         }
         let (key, made) = key::signing_key(client, namespace).await?;
-        let mut required = Place::NOWHERE;
-        if out.is_some() {
-            required = required.and(Place::LOG);
-        }
-        if args.audit_objects {
-            required = required.and(Place::OBJECTS);
-        }
-        if args.audit_http.is_some() && args.audit_http_required {
-            required = required.and(Place::COLLECTOR);
-        }
         let origin = Origin {
             component: component.to_owned(),
             replica: replica.to_owned(),
@@ -93,30 +87,41 @@ impl Trail {
             known: checkpoints::known(client, namespace, &key).await?,
             key: key.clone(),
         };
-        let lines = out.is_some().then(log::Lines::default);
+        let lines = log::Lines::default();
         let (jobs, queue) = mpsc::unbounded_channel();
-        let collector = args
-            .audit_http
-            .as_ref()
-            .map(|_| http::Spool::new(args.spool()));
+        let spool = http::Spool::new(args.spool());
+        let mut outlets: Vec<Box<dyn Intake>> = Vec::new();
+        let mut required = BTreeSet::new();
+        if out.is_some() {
+            outlets.push(Box::new(lines.clone()));
+            required.insert(Outlet::Log);
+        }
+        if args.audit_objects {
+            outlets.push(Box::new(objects::Jobs(jobs)));
+            required.insert(Outlet::Objects);
+        }
+        if args.audit_http.is_some() {
+            outlets.push(Box::new(spool.clone()));
+            if args.audit_http_required {
+                required.insert(Outlet::Collector);
+            }
+        }
         let shared = Arc::new(Shared {
             ledger: Mutex::new(Ledger::new(origin, required)),
             clock: Arc::new(clock),
             meters: Meters::default(),
             changed: Notify::new(),
-            lines: lines.clone(),
-            objects: args.audit_objects.then_some(jobs),
-            collector: collector.clone(),
+            outlets,
         });
         let trail = Self { shared };
-        if let Some((out, lines)) = out.zip(lines) {
+        if let Some(out) = out {
             log::start(trail.clone(), lines, out, args.audit_fsync)
                 .context("failed to start the thread that writes the audit log")?;
         }
         if args.audit_objects {
             tokio::spawn(objects::write(trail.clone(), client.clone(), queue));
         }
-        if let (Some(url), Some(spool)) = (&args.audit_http, collector) {
+        if let Some(url) = &args.audit_http {
             let collector = http::Collector::new(url, args)?;
             tokio::spawn(http::deliver(trail.clone(), collector, spool, component));
         }
@@ -157,7 +162,7 @@ impl Trail {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let _ = tokio::time::timeout(CLOSE, written).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, written).await;
         self.ledger().close();
         self.shared.changed.notify_one();
         let signed = async {
@@ -166,10 +171,10 @@ impl Trail {
             }
         };
         let _ = tokio::join!(
-            tokio::time::timeout(CLOSE, signed),
-            tokio::time::timeout(CLOSE, self.delivered())
+            tokio::time::timeout(CLOSE_TIMEOUT, signed),
+            tokio::time::timeout(CLOSE_TIMEOUT, self.delivered())
         );
-        let left = self.shared.collector.as_ref().map_or(0, http::Spool::len);
+        let left = self.undelivered();
         if left > 0 {
             let lost = u64::try_from(left).unwrap_or(u64::MAX);
             self.shared.meters.dropped.inc_by(lost);
@@ -177,16 +182,16 @@ impl Trail {
         }
     }
 
-    /// Until the collector, if there is one, has everything.
+    /// Until every outlet that a process may leave behind has everything.
     async fn delivered(&self) {
-        while self
-            .shared
-            .collector
-            .as_ref()
-            .is_some_and(|spool| spool.len() > 0)
-        {
+        while self.undelivered() > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    fn undelivered(&self) -> usize {
+        let outlets = self.shared.outlets.iter();
+        outlets.map(|outlet| outlet.undelivered()).sum()
     }
 
     fn key_made(&self, published: &oz_core::audit::Published) {
@@ -247,34 +252,24 @@ impl Trail {
     }
 
     fn hand_out(&self, written: Vec<Written>) {
-        for Written { entry, line } in written {
-            self.shared.meters.written(&entry.record);
-            let seq = entry.link.seq;
-            if let Some(collector) = &self.shared.collector {
-                let lost = collector.push(http::Event::of(&entry, line.clone()));
-                self.shared.meters.dropped.inc_by(lost);
-            }
-            if let Some(lines) = &self.shared.lines {
-                lines.push(Some(seq), line);
-            }
-            if let Some(objects) = &self.shared.objects {
-                let event = Box::new(entry.into());
-                // The task ends with the process only.
-                let _ = objects.send(objects::Job { seq, event });
+        for written in written {
+            self.shared.meters.written(&written.entry.record);
+            for outlet in &self.shared.outlets {
+                self.shared.meters.dropped.inc_by(outlet.record(&written));
             }
         }
     }
 
     /// Said by a writer: this record is where it was to be.
-    fn arrived(&self, seq: u64, place: Place) {
-        self.change(|ledger| ledger.arrived(seq, place));
+    fn arrived(&self, seq: u64, outlet: Outlet) {
+        self.change(|ledger| ledger.arrived(seq, outlet));
         self.shared.changed.notify_one();
     }
 
     /// Said by a writer: this record will never be there.
-    fn lost(&self, seq: u64, place: Place) {
+    fn lost(&self, seq: u64, outlet: Outlet) {
         self.shared.meters.dropped.inc();
-        self.change(|ledger| ledger.lost(seq, place));
+        self.change(|ledger| ledger.lost(seq, outlet));
         self.shared.changed.notify_one();
     }
 
@@ -319,7 +314,7 @@ impl Sink for Trail {
                 }
                 Submitted::Done | Submitted::Full => return Ok(()),
             };
-            match tokio::time::timeout(PATIENCE, receiver).await {
+            match tokio::time::timeout(RECORD_TIMEOUT, receiver).await {
                 Ok(Ok(())) => Ok(()),
                 _ => {
                     self.shared.meters.refused.inc();

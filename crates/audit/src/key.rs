@@ -12,23 +12,23 @@ use kube::{Api, Client};
 use oz_core::audit::{AuditKey, Published};
 use oz_core::labels;
 use oz_core::names::{AUDIT_KEY, AUDIT_PUBLIC_KEYS};
-
-use oz_runtime::secret_cell;
+use oz_runtime::{Data, SecretCell};
 
 /// The entry with the key.
 const KEY: &str = "key";
 
+/// The Secret with the key.
+pub(crate) fn cell(client: &Client, namespace: &str) -> SecretCell {
+    SecretCell::new(client, namespace, AUDIT_KEY, crate::signing_key::MADE_AT)
+}
+
 /// Reads the key, or makes the first one; says whether it did.
-pub(super) async fn signing_key(
+pub(crate) async fn signing_key(
     client: &Client,
     namespace: &str,
 ) -> anyhow::Result<(AuditKey, bool)> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let fresh = || Ok(data(&random()?));
-    let (secret, made) = secret_cell::filled(&secrets, AUDIT_KEY, fresh).await?;
-    if made {
-        tracing::info!(secret = %format!("{namespace}/{AUDIT_KEY}"), "made the audit key");
-    }
+    let (secret, made) = cell(client, namespace).filled(fresh).await?;
     let key = key_in(&secret).with_context(|| {
         format!(
             "failed to use Secret {namespace}/{AUDIT_KEY}; empty it to have a new key made \
@@ -41,7 +41,7 @@ pub(super) async fn signing_key(
 }
 
 /// Publishes a key unless it is published; `before` vouches for it.
-pub(super) async fn publish(
+pub(crate) async fn publish(
     maps: &Api<ConfigMap>,
     key: &AuditKey,
     before: Option<&AuditKey>,
@@ -82,7 +82,7 @@ pub(super) async fn publish(
     Ok(())
 }
 
-pub(super) fn key_in(secret: &Secret) -> anyhow::Result<AuditKey> {
+pub(crate) fn key_in(secret: &Secret) -> anyhow::Result<AuditKey> {
     let data = secret.data.as_ref().context("it has no data")?;
     let key = data
         .get(KEY)
@@ -93,11 +93,11 @@ pub(super) fn key_in(secret: &Secret) -> anyhow::Result<AuditKey> {
 }
 
 /// What the Secret holds.
-pub(super) fn data(key: &[u8; AuditKey::BYTES]) -> BTreeMap<String, ByteString> {
-    BTreeMap::from([(KEY.to_owned(), ByteString(key.to_vec()))])
+pub(crate) fn data(key: &[u8; AuditKey::BYTES]) -> Data {
+    Data::from([(KEY.to_owned(), ByteString(key.to_vec()))])
 }
 
-pub(super) fn random() -> anyhow::Result<[u8; AuditKey::BYTES]> {
+pub(crate) fn random() -> anyhow::Result<[u8; AuditKey::BYTES]> {
     let mut bytes = [0; AuditKey::BYTES];
     rustls::crypto::aws_lc_rs::default_provider()
         .secure_random
@@ -107,7 +107,7 @@ pub(super) fn random() -> anyhow::Result<[u8; AuditKey::BYTES]> {
 }
 
 /// What keeps two chains that begin within one second apart.
-pub(super) fn nonce() -> anyhow::Result<u32> {
+pub(crate) fn nonce() -> anyhow::Result<u32> {
     let [a, b, c, d, ..] = random()?;
     Ok(u32::from_be_bytes([a, b, c, d]))
 }

@@ -1,12 +1,12 @@
-//! Table tests for `seen`: each event once, whatever the watch does underneath.
+//! Table tests for `changes`: each event once, whatever the watch does underneath.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 
 use super::*;
 
-fn object(name: &str, version: u32) -> DeserializeGuard<ConfigMap> {
-    DeserializeGuard(Ok(ConfigMap {
+fn object(name: &str, version: u32) -> Guarded<ConfigMap> {
+    Guarded(Ok(ConfigMap {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             uid: Some(format!("uid-{name}")),
@@ -18,11 +18,11 @@ fn object(name: &str, version: u32) -> DeserializeGuard<ConfigMap> {
 }
 
 /// Plays events and writes down what came out, as `+a1 ~a2 -a2`.
-fn played(replay: Replay, events: Vec<Event<DeserializeGuard<ConfigMap>>>) -> String {
-    let mut seen = Seen::new(replay);
+fn played(replay: Replay, events: Vec<Event<Guarded<ConfigMap>>>) -> String {
+    let mut changes = Changes::new(replay);
     let told: Vec<_> = events
         .into_iter()
-        .flat_map(|event| seen.absorb(event))
+        .flat_map(|event| changes.absorb(event))
         .map(|event| {
             let sign = match &event {
                 WatchEvent::Added(_) => '+',

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{ArgAction, Args, ValueEnum};
-use jiff::SignedDuration;
 use oz_core::audit::verify::PUBLISHED_WITHIN;
-use oz_core::duration::GoDuration;
+use oz_core::duration;
 
-use super::ledger::BACKLOG;
-use super::log::{Out, Target};
+use crate::ledger::BACKLOG;
+use crate::log::{Out, Target};
 
 /// Flags about the audit trail, the same for every oz binary.
 #[derive(Args, Clone, Debug)]
@@ -18,7 +17,7 @@ use super::log::{Out, Target};
 pub struct AuditArgs {
     /// Where to write each record as a line of JSON: stdout, none, or a file to append to.
     #[arg(long = "audit-log", default_value = "stdout", value_name = "WHERE")]
-    pub(super) audit_log: LogTarget,
+    pub(crate) audit_log: LogTarget,
 
     /// Whether a record in a file counts as written only once it is on the disk.
     #[arg(
@@ -27,15 +26,15 @@ pub struct AuditArgs {
         default_value_t = Fsync::Always,
         value_name = "WHEN"
     )]
-    pub(super) audit_fsync: Fsync,
+    pub(crate) audit_fsync: Fsync,
 
     /// Write each record as an AuditEvent into the cluster.
     #[arg(long = "audit-objects", action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
-    pub(super) audit_objects: bool,
+    pub(crate) audit_objects: bool,
 
     /// Send each record as a CloudEvent to this URL.
     #[arg(long = "audit-http", value_name = "URL")]
-    pub(super) audit_http: Option<http::Uri>,
+    pub(crate) audit_http: Option<http::Uri>,
 
     /// File with the bearer token for --audit-http; read again when it changes.
     #[arg(
@@ -43,15 +42,15 @@ pub struct AuditArgs {
         value_name = "FILE",
         requires = "audit_http"
     )]
-    pub(super) audit_http_token_file: Option<PathBuf>,
+    pub(crate) audit_http_token_file: Option<PathBuf>,
 
-    /// File with the certificates that the server of --audit-http is believed by.
+    /// CA bundle (PEM) to verify the server of --audit-http.
     #[arg(long = "audit-http-ca", value_name = "FILE", requires = "audit_http")]
-    pub(super) audit_http_ca: Option<PathBuf>,
+    pub(crate) audit_http_ca: Option<PathBuf>,
 
     /// Let nobody in while the server of --audit-http does not take records.
     #[arg(long = "audit-http-required", requires = "audit_http")]
-    pub(super) audit_http_required: bool,
+    pub(crate) audit_http_required: bool,
 
     /// How many records wait in memory for the server of --audit-http; when it is away for longer,
     /// the oldest are dropped (they stay in the log and in the cluster).
@@ -60,21 +59,21 @@ pub struct AuditArgs {
         default_value_t = 10_000,
         value_name = "COUNT"
     )]
-    pub(super) audit_http_spool: usize,
+    pub(crate) audit_http_spool: usize,
 
     /// How long after a record a signed checkpoint covers it, 30s at most.
     #[arg(long = "audit-checkpoint", default_value = "5s", value_name = "DURATION", value_parser = interval)]
-    pub(super) audit_checkpoint: Duration,
+    pub(crate) audit_checkpoint: Duration,
 }
 
 /// What `--audit-log` says.
 #[derive(Clone, Debug)]
-pub(super) struct LogTarget(Target);
+pub(crate) struct LogTarget(Target);
 
 impl AuditArgs {
     /// How many records may wait for the collector. One that is required gets all that wait for
     /// anything: without one that was dropped, nobody would ever get in again.
-    pub(super) fn spool(&self) -> usize {
+    pub(crate) fn spool(&self) -> usize {
         if self.audit_http_required {
             self.audit_http_spool.max(BACKLOG)
         } else {
@@ -92,7 +91,7 @@ impl std::str::FromStr for LogTarget {
 }
 
 impl LogTarget {
-    pub(super) fn open(&self) -> anyhow::Result<Option<Out>> {
+    pub(crate) fn open(&self) -> anyhow::Result<Option<Out>> {
         match &self.0 {
             Target::Stdout => Ok(Some(Out::Stdout(std::io::stdout()))),
             Target::File(path) => Out::file(path)
@@ -114,12 +113,11 @@ pub enum Fsync {
 
 /// Verifying takes a checkpoint that is much later for one that was taken away.
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    if SignedDuration::from(interval) > PUBLISHED_WITHIN {
+    let interval = duration::not_negative(text)?;
+    if interval > PUBLISHED_WITHIN {
         return Err("must not be longer than 30s: verifying would miss it".to_owned());
     }
-    let nanos = u64::try_from(interval.as_nanos()).map_err(|_| "must not be negative")?;
-    Ok(Duration::from_nanos(nanos))
+    Ok(interval.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::Trail;
-use super::args::Fsync;
-use super::ledger::Place;
+use crate::Trail;
+use crate::args::Fsync;
+use crate::ledger::Written;
+use crate::outlets::{Intake, Outlet};
 
 /// How long to wait before a failed write is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -22,7 +23,7 @@ const BATCH: usize = 256;
 
 /// Lines to be written, in order.
 #[derive(Clone, Default)]
-pub(super) struct Lines(Arc<Waiting>);
+pub(crate) struct Lines(Arc<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
@@ -34,7 +35,7 @@ struct Waiting {
 type Line = (Option<u64>, Arc<str>);
 
 impl Lines {
-    pub(super) fn push(&self, seq: Option<u64>, line: Arc<str>) {
+    fn push(&self, seq: Option<u64>, line: Arc<str>) {
         let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push((seq, line));
         self.0.more.notify_one();
@@ -54,8 +55,19 @@ impl Lines {
     }
 }
 
+impl Intake for Lines {
+    fn record(&self, written: &Written) -> u64 {
+        self.push(Some(written.entry.link.seq), written.line.clone());
+        0
+    }
+
+    fn checkpoint(&self, line: &str) {
+        self.push(None, line.into());
+    }
+}
+
 /// Where the log is.
-pub(super) enum Out {
+pub(crate) enum Out {
     Stdout(io::Stdout),
     File {
         file: File,
@@ -66,7 +78,7 @@ pub(super) enum Out {
 
 impl Out {
     /// Opens a file to append to. Half a line, left by a process that was killed, is ended.
-    pub(super) fn file(path: &Path) -> io::Result<Self> {
+    pub(crate) fn file(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new()
             .create(true)
             .append(true)
@@ -178,7 +190,7 @@ impl Batch {
 
 /// What `--audit-log` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// Standard output.
     Stdout,
     /// This file.
@@ -200,7 +212,7 @@ impl std::str::FromStr for Target {
 }
 
 /// Starts the thread that writes.
-pub(super) fn start(trail: Trail, lines: Lines, mut out: Out, fsync: Fsync) -> io::Result<()> {
+pub(crate) fn start(trail: Trail, lines: Lines, mut out: Out, fsync: Fsync) -> io::Result<()> {
     let write = move || {
         loop {
             let batch = lines.take();
@@ -211,7 +223,7 @@ pub(super) fn start(trail: Trail, lines: Lines, mut out: Out, fsync: Fsync) -> i
             }
             insist(&trail, || together.attempt(&mut out, fsync));
             for seq in batch.iter().filter_map(|(seq, _)| *seq) {
-                trail.arrived(seq, Place::LOG);
+                trail.arrived(seq, Outlet::Log);
             }
         }
     };

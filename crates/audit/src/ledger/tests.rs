@@ -3,9 +3,9 @@ use oz_core::audit::{Action, Decision, Trust};
 
 use super::*;
 
-const BOTH: Place = Place::LOG.and(Place::OBJECTS);
+const BOTH: &[Outlet] = &[Outlet::Log, Outlet::Objects];
 
-fn ledger(required: Place) -> Ledger {
+fn ledger(required: &[Outlet]) -> Ledger {
     let origin = Origin {
         component: "oz-operator".to_owned(),
         replica: "oz-0".to_owned(),
@@ -13,7 +13,7 @@ fn ledger(required: Place) -> Ledger {
         known: Vec::new(),
         key: AuditKey::new(&[1; 32]),
     };
-    Ledger::new(origin, required)
+    Ledger::new(origin, required.iter().copied().collect())
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -50,14 +50,14 @@ fn a_record_is_durable_when_it_is_everywhere_and_not_before() {
         panic!("not taken")
     };
     assert_eq!(written.len(), 2);
-    ledger.arrived(2, Place::LOG);
+    ledger.arrived(2, Outlet::Log);
     assert!(told(&mut log) && !told(&mut all));
-    ledger.arrived(2, Place::OBJECTS);
+    ledger.arrived(2, Outlet::Objects);
     assert!(told(&mut all));
     // The first record of the chain has not arrived: nothing can be vouched for.
     assert!(ledger.checkpoint().is_none());
-    ledger.arrived(1, Place::OBJECTS);
-    ledger.arrived(1, Place::LOG);
+    ledger.arrived(1, Outlet::Objects);
+    ledger.arrived(1, Outlet::Log);
     assert_eq!(ledger.checkpoint().unwrap().head.seq, 2);
     ledger.published(2);
     assert!(ledger.checkpoint().is_none() && ledger.unsigned() == 0);
@@ -72,16 +72,16 @@ fn a_record_that_a_place_will_never_take_is_durable_for_nobody_and_shows() {
     };
     let (_, more) = ledger.submit(granted(2), at(2));
     written.extend(more);
-    ledger.lost(2, Place::OBJECTS);
-    ledger.arrived(2, Place::LOG);
+    ledger.lost(2, Outlet::Objects);
+    ledger.arrived(2, Outlet::Log);
     assert!(told(&mut log) && all.try_recv() == Err(oneshot::error::TryRecvError::Closed));
     // Who tries again is not told that it was done.
     let (again, more) = ledger.submit(granted(1), at(3));
     assert!(matches!(again, Submitted::Under { .. }));
     written.extend(more);
     for seq in [1, 3] {
-        ledger.arrived(seq, Place::LOG);
-        ledger.arrived(seq, Place::OBJECTS);
+        ledger.arrived(seq, Outlet::Log);
+        ledger.arrived(seq, Outlet::Objects);
     }
     let (again, more) = ledger.submit(granted(1), at(3));
     assert!(matches!(again, Submitted::Under { .. }) && more.is_empty());
@@ -106,7 +106,9 @@ fn a_record_that_a_place_will_never_take_is_durable_for_nobody_and_shows() {
 fn who_asks_late_for_what_is_everywhere_is_told_so() {
     let mut ledger = ledger(BOTH);
     drop(ledger.submit(granted(1), at(1)));
-    ledger.arrived(2, BOTH);
+    for outlet in BOTH {
+        ledger.arrived(2, *outlet);
+    }
     // The first record of the chain is still on its way.
     let (Submitted::Under { mut log, mut all }, _) = ledger.submit(granted(1), at(1)) else {
         panic!("not known")
@@ -116,7 +118,7 @@ fn who_asks_late_for_what_is_everywhere_is_told_so() {
 
 #[test]
 fn the_same_fact_is_not_written_twice() {
-    let mut ledger = ledger(Place::LOG);
+    let mut ledger = ledger(&[Outlet::Log]);
     let (_, written) = ledger.submit(granted(1), at(1));
     assert_eq!(written.len(), 2);
     let (again, written) = ledger.submit(granted(1), at(1));
@@ -125,7 +127,7 @@ fn the_same_fact_is_not_written_twice() {
     };
     assert!(written.is_empty());
     for seq in [1, 2] {
-        ledger.arrived(seq, Place::LOG);
+        ledger.arrived(seq, Outlet::Log);
     }
     assert!(told(&mut log));
     let (later, written) = ledger.submit(granted(1), at(2));
@@ -146,7 +148,9 @@ fn what_cannot_be_written_fills_up_and_is_refused_without_a_gap() {
         Submitted::Full
     ));
     for seq in 1..=ledger.waiting() as u64 {
-        ledger.arrived(seq, BOTH);
+        for outlet in BOTH {
+            ledger.arrived(seq, *outlet);
+        }
     }
     let (_, written) = ledger.submit(granted(9_001), at(0));
     lines.extend(written.iter().map(|written| written.line.to_string()));
@@ -158,7 +162,7 @@ fn what_cannot_be_written_fills_up_and_is_refused_without_a_gap() {
 
 #[test]
 fn records_that_are_far_apart_are_signed_themselves() {
-    let mut ledger = ledger(Place::LOG);
+    let mut ledger = ledger(&[Outlet::Log]);
     let signed = |written: &[Written]| -> Vec<bool> {
         written
             .iter()

@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use oz_core::audit::{AuditKey, Checkpoint, Head, Trust};
 use oz_core::{labels, names};
 
-use super::Trail;
+use crate::Trail;
 
 /// So many new records are signed at once, whatever the time.
 const MANY: u64 = 1_000;
@@ -20,7 +20,7 @@ const MANY: u64 = 1_000;
 const NAMED: usize = 32;
 
 /// The newest heads that the cluster knows, as far as their signatures hold.
-pub(super) async fn known(
+pub(crate) async fn known(
     client: &Client,
     namespace: &str,
     key: &AuditKey,
@@ -54,7 +54,7 @@ pub(super) async fn known(
 }
 
 /// Signs what is new, and writes the summaries of what was counted, until the process ends.
-pub(super) async fn keep(trail: Trail, client: Client, namespace: String, every: Duration) {
+pub(crate) async fn keep(trail: Trail, client: Client, namespace: String, every: Duration) {
     let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
     loop {
         trail.shared.changed.notified().await;
@@ -111,8 +111,8 @@ async fn sign(trail: &Trail, maps: &Api<ConfigMap>) {
     let Some(checkpoint) = trail.ledger().checkpoint() else {
         return;
     };
-    if let Some(lines) = &trail.shared.lines {
-        lines.push(None, checkpoint.line().into());
+    for outlet in &trail.shared.outlets {
+        outlet.checkpoint(&checkpoint.line());
     }
     match publish(maps, &checkpoint).await {
         Ok(()) => {

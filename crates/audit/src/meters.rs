@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use strum::IntoEnumIterator;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct What {
+pub(crate) struct What {
     action: &'static str,
     decision: &'static str,
 }
@@ -24,24 +24,24 @@ impl What {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Where {
+pub(crate) struct Where {
     sink: &'static str,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Meters {
+pub(crate) struct Meters {
     records: Family<What, Counter>,
     failures: Family<Where, Counter>,
     /// Somebody needed a record and did not get it.
-    pub(super) refused: Counter,
-    pub(super) dropped: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) dropped: Counter,
     checkpoints: Counter,
     waiting: Gauge,
     unsigned: Gauge,
 }
 
 impl Meters {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         // An alert about what happens once a year needs a zero before it.
         for action in Action::iter() {
             for decision in action.decisions() {
@@ -87,21 +87,21 @@ impl Meters {
         );
     }
 
-    pub(super) fn written(&self, record: &Record) {
+    pub(crate) fn written(&self, record: &Record) {
         let what = What::of(record.action, record.decision);
         let many = record.repeated.as_ref().map_or(1, |several| several.count);
         self.records.get_or_create(&what).inc_by(many);
     }
 
-    pub(super) fn failed(&self, sink: &'static str) {
+    pub(crate) fn failed(&self, sink: &'static str) {
         self.failures.get_or_create(&Where { sink }).inc();
     }
 
-    pub(super) fn signed(&self) {
+    pub(crate) fn signed(&self) {
         self.checkpoints.inc();
     }
 
-    pub(super) fn sizes(&self, waiting: usize, unsigned: u64) {
+    pub(crate) fn sizes(&self, waiting: usize, unsigned: u64) {
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.unsigned
             .set(i64::try_from(unsigned).unwrap_or(i64::MAX));

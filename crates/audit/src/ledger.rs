@@ -1,7 +1,7 @@
 //! What is on its way: the chain, what was counted instead of written, and which records have not
 //! arrived everywhere yet. No I/O and no clock.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,50 +10,25 @@ use oz_core::audit::{
 };
 use tokio::sync::oneshot;
 
+use crate::outlets::Outlet;
+
 /// Records that wait at most; more would only hide that nothing is written.
-pub(super) const BACKLOG: usize = 4_096;
+pub(crate) const BACKLOG: usize = 4_096;
 /// How many facts that were written are remembered, so that a retry does not write them again.
 const REMEMBERED: usize = 4_096;
 
-/// Some of the places to which records go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u8);
-
-impl Place {
-    pub(super) const NOWHERE: Self = Self(0);
-    pub(super) const LOG: Self = Self(1);
-    pub(super) const OBJECTS: Self = Self(2);
-    pub(super) const COLLECTOR: Self = Self(4);
-
-    pub(super) const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    const fn has_any(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
 /// How a chain will begin.
-pub(super) struct Origin {
-    pub(super) component: String,
-    pub(super) replica: String,
-    pub(super) nonce: u32,
+pub(crate) struct Origin {
+    pub(crate) component: String,
+    pub(crate) replica: String,
+    pub(crate) nonce: u32,
     /// The chains that were known when the process started.
-    pub(super) known: Vec<Head>,
-    pub(super) key: AuditKey,
+    pub(crate) known: Vec<Head>,
+    pub(crate) key: AuditKey,
 }
 
 /// What became of a record that was submitted.
-pub(super) enum Submitted {
+pub(crate) enum Submitted {
     /// On its way: told when it is in the log, and when it is everywhere.
     Under {
         log: oneshot::Receiver<()>,
@@ -66,28 +41,28 @@ pub(super) enum Submitted {
 }
 
 /// A new entry, to be written.
-pub(super) struct Written {
-    pub(super) entry: Entry,
-    pub(super) line: Arc<str>,
+pub(crate) struct Written {
+    pub(crate) entry: Entry,
+    pub(crate) line: Arc<str>,
 }
 
 /// A record that is not everywhere yet.
 struct Open {
     id: String,
     head: Head,
-    missing: Place,
-    /// There is a place that it will never be in.
+    missing: BTreeSet<Outlet>,
+    /// There is an outlet that it will never be in.
     lost: bool,
     log: Vec<oneshot::Sender<()>>,
     all: Vec<oneshot::Sender<()>>,
 }
 
 /// See the module.
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     origin: Origin,
     chain: Option<Chain>,
     gate: Floodgate,
-    required: Place,
+    required: BTreeSet<Outlet>,
     media: Vec<Medium>,
     open: BTreeMap<u64, Open>,
     by_id: HashMap<String, u64>,
@@ -101,18 +76,21 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(origin: Origin, required: Place) -> Self {
-        let media = [(Place::LOG, Medium::Log), (Place::OBJECTS, Medium::Objects)];
+    pub(crate) fn new(origin: Origin, required: BTreeSet<Outlet>) -> Self {
+        let media = [
+            (Outlet::Log, Medium::Log),
+            (Outlet::Objects, Medium::Objects),
+        ];
         Self {
             origin,
             chain: None,
             gate: Floodgate::default(),
-            required,
             media: media
                 .into_iter()
-                .filter(|(place, _)| required.has(*place))
+                .filter(|(outlet, _)| required.contains(outlet))
                 .map(|(_, medium)| medium)
                 .collect(),
+            required,
             open: BTreeMap::new(),
             by_id: HashMap::new(),
             done: HashSet::new(),
@@ -124,7 +102,7 @@ impl Ledger {
     }
 
     /// Takes in a record, unless it is known or only counted.
-    pub(super) fn submit(&mut self, record: Record, now: Timestamp) -> (Submitted, Vec<Written>) {
+    pub(crate) fn submit(&mut self, record: Record, now: Timestamp) -> (Submitted, Vec<Written>) {
         if let Some(under_way) = self.known(&record.id) {
             return (under_way, Vec::new());
         }
@@ -147,7 +125,7 @@ impl Ledger {
     }
 
     /// Puts a record into the chain.
-    pub(super) fn append(&mut self, record: Record) -> (Submitted, Vec<Written>) {
+    pub(crate) fn append(&mut self, record: Record) -> (Submitted, Vec<Written>) {
         if self.open.len() >= BACKLOG {
             return (Submitted::Full, Vec::new());
         }
@@ -184,7 +162,7 @@ impl Ledger {
             Open {
                 id,
                 head: Head::of(&entry, &self.media),
-                missing: self.required,
+                missing: self.required.clone(),
                 lost: false,
                 log: Vec::new(),
                 all: Vec::new(),
@@ -202,20 +180,19 @@ impl Ledger {
         let open = self.open.get_mut(self.by_id.get(id)?)?;
         let (in_log, log) = oneshot::channel();
         let (everywhere, all) = oneshot::channel();
-        // Without a log, nothing less than everywhere is durable.
-        let durable = if self.required.has(Place::LOG) {
-            Place::LOG
-        } else {
-            self.required
-        };
-        if !open.missing.has_any(durable) {
+        if self.required.contains(&Outlet::Log) {
+            if open.missing.contains(&Outlet::Log) {
+                open.log.push(in_log);
+            } else {
+                let _ = in_log.send(());
+            }
+        } else if open.missing.is_empty() {
             let _ = in_log.send(());
-        } else if durable == Place::LOG {
-            open.log.push(in_log);
         } else {
+            // Without a log, nothing less than everywhere is durable.
             open.all.push(in_log);
         }
-        if open.missing == Place::NOWHERE {
+        if open.missing.is_empty() {
             let _ = everywhere.send(());
         } else {
             open.all.push(everywhere);
@@ -224,25 +201,25 @@ impl Ledger {
     }
 
     /// A record has arrived somewhere.
-    pub(super) fn arrived(&mut self, seq: u64, place: Place) {
+    pub(crate) fn arrived(&mut self, seq: u64, outlet: Outlet) {
         let Some(open) = self.open.get_mut(&seq) else {
             return;
         };
-        open.missing = open.missing.without(place);
+        open.missing.remove(&outlet);
         let tell = |waiting: &mut Vec<oneshot::Sender<()>>| {
             for waiting in waiting.drain(..) {
                 // Whoever asked may have given up.
                 let _ = waiting.send(());
             }
         };
-        if place == Place::LOG {
+        if outlet == Outlet::Log {
             tell(&mut open.log);
         }
-        if open.missing == Place::NOWHERE && !open.lost {
+        if open.missing.is_empty() && !open.lost {
             tell(&mut open.all);
         }
         while let Some(first) = self.open.first_entry()
-            && first.get().missing == Place::NOWHERE
+            && first.get().missing.is_empty()
         {
             let open = first.remove();
             if !open.lost {
@@ -256,16 +233,16 @@ impl Ledger {
     /// A record will never arrive somewhere. Nobody is told that it is durable, and it is forgotten:
     /// whoever needs it asks again. The chain goes on, and that this one is missing from it is what
     /// verifying says.
-    pub(super) fn lost(&mut self, seq: u64, place: Place) {
+    pub(crate) fn lost(&mut self, seq: u64, outlet: Outlet) {
         let Some(open) = self.open.get_mut(&seq) else {
             return;
         };
-        if open.missing.has(place) && !std::mem::replace(&mut open.lost, true) {
+        if open.missing.contains(&outlet) && !std::mem::replace(&mut open.lost, true) {
             open.all.clear();
             self.by_id.remove(&open.id);
             self.gate.lost(&open.id);
         }
-        self.arrived(seq, place);
+        self.arrived(seq, outlet);
     }
 
     fn remember(&mut self, id: String) {
@@ -280,7 +257,7 @@ impl Ledger {
     }
 
     /// The summaries of what was counted, if they are due and there is room for them.
-    pub(super) fn summaries(&mut self, now: Timestamp) -> Vec<Record> {
+    pub(crate) fn summaries(&mut self, now: Timestamp) -> Vec<Record> {
         if self.open.len() >= BACKLOG {
             return Vec::new();
         }
@@ -288,59 +265,56 @@ impl Ledger {
     }
 
     /// When a summary is due next.
-    pub(super) fn next_summary(&self) -> Option<Timestamp> {
+    pub(crate) fn next_summary(&self) -> Option<Timestamp> {
         self.gate.next()
     }
 
     /// A checkpoint of what is complete, if it would say something new.
-    pub(super) fn checkpoint(&self) -> Option<Checkpoint> {
+    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
         let head = self.complete.as_ref()?;
         (head.seq > self.checkpointed).then(|| Checkpoint::sign(head.clone(), &self.origin.key))
     }
 
     /// A checkpoint was published.
-    pub(super) fn published(&mut self, seq: u64) {
+    pub(crate) fn published(&mut self, seq: u64) {
         self.checkpointed = self.checkpointed.max(seq);
     }
 
     /// How many complete records no checkpoint covers.
-    pub(super) fn unsigned(&self) -> u64 {
+    pub(crate) fn unsigned(&self) -> u64 {
         let complete = self.complete.as_ref().map_or(0, |head| head.seq);
         complete.saturating_sub(self.checkpointed)
     }
 
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.open.len()
     }
 
-    pub(super) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.open.is_empty()
     }
 
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.closing = true;
     }
 
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.closing
     }
 
-    pub(super) fn swap_key(&mut self, key: AuditKey) {
+    pub(crate) fn swap_key(&mut self, key: AuditKey) {
         self.origin.key = key;
     }
 
     /// What the oldest record that is not everywhere waits for, for people.
-    pub(super) fn waits_for(&self, everywhere: bool) -> &'static str {
-        let missing = self
-            .open
-            .values()
-            .next()
-            .map_or(Place::NOWHERE, |open| open.missing);
-        if missing.has(Place::LOG) {
+    pub(crate) fn waits_for(&self, everywhere: bool) -> &'static str {
+        let missing = self.open.values().next().map(|open| &open.missing);
+        let misses = |outlet| missing.is_some_and(|missing| missing.contains(&outlet));
+        if misses(Outlet::Log) {
             "nobody reads or stores the log (--audit-log)"
-        } else if everywhere && missing.has(Place::OBJECTS) {
+        } else if everywhere && misses(Outlet::Objects) {
             "the API server does not take AuditEvents"
-        } else if everywhere && missing.has(Place::COLLECTOR) {
+        } else if everywhere && misses(Outlet::Collector) {
             "the collector (--audit-http) does not take it"
         } else {
             "it took too long"

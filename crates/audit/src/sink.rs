@@ -1,5 +1,5 @@
-//! Where [`Step::Record`](oz_core::controller::Step::Record) goes. Apart from the engine, because
-//! what makes a record durable (a line, an object, both) is the operator's business.
+//! Where [`Step::Record`](oz_core::controller::Step::Record) goes. What
+//! makes a record durable (a line, an object, both) is the trail's business.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -15,20 +15,23 @@ use oz_core::audit::Entry;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use super::Trail;
-use super::args::AuditArgs;
-use super::ledger::Place;
+use crate::Trail;
+use crate::args::AuditArgs;
+use crate::ledger::Written;
+use crate::outlets::{Intake, Outlet};
 
+/// Pauses after failures.
 const SOON: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the collector may take to answer.
+const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that the collector is left alone because it asks for it.
 const ASKED: Duration = Duration::from_secs(300);
 /// How often a record is sent that the collector says it will not take as it is.
 const HOPELESS: u32 = 5;
 
 /// A record as a CloudEvent.
-pub(super) struct Event {
+pub(crate) struct Event {
     seq: u64,
     id: String,
     kind: &'static str,
@@ -39,7 +42,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    pub(super) fn of(entry: &Entry, line: Arc<str>) -> Self {
+    pub(crate) fn of(entry: &Entry, line: Arc<str>) -> Self {
         let record = &entry.record;
         Self {
             seq: entry.link.seq,
@@ -82,14 +85,14 @@ impl Event {
 
 /// What waits for the collector.
 #[derive(Clone)]
-pub(super) struct Spool {
+pub(crate) struct Spool {
     events: Arc<Mutex<VecDeque<Arc<Event>>>>,
     more: Arc<Notify>,
     bound: usize,
 }
 
 impl Spool {
-    pub(super) fn new(bound: usize) -> Self {
+    pub(crate) fn new(bound: usize) -> Self {
         Self {
             events: Arc::default(),
             more: Arc::default(),
@@ -98,7 +101,7 @@ impl Spool {
     }
 
     /// Adds an event; returns how many had to go for it.
-    pub(super) fn push(&self, event: Event) -> u64 {
+    fn push(&self, event: Event) -> u64 {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lost = 0;
         while events.len() >= self.bound {
@@ -124,7 +127,7 @@ impl Spool {
         events.front().cloned()
     }
 
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.len()
     }
@@ -140,15 +143,25 @@ impl Spool {
     }
 }
 
+impl Intake for Spool {
+    fn record(&self, written: &Written) -> u64 {
+        self.push(Event::of(&written.entry, written.line.clone()))
+    }
+
+    fn undelivered(&self) -> usize {
+        self.len()
+    }
+}
+
 /// The collector.
-pub(super) struct Collector {
+pub(crate) struct Collector {
     client: Client,
     path: String,
 }
 
 impl Collector {
     /// The client of the Kubernetes API speaks HTTP and TLS as we want them, and re-reads tokens.
-    pub(super) fn new(url: &http::Uri, args: &AuditArgs) -> anyhow::Result<Self> {
+    pub(crate) fn new(url: &http::Uri, args: &AuditArgs) -> anyhow::Result<Self> {
         let mut parts = url.clone().into_parts();
         let path = url
             .path_and_query()
@@ -156,8 +169,8 @@ impl Collector {
         parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
         let mut config = Config::new(http::Uri::from_parts(parts)?);
         config.default_retry = false;
-        config.connect_timeout = Some(PATIENCE);
-        config.read_timeout = Some(PATIENCE);
+        config.connect_timeout = Some(COLLECTOR_TIMEOUT);
+        config.read_timeout = Some(COLLECTOR_TIMEOUT);
         if let Some(file) = &args.audit_http_ca {
             let pem = std::fs::read(file)
                 .with_context(|| format!("failed to read {}", file.display()))?;
@@ -180,7 +193,7 @@ impl Collector {
                 "application/cloudevents+json; charset=utf-8",
             )
             .body(Body::from(event.body()?))?;
-        let answer = tokio::time::timeout(PATIENCE, self.client.send(request))
+        let answer = tokio::time::timeout(COLLECTOR_TIMEOUT, self.client.send(request))
             .await
             .context("no answer")??;
         Ok(Answer::of(answer.status(), answer.headers()))
@@ -226,7 +239,7 @@ fn rustls_pki(pem: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
 }
 
 /// Delivers what comes, until the process ends.
-pub(super) async fn deliver(
+pub(crate) async fn deliver(
     trail: Trail,
     collector: Collector,
     spool: Spool,
@@ -239,7 +252,7 @@ pub(super) async fn deliver(
         let answer = collector.send(&event).await;
         if let Ok(Answer::Taken) = answer {
             spool.taken(&event);
-            trail.arrived(event.seq, Place::COLLECTOR);
+            trail.arrived(event.seq, Outlet::Collector);
             pause = SOON;
             continue;
         }
@@ -260,7 +273,7 @@ pub(super) async fn deliver(
                     "the audit collector will not take a record"
                 );
                 spool.taken(&event);
-                trail.lost(event.seq, Place::COLLECTOR);
+                trail.lost(event.seq, Outlet::Collector);
                 pause = SOON;
                 continue;
             }

@@ -3,42 +3,43 @@
 
 use std::collections::BTreeMap;
 
-use kube::{Resource, ResourceExt, core::DeserializeGuard, runtime::watcher::Event};
+use kube::{Resource, ResourceExt, runtime::watcher::Event};
+use oz_runtime::Guarded;
 
 use crate::watch::{Replay, WatchEvent};
 
-/// What has been told of each object, by UID.
-pub(crate) struct Seen<K> {
-    told: BTreeMap<String, Told<K>>,
+/// What was last told of each object, by UID.
+pub(crate) struct Changes<K> {
+    known: BTreeMap<String, Known<K>>,
     /// The objects of a list that is still coming in.
     listing: Option<Vec<String>>,
     /// Whether what a list shows for the first time is to be kept quiet.
     silent: bool,
 }
 
-struct Told<K> {
+struct Known<K> {
     resource_version: Option<String>,
     object: K,
 }
 
-impl<K: Resource + Clone> Seen<K> {
+impl<K: Resource + Clone> Changes<K> {
     pub(crate) fn new(replay: Replay) -> Self {
         Self {
-            told: BTreeMap::new(),
+            known: BTreeMap::new(),
             listing: None,
             silent: replay == Replay::FromNow,
         }
     }
 
     /// What is new in `event`.
-    pub(crate) fn absorb(&mut self, event: Event<DeserializeGuard<K>>) -> Vec<WatchEvent<K>> {
+    pub(crate) fn absorb(&mut self, event: Event<Guarded<K>>) -> Vec<WatchEvent<K>> {
         match event {
             Event::Init => {
                 self.listing = Some(Vec::new());
                 Vec::new()
             }
             Event::InitApply(guard) => {
-                let uid = guard.uid();
+                let uid = guard.metadata().uid.clone();
                 let news = self.changed(guard);
                 if let (Some(listing), Some(uid)) = (&mut self.listing, uid) {
                     listing.push(uid);
@@ -51,23 +52,25 @@ impl<K: Resource + Clone> Seen<K> {
         }
     }
 
-    fn changed(&mut self, guard: DeserializeGuard<K>) -> Option<WatchEvent<K>> {
+    fn changed(&mut self, guard: Guarded<K>) -> Option<WatchEvent<K>> {
         let object = decoded(guard)?;
         let uid = object.uid().unwrap_or_default();
         let resource_version = object.resource_version();
-        let told = Told {
+        let now = Known {
             resource_version: resource_version.clone(),
             object: object.clone(),
         };
-        match self.told.insert(uid, told) {
+        match self.known.insert(uid, now) {
             None => Some(WatchEvent::Added(object)),
             Some(before) if before.resource_version == resource_version => None,
             Some(_) => Some(WatchEvent::Modified(object)),
         }
     }
 
-    fn deleted(&mut self, guard: DeserializeGuard<K>) -> Option<WatchEvent<K>> {
-        let known = self.told.remove(&guard.uid().unwrap_or_default())?;
+    fn deleted(&mut self, guard: Guarded<K>) -> Option<WatchEvent<K>> {
+        let known = self
+            .known
+            .remove(&guard.metadata().uid.clone().unwrap_or_default())?;
         // The event has the newest state; but a broken object is told of by its last good one.
         Some(WatchEvent::Deleted(guard.0.unwrap_or(known.object)))
     }
@@ -80,20 +83,20 @@ impl<K: Resource + Clone> Seen<K> {
         };
         listed.sort();
         let gone: Vec<_> = self
-            .told
+            .known
             .keys()
             .filter(|uid| listed.binary_search(uid).is_err())
             .cloned()
             .collect();
         gone.into_iter()
-            .filter_map(|uid| self.told.remove(&uid))
-            .map(|told| WatchEvent::Deleted(told.object))
+            .filter_map(|uid| self.known.remove(&uid))
+            .map(|known| WatchEvent::Deleted(known.object))
             .collect()
     }
 }
 
 /// One object that does not decode must not stop the watch for all others.
-fn decoded<K>(guard: DeserializeGuard<K>) -> Option<K> {
+fn decoded<K>(guard: Guarded<K>) -> Option<K> {
     match guard.0 {
         Ok(object) => Some(object),
         Err(invalid) => {
@@ -105,5 +108,5 @@ fn decoded<K>(guard: DeserializeGuard<K>) -> Option<K> {
 }
 
 #[cfg(test)]
-#[path = "seen_tests.rs"]
+#[path = "changes_tests.rs"]
 mod tests;

@@ -14,8 +14,9 @@ use oz_core::api::AuditEvent;
 use oz_core::audit::verify::IN_FLIGHT;
 use tokio::sync::mpsc;
 
-use super::Trail;
-use super::ledger::Place;
+use crate::Trail;
+use crate::ledger::Written;
+use crate::outlets::{Intake, Outlet};
 
 /// How many are written at once.
 const AT_ONCE: usize = 16;
@@ -27,13 +28,26 @@ const LATE: Duration = Duration::from_secs(5);
 const HOPELESS: u32 = 10;
 
 /// A record to be written.
-pub(super) struct Job {
-    pub(super) seq: u64,
-    pub(super) event: Box<AuditEvent>,
+pub(crate) struct Job {
+    pub(crate) seq: u64,
+    pub(crate) event: Box<AuditEvent>,
+}
+
+/// Takes records in.
+pub(crate) struct Jobs(pub(crate) mpsc::UnboundedSender<Job>);
+
+impl Intake for Jobs {
+    fn record(&self, written: &Written) -> u64 {
+        let seq = written.entry.link.seq;
+        let event = Box::new(written.entry.clone().into());
+        // The task ends with the process only.
+        let _ = self.0.send(Job { seq, event });
+        0
+    }
 }
 
 /// Writes what comes, until the process ends.
-pub(super) async fn write(trail: Trail, client: Client, mut queue: mpsc::UnboundedReceiver<Job>) {
+pub(crate) async fn write(trail: Trail, client: Client, mut queue: mpsc::UnboundedReceiver<Job>) {
     let api: Api<AuditEvent> = Api::all(client);
     let mut under_way = FuturesUnordered::new();
     // By place: whether the record there is signed.
@@ -54,9 +68,9 @@ pub(super) async fn write(trail: Trail, client: Client, mut queue: mpsc::Unbound
             Some((seq, taken)) = under_way.next(), if !under_way.is_empty() => {
                 places.remove(&seq);
                 if taken {
-                    trail.arrived(seq, Place::OBJECTS);
+                    trail.arrived(seq, Outlet::Objects);
                 } else {
-                    trail.lost(seq, Place::OBJECTS);
+                    trail.lost(seq, Outlet::Objects);
                 }
             }
             job = queue.recv(), if next.is_none() => match job {

@@ -1,13 +1,13 @@
 //! The flags by which transient bindings are allowed. Operator and webhook have the same: the one
 //! refuses by them when an object is created, the other checks them again when a binding is made.
 
-use std::str::FromStr as _;
 use std::sync::Arc;
 
 use clap::Args;
 use jiff::SignedDuration;
-use oz_core::duration::GoDuration;
-use oz_core::transient::{BindableRoles, Policy, PolicyError, RolePattern};
+
+use super::{BindableRoles, Policy, PolicyError, RolePattern};
+use crate::duration::positive;
 
 /// The flags by which transient bindings are allowed.
 #[derive(Args, Clone, Debug)]
@@ -42,15 +42,6 @@ impl TransientArgs {
             longest_in: self.max_binding_window_in.iter().cloned().collect(),
             own_namespace: own_namespace.to_owned(),
         })
-    }
-}
-
-fn positive(text: &str) -> Result<SignedDuration, String> {
-    let duration = GoDuration::from_str(text).map_err(|error| error.to_string())?;
-    if duration.is_positive() {
-        Ok(duration.into())
-    } else {
-        Err("must be longer than no time".to_owned())
     }
 }
 

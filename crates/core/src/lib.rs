@@ -17,5 +17,6 @@ pub mod labels;
 pub mod mutate;
 pub mod names;
 pub mod policies;
+pub mod settings;
 pub mod transient;
 pub mod validate;

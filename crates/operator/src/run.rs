@@ -12,7 +12,6 @@ use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::audit::{Action, Decision, Record};
-use oz_core::mutate::RenderCache;
 use oz_core::names;
 use oz_core::policies::Installation;
 use oz_core::transient::{Kind, Policy, Transient};
@@ -97,10 +96,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             probes: probes.clone(),
         },
     );
-    let exec = ExecAccess {
-        keys: keys.clone(),
-        keep_finished: args.keep_finished,
-    };
+    let exec = args.settings().exec_access(keys.clone());
     engine.controller(
         exec.clone(),
         ExecRequests {
@@ -272,14 +268,7 @@ fn pods(
             workloads: Arc::clone(workloads),
         },
     );
-    let access = PodAccess {
-        keys: keys.clone(),
-        keep_finished: args.keep_finished,
-        ready_timeout: args.pod_ready_timeout,
-        rendered: RenderCache::default(),
-        name_servers: args.name_servers.clone(),
-        as_author: args.impersonate_authors,
-    };
+    let access = args.settings().pod_access(keys.clone());
     engine.controller(
         access.clone(),
         PodRequests {

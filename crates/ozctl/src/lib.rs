@@ -9,6 +9,7 @@ mod complete;
 mod connection;
 mod context;
 mod exit;
+mod explain;
 mod failure;
 mod interrupts;
 mod lint;

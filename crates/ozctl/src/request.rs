@@ -8,11 +8,12 @@ use std::time::Duration;
 use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
 use kube::api::{DeleteParams, PostParams};
+use oz_core::access::stamp::{self, Requester};
 use oz_core::api::{
     ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, Phase, PodAccessRequest,
     PodAccessRequestSpec, PodAccessTemplate, RequestStatus,
 };
-use oz_core::conditions;
+use oz_core::{conditions, labels};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -155,6 +156,26 @@ impl RequestKind for PodAccessRequest {
             extends: spec.extends,
         }
     }
+}
+
+/// Who asked: what the webhook stamped, or else what the operator verified or the webhook noted.
+/// Whether a stamp is believed is the operator's to say, and its status does.
+pub(crate) fn requester<R: RequestKind>(request: &R) -> Option<Requester> {
+    let stamped = stamp::of(request.meta()).and_then(|text| serde_json::from_str(text).ok());
+    let named = |user| Requester {
+        user,
+        ..Requester::default()
+    };
+    stamped.or_else(|| user(request).map(named))
+}
+
+/// The name of who asked: what the operator verified, or else what the webhook noted.
+pub(crate) fn user<R: RequestKind>(request: &R) -> Option<String> {
+    let verified = request
+        .request_status()
+        .and_then(|status| status.requester.clone());
+    let annotations = request.meta().annotations.as_ref();
+    verified.or_else(|| annotations?.get(labels::REQUESTED_BY).cloned())
 }
 
 /// Checks what a request's name is to begin with, by the original's rule.

@@ -28,3 +28,4 @@ pub mod template;
 pub(crate) mod testing;
 mod unseen;
 pub mod window;
+pub mod workload;

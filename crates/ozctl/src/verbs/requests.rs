@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
-use oz_core::labels;
 use serde_json::Value;
 
 use crate::choose;
@@ -14,7 +13,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{self, Format, Table, short};
-use crate::request::RequestKind;
+use crate::request::{RequestKind, user};
 
 /// Show what was asked for, by whom, and how much of it is left
 #[derive(Args)]
@@ -92,7 +91,7 @@ impl Requests {
     ) -> Result<()> {
         for mut request in requests {
             let status = request.request_status().cloned().unwrap_or_default();
-            let requester = requester(&request);
+            let requester = user(&request);
             if (self.active && status.phase.is_terminal())
                 || me.is_some_and(|me| requester.as_deref() != Some(me))
             {
@@ -156,12 +155,4 @@ impl Requests {
         }
         table
     }
-}
-
-/// Who asked: what the operator verified, or else what the webhook wrote.
-pub(super) fn requester<R: RequestKind>(request: &R) -> Option<String> {
-    let verified = request
-        .request_status()
-        .and_then(|status| status.requester.clone());
-    verified.or_else(|| request.annotations().get(labels::REQUESTED_BY).cloned())
 }

@@ -7,7 +7,6 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use oz_core::api::{ExecAccessRequest, PodAccessRequest};
 
-use super::requests::requester;
 use crate::choose;
 use crate::cluster::Cluster;
 use crate::complete;
@@ -15,7 +14,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::names;
-use crate::request::RequestKind;
+use crate::request::{RequestKind, user};
 
 /// End access before its time
 #[derive(Args)]
@@ -131,7 +130,7 @@ async fn revoke_of<R: RequestKind>(
             .request_status()
             .is_some_and(|status| status.phase.is_terminal());
         // What is over is a record, and stays one.
-        if !over && requester(&request).as_deref() == Some(me) {
+        if !over && user(&request).as_deref() == Some(me) {
             delete::<R>(context, cluster, &request.name_any()).await?;
             count += 1;
         }

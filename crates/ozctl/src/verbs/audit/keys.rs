@@ -2,8 +2,8 @@
 //! change them.
 
 use clap::Args;
-use oz_core::names::AUDIT_PUBLIC_KEYS as KEYS;
 use oz_core::audit::Published;
+use oz_core::names::AUDIT_PUBLIC_KEYS as KEYS;
 
 use super::read::map;
 use super::verify::Oz;

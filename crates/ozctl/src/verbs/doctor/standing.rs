@@ -70,20 +70,21 @@ async fn read(cluster: &Cluster) -> Result<Rbac> {
         rbac.roles.insert(key(role.metadata), rules);
     }
     let bindings = all::<RoleBinding>(cluster, cut_short).await?;
-    rbac.bindings.extend(bindings.into_iter().map(|one| Binding {
-        metadata: one.metadata,
-        role: one.role_ref,
-        subjects: one.subjects.unwrap_or_default(),
-    }));
+    rbac.bindings
+        .extend(bindings.into_iter().map(|one| Binding {
+            metadata: one.metadata,
+            role: one.role_ref,
+            subjects: one.subjects.unwrap_or_default(),
+        }));
     let bindings = all::<ClusterRoleBinding>(cluster, cut_short).await?;
-    rbac.bindings.extend(bindings.into_iter().map(|one| Binding {
-        metadata: one.metadata,
-        role: one.role_ref,
-        subjects: one.subjects.unwrap_or_default(),
-    }));
-    let active = |status: Option<BindingStatus>| {
-        status.is_some_and(|status| status.phase == Phase::Active)
-    };
+    rbac.bindings
+        .extend(bindings.into_iter().map(|one| Binding {
+            metadata: one.metadata,
+            role: one.role_ref,
+            subjects: one.subjects.unwrap_or_default(),
+        }));
+    let active =
+        |status: Option<BindingStatus>| status.is_some_and(|status| status.phase == Phase::Active);
     for one in all::<TransientRoleBinding>(cluster, cut_short).await? {
         if active(one.status) {
             rbac.ours.insert(key(one.metadata));
@@ -94,7 +95,8 @@ async fn read(cluster: &Cluster) -> Result<Rbac> {
             rbac.ours.insert(key(one.metadata));
         }
     }
-    rbac.ours.extend(grants::<ExecAccessRequest>(cluster).await?);
+    rbac.ours
+        .extend(grants::<ExecAccessRequest>(cluster).await?);
     rbac.ours.extend(grants::<PodAccessRequest>(cluster).await?);
     Ok(rbac)
 }
@@ -208,7 +210,11 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
         Some(namespace) => format!("RoleBinding {namespace}/{name}"),
         None => format!("ClusterRoleBinding {name}"),
     };
-    Some(format!("{place}: {} ({}{which})", some(&who), ways.join(", ")))
+    Some(format!(
+        "{place}: {} ({}{which})",
+        some(&who),
+        ways.join(", ")
+    ))
 }
 
 /// The subject, unless it is the system's or oz's.
@@ -236,7 +242,11 @@ fn some(all: &[String]) -> String {
 
 /// Others chose the name: nothing in it moves a cursor, and it is not endless.
 fn shown(name: &str) -> String {
-    let plain: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    let plain: String = name
+        .chars()
+        .take(LONGEST)
+        .flat_map(char::escape_debug)
+        .collect();
     if name.chars().count() > LONGEST {
         return format!("{plain}…");
     }
@@ -283,7 +293,10 @@ mod tests {
             roles: BTreeMap::from([
                 ((None, "edit".to_owned()), rules("pods/exec", &[])),
                 ((None, "view".to_owned()), rules("pods/log", &[])),
-                ((shop, "for-ever".to_owned()), rules("pods/attach", &["db-0"])),
+                (
+                    (shop, "for-ever".to_owned()),
+                    rules("pods/attach", &["db-0"]),
+                ),
             ]),
             bindings,
             ours: BTreeSet::from([(Some("shop".to_owned()), "mine-01234567".to_owned())]),
@@ -321,7 +334,10 @@ mod tests {
             ("bank", "mine-01234567", "1 binding"),
         ] {
             let grant = binding(namespace, name, ("ClusterRole", "edit"), &user);
-            assert!(text(&rbac(vec![grant])).starts_with(told), "{namespace} {name}");
+            assert!(
+                text(&rbac(vec![grant])).starts_with(told),
+                "{namespace} {name}"
+            );
         }
     }
 
@@ -331,6 +347,9 @@ mod tests {
         let user = json!({ "kind": "User", "name": name });
         let many = (0..1000).map(|_| binding("shop", &name, ("ClusterRole", "edit"), &user));
         let told = text(&rbac(many.collect()));
-        assert!(told.len() < 10_000 && told.ends_with("and 980 more"), "{told}");
+        assert!(
+            told.len() < 10_000 && told.ends_with("and 980 more"),
+            "{told}"
+        );
     }
 }

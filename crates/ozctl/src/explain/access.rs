@@ -1,0 +1,301 @@
+//! A request for access explained: the rules, and the plan that the operator's own controller makes
+//! for such a request, were it made now.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use oz_core::access::continued::Continued;
+use oz_core::access::decide::{self, Ask as Asked, Rule};
+use oz_core::access::exec::ExecAccess;
+use oz_core::access::kind::{self, Kind, ObservedOf};
+use oz_core::access::pod::PodAccess;
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp::Requester;
+use oz_core::access::target::Workload;
+use oz_core::access::window::Window;
+use oz_core::access::workload;
+use oz_core::api::{
+    CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate, Phase, PodAccessRequest,
+    PodAccessTemplate, RequestStatus,
+};
+use oz_core::controller::{Controller as _, Failure as CoreFailure, Plan};
+use oz_core::labels;
+use oz_core::settings::Settings;
+use oz_core::validate::Violation;
+
+use super::operator::{Flags, Source};
+use super::unsaved::{Unsaved, keys};
+use super::{UNREADABLE, unreadable};
+use crate::cluster::Cluster;
+use crate::failure::Result;
+use crate::request::{Ask, RequestKind, requester};
+
+const NAME: &str = "explained";
+/// How many NetworkPolicies of the namespace are looked at, as the operator does.
+const POLICIES: u32 = 500;
+
+/// All that is to be told.
+pub(crate) struct Explanation {
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    /// `None` if the request does not exist.
+    pub(crate) name: Option<String>,
+    pub(crate) requester: Requester,
+    pub(crate) ask: Ask,
+    /// What became of it, if it exists.
+    pub(crate) status: Option<RequestStatus>,
+    pub(crate) template_exists: bool,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) request_violations: Vec<Violation>,
+    pub(crate) template_violations: Vec<Violation>,
+    pub(crate) window: Option<Window>,
+    pub(crate) plan: Planned,
+    /// By which flags of the operator.
+    pub(crate) flags: Source,
+}
+
+/// The plan, or why it cannot be made here.
+pub(crate) enum Planned {
+    Plan(Plan),
+    Unknown(String),
+}
+
+impl Explanation {
+    /// Whether access is there, or would be given.
+    pub(crate) fn is_yes(&self) -> bool {
+        if let Some(status) = &self.status
+            && status.phase != Phase::Pending
+        {
+            return status.phase == Phase::Active;
+        }
+        self.template_exists
+            && self.rules.iter().all(|rule| rule.verdict.is_ok())
+            && self.request_violations.is_empty()
+            && self.template_violations.is_empty()
+    }
+}
+
+/// A kind of request whose decision can be made here.
+pub(crate) trait Explained: RequestKind {
+    /// Its controller.
+    type Access: Kind<Request = Self, Template = <Self as RequestKind>::Template>;
+
+    /// The controller by the operator's flags. `Err` says why the operator would do nothing.
+    fn access(settings: &Settings, keys: Keys) -> Result<Self::Access, String>;
+
+    /// Reads what the operator reads of the target.
+    fn target(
+        cluster: &Cluster,
+        settings: &Settings,
+        template: &<Self as RequestKind>::Template,
+        target: &CrossVersionObjectReference,
+    ) -> impl Future<Output = Result<<Self::Access as Kind>::Workload, CoreFailure>>;
+
+    /// Reads what else the operator looks at.
+    fn surroundings(
+        access: &Self::Access,
+        cluster: &Cluster,
+        request: &Self,
+        observed: &mut ObservedOf<Self::Access>,
+    ) -> impl Future<Output = ()>;
+}
+
+impl Explained for ExecAccessRequest {
+    type Access = ExecAccess;
+
+    fn access(settings: &Settings, keys: Keys) -> Result<ExecAccess, String> {
+        Ok(settings.exec_access(keys))
+    }
+
+    async fn target(
+        cluster: &Cluster,
+        settings: &Settings,
+        template: &ExecAccessTemplate,
+        target: &CrossVersionObjectReference,
+    ) -> Result<Workload, CoreFailure> {
+        let identity = workload::identify(cluster, target).await?;
+        let mut found = workload::with_pods(cluster, target, identity).await?;
+        if settings.cut_sessions {
+            // The operator runs a script in the pod; what it found so far is in the status.
+            let status = template.status.iter();
+            found.probes = status
+                .flat_map(|status| status.session_probes.clone())
+                .collect();
+        }
+        Ok(found)
+    }
+
+    async fn surroundings(_: &ExecAccess, _: &Cluster, _: &Self, _: &mut ObservedOf<ExecAccess>) {}
+}
+
+impl Explained for PodAccessRequest {
+    type Access = PodAccess;
+
+    fn access(settings: &Settings, keys: Keys) -> Result<PodAccess, String> {
+        if !settings.pod_access {
+            return Err("the operator runs with --pod-access=false, and makes no pods".to_owned());
+        }
+        Ok(PodAccess {
+            // Nobody else can try the pod as its template's author.
+            as_author: false,
+            ..settings.pod_access(keys)
+        })
+    }
+
+    async fn target(
+        cluster: &Cluster,
+        _: &Settings,
+        _: &PodAccessTemplate,
+        target: &CrossVersionObjectReference,
+    ) -> Result<oz_core::mutate::Model, CoreFailure> {
+        workload::model(cluster, target).await
+    }
+
+    async fn surroundings(
+        access: &PodAccess,
+        cluster: &Cluster,
+        request: &Self,
+        observed: &mut ObservedOf<PodAccess>,
+    ) {
+        if access.wants_policies(request, observed) {
+            let first = ListParams::default().limit(POLICIES);
+            let api = cluster.api::<NetworkPolicy>();
+            let listed = cluster.answer(api.list(&first)).await;
+            observed.policies = Some(listed.map(|list| list.items).map_err(unreadable));
+        }
+    }
+}
+
+/// Explains a request: one that exists, or what `requester` would ask for.
+pub(crate) async fn explain<R: Explained>(
+    cluster: &Cluster,
+    flags: &Flags,
+    requester: Requester,
+    ask: Ask,
+    request: Option<&R>,
+) -> Result<Explanation> {
+    let templates = cluster.api::<<R as RequestKind>::Template>();
+    let template = cluster.find(&templates, &ask.template).await?;
+    let now = Timestamp::now();
+    let asked = Asked {
+        reason: ask.reason.as_deref(),
+        container: ask.container.as_deref(),
+    };
+    let created = request
+        .and_then(|request| request.meta().creation_timestamp.as_ref())
+        .map_or(now, |time| time.0);
+    let mut rules = Vec::new();
+    let mut template_violations = Vec::new();
+    let mut window = None;
+    let unsaved = unsaved::<R>(&cluster.namespace, &requester, &ask, now)?;
+    let checked = R::Access::check_request(&unsaved);
+    if let Some(template) = &template {
+        let config = R::Access::config(template);
+        rules = decide::rules(&requester, &ask.template, config, asked).collect();
+        match R::Access::check_template(template) {
+            Ok(terms) => {
+                let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
+                window = Some(Window::new(created, asked, terms.default, terms.max));
+            }
+            Err(violations) => template_violations = violations,
+        }
+    }
+    Ok(Explanation {
+        kind: R::kind(&()).into_owned(),
+        namespace: cluster.namespace.clone(),
+        name: request.map(ResourceExt::name_any),
+        template_exists: template.is_some(),
+        plan: plan(cluster, &flags.settings, &unsaved, template, now).await?,
+        requester,
+        status: request.and_then(|request| request.request_status().cloned()),
+        ask,
+        rules,
+        request_violations: checked.err().unwrap_or_default(),
+        template_violations,
+        window,
+        flags: flags.source.clone(),
+    })
+}
+
+/// The request as it would be, had it been made now by this person.
+fn unsaved<R: Explained>(
+    namespace: &str,
+    requester: &Requester,
+    ask: &Ask,
+    now: Timestamp,
+) -> Result<R> {
+    let mut request = R::asking(ask);
+    let unsaved = Unsaved {
+        requester,
+        kind: R::kind(&()).into_owned(),
+        namespace: Some(namespace),
+        name: NAME,
+        spec_digest: R::Access::view(&request).spec_digest,
+        at: now,
+    };
+    *request.meta_mut() = unsaved.metadata()?;
+    Ok(request)
+}
+
+/// What the operator's controller plans for the request. What it would see and we cannot is said.
+async fn plan<R: Explained>(
+    cluster: &Cluster,
+    settings: &Settings,
+    request: &R,
+    template: Option<<R as RequestKind>::Template>,
+    now: Timestamp,
+) -> Result<Planned> {
+    if !settings.serves(&cluster.namespace) {
+        let why = "the operator runs with --access-namespaces, and this namespace is none of them";
+        return Ok(Planned::Unknown(why.to_owned()));
+    }
+    let access = match R::access(settings, keys()?) {
+        Ok(access) => access,
+        Err(why) => return Ok(Planned::Unknown(why)),
+    };
+    let mut observed = ObservedOf::<R::Access> {
+        template: template.map(Arc::new),
+        continued: continued::<R>(cluster, request).await?,
+        ..Default::default()
+    };
+    R::surroundings(&access, cluster, request, &mut observed).await;
+    if let Some(target) = kind::wants(&access, now, request, &observed, &[])
+        && let Some(template) = &observed.template
+    {
+        match R::target(cluster, settings, template, &target).await {
+            Err(failure) if failure.reason == UNREADABLE => {
+                return Ok(Planned::Unknown(failure.message));
+            }
+            read => observed.workload = Some(read),
+        }
+    }
+    Ok(Planned::Plan(access.plan(now, request, &observed, &[])))
+}
+
+/// What is known of the request that this one continues. Its stamp is sealed anew: whether it is the
+/// webhook's own is for the operator to say.
+async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Option<Continued>> {
+    let Some(name) = R::Access::view(request).extends else {
+        return Ok(None);
+    };
+    let Some(mut found) = cluster.find(&cluster.api::<R>(), name).await? else {
+        return Ok(None);
+    };
+    if let Some(requester) = requester(&found) {
+        let stamp = Unsaved {
+            requester: &requester,
+            kind: R::kind(&()).into_owned(),
+            namespace: Some(&cluster.namespace),
+            name,
+            spec_digest: R::Access::view(&found).spec_digest,
+            at: R::Access::view(&found).created(),
+        }
+        .stamp()?;
+        let annotations = found.annotations_mut();
+        annotations.insert(labels::REQUESTER.to_owned(), stamp);
+    }
+    Ok(Some(Continued::of(&keys()?, &R::Access::view(&found))))
+}

@@ -13,6 +13,7 @@ pub mod connect;
 pub mod controller;
 pub mod duration;
 pub mod encode;
+pub mod kinds;
 pub mod labels;
 pub mod mutate;
 pub mod names;

@@ -10,8 +10,8 @@ use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
-use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::audit::{Action, Decision, Record};
+use oz_core::for_each_kind;
 use oz_core::names;
 use oz_core::policies::Installation;
 use oz_core::transient::{Kind, Policy, Transient};
@@ -286,11 +286,9 @@ fn pods(
 /// switched off must end, and what is deleted must go.
 fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) {
     let policy = args.transient.policy(&args.common.namespace);
-    binding::<TransientRoleBinding>(engine, keys, &policy, owners);
-    binding::<TransientClusterRoleBinding>(engine, keys, &policy, owners);
+    for_each_kind!(bindings K => { binding::<K>(engine, keys, &policy, owners) });
     if args.transient.serve_example_com {
-        binding::<example_com::RoleBinding>(engine, keys, &policy, owners);
-        binding::<example_com::ClusterRoleBinding>(engine, keys, &policy, owners);
+        for_each_kind!(published K => { binding::<K>(engine, keys, &policy, owners) });
     }
 }
 

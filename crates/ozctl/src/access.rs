@@ -9,6 +9,7 @@ use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use oz_core::api::{Operation, Phase, RequestStatus};
+use oz_core::kinds::{AccessRequest, AccessTemplate as _};
 
 use crate::choose::{self, Wish};
 use crate::cluster::Cluster;
@@ -18,8 +19,8 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::names;
-use crate::request::{self, Ask, Clock, Outcome, RequestKind};
-use crate::target::{Offering, Target};
+use crate::request::{self, Ask, Clock, Outcome};
+use crate::target::Target;
 use crate::verbs::patience;
 use crate::waiting::Waiting;
 
@@ -69,7 +70,7 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    fn new<R: RequestKind>(
+    fn new<R: AccessRequest>(
         name: String,
         status: &RequestStatus,
         container: Option<String>,
@@ -86,7 +87,7 @@ impl Granted {
             until: status.expires_at,
             message: status.access_message.clone().unwrap_or_default(),
             clock,
-            verb: R::VERB,
+            verb: R::PURPOSE,
         })
     }
 
@@ -111,8 +112,7 @@ pub(crate) async fn with<R>(
     body: impl AsyncFnOnce(&Cluster, &Granted) -> Result<Exit>,
 ) -> Result<Exit>
 where
-    R: RequestKind,
-    R::Template: Offering,
+    R: AccessRequest,
 {
     let within = patience(&flags.wait)
         .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", flags.wait)))?;
@@ -189,7 +189,7 @@ where
 }
 
 /// Creates a request. How the process is to end, if a signal came first; then nothing is left of it.
-pub(crate) async fn ask_for<R: RequestKind>(
+pub(crate) async fn ask_for<R: AccessRequest>(
     cluster: &Cluster,
     ask: &Ask,
     interrupts: &mut Interrupts,
@@ -203,7 +203,7 @@ pub(crate) async fn ask_for<R: RequestKind>(
 }
 
 /// Gives access back, unless whoever waits for it has had enough.
-pub(crate) async fn give_back<R: RequestKind>(
+pub(crate) async fn give_back<R: AccessRequest>(
     cluster: &Cluster,
     name: &str,
     interrupts: &mut Interrupts,
@@ -213,7 +213,7 @@ pub(crate) async fn give_back<R: RequestKind>(
     interrupts.given_back(name, released, later).await
 }
 
-async fn existing<R: RequestKind>(
+async fn existing<R: AccessRequest>(
     context: &Context,
     cluster: &Cluster,
     name: &str,
@@ -226,14 +226,14 @@ async fn existing<R: RequestKind>(
             true => failure.next("`ozctl requests` lists those that are there"),
             false => failure,
         })?;
-    let status = found.request_status().cloned().unwrap_or_default();
+    let status = found.status().cloned().unwrap_or_default();
     if !status.ready {
         return Err(request::over(name, &status));
     }
     let container = want
         .container
         .map(str::to_owned)
-        .or_else(|| found.asked().container);
+        .or_else(|| Ask::of(&found).container);
     let clock = Clock::of_server(cluster).await;
     let mut granted = Granted::new::<R>(name.to_owned(), &status, container, clock)?;
     if granted.left().is_some_and(|left| left.is_zero()) {
@@ -244,7 +244,7 @@ async fn existing<R: RequestKind>(
     Ok(granted)
 }
 
-async fn wait_for<R: RequestKind>(
+async fn wait_for<R: AccessRequest>(
     context: &Context,
     cluster: &Cluster,
     created: R,
@@ -274,15 +274,15 @@ async fn wait_for<R: RequestKind>(
     drop(line);
     match outcome {
         Outcome::Ready(ready) => {
-            let status = ready.request_status().cloned().unwrap_or_default();
+            let status = ready.status().cloned().unwrap_or_default();
             Granted::new::<R>(name, &status, container, clock)
         }
         Outcome::Over(request) => {
             ended.set(true);
-            let status = request.request_status().cloned().unwrap_or_default();
+            let status = request.status().cloned().unwrap_or_default();
             Err(request::over(&name, &status))
         }
-        Outcome::Late(request) => Err(request::late(&name, within, request.request_status())),
+        Outcome::Late(request) => Err(request::late(&name, within, request.status())),
     }
 }
 

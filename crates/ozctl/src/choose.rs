@@ -9,13 +9,13 @@ use kube::api::{ListParams, PostParams};
 use oz_core::access::decide::{self, Ask as Asked};
 use oz_core::access::stamp::Requester;
 use oz_core::api::Operation;
+use oz_core::kinds::{AccessRequest, AccessTemplate};
 
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::names;
-use crate::request::RequestKind;
-use crate::target::{Offering, Target, Way, hands_out, leads};
+use crate::target::{Target, Way, hands_out, leads};
 
 /// What is looked for.
 pub(crate) struct Wish<'a> {
@@ -33,8 +33,7 @@ pub(crate) async fn template<R>(
     wish: &Wish<'_>,
 ) -> Result<(R::Template, Option<String>)>
 where
-    R: RequestKind,
-    R::Template: Offering,
+    R: AccessRequest,
 {
     let api = cluster.api::<R::Template>();
     let named = match (wish.template, wish.target) {
@@ -96,7 +95,7 @@ fn nothing_leads(kind: &str, cluster: &Cluster, wish: &Wish<'_>, named: Option<&
     }
 }
 
-fn nothing_fits<T: Offering>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
+fn nothing_fits<T: AccessTemplate>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
     let container = wish.container.map_or(String::new(), |container| {
         format!(" in container {container}")
     });
@@ -116,7 +115,7 @@ fn nothing_fits<T: Offering>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
 }
 
 /// Names, as many as one reads in a message.
-fn some_of<T: Offering>(templates: &[(T, Way)]) -> String {
+fn some_of<T: AccessTemplate>(templates: &[(T, Way)]) -> String {
     const SOME: usize = 10;
     let names = templates
         .iter()
@@ -145,7 +144,7 @@ pub(crate) async fn myself(cluster: &Cluster) -> Result<Requester> {
     })
 }
 
-async fn several<T: Offering>(
+async fn several<T: AccessTemplate>(
     context: &Context,
     cluster: &Cluster,
     wish: &Wish<'_>,
@@ -181,7 +180,10 @@ fn can_be_asked() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-fn ask_which<T: Offering>(context: &Context, mut mine: Vec<(T, Way)>) -> Result<Option<(T, Way)>> {
+fn ask_which<T: AccessTemplate>(
+    context: &Context,
+    mut mine: Vec<(T, Way)>,
+) -> Result<Option<(T, Way)>> {
     mine.sort_by(|(one, _), (other, _)| one.name().cmp(other.name()));
     context.say("Several templates let you in:");
     for (number, (template, _)) in mine.iter().enumerate() {
@@ -192,7 +194,7 @@ fn ask_which<T: Offering>(context: &Context, mut mine: Vec<(T, Way)>) -> Result<
             template.name(),
             config.default_duration,
             config.max_duration,
-            if template.ready() {
+            if template.is_ready() {
                 ""
             } else {
                 "  (not ready)"

@@ -10,8 +10,10 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use kube::client::{AuthError, Body};
 use kube::config::{AuthInfo, ExecInteractiveMode, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::core::DynamicObject;
 use kube::{Api, Client, Config, Resource};
 use oz_core::duration::GoDuration;
+use oz_core::kinds::{Entry, Kind};
 use serde::de::DeserializeOwned;
 
 use crate::connection::Connection;
@@ -69,6 +71,29 @@ impl Cluster {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The same, or in every namespace.
+    pub(crate) fn api_in<K>(&self, everywhere: bool) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        match everywhere {
+            true => Api::all(self.client.clone()),
+            false => self.api(),
+        }
+    }
+
+    /// The object of this name and of a kind of oz's, in the chosen namespace if it lives in one.
+    pub(crate) async fn find_kind<K: Kind>(&self, name: &str) -> Result<Option<K>> {
+        let (kind, client) = (Entry::of::<K>(), self.client.clone());
+        let api: Api<DynamicObject> = match kind.namespaced {
+            true => Api::namespaced_with(client, &self.namespace, &kind.resource),
+            false => Api::all_with(client, &kind.resource),
+        };
+        let found = self.find(&api, name).await?;
+        let parsed = found.map(DynamicObject::try_parse).transpose();
+        parsed.map_err(|error| Failure::new(format!("{} {name}: {error}", K::title())))
     }
 
     /// The object of this name, if there is one.

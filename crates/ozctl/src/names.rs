@@ -1,38 +1,51 @@
-//! The words for oz's kinds, and for workloads, that people may type.
+//! What people may type for objects of oz's kinds, and for workloads.
 
 use kube::core::ApiResource;
-use oz_core::api::{
-    ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate, TargetKind,
-};
+use oz_core::api::TargetKind;
+use oz_core::kinds::{self, Entry, Kind, Role};
 
 use crate::failure::{Failure, Result};
 
-/// The resource that a word names: plural, singular, kind or short name, with or without the group.
-pub(crate) fn resource(word: &str) -> Option<ApiResource> {
-    let word = word.to_lowercase();
-    let word = word.split_once('.').map_or(word.as_str(), |(name, group)| {
-        if GROUP.starts_with(group) || group.ends_with(GROUP) {
-            name
-        } else {
-            ""
-        }
-    });
-    let resource = match word {
-        "execaccessrequest" | "execaccessrequests" | "exec-access-request" | "ear" => {
-            ApiResource::erase::<ExecAccessRequest>(&())
-        }
-        "podaccessrequest" | "podaccessrequests" | "pod-access-request" | "par" => {
-            ApiResource::erase::<PodAccessRequest>(&())
-        }
-        "execaccesstemplate" | "execaccesstemplates" | "exec-access-template" | "eat" => {
-            ApiResource::erase::<ExecAccessTemplate>(&())
-        }
-        "podaccesstemplate" | "podaccesstemplates" | "pod-access-template" | "pat" => {
-            ApiResource::erase::<PodAccessTemplate>(&())
-        }
-        _ => return None,
-    };
-    Some(resource)
+/// What a word names: KIND/NAME, or only a name, which may be of any kind.
+pub(crate) struct Named<'a> {
+    kind: Option<Entry>,
+    pub(crate) name: &'a str,
+}
+
+impl<'a> Named<'a> {
+    /// An object of one of the kinds of a role; `None` if the word names another kind.
+    pub(crate) fn of(word: &'a str, role: Role) -> Result<Option<Self>> {
+        let Some((kind, name)) = word.split_once('/') else {
+            let (kind, name) = (None, checked(word)?);
+            return Ok(Some(Self { kind, name }));
+        };
+        let name = checked(name)?;
+        let kind = kinds::named(kind).filter(|kind| kind.role == role);
+        Ok(kind.map(|kind| Self {
+            kind: Some(kind),
+            name,
+        }))
+    }
+
+    /// A request.
+    pub(crate) fn request(word: &'a str) -> Result<Self> {
+        Self::of(word, Role::Request)?.ok_or_else(|| {
+            let (kind, _) = word.split_once('/').unwrap_or_default();
+            Failure::new(format!("{word}: {kind} is no kind of request"))
+                .next("write ear/NAME or par/NAME, or only the name")
+        })
+    }
+
+    /// Whether only a name was given.
+    pub(crate) fn is_of_any_kind(&self) -> bool {
+        self.kind.is_none()
+    }
+
+    /// Whether it may be an object of this kind.
+    pub(crate) fn may_be<K: Kind>(&self) -> bool {
+        let kind = self.kind.as_ref();
+        kind.is_none_or(|kind| kind.resource == ApiResource::erase::<K>(&()))
+    }
 }
 
 /// A name as it may stand in a path of the API; with a slash in it, it would be another path.
@@ -78,20 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_goes_by_all_its_names() {
-        for word in [
-            "ExecAccessRequest",
-            "execaccessrequests",
-            "ear",
-            "execaccessrequests.crds.wizardofoz.co",
-            "execaccessrequests.v1alpha1.crds.wizardofoz.co",
-        ] {
-            let found = resource(word).map(|found| found.plural);
-            assert_eq!(found.as_deref(), Some("execaccessrequests"), "{word}");
-        }
-        for word in ["pods", "execaccessrequests.example.com", ""] {
-            assert!(resource(word).is_none(), "{word}");
-        }
+    fn a_workload_goes_by_its_names() {
         assert_eq!(workload("deployments.apps"), Some(TargetKind::Deployment));
         assert_eq!(workload("po"), None);
     }

@@ -5,17 +5,11 @@ mod wait;
 
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
-use kube::Resource;
 use kube::api::{DeleteParams, PostParams};
 use oz_core::access::stamp::{self, Requester};
-use oz_core::api::{
-    ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, Phase, PodAccessRequest,
-    PodAccessRequestSpec, PodAccessTemplate, RequestStatus,
-};
+use oz_core::api::{Phase, RequestStatus};
+use oz_core::kinds::{AccessRequest, Terms};
 use oz_core::{conditions, labels};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 pub(crate) use self::clock::Clock;
 pub(crate) use self::wait::{Outcome, wait};
@@ -25,6 +19,7 @@ use crate::failure::{Failure, Result};
 
 /// The longest `generateName` that the webhook lets in, with its `-`.
 const PREFIX: usize = 57;
+
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ask {
@@ -38,129 +33,53 @@ pub(crate) struct Ask {
     pub(crate) extends: Option<String>,
 }
 
-/// A kind of request, and the kind of template that it names.
-pub(crate) trait RequestKind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + std::fmt::Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-    /// The templates.
-    type Template: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + 'static;
-
-    /// The verb that opens a session by it.
-    const VERB: &'static str;
-
-    /// What that verb is to be told of where.
-    fn place(&self) -> String;
-    /// A request that asks for this.
-    fn asking(ask: &Ask) -> Self;
-    /// What became of it.
-    fn request_status(&self) -> Option<&RequestStatus>;
-    /// What it was asked for by, and how.
-    fn asked(&self) -> Ask;
-}
-
-impl RequestKind for ExecAccessRequest {
-    type Template = ExecAccessTemplate;
-    const VERB: &'static str = "exec";
-
-    fn place(&self) -> String {
-        let status = self.status.as_ref();
-        let pod = status.and_then(|status| status.pod_name.as_deref());
-        pod.map_or_else(|| "TARGET".to_owned(), |pod| format!("pod/{pod}"))
-    }
-
-    fn asking(ask: &Ask) -> Self {
-        let mut request = Self::new(
-            "",
-            ExecAccessRequestSpec {
-                template_name: ask.template.clone(),
-                duration: ask.duration.clone(),
-                target_pod: ask.target_pod.clone(),
-                container: ask.container.clone(),
-                reason: ask.reason.clone(),
-                extends: ask.extends.clone(),
-            },
-        );
-        request.metadata.name = None;
-        request.metadata.generate_name = Some(format!("{}-", ask.prefix));
-        request
-    }
-
-    fn request_status(&self) -> Option<&RequestStatus> {
-        self.status.as_ref()
-    }
-
-    fn asked(&self) -> Ask {
-        let spec = self.spec.clone();
-        Ask {
-            template: spec.template_name,
+impl Ask {
+    /// What an existing request asks for.
+    pub(crate) fn of<R: AccessRequest>(request: &R) -> Self {
+        let terms = request.terms();
+        let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
+        Self {
+            template: terms.template.to_owned(),
             prefix: String::new(),
-            duration: spec.duration,
-            target_pod: spec.target_pod,
-            container: spec.container,
-            reason: spec.reason,
-            extends: spec.extends,
+            duration: owned(terms.duration),
+            target_pod: owned(terms.target_pod),
+            container: owned(terms.container),
+            reason: owned(terms.reason),
+            extends: owned(terms.extends),
         }
+    }
+
+    /// The request, whose name the API server completes.
+    pub(crate) fn request<R: AccessRequest>(&self) -> R {
+        let mut request = R::asking(&Terms {
+            template: &self.template,
+            duration: self.duration.as_deref(),
+            target_pod: self.target_pod.as_deref(),
+            container: self.container.as_deref(),
+            reason: self.reason.as_deref(),
+            extends: self.extends.as_deref(),
+        });
+        let metadata = request.meta_mut();
+        metadata.name = None;
+        metadata.generate_name = Some(format!("{}-", self.prefix));
+        request
     }
 }
 
-impl RequestKind for PodAccessRequest {
-    type Template = PodAccessTemplate;
-    const VERB: &'static str = "pod";
-
-    fn place(&self) -> String {
-        format!("template/{}", self.spec.template_name)
+/// What the verb that uses a request is to be told of where.
+pub(crate) fn place<R: AccessRequest>(request: &R) -> String {
+    if R::MAKES_POD {
+        return format!("template/{}", request.terms().template);
     }
-
-    fn asking(ask: &Ask) -> Self {
-        let mut request = Self::new(
-            "",
-            PodAccessRequestSpec {
-                template_name: ask.template.clone(),
-                duration: ask.duration.clone(),
-                container: ask.container.clone(),
-                reason: ask.reason.clone(),
-                extends: ask.extends.clone(),
-            },
-        );
-        request.metadata.name = None;
-        request.metadata.generate_name = Some(format!("{}-", ask.prefix));
-        request
-    }
-
-    fn request_status(&self) -> Option<&RequestStatus> {
-        self.status.as_ref()
-    }
-
-    fn asked(&self) -> Ask {
-        let spec = self.spec.clone();
-        Ask {
-            template: spec.template_name,
-            prefix: String::new(),
-            duration: spec.duration,
-            target_pod: None,
-            container: spec.container,
-            reason: spec.reason,
-            extends: spec.extends,
-        }
-    }
+    let pod = request
+        .status()
+        .and_then(|status| status.pod_name.as_deref());
+    pod.map_or_else(|| "TARGET".to_owned(), |pod| format!("pod/{pod}"))
 }
 
 /// Who asked: what the webhook stamped, or else what the operator verified or the webhook noted.
 /// Whether a stamp is believed is the operator's to say, and its status does.
-pub(crate) fn requester<R: RequestKind>(request: &R) -> Option<Requester> {
+pub(crate) fn requester<R: AccessRequest>(request: &R) -> Option<Requester> {
     let stamped = stamp::of(request.meta()).and_then(|text| serde_json::from_str(text).ok());
     let named = |user| Requester {
         user,
@@ -170,10 +89,8 @@ pub(crate) fn requester<R: RequestKind>(request: &R) -> Option<Requester> {
 }
 
 /// The name of who asked: what the operator verified, or else what the webhook noted.
-pub(crate) fn user<R: RequestKind>(request: &R) -> Option<String> {
-    let verified = request
-        .request_status()
-        .and_then(|status| status.requester.clone());
+pub(crate) fn user<R: AccessRequest>(request: &R) -> Option<String> {
+    let verified = request.status().and_then(|status| status.requester.clone());
     let annotations = request.meta().annotations.as_ref();
     verified.or_else(|| annotations?.get(labels::REQUESTED_BY).cloned())
 }
@@ -235,16 +152,16 @@ fn tidy(user: &str) -> String {
 }
 
 /// Creates a request.
-pub(crate) async fn create<R: RequestKind>(cluster: &Cluster, ask: &Ask) -> Result<R> {
+pub(crate) async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R> {
     let api = cluster.api::<R>();
-    let request = R::asking(ask);
+    let request: R = ask.request();
     cluster
         .answer(api.create(&PostParams::default(), &request))
         .await
 }
 
 /// Gives access back. That it is gone already is what was wanted.
-pub(crate) async fn release<R: RequestKind>(cluster: &Cluster, name: &str) -> Result<()> {
+pub(crate) async fn release<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<()> {
     let api = cluster.api::<R>();
     match api.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

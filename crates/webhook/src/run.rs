@@ -16,7 +16,6 @@ use crate::connect::{self, Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
 use crate::limits::Census;
-use crate::templates::Templates;
 
 /// Runs until a signal, or until what it needs is lost.
 #[allow(
@@ -33,8 +32,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let (client, clock) = oz_engine::client(common.config(names::WEBHOOK).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
     let ages = Ages::default();
-    let (exec_templates, exec_listed, exec_watch) = Templates::watch(&client, &ages);
-    let (pod_templates, pod_listed, pod_watch) = Templates::watch(&client, &ages);
     let trail = Trail::start(
         &client,
         clock.clone(),
@@ -60,8 +57,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let records: Arc<dyn Sink> = Arc::new(trail.clone());
     let grounds = Grounds {
         keys,
-        exec_templates,
-        pod_templates,
         census: Census::new(args.limits, grants.clone()),
         copies: Copies::new(grants.clone(), Arc::clone(&records)),
         connections: Connections::new(grants, Arc::clone(&records), args.audit_required),
@@ -82,8 +77,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .endpoint(args.endpoint(port))
         .registration(args.registration())
         .drain(args.drain)
-        .gate(exec_listed)
-        .gate(pod_listed)
         .clock(Arc::new({
             let clock = clock.clone();
             move || clock.now()
@@ -100,10 +93,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             Arc::new(move || ages.complaints())
         })
         .observer(observer(trail.clone(), clock));
-    for gate in grants_listed {
+    let mut hooks = hooks(&grounds, &client, &ages);
+    for gate in hooks.gates.into_iter().chain(grants_listed) {
         manager = manager.gate(gate);
     }
-    for hook in hooks(&grounds) {
+    for hook in hooks.hooks {
         manager = manager.hook(hook);
     }
     if let Some(file) = &args.client_ca {
@@ -125,8 +119,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     tokio::spawn(alarm.run(client));
     let ended = tokio::select! {
         ended = manager.run(shutdown.cancelled_owned()) => ended.map_err(Into::into),
-        ended = exec_watch => Err(anyhow!("failed to go on: the watch of exec templates ended: {ended:?}")),
-        ended = pod_watch => Err(anyhow!("failed to go on: the watch of pod templates ended: {ended:?}")),
+        ended = hooks.watches.join_next() => Err(anyhow!("failed to go on: a watch of templates ended: {ended:?}")),
         ended = grants_watch => Err(anyhow!("failed to go on: the watch of grants ended: {ended:?}")),
         ended = keys_watch => Err(anyhow!("failed to go on: the watch of the signing key ended: {ended:?}")),
     };

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use kube::{Client, Resource};
 use oz_admission::{Gate, Rejection};
+use oz_core::kinds::AccessTemplate;
 use oz_engine::{Ages, Selection, Store, guarded_store};
-use tokio::task::JoinHandle;
-
-use crate::kinds::AccessTemplate;
+use tokio::task::JoinSet;
 
 /// How long a decision waits for the first list. Before it is complete, a template that exists
 /// could not be told from one that does not.
@@ -26,19 +25,19 @@ impl<T> Clone for Templates<T> {
 impl<T: AccessTemplate> Templates<T> {
     /// Begins to watch all templates of the kind. The gate opens when they are known; the task
     /// lasts as long as the process.
-    pub(crate) fn watch(client: &Client, ages: &Ages) -> (Self, Gate, JoinHandle<()>) {
+    pub(crate) fn watch(client: &Client, ages: &Ages, tasks: &mut JoinSet<()>) -> (Self, Gate) {
         let (store, health, feed) = guarded_store::<T>(client, &(), None, Selection::default());
         ages.add(&health);
-        let gate = Gate::new(&format!("{} list", T::KIND));
+        let gate = Gate::new(&format!("{} list", T::title()));
         let (listed, open) = (store.clone(), gate.clone());
-        let task = tokio::spawn(async move {
+        tasks.spawn(async move {
             let tell = async {
                 listed.ready().await;
                 open.open();
             };
             futures::join!(feed, tell);
         });
-        (Self(store), gate, task)
+        (Self(store), gate)
     }
 }
 

@@ -8,6 +8,7 @@ use super::status::Fact;
 use crate::api::{ExecAccessTemplate, PodAccessTemplate, SessionProbe, TemplateStatus};
 use crate::conditions::{self, message, reason};
 use crate::controller::{Controller, Failure, FailureClass, Live, Outcome, Plan, Transition};
+use crate::kinds::Kind as _;
 use crate::mutate::{self, Model};
 use crate::validate::{self, Violation};
 
@@ -42,7 +43,7 @@ impl Controller for ExecTemplate {
     type Status = TemplateStatus;
 
     fn name(&self) -> &'static str {
-        "execaccesstemplate"
+        ExecAccessTemplate::NAME
     }
 
     fn dynamic_type(&self) {}
@@ -101,7 +102,7 @@ impl Controller for PodTemplate {
     type Status = TemplateStatus;
 
     fn name(&self) -> &'static str {
-        "podaccesstemplate"
+        PodAccessTemplate::NAME
     }
 
     fn dynamic_type(&self) {}

@@ -22,6 +22,7 @@ use oz_core::api::{
     PodAccessTemplate, RequestStatus,
 };
 use oz_core::controller::{Controller as _, Failure as CoreFailure, Plan};
+use oz_core::kinds::{AccessRequest, AccessTemplate as _};
 use oz_core::labels;
 use oz_core::settings::Settings;
 use oz_core::validate::Violation;
@@ -31,7 +32,7 @@ use super::unsaved::{Unsaved, keys};
 use super::{UNREADABLE, unreadable};
 use crate::cluster::Cluster;
 use crate::failure::Result;
-use crate::request::{Ask, RequestKind, requester};
+use crate::request::{Ask, requester};
 
 const NAME: &str = "explained";
 /// How many NetworkPolicies of the namespace are looked at, as the operator does.
@@ -79,9 +80,9 @@ impl Explanation {
 }
 
 /// A kind of request whose decision can be made here.
-pub(crate) trait Explained: RequestKind {
+pub(crate) trait Explained: AccessRequest {
     /// Its controller.
-    type Access: Kind<Request = Self, Template = <Self as RequestKind>::Template>;
+    type Access: Kind<Request = Self, Template = <Self as AccessRequest>::Template>;
 
     /// The controller by the operator's flags. `Err` says why the operator would do nothing.
     fn access(settings: &Settings, keys: Keys) -> Result<Self::Access, String>;
@@ -90,7 +91,7 @@ pub(crate) trait Explained: RequestKind {
     fn target(
         cluster: &Cluster,
         settings: &Settings,
-        template: &<Self as RequestKind>::Template,
+        template: &<Self as AccessRequest>::Template,
         target: &CrossVersionObjectReference,
     ) -> impl Future<Output = Result<<Self::Access as Kind>::Workload, CoreFailure>>;
 
@@ -177,7 +178,7 @@ pub(crate) async fn explain<R: Explained>(
     ask: Ask,
     request: Option<&R>,
 ) -> Result<Explanation> {
-    let templates = cluster.api::<<R as RequestKind>::Template>();
+    let templates = cluster.api::<<R as AccessRequest>::Template>();
     let template = cluster.find(&templates, &ask.template).await?;
     let now = Timestamp::now();
     let asked = Asked {
@@ -191,11 +192,11 @@ pub(crate) async fn explain<R: Explained>(
     let mut template_violations = Vec::new();
     let mut window = None;
     let unsaved = unsaved::<R>(&cluster.namespace, &requester, &ask, now)?;
-    let checked = R::Access::check_request(&unsaved);
+    let checked = unsaved.check();
     if let Some(template) = &template {
-        let config = R::Access::config(template);
+        let config = template.config();
         rules = decide::rules(&requester, &ask.template, config, asked).collect();
-        match R::Access::check_template(template) {
+        match template.check() {
             Ok(terms) => {
                 let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
                 window = Some(Window::new(created, asked, terms.default, terms.max));
@@ -204,13 +205,13 @@ pub(crate) async fn explain<R: Explained>(
         }
     }
     Ok(Explanation {
-        kind: R::kind(&()).into_owned(),
+        kind: R::title().to_owned(),
         namespace: cluster.namespace.clone(),
         name: request.map(ResourceExt::name_any),
         template_exists: template.is_some(),
         plan: plan(cluster, &flags.settings, &unsaved, template, now).await?,
         requester,
-        status: request.and_then(|request| request.request_status().cloned()),
+        status: request.and_then(|request| request.status().cloned()),
         ask,
         rules,
         request_violations: checked.err().unwrap_or_default(),
@@ -227,13 +228,13 @@ fn unsaved<R: Explained>(
     ask: &Ask,
     now: Timestamp,
 ) -> Result<R> {
-    let mut request = R::asking(ask);
+    let mut request: R = ask.request();
     let unsaved = Unsaved {
         requester,
-        kind: R::kind(&()).into_owned(),
+        kind: R::title().to_owned(),
         namespace: Some(namespace),
         name: NAME,
-        spec_digest: R::Access::view(&request).spec_digest,
+        spec_digest: request.spec_digest(),
         at: now,
     };
     *request.meta_mut() = unsaved.metadata()?;
@@ -245,7 +246,7 @@ async fn plan<R: Explained>(
     cluster: &Cluster,
     settings: &Settings,
     request: &R,
-    template: Option<<R as RequestKind>::Template>,
+    template: Option<<R as AccessRequest>::Template>,
     now: Timestamp,
 ) -> Result<Planned> {
     if !settings.serves(&cluster.namespace) {
@@ -278,7 +279,7 @@ async fn plan<R: Explained>(
 /// What is known of the request that this one continues. Its stamp is sealed anew: whether it is the
 /// webhook's own is for the operator to say.
 async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Option<Continued>> {
-    let Some(name) = R::Access::view(request).extends else {
+    let Some(name) = request.view().extends else {
         return Ok(None);
     };
     let Some(mut found) = cluster.find(&cluster.api::<R>(), name).await? else {
@@ -287,15 +288,15 @@ async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Optio
     if let Some(requester) = requester(&found) {
         let stamp = Unsaved {
             requester: &requester,
-            kind: R::kind(&()).into_owned(),
+            kind: R::title().to_owned(),
             namespace: Some(&cluster.namespace),
             name,
-            spec_digest: R::Access::view(&found).spec_digest,
-            at: R::Access::view(&found).created(),
+            spec_digest: found.spec_digest(),
+            at: found.view().created(),
         }
         .stamp()?;
         let annotations = found.annotations_mut();
         annotations.insert(labels::REQUESTER.to_owned(), stamp);
     }
-    Ok(Some(Continued::of(&keys()?, &R::Access::view(&found))))
+    Ok(Some(Continued::of(&keys()?, &found.view())))
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::RequestKind;
+use oz_core::kinds::AccessRequest;
+
 use crate::cluster::{Clocks, Cluster};
 
 /// How much is left of a grant.
@@ -37,7 +38,7 @@ impl Clock {
     }
 
     /// From an object that was created just now.
-    pub(crate) fn at_creation<R: RequestKind>(created: &R) -> Self {
+    pub(crate) fn at_creation<R: AccessRequest>(created: &R) -> Self {
         let Some(time) = created.meta().creation_timestamp.as_ref() else {
             return Self::local();
         };

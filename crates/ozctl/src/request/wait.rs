@@ -8,7 +8,8 @@ use kube::{Api, ResourceExt};
 use oz_core::api::RequestStatus;
 use tokio::time::Instant;
 
-use super::RequestKind;
+use oz_core::kinds::AccessRequest;
+
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 use crate::trouble::Trouble;
@@ -30,7 +31,7 @@ pub(crate) enum Outcome<R> {
 
 /// Waits until a request is ready or over. `seen` is told each status. What passes while it waits,
 /// such as an API server that starts anew, ends nothing.
-pub(crate) async fn wait<R: RequestKind>(
+pub(crate) async fn wait<R: AccessRequest>(
     cluster: &Cluster,
     created: R,
     within: Duration,
@@ -67,7 +68,7 @@ struct Wait<R, F> {
     trouble: Trouble,
 }
 
-impl<R: RequestKind, F: FnMut(&RequestStatus)> Wait<R, F> {
+impl<R: AccessRequest, F: FnMut(&RequestStatus)> Wait<R, F> {
     /// Watches until the end; again, where a watch ends early or breaks.
     async fn watch(&mut self) -> Result<Outcome<R>> {
         let parameters = WatchParams::default().fields(&format!("metadata.name={}", self.name));
@@ -143,7 +144,7 @@ impl<R: RequestKind, F: FnMut(&RequestStatus)> Wait<R, F> {
 
     fn judge(&mut self, request: R) -> Option<Outcome<R>> {
         self.last = request;
-        let status = self.last.request_status()?;
+        let status = self.last.status()?;
         (self.seen)(status);
         if status.phase.is_terminal() {
             return Some(Outcome::Over(self.last.clone()));

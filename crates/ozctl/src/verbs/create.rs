@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use oz_core::api::{ExecAccessRequest, PodAccessRequest, RequestStatus};
+use oz_core::kinds::AccessRequest;
 use serde_json::Value;
 
 use crate::cli;
@@ -17,7 +18,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::names;
 use crate::output;
-use crate::request::{self, Ask, Outcome, RequestKind};
+use crate::request::{self, Ask, Outcome};
 use crate::verbs::patience;
 
 /// Create a request and wait until it is ready
@@ -159,7 +160,7 @@ impl Common {
     }
 }
 
-async fn create<R: RequestKind>(
+async fn create<R: AccessRequest>(
     context: &Context,
     output: Output,
     common: &Common,
@@ -213,12 +214,12 @@ async fn create<R: RequestKind>(
                     one.type_, one.status, one.reason, one.message
                 ));
             }
-            Err(request::late(&name, within, request.request_status()))
+            Err(request::late(&name, within, request.status()))
         }
     }
 }
 
-async fn template_exists<R: RequestKind>(cluster: &Cluster, name: &str) -> Result<()> {
+async fn template_exists<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<()> {
     let api = cluster.api::<R::Template>();
     match cluster.answer(api.get_metadata(name)).await {
         Ok(_) => Ok(()),
@@ -249,11 +250,11 @@ async fn dots<T>(context: &Context, shown: bool, waiting: impl Future<Output = T
     }
 }
 
-fn status_of<R: RequestKind>(request: &R) -> RequestStatus {
-    request.request_status().cloned().unwrap_or_default()
+fn status_of<R: AccessRequest>(request: &R) -> RequestStatus {
+    request.status().cloned().unwrap_or_default()
 }
 
-fn show<R: RequestKind>(context: &Context, output: Output, request: &R) -> Result<()> {
+fn show<R: AccessRequest>(context: &Context, output: Output, request: &R) -> Result<()> {
     let object: Value = output::whole(request)?;
     let text = match output {
         Output::Json => output::json(&object)?,

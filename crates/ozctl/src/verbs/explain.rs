@@ -6,14 +6,11 @@ mod show_binding;
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use kube::Api;
 use oz_core::access::stamp::Requester;
-use oz_core::api::{
-    ExecAccessRequest, PodAccessRequest, TransientClusterRoleBinding, TransientRoleBinding,
-};
+use oz_core::for_each_kind;
+use oz_core::kinds::{AccessRequest, Role};
 
 use super::audit::Oz;
-use super::revoke::kinds;
 use crate::choose;
 use crate::cluster::Cluster;
 use crate::complete;
@@ -23,9 +20,9 @@ use crate::explain::access::{self, Explained, Explanation};
 use crate::explain::binding;
 use crate::explain::operator::Flags;
 use crate::failure::{Failure, Result};
-use crate::names;
+use crate::names::{self, Named};
 use crate::output::TextFormat;
-use crate::request::{Ask, RequestKind, requester};
+use crate::request::{Ask, requester};
 
 /// Show how a request is decided, rule by rule, and what would be done
 #[derive(Args)]
@@ -146,15 +143,12 @@ impl Explain {
             reason: self.reason.clone(),
             extends: None,
         };
-        let exec = cluster.api::<<ExecAccessRequest as RequestKind>::Template>();
-        if cluster.find(&exec, template).await?.is_some() {
-            return access::explain::<ExecAccessRequest>(cluster, flags, requester, ask, None)
-                .await;
-        }
-        let pod = cluster.api::<<PodAccessRequest as RequestKind>::Template>();
-        if cluster.find(&pod, template).await?.is_some() {
-            return access::explain::<PodAccessRequest>(cluster, flags, requester, ask, None).await;
-        }
+        for_each_kind!(requests R => {
+            let templates = cluster.api::<<R as AccessRequest>::Template>();
+            if cluster.find(&templates, template).await?.is_some() {
+                return access::explain::<R>(cluster, flags, requester, ask, None).await;
+            }
+        });
         Err(Failure::new(format!(
             "no template {template} in namespace {}",
             cluster.namespace
@@ -169,23 +163,24 @@ fn exit(yes: bool) -> Exit {
 
 /// The request that `word` names, if there is one.
 async fn of_request(cluster: &Cluster, flags: &Flags, word: &str) -> Result<Option<Explanation>> {
-    let Ok((exec, pod, name)) = kinds(word) else {
+    let Ok(named) = Named::request(word) else {
         return Ok(None);
     };
-    if exec && let Some(found) = existing::<ExecAccessRequest>(cluster, flags, name).await? {
-        return Ok(Some(found));
-    }
-    if pod {
-        return existing::<PodAccessRequest>(cluster, flags, name).await;
-    }
+    for_each_kind!(requests R => {
+        if named.may_be::<R>()
+            && let Some(found) = existing::<R>(cluster, flags, named.name).await?
+        {
+            return Ok(Some(found));
+        }
+    });
     Ok(None)
 }
 
 /// The failure that a word which names nothing is.
 fn none(cluster: &Cluster, word: &str) -> Failure {
-    match kinds(word) {
+    match Named::request(word) {
         Err(failure) => failure,
-        Ok((_, _, name)) => super::revoke::no_request(cluster, name),
+        Ok(named) => super::revoke::no_request(cluster, named.name),
     }
 }
 
@@ -197,7 +192,7 @@ async fn existing<R: Explained>(
     let Some(request) = cluster.find(&cluster.api::<R>(), name).await? else {
         return Ok(None);
     };
-    let (requester, ask) = (requester(&request).unwrap_or_default(), request.asked());
+    let (requester, ask) = (requester(&request).unwrap_or_default(), Ask::of(&request));
     let explanation = access::explain::<R>(cluster, flags, requester, ask, Some(&request));
     explanation.await.map(Some)
 }
@@ -209,43 +204,23 @@ async fn of_binding(
     flags: &Flags,
     word: &str,
 ) -> Result<Option<binding::Explanation>> {
-    let Some((namespaced, wide, name)) = bindings(word) else {
+    let Some(named) = Named::of(word, Role::Binding)? else {
         return Ok(None);
     };
-    let name = names::checked(name)?;
     // Whoever gave only a name may have meant a request, and need not know of bindings.
-    let only_a_name = namespaced && wide;
-    if namespaced {
-        let api = cluster.api::<TransientRoleBinding>();
-        if let Some(found) = absent(only_a_name, cluster.find(&api, name).await)? {
+    let only_a_name = named.is_of_any_kind();
+    for_each_kind!(bindings B => {
+        if named.may_be::<B>()
+            && let Some(found) = absent(only_a_name, cluster.find_kind::<B>(named.name).await)?
+        {
             return binding::explain(cluster, flags, &found).await.map(Some);
         }
-    }
-    if wide {
-        let api = Api::<TransientClusterRoleBinding>::all(cluster.client.clone());
-        if let Some(found) = absent(only_a_name, cluster.find(&api, name).await)? {
-            return binding::explain(cluster, flags, &found).await.map(Some);
-        }
-    }
+    });
     if only_a_name {
         return Ok(None);
     }
     Err(Failure::new(format!("there is no {word}"))
         .next("`ozctl get trb` and `ozctl get tcrb` list those that are there"))
-}
-
-/// Which kinds of binding a word may mean, and its name; `None` if it names another kind.
-fn bindings(word: &str) -> Option<(bool, bool, &str)> {
-    let Some((kind, name)) = word.split_once('/') else {
-        return Some((true, true, word));
-    };
-    match kind.to_lowercase().as_str() {
-        "trb" | "transientrolebinding" | "transientrolebindings" => Some((true, false, name)),
-        "tcrb" | "transientclusterrolebinding" | "transientclusterrolebindings" => {
-            Some((false, true, name))
-        }
-        _ => None,
-    }
 }
 
 /// Where only a name was given, a kind that is not installed, or that one may not read, has no object

@@ -35,7 +35,6 @@ use crate::connect::{Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
 use crate::limits::{Census, RequestLimits};
-use crate::templates::Templates;
 use server::Server;
 
 const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
@@ -68,6 +67,7 @@ struct Webhook {
     server: Arc<Server>,
     grants: Grants,
     registry: Registry,
+    _watches: tokio::task::JoinSet<()>,
 }
 
 /// What was put on record.
@@ -100,8 +100,6 @@ impl Webhook {
     fn recording(server: Server, records: Records) -> Self {
         let (server, records) = (Arc::new(server), Arc::new(records));
         let client = server.client();
-        let (exec_templates, ..) = Templates::watch(&client, &Ages::default());
-        let (pod_templates, ..) = Templates::watch(&client, &Ages::default());
         let (exec, _, feed) = guarded_store(&client, &(), None, Selection::default());
         tokio::spawn(feed);
         let (pod, ..) = guarded_store(&client, &(), None, Selection::default());
@@ -112,8 +110,6 @@ impl Webhook {
             census: Census::new(RequestLimits::default(), grants.clone()),
             break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),
-            exec_templates,
-            pod_templates,
             records: records.clone(),
             namespace: "oz-system".into(),
             served: server.served.clone().into(),
@@ -130,7 +126,8 @@ impl Webhook {
             .endpoint(Endpoint::Url("https://127.0.0.1:9443".to_owned()))
             .registration(RegistrationMode::Never)
             .clock(Arc::new(now));
-        for hook in hooks(&grounds) {
+        let hooks = hooks(&grounds, &server.client(), &Ages::default());
+        for hook in hooks.hooks {
             builder = builder.hook(hook);
         }
         Self {
@@ -139,6 +136,7 @@ impl Webhook {
             server,
             grants,
             registry,
+            _watches: hooks.watches,
         }
     }
 

@@ -19,15 +19,12 @@ use super::seal::Keys;
 use super::stamp::Requester;
 use super::status::{End, Fact};
 use crate::access_command;
-use crate::api::{
-    AccessConfig, CrossVersionObjectReference, Phase, PodAccessRequest, PodAccessTemplate,
-};
+use crate::api::{CrossVersionObjectReference, Phase, PodAccessRequest, PodAccessTemplate};
 use crate::build::{self, NameServer};
 use crate::controller::{Child, Failure, Live, Plan, Step};
-use crate::encode;
 use crate::labels;
 use crate::mutate::{Model, RenderCache};
-use crate::validate::{self, AccessPod, ValidatedRequest, ValidatedTemplate, Violation};
+use crate::validate::AccessPod;
 
 pub use isolation::Isolation;
 
@@ -144,7 +141,6 @@ impl PodAccess {
 }
 
 impl Kind for PodAccess {
-    const NAME: &'static str = "podaccessrequest";
     type Request = PodAccessRequest;
     type Template = PodAccessTemplate;
     type Target = AccessPod;
@@ -156,32 +152,6 @@ impl Kind for PodAccess {
 
     fn keep_finished(&self) -> SignedDuration {
         self.keep_finished
-    }
-
-    fn view(request: &PodAccessRequest) -> Request<'_> {
-        Request::from(request)
-    }
-
-    fn config(template: &PodAccessTemplate) -> &AccessConfig {
-        &template.spec.access_config
-    }
-
-    fn spec_digest(template: &PodAccessTemplate) -> String {
-        encode::digest(&template.spec)
-    }
-
-    fn target(template: &PodAccessTemplate) -> Option<CrossVersionObjectReference> {
-        template.spec.controller_target_ref.clone()
-    }
-
-    fn check_request(request: &PodAccessRequest) -> Result<ValidatedRequest, Vec<Violation>> {
-        validate::pod_access_request(request)
-    }
-
-    fn check_template(
-        template: &PodAccessTemplate,
-    ) -> Result<ValidatedTemplate<AccessPod>, Vec<Violation>> {
-        validate::pod_access_template(template)
     }
 
     fn offer(&self, case: Case<'_, Self>) -> Result<Offer, State> {

@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use oz_core::api::{Operation, Phase, RequestStatus};
 use oz_core::kinds::{AccessRequest, AccessTemplate as _};
 
+use crate::ask_which::ask_which;
 use crate::choose::{self, Wish};
 use crate::cluster::Cluster;
 use crate::complete;
@@ -21,7 +22,7 @@ use crate::interrupts::Interrupts;
 use crate::names;
 use crate::request::{self, Ask, Clock, Outcome};
 use crate::target::Target;
-use crate::verbs::patience;
+use crate::verbs::go_duration;
 use crate::waiting::Waiting;
 
 /// How to ask, on every verb that does.
@@ -114,7 +115,7 @@ pub(crate) async fn with<R>(
 where
     R: AccessRequest,
 {
-    let within = patience(&flags.wait)
+    let within = go_duration(&flags.wait)
         .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", flags.wait)))?;
     let cluster = context.cluster().await?;
     if let Some(name) = &flags.request {
@@ -125,10 +126,7 @@ where
             exit = interrupts.next() => Ok(exit),
         };
     }
-    let prefix = flags
-        .request_name
-        .clone()
-        .unwrap_or_else(request::default_prefix);
+    let prefix = flags.request_name.clone().unwrap_or_else(default_prefix);
     request::check_prefix(&prefix)?;
     let wish = Wish {
         target: want.target,
@@ -137,7 +135,8 @@ where
         container: want.container,
         reason: flags.reason.as_deref(),
     };
-    let (template, target_pod) = choose::template::<R>(context, &cluster, &wish).await?;
+    let (template, target_pod) =
+        choose::template::<R>(&cluster, &wish, |some| ask_which(context, some)).await?;
     // Where a template names containers, the first is the one that is meant.
     let container = want
         .container
@@ -186,6 +185,13 @@ where
         });
     }
     result
+}
+
+/// What a request's name begins with unless the user says.
+pub(crate) fn default_prefix() -> String {
+    let mut names = ["USER", "LOGNAME"].iter();
+    let user = names.find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
+    request::prefix_of(&user.unwrap_or_default())
 }
 
 /// Creates a request. How the process is to end, if a signal came first; then nothing is left of it.

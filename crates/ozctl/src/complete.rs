@@ -15,10 +15,12 @@ use oz_core::api::{ExecAccessTemplate, GROUP, PodAccessTemplate};
 use oz_core::{for_each_kind, kinds};
 use serde::de::DeserializeOwned;
 
-use crate::cluster::{self, Cluster};
+use crate::cluster::Cluster;
+use crate::connect;
 use crate::connection::Connection;
 
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the shell waits for names.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Names of templates for exec.
 pub(crate) fn exec_templates() -> Vec<CompletionCandidate> {
@@ -98,7 +100,7 @@ pub(crate) fn namespaces() -> Vec<CompletionCandidate> {
 
 /// Names of the kubeconfig's contexts.
 pub(crate) fn contexts() -> Vec<CompletionCandidate> {
-    let kubeconfig = cluster::kubeconfig(&connection()).ok().flatten();
+    let kubeconfig = connect::kubeconfig(&connection()).ok().flatten();
     kubeconfig
         .into_iter()
         .flat_map(|kubeconfig| kubeconfig.contexts)
@@ -131,12 +133,12 @@ fn ask<Q>(question: Q) -> Vec<CompletionCandidate>
 where
     Q: AsyncFnOnce(Cluster) -> Vec<String> + Send + 'static,
 {
-    let (tell, told) = channel();
+    let (sender, names) = channel();
     std::thread::spawn(move || {
         // Nobody listens any more if it took too long.
-        let _ = tell.send(answer(question));
+        let _ = sender.send(answer(question));
     });
-    let names = told.recv_timeout(PATIENCE).ok().flatten();
+    let names = names.recv_timeout(COMPLETION_TIMEOUT).ok().flatten();
     let names = names.unwrap_or_default();
     names.into_iter().map(CompletionCandidate::new).collect()
 }
@@ -149,7 +151,7 @@ fn answer(question: impl AsyncFnOnce(Cluster) -> Vec<String>) -> Option<Vec<Stri
         .build()
         .ok()?;
     runtime.block_on(async {
-        let cluster = Cluster::connect(&connection()).await.ok()?;
+        let cluster = connect::connect(&connection()).await.ok()?;
         Some(question(cluster).await)
     })
 }

@@ -13,7 +13,7 @@ use oz_admission::{Rejection, UserInfo};
 use oz_core::kinds::Right;
 
 /// How long all answers together may take: well below what the API server waits for ours.
-const PATIENCE: Duration = Duration::from_secs(3);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether the user may do everything with everything, as an administrator of the cluster may.
 ///
@@ -98,9 +98,9 @@ pub(crate) async fn patiently<T>(
             ),
         )
     };
-    match tokio::time::timeout(PATIENCE, answer).await {
+    match tokio::time::timeout(REVIEW_TIMEOUT, answer).await {
         Ok(answer) => answer.map_err(|error| unknown(error.to_string())),
-        Err(_) => Err(unknown(format!("no answer within {PATIENCE:?}"))),
+        Err(_) => Err(unknown(format!("no answer within {REVIEW_TIMEOUT:?}"))),
     }
 }
 

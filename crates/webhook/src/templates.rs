@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 /// How long a decision waits for the first list. Before it is complete, a template that exists
 /// could not be told from one that does not.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The templates of one kind.
 pub(crate) struct Templates<T>(Store<T>);
@@ -48,7 +48,7 @@ impl<T: Resource> Templates<T> {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Arc<T>>, Rejection> {
-        if tokio::time::timeout(PATIENCE, self.0.ready())
+        if tokio::time::timeout(FIRST_LIST_TIMEOUT, self.0.ready())
             .await
             .is_err()
         {

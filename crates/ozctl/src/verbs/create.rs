@@ -10,6 +10,7 @@ use oz_core::api::{ExecAccessRequest, PodAccessRequest, RequestStatus};
 use oz_core::kinds::AccessRequest;
 use serde_json::Value;
 
+use crate::access::default_prefix;
 use crate::cli;
 use crate::cluster::Cluster;
 use crate::complete;
@@ -19,7 +20,7 @@ use crate::failure::{Failure, Result};
 use crate::names;
 use crate::output;
 use crate::request::{self, Ask, Outcome};
-use crate::verbs::patience;
+use crate::verbs::go_duration;
 
 /// Create a request and wait until it is ready
 ///
@@ -140,7 +141,7 @@ impl Common {
     fn ask(&self, template: String, target_pod: Option<String>) -> Result<Ask> {
         let prefix = match &self.request_name {
             Some(prefix) => prefix.clone(),
-            None => request::default_prefix(),
+            None => default_prefix(),
         };
         request::check_prefix(&prefix)?;
         Ok(Ask {
@@ -155,7 +156,7 @@ impl Common {
     }
 
     fn wait(&self) -> Result<Duration> {
-        patience(&self.wait)
+        go_duration(&self.wait)
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))
     }
 }

@@ -8,9 +8,9 @@ use oz_core::api::Phase;
 use oz_core::for_each_kind;
 use oz_core::kinds::AccessRequest;
 
-use super::patience;
+use super::go_duration;
 use super::revoke::no_request;
-use crate::access::{ask_for, give_back};
+use crate::access::{ask_for, default_prefix, give_back};
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
@@ -69,7 +69,7 @@ impl Extend {
         cluster: &Cluster,
         running: &R,
     ) -> Result<Exit> {
-        let within = patience(&self.wait)
+        let within = go_duration(&self.wait)
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
         let old = running.name_any();
         let status = running.status().cloned().unwrap_or_default();
@@ -157,6 +157,6 @@ fn prefix(old: &str) -> String {
     let stem = old.rsplit_once('-').map_or(old, |(stem, _)| stem);
     match request::check_prefix(stem) {
         Ok(()) => stem.to_owned(),
-        Err(_) => request::default_prefix(),
+        Err(_) => default_prefix(),
     }
 }

@@ -10,11 +10,12 @@ use oz_core::duration::GoDuration;
 use oz_core::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_PUBLIC_KEYS as KEYS};
 use serde_json::json;
 
-use super::read::{log, map, pages, plain, when};
+use super::read::{log, plain, when};
 use crate::context::{Context, Style};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::{self, TextFormat};
+use crate::trail::{map, pages};
 
 /// How far the clock here may be behind that of the cluster, which decides what is old enough to go.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);

@@ -1,9 +1,9 @@
 //! How requests and transient bindings are decided: by the operator's own functions, with what its own
 //! lookups find, and by its flags.
 
-pub(crate) mod access;
-pub(crate) mod binding;
-pub(crate) mod operator;
+pub mod access;
+pub mod binding;
+pub mod operator;
 mod unsaved;
 
 use kube::Api;

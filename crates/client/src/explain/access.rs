@@ -39,34 +39,46 @@ const NAME: &str = "explained";
 const POLICIES: u32 = 500;
 
 /// All that is to be told.
-pub(crate) struct Explanation {
-    pub(crate) kind: String,
-    pub(crate) namespace: String,
+pub struct Explanation {
+    /// Kind of the request.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
     /// `None` if the request does not exist.
-    pub(crate) name: Option<String>,
-    pub(crate) requester: Requester,
-    pub(crate) ask: Ask,
+    pub name: Option<String>,
+    /// Who asks.
+    pub requester: Requester,
+    /// For what.
+    pub ask: Ask,
     /// What became of it, if it exists.
-    pub(crate) status: Option<RequestStatus>,
-    pub(crate) template_exists: bool,
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) request_violations: Vec<Violation>,
-    pub(crate) template_violations: Vec<Violation>,
-    pub(crate) window: Option<Window>,
-    pub(crate) plan: Planned,
+    pub status: Option<RequestStatus>,
+    /// Whether there is a template of that name.
+    pub template_exists: bool,
+    /// The rules of the template, and whether they hold.
+    pub rules: Vec<Rule>,
+    /// What is wrong with the request.
+    pub request_violations: Vec<Violation>,
+    /// What is wrong with the template.
+    pub template_violations: Vec<Violation>,
+    /// Until when, if that can be told.
+    pub window: Option<Window>,
+    /// What the operator would do.
+    pub plan: Planned,
     /// By which flags of the operator.
-    pub(crate) flags: Source,
+    pub flags: Source,
 }
 
 /// The plan, or why it cannot be made here.
-pub(crate) enum Planned {
+pub enum Planned {
+    /// The plan.
     Plan(Plan),
+    /// What is missing to make it.
     Unknown(String),
 }
 
 impl Explanation {
     /// Whether access is there, or would be given.
-    pub(crate) fn is_yes(&self) -> bool {
+    pub fn is_yes(&self) -> bool {
         if let Some(status) = &self.status
             && status.phase != Phase::Pending
         {
@@ -80,7 +92,7 @@ impl Explanation {
 }
 
 /// A kind of request whose decision can be made here.
-pub(crate) trait Explained: AccessRequest {
+pub trait Explained: AccessRequest {
     /// Its controller.
     type Access: Kind<Request = Self, Template = <Self as AccessRequest>::Template>;
 
@@ -171,7 +183,7 @@ impl Explained for PodAccessRequest {
 }
 
 /// Explains a request: one that exists, or what `requester` would ask for.
-pub(crate) async fn explain<R: Explained>(
+pub async fn explain<R: Explained>(
     cluster: &Cluster,
     flags: &Flags,
     requester: Requester,

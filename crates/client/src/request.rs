@@ -1,6 +1,7 @@
 //! Asking for access: a request is created, watched until it is ready or over, and given back.
 
 mod clock;
+mod retry;
 mod wait;
 
 use std::time::Duration;
@@ -11,8 +12,9 @@ use oz_core::api::{Phase, RequestStatus};
 use oz_core::kinds::{AccessRequest, Terms};
 use oz_core::{conditions, labels};
 
-pub(crate) use self::clock::Clock;
-pub(crate) use self::wait::{Outcome, wait};
+pub use self::clock::Clock;
+pub use self::retry::Retry;
+pub use self::wait::{Outcome, wait};
 use crate::cluster::Cluster;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -22,20 +24,26 @@ const PREFIX: usize = 57;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ask {
-    pub(crate) template: String,
+pub struct Ask {
+    /// Name of the template.
+    pub template: String,
     /// What the request's name begins with.
-    pub(crate) prefix: String,
-    pub(crate) duration: Option<String>,
-    pub(crate) target_pod: Option<String>,
-    pub(crate) container: Option<String>,
-    pub(crate) reason: Option<String>,
-    pub(crate) extends: Option<String>,
+    pub prefix: String,
+    /// For how long.
+    pub duration: Option<String>,
+    /// In which pod.
+    pub target_pod: Option<String>,
+    /// In which container.
+    pub container: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// The request that it continues.
+    pub extends: Option<String>,
 }
 
 impl Ask {
     /// What an existing request asks for.
-    pub(crate) fn of<R: AccessRequest>(request: &R) -> Self {
+    pub fn of<R: AccessRequest>(request: &R) -> Self {
         let terms = request.terms();
         let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
         Self {
@@ -50,7 +58,7 @@ impl Ask {
     }
 
     /// The request, whose name the API server completes.
-    pub(crate) fn request<R: AccessRequest>(&self) -> R {
+    pub fn request<R: AccessRequest>(&self) -> R {
         let mut request = R::asking(&Terms {
             template: &self.template,
             duration: self.duration.as_deref(),
@@ -67,7 +75,7 @@ impl Ask {
 }
 
 /// What the verb that uses a request is to be told of where.
-pub(crate) fn place<R: AccessRequest>(request: &R) -> String {
+pub fn place<R: AccessRequest>(request: &R) -> String {
     if R::MAKES_POD {
         return format!("template/{}", request.terms().template);
     }
@@ -79,7 +87,7 @@ pub(crate) fn place<R: AccessRequest>(request: &R) -> String {
 
 /// Who asked: what the webhook stamped, or else what the operator verified or the webhook noted.
 /// Whether a stamp is believed is the operator's to say, and its status does.
-pub(crate) fn requester<R: AccessRequest>(request: &R) -> Option<Requester> {
+pub fn requester<R: AccessRequest>(request: &R) -> Option<Requester> {
     let stamped = stamp::of(request.meta()).and_then(|text| serde_json::from_str(text).ok());
     let named = |user| Requester {
         user,
@@ -89,14 +97,14 @@ pub(crate) fn requester<R: AccessRequest>(request: &R) -> Option<Requester> {
 }
 
 /// The name of who asked: what the operator verified, or else what the webhook noted.
-pub(crate) fn user<R: AccessRequest>(request: &R) -> Option<String> {
+pub fn user<R: AccessRequest>(request: &R) -> Option<String> {
     let verified = request.status().and_then(|status| status.requester.clone());
     let annotations = request.meta().annotations.as_ref();
     verified.or_else(|| annotations?.get(labels::REQUESTED_BY).cloned())
 }
 
 /// Checks what a request's name is to begin with, by the original's rule.
-pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
+pub fn check_prefix(prefix: &str) -> Result<()> {
     let bytes = prefix.as_bytes();
     let letter = |byte: u8| byte.is_ascii_lowercase();
     let alphanumeric = |byte: u8| letter(byte) || byte.is_ascii_digit();
@@ -119,17 +127,9 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a request's name begins with unless the user says: their name, as far as a name may have
-/// its letters. The original refused to work for Alice.Smith.
-pub(crate) fn default_prefix() -> String {
-    let user = ["USER", "LOGNAME"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
-        .unwrap_or_default();
-    tidy(&user)
-}
-
-fn tidy(user: &str) -> String {
+/// What the names of a user's requests begin with: their name, as far as a name may have its letters.
+/// The original refused to work for Alice.Smith.
+pub fn prefix_of(user: &str) -> String {
     let mut name = String::new();
     for letter in user.to_lowercase().chars() {
         if letter.is_ascii_alphanumeric() {
@@ -152,7 +152,7 @@ fn tidy(user: &str) -> String {
 }
 
 /// Creates a request.
-pub(crate) async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R> {
+pub async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R> {
     let api = cluster.api::<R>();
     let request: R = ask.request();
     cluster
@@ -161,7 +161,7 @@ pub(crate) async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Re
 }
 
 /// Gives access back. That it is gone already is what was wanted.
-pub(crate) async fn release<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<()> {
+pub async fn release<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<()> {
     let api = cluster.api::<R>();
     match api.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -172,7 +172,7 @@ pub(crate) async fn release<R: AccessRequest>(cluster: &Cluster, name: &str) -> 
 }
 
 /// Why a request cannot be used, in the words of its first condition that is not True.
-pub(crate) fn why_not(status: &RequestStatus) -> Option<&str> {
+pub fn why_not(status: &RequestStatus) -> Option<&str> {
     let refused = status
         .conditions
         .iter()
@@ -191,7 +191,7 @@ pub(crate) fn why_not(status: &RequestStatus) -> Option<&str> {
 }
 
 /// The failure that a request which ended is.
-pub(crate) fn over(name: &str, status: &RequestStatus) -> Failure {
+pub fn over(name: &str, status: &RequestStatus) -> Failure {
     let what = match status.phase {
         Phase::Denied => "was denied",
         Phase::Failed => "cannot be granted",
@@ -205,7 +205,7 @@ pub(crate) fn over(name: &str, status: &RequestStatus) -> Failure {
 }
 
 /// The failure that a request which takes too long is.
-pub(crate) fn late(name: &str, within: Duration, status: Option<&RequestStatus>) -> Failure {
+pub fn late(name: &str, within: Duration, status: Option<&RequestStatus>) -> Failure {
     let why = match status {
         None => {
             return Failure::new(format!(
@@ -249,9 +249,9 @@ mod tests {
             ("", "ozctl"),
             ("Ünal", "nal"),
         ] {
-            assert_eq!(tidy(user), prefix, "{user}");
-            assert!(check_prefix(&tidy(user)).is_ok(), "{user}");
+            assert_eq!(prefix_of(user), prefix, "{user}");
+            assert!(check_prefix(&prefix_of(user)).is_ok(), "{user}");
         }
-        assert_eq!(tidy(&"a".repeat(80)).len(), PREFIX);
+        assert_eq!(prefix_of(&"a".repeat(80)).len(), PREFIX);
     }
 }

@@ -25,10 +25,13 @@ use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
 /// A rule, as it applies now. `None` if it cannot be told from here.
-pub(crate) struct Rule {
-    pub(crate) name: &'static str,
-    pub(crate) holds: Option<bool>,
-    pub(crate) message: String,
+pub struct Rule {
+    /// Which rule.
+    pub name: &'static str,
+    /// Whether it holds.
+    pub holds: Option<bool>,
+    /// Why.
+    pub message: String,
 }
 
 impl Rule {
@@ -42,36 +45,37 @@ impl Rule {
 }
 
 /// All that is to be told.
-pub(crate) struct Explanation {
+pub struct Explanation {
     /// The object, without its managed fields.
-    pub(crate) view: View,
+    pub view: View,
     /// Whether its rights are there, or would be given.
-    pub(crate) holds: bool,
-    pub(crate) requester: Requester,
-    pub(crate) rules: Vec<Rule>,
+    pub holds: bool,
+    /// Who asks.
+    pub requester: Requester,
+    /// The rules, and whether they hold.
+    pub rules: Vec<Rule>,
     /// `None` if what it needs cannot be read.
-    pub(crate) plan: Option<Plan>,
+    pub plan: Option<Plan>,
     /// By which flags of the operator.
-    pub(crate) flags: Source,
+    pub flags: Source,
 }
 
 /// What an object says of itself.
-pub(crate) struct View {
-    pub(crate) kind: String,
+pub struct View {
+    /// Kind.
+    pub kind: String,
     /// `None` for the whole cluster.
-    pub(crate) namespace: Option<String>,
-    pub(crate) name: String,
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
     /// What is asked for, if that makes sense.
-    pub(crate) terms: Option<Terms>,
-    pub(crate) status: Option<BindingStatus>,
+    pub terms: Option<Terms>,
+    /// Its status.
+    pub status: Option<BindingStatus>,
 }
 
 /// Explains a binding.
-pub(crate) async fn explain<K: Kind>(
-    cluster: &Cluster,
-    flags: &Flags,
-    object: &K,
-) -> Result<Explanation> {
+pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> Result<Explanation> {
     let now = Timestamp::now();
     let binding = object.view();
     // What the webhook wrote; whether it is believed is the operator's to say, and its status does.

@@ -11,7 +11,7 @@ use crate::names;
 
 /// What a person typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     /// `deploy/web`
     Workload(TargetKind, String),
     /// `pod/web-7d4b9c-x2x8p`
@@ -67,7 +67,7 @@ impl std::fmt::Display for Target {
 
 /// How a template leads to the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// Any pod of its workload will do.
     Any,
     /// This pod of its workload is wanted.
@@ -75,7 +75,7 @@ pub(crate) enum Way {
 }
 
 /// Whether the template leads to the target, and how.
-pub(crate) fn leads<T: AccessTemplate>(template: &T, target: &Target) -> Option<Way> {
+pub fn leads<T: AccessTemplate>(template: &T, target: &Target) -> Option<Way> {
     let workload = template.workload();
     let is = |kind: Option<TargetKind>, name: &str| {
         workload.is_some_and(|workload| {
@@ -118,7 +118,7 @@ fn looks_like(workload: &CrossVersionObjectReference, pod: &str) -> bool {
 }
 
 /// Whether the template hands out the operation, in the container if one is named.
-pub(crate) fn hands_out<T: AccessTemplate>(
+pub fn hands_out<T: AccessTemplate>(
     template: &T,
     operation: Operation,
     container: Option<&str>,

@@ -12,14 +12,16 @@ use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
 /// The flags by which the operator decides, and how they are known.
-pub(crate) struct Flags {
-    pub(crate) settings: Settings,
-    pub(crate) source: Source,
+pub struct Flags {
+    /// What they say.
+    pub settings: Settings,
+    /// How they are known.
+    pub source: Source,
 }
 
 /// How the operator's flags are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// Somebody gave them.
     Given,
     /// From this Deployment.
@@ -44,7 +46,7 @@ impl fmt::Display for Source {
 
 impl Flags {
     /// Those that are `given`; else those of the operator that runs in `namespace`.
-    pub(crate) async fn of(cluster: &Cluster, namespace: &str, given: &[String]) -> Result<Self> {
+    pub async fn of(cluster: &Cluster, namespace: &str, given: &[String]) -> Result<Self> {
         let read = |arguments: &[&str]| Settings::read(arguments, namespace);
         if !given.is_empty() {
             let given: Vec<&str> = given.iter().map(String::as_str).collect();
@@ -76,13 +78,13 @@ impl Flags {
     }
 
     /// Whether they are the operator's own, and no defaults.
-    pub(crate) fn are_known(&self) -> bool {
+    pub fn are_known(&self) -> bool {
         !matches!(self.source, Source::Defaults(_))
     }
 }
 
 /// The Deployments that oz runs as.
-pub(crate) async fn deployments(cluster: &Cluster, namespace: &str) -> Result<Vec<Deployment>> {
+pub async fn deployments(cluster: &Cluster, namespace: &str) -> Result<Vec<Deployment>> {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), namespace);
     let parameters = ListParams::default().labels("app.kubernetes.io/name=oz");
     let list = cluster.answer(deployments.list(&parameters)).await?;
@@ -90,7 +92,7 @@ pub(crate) async fn deployments(cluster: &Cluster, namespace: &str) -> Result<Ve
 }
 
 /// The operator's own.
-pub(crate) fn operator(deployments: &[Deployment]) -> Option<&Deployment> {
+pub fn operator(deployments: &[Deployment]) -> Option<&Deployment> {
     let is_operator = |one: &&Deployment| {
         let labels = one.metadata.labels.iter().flatten();
         let mut labels = labels.filter(|(key, _)| *key == "app.kubernetes.io/component");
@@ -100,12 +102,12 @@ pub(crate) fn operator(deployments: &[Deployment]) -> Option<&Deployment> {
 }
 
 /// What the pods of a Deployment are.
-pub(crate) fn pod(deployment: &Deployment) -> Option<&PodSpec> {
+pub fn pod(deployment: &Deployment) -> Option<&PodSpec> {
     deployment.spec.as_ref()?.template.spec.as_ref()
 }
 
 /// The flags that it is started with.
-pub(crate) fn arguments(deployment: &Deployment) -> Vec<&str> {
+pub fn arguments(deployment: &Deployment) -> Vec<&str> {
     let containers = pod(deployment).into_iter().flat_map(|pod| &pod.containers);
     let arguments = containers.flat_map(|container| container.args.iter().flatten());
     arguments.map(String::as_str).collect()

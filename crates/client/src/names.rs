@@ -7,14 +7,15 @@ use oz_core::kinds::{self, Entry, Kind, Role};
 use crate::failure::{Failure, Result};
 
 /// What a word names: KIND/NAME, or only a name, which may be of any kind.
-pub(crate) struct Named<'a> {
+pub struct Named<'a> {
     kind: Option<Entry>,
-    pub(crate) name: &'a str,
+    /// The name.
+    pub name: &'a str,
 }
 
 impl<'a> Named<'a> {
     /// An object of one of the kinds of a role; `None` if the word names another kind.
-    pub(crate) fn of(word: &'a str, role: Role) -> Result<Option<Self>> {
+    pub fn of(word: &'a str, role: Role) -> Result<Option<Self>> {
         let Some((kind, name)) = word.split_once('/') else {
             let (kind, name) = (None, checked(word)?);
             return Ok(Some(Self { kind, name }));
@@ -28,7 +29,7 @@ impl<'a> Named<'a> {
     }
 
     /// A request.
-    pub(crate) fn request(word: &'a str) -> Result<Self> {
+    pub fn request(word: &'a str) -> Result<Self> {
         Self::of(word, Role::Request)?.ok_or_else(|| {
             let (kind, _) = word.split_once('/').unwrap_or_default();
             Failure::new(format!("{word}: {kind} is no kind of request"))
@@ -37,19 +38,19 @@ impl<'a> Named<'a> {
     }
 
     /// Whether only a name was given.
-    pub(crate) fn is_of_any_kind(&self) -> bool {
+    pub fn is_of_any_kind(&self) -> bool {
         self.kind.is_none()
     }
 
     /// Whether it may be an object of this kind.
-    pub(crate) fn may_be<K: Kind>(&self) -> bool {
+    pub fn may_be<K: Kind>(&self) -> bool {
         let kind = self.kind.as_ref();
         kind.is_none_or(|kind| kind.resource == ApiResource::erase::<K>(&()))
     }
 }
 
 /// A name as it may stand in a path of the API; with a slash in it, it would be another path.
-pub(crate) fn checked(name: &str) -> Result<&str> {
+pub fn checked(name: &str) -> Result<&str> {
     let strange =
         |letter: char| letter.is_whitespace() || letter.is_control() || "/%?#\\".contains(letter);
     if name.is_empty() || name == "." || name == ".." || name.contains(strange) {
@@ -60,7 +61,7 @@ pub(crate) fn checked(name: &str) -> Result<&str> {
 }
 
 /// The kind of workload that a word names.
-pub(crate) fn workload(word: &str) -> Option<TargetKind> {
+pub fn workload(word: &str) -> Option<TargetKind> {
     let word = word.to_lowercase();
     let word = word.split_once('.').map_or(word.as_str(), |(name, _)| name);
     Some(match word {

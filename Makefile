@@ -1,8 +1,9 @@
 # Everything a contributor runs. `make help` lists it.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-# `cargo xtask` is quiet; on a machine with nothing compiled it would be so for minutes.
-BUILD_XTASK := cargo build --package xtask
+# `cargo xtask` is quiet; on a machine with nothing compiled it would be so for minutes. In the root of
+# the workspace, `--bin` takes the features of all packages, so that nothing is compiled twice.
+BUILD_XTASK := cargo build --bin xtask
 # Where tests leave what permissions they used.
 PERMISSIONS := $(abspath $(or $(CARGO_TARGET_DIR),target))/permissions
 # cargo-deny is built where it is kept, not among our own.
@@ -15,15 +16,19 @@ demo: ## Show the main job on an embedded cluster (KEEP=1 leaves it up)
 	@$(BUILD_XTASK)
 	@cargo xtask demo $(if $(KEEP),--keep)
 
-test: ## Run every test that needs no root: pure, recorded API server, real API server
-	@$(BUILD_XTASK)
-	@cargo xtask test
+# With SUITE, what is needed is compiled in one run of cargo.
+PROGRAMS := --bin xtask --bin oz-operator --bin oz-webhook --bin ozctl
 
-check: ## Formatting, lints, generated files, the purity of core, dependencies
+test: ## Run every test that needs no root (SUITE="access pod" for some suites, FILTER=text for some tests)
+	@cargo build --workspace $(if $(SUITE),$(PROGRAMS) $(SUITE:%=--test %),--bins --tests --examples)
+	@cargo xtask test $(SUITE:%=--suite %) $(if $(FILTER),--filter '$(FILTER)')
+
+check: ## Formatting, lints, generated files, links, the purity of core, dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo check -p oz-core
 	cargo xtask generate --check
+	cargo xtask links
 	@$(MAKE) --no-print-directory deny
 
 deny: $(TOOLS)/bin/cargo-deny ## Licences, bans and duplicate versions of dependencies

@@ -15,7 +15,7 @@ use oz_testkit::eventually;
 use serde_json::{Value, json};
 
 /// How long a grant may take before a test gives up; far above what it takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A template for `kind` `target` that lets the group `devs` in.
 #[must_use]
@@ -199,7 +199,7 @@ impl<K: AccessRequest> Requests<K> {
         wanted: impl Fn(&RequestStatus) -> bool,
     ) -> Result<K> {
         let mut last = None;
-        let found = eventually(&format!("{name} {what}"), PATIENCE, async || {
+        let found = eventually(&format!("{name} {what}"), REQUEST_TIMEOUT, async || {
             let request = self.api.get(name).await?;
             let status = request.status().cloned().unwrap_or_default();
             let done = wanted(&status);

@@ -4,9 +4,10 @@
 
 mod access;
 mod audit;
-mod entering;
+mod connections;
 mod helm;
-mod left;
+mod leftovers;
+mod locks;
 mod records;
 mod replicas;
 mod rollouts;
@@ -22,9 +23,10 @@ pub use access::{
     exec_request, exec_template, pod_request, pod_template,
 };
 pub use audit::Auditor;
-pub use entering::{refusal, refused};
+pub use connections::{refusal, refused};
 pub use helm::{chart, helm};
-pub use left::left;
+pub use leftovers::left;
+pub use locks::{binding, forged_record, role, stamped};
 pub use records::{records_in, records_of};
 pub use replicas::Replicas;
 pub use rollouts::rollouts;

@@ -17,7 +17,7 @@ use crate::{NAMESPACE, Operator, Options, Scene, Service, Traffic, Webhook, inst
 /// The annotation by which another authority is asked for.
 const ROTATE: &str = "oz-admission/rotate";
 /// How long anything may take here; far above what it takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const REPLICA_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The replicas, the oldest first.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Replicas {
     pub async fn leader(&self) -> Result<String> {
         let client = self.cluster.client("admin").await?;
         let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
-        eventually("an operator to lead", PATIENCE, async || {
+        eventually("an operator to lead", REPLICA_TIMEOUT, async || {
             let spec = leases.get(names::LEASE).await?.spec.unwrap_or_default();
             let holder = spec.holder_identity.unwrap_or_default();
             let runs = self.operators.iter().any(|(name, _)| *name == holder);
@@ -113,7 +113,10 @@ impl Replicas {
     /// When there is none, or it goes on.
     pub async fn drain_leader(&mut self) -> Result<()> {
         let leader = self.leader().await?;
-        self.take(&leader)?.process.terminate(PATIENCE).await?;
+        self.take(&leader)?
+            .process
+            .terminate(REPLICA_TIMEOUT)
+            .await?;
         Ok(())
     }
 
@@ -140,7 +143,7 @@ impl Replicas {
             self.service.remove(serving);
             Ok(())
         };
-        let (ended, told) = tokio::join!(webhook.process.terminate(PATIENCE), told);
+        let (ended, told) = tokio::join!(webhook.process.terminate(REPLICA_TIMEOUT), told);
         ended?;
         told
     }
@@ -179,7 +182,7 @@ impl Replicas {
         secrets
             .patch(names::ADMISSION_AUTHORITY, &parameters, &ask)
             .await?;
-        eventually("another authority", PATIENCE, async || {
+        eventually("another authority", REPLICA_TIMEOUT, async || {
             Ok((authority().await? != before).then_some(()))
         })
         .await

@@ -15,7 +15,7 @@ use crate::Service;
 pub const NAMESPACE: &str = "oz-system";
 
 /// How long a process may take to get ready.
-const START: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What may differ from a plain installation.
 #[derive(Clone, Debug)]
@@ -76,6 +76,15 @@ impl Options {
         self
     }
 
+    /// With the limits of requests that the webhook has by itself, which others do without.
+    #[must_use]
+    pub fn limited(self) -> Self {
+        let limits = [("waiting", 20), ("active", 20), ("namespace", 200)];
+        limits.into_iter().fold(self, |options, (of, most)| {
+            options.flag(&format!("--max-{of}-requests={most}"))
+        })
+    }
+
     /// With a clock that is off, in the syntax of libfaketime.
     #[must_use]
     pub fn clock(mut self, offset: &str) -> Self {
@@ -132,7 +141,7 @@ pub fn unregister(cluster: &Cluster) -> Result<()> {
         "--all",
     ]);
     run(kubectl)?;
-    let deadline = Instant::now() + START;
+    let deadline = Instant::now() + READY_TIMEOUT;
     while locked(cluster)? {
         if Instant::now() > deadline {
             bail!("the API server goes by policies that were deleted");
@@ -404,7 +413,7 @@ fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> 
 }
 
 async fn ready(what: &str, address: SocketAddr, process: &mut Process) -> Result<()> {
-    eventually(&format!("{what} to be ready"), START, async || {
+    eventually(&format!("{what} to be ready"), READY_TIMEOUT, async || {
         if let Some(status) = process.exited()? {
             let log = std::fs::read_to_string(process.stderr()).unwrap_or_default();
             bail!("{what} ended with {status}:\n{log}");

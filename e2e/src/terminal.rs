@@ -13,7 +13,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// How long anything on the screen may take to come.
-const PATIENCE: Duration = Duration::from_secs(90);
+const SCREEN_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A program with a terminal. It is killed when this goes.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Terminal {
     /// When it does not come; the message has what came.
     pub async fn shows_after(&self, seen: usize, text: &str) -> Result<()> {
         let what = format!("{text:?} on the terminal");
-        let shown = eventually(&what, PATIENCE, async || {
+        let shown = eventually(&what, SCREEN_TIMEOUT, async || {
             let screen = self.screen();
             let next = screen.get(seen..).unwrap_or_default();
             Ok(next.contains(text).then_some(()))
@@ -132,7 +132,7 @@ impl Terminal {
     /// When it does not end, or by a signal.
     pub async fn code(&mut self) -> Result<i32> {
         let child = &mut self.child;
-        let status = eventually("the program to end", PATIENCE, async || {
+        let status = eventually("the program to end", SCREEN_TIMEOUT, async || {
             Ok(child.try_wait()?)
         })
         .await;

@@ -1,7 +1,6 @@
 //! Grants that come and go, while something happens to oz, and when each of them came and went by the
 //! API server's own log.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use oz_core::api::{ExecAccessRequest, Phase};
-use oz_testkit::{AuditEntry, AuditMark, eventually};
+use oz_testkit::{AuditEntries, AuditEntry, AuditMark, eventually};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -40,7 +39,7 @@ impl Default for Rhythm {
 
 /// In so many steps of a second.
 const STEPS: usize = 12;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TRAFFIC_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Somebody who asks again and again.
 #[derive(Debug)]
@@ -64,10 +63,15 @@ struct Asking {
 pub struct Course {
     /// Of the request.
     pub name: String,
-    /// When it was created.
+    /// When the API server was asked to create it.
     pub asked: Timestamp,
     /// When the RoleBinding was created.
     pub bound: Timestamp,
+    /// When the request said that it is ready, if the API server came to log that.
+    pub ready: Option<Timestamp>,
+    /// How long the API server took meanwhile to answer the four writes that a grant is: the request,
+    /// the Role, the RoleBinding and the status.
+    pub answering: SignedDuration,
     /// When access was to end.
     pub until: Timestamp,
     /// When the RoleBinding was deleted.
@@ -77,8 +81,10 @@ pub struct Course {
 /// What became of everything that was asked for.
 #[derive(Debug)]
 pub struct Outcome {
-    /// In the order of asking.
+    /// Of those that were granted, by name.
     pub courses: Vec<Course>,
+    /// Those that were over before they were granted, with what their conditions say.
+    pub in_vain: Vec<String>,
     /// What the API server said to those that it refused.
     pub refused: Vec<String>,
     /// How often no API server answered.
@@ -90,6 +96,12 @@ impl Course {
     #[must_use]
     pub fn wait(&self) -> SignedDuration {
         self.bound.duration_since(self.asked)
+    }
+
+    /// From asking until the request said that access is there.
+    #[must_use]
+    pub fn until_ready(&self) -> Option<SignedDuration> {
+        Some(self.ready?.duration_since(self.asked))
     }
 
     /// How long access lasted longer than agreed.
@@ -105,19 +117,19 @@ impl Traffic {
     /// # Errors
     /// When there is no audit log.
     pub async fn start(scene: &Scene) -> Result<Self> {
-        Self::start_with(scene, Rhythm::default()).await
+        Self::start_as(scene, "alice", Rhythm::default()).await
     }
 
-    /// As [`Traffic::start`], in another rhythm.
+    /// As [`Traffic::start`], as somebody else and in another rhythm.
     ///
     /// # Errors
-    /// As [`Traffic::start`].
-    pub async fn start_with(scene: &Scene, rhythm: Rhythm) -> Result<Self> {
-        let alice = scene.requests("alice").await?;
+    /// As [`Traffic::start`], and when there is no such user.
+    pub async fn start_as(scene: &Scene, user: &str, rhythm: Rhythm) -> Result<Self> {
+        let requests = scene.requests(user).await?;
         let mark = scene.cluster.audit().mark()?;
         let (stop, stopped) = watch::channel(false);
         let made = Arc::default();
-        let task = tokio::spawn(ask(alice, rhythm, stopped, Arc::clone(&made)));
+        let task = tokio::spawn(ask(requests, rhythm, stopped, Arc::clone(&made)));
         Ok(Self {
             mark,
             stop,
@@ -132,9 +144,11 @@ impl Traffic {
     /// When it takes too long.
     pub async fn more(&self, count: usize) -> Result<()> {
         let wanted = self.made.load(Ordering::Relaxed) + count;
-        eventually(&format!("{count} more requests"), PATIENCE, async || {
-            Ok((self.made.load(Ordering::Relaxed) >= wanted).then_some(()))
-        })
+        eventually(
+            &format!("{count} more requests"),
+            TRAFFIC_TIMEOUT,
+            async || Ok((self.made.load(Ordering::Relaxed) >= wanted).then_some(())),
+        )
         .await
     }
 
@@ -170,42 +184,71 @@ impl Traffic {
         let asking = self.task.await?;
         let over = ended(scene, asking.names.len()).await?;
         let entries = scene.cluster.audit().since(self.mark)?;
-        let entries = entries.in_namespace(scene.name());
-        let at = |entry: &AuditEntry| (entry.name.clone(), entry.stage_timestamp);
-        let first = |verb: &str, resource: &str, codes: &[u16]| -> BTreeMap<String, Timestamp> {
-            let found = entries.iter().rev().filter(|entry| {
-                entry.verb == verb
-                    && entry.resource == resource
-                    && entry.subresource.is_empty()
-                    && codes.contains(&entry.code)
-            });
-            found.map(at).collect()
-        };
-        let asked = first("create", "execaccessrequests", &[201]);
-        let bound = first("create", "rolebindings", &[201]);
-        // An answer that was lost is asked for again: it is gone then.
-        let gone = first("delete", "rolebindings", &[200, 404]);
-        let course = |request: ExecAccessRequest| -> Result<Course> {
-            let name = request.name_any();
-            let status = request.status.clone().unwrap_or_default();
-            let created = request.creation_timestamp().context("no creation")?.0;
-            let object = Asked { request }.object_name();
-            let told = |times: &BTreeMap<String, Timestamp>, what: &str| {
-                let time = times.get(&object).copied();
-                time.with_context(|| format!("{name}: no RoleBinding was {what}"))
-            };
-            Ok(Course {
-                asked: asked.get(&name).copied().unwrap_or(created),
-                bound: told(&bound, "created")?,
-                until: status.expires_at.context("no end")?,
-                gone: told(&gone, "deleted")?,
-                name,
-            })
-        };
+        let log = Log(entries.in_namespace(scene.name()));
+        let (mut courses, mut in_vain) = (Vec::new(), Vec::new());
+        for request in over {
+            let told = format!("{}: {}", request.name_any(), told(&request));
+            match log.course(request)? {
+                Some(course) => courses.push(course),
+                None => in_vain.push(told),
+            }
+        }
         Ok(Outcome {
-            courses: over.into_iter().map(course).collect::<Result<_>>()?,
+            courses,
+            in_vain,
             refused: asking.refused,
             unreachable: asking.unreachable,
+        })
+    }
+}
+
+/// What the API server wrote down of the scene.
+struct Log(AuditEntries);
+
+impl Log {
+    /// `None` if it was never granted.
+    fn course(&self, request: ExecAccessRequest) -> Result<Option<Course>> {
+        const REQUESTS: &str = "execaccessrequests";
+        let name = request.name_any();
+        let status = request.status.clone().unwrap_or_default();
+        let created = request.creation_timestamp().context("no creation")?.0;
+        let object = Asked { request }.object_name();
+        let first = |verb, resource, of: &str, codes: &[u16]| {
+            let mut entries = self.of(resource, "", of);
+            entries.find(|entry| entry.verb == verb && codes.contains(&entry.code))
+        };
+        let asked = first("create", REQUESTS, &name, &[201]);
+        let role = first("create", "roles", &object, &[201]);
+        let binding = first("create", "rolebindings", &object, &[201]);
+        // An answer that was lost is asked for again: it is gone then.
+        let gone = first("delete", "rolebindings", &object, &[200, 404]);
+        let Some(bound) = binding.map(|entry| entry.stage_timestamp) else {
+            return Ok(None);
+        };
+        let gone = gone.with_context(|| format!("{name}: no RoleBinding was deleted"))?;
+        let mut statuses = self.of(REQUESTS, "status", &name);
+        let ready = statuses.find(|entry| entry.received >= bound && entry.succeeded());
+        let writes = [asked, role, binding, ready].into_iter().flatten();
+        Ok(Some(Course {
+            asked: asked.map_or(created, |entry| entry.received),
+            bound,
+            ready: ready.map(|entry| entry.stage_timestamp),
+            answering: writes.map(AuditEntry::took).sum(),
+            until: status.expires_at.context("no end")?,
+            gone: gone.stage_timestamp,
+            name: name.clone(),
+        }))
+    }
+
+    /// What was asked about one object, in the order of the answers.
+    fn of(
+        &self,
+        resource: &str,
+        subresource: &str,
+        name: &str,
+    ) -> impl Iterator<Item = &AuditEntry> {
+        self.0.iter().filter(move |entry| {
+            entry.resource == resource && entry.subresource == subresource && entry.name == name
         })
     }
 }
@@ -215,7 +258,7 @@ fn name(number: usize) -> String {
 }
 
 async fn ask(
-    alice: ExecRequests,
+    requests: ExecRequests,
     rhythm: Rhythm,
     mut stopped: watch::Receiver<bool>,
     made: Arc<AtomicUsize>,
@@ -230,7 +273,7 @@ async fn ask(
             TEMPLATE,
             &format!("{}s", rhythm.shortest + number % STEPS),
         );
-        match alice.create(&request).await {
+        match requests.create(&request).await {
             Ok(_) => {}
             // As it was created after all, when no answer came.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -252,7 +295,7 @@ async fn ask(
 /// The requests, once all of them have expired.
 async fn ended(scene: &Scene, count: usize) -> Result<Vec<ExecAccessRequest>> {
     let requests = scene.api::<ExecAccessRequest>();
-    let over = eventually("everything to end", PATIENCE, async || {
+    let over = eventually("everything to end", TRAFFIC_TIMEOUT, async || {
         let list = requests.list(&ListParams::default()).await?.items;
         let is_over = |one: &&ExecAccessRequest| phase(one).is_terminal();
         let open = list.iter().filter(|one| !is_over(one)).count();
@@ -262,13 +305,7 @@ async fn ended(scene: &Scene, count: usize) -> Result<Vec<ExecAccessRequest>> {
     .await?;
     for one in &over {
         if phase(one) != Phase::Expired {
-            let status = one.status.clone().unwrap_or_default();
-            bail!(
-                "{} is {}: {}",
-                one.name_any(),
-                status.phase,
-                conditions_line(&status)
-            );
+            bail!("{} is {}: {}", one.name_any(), phase(one), told(one));
         }
     }
     anyhow::ensure!(
@@ -277,6 +314,11 @@ async fn ended(scene: &Scene, count: usize) -> Result<Vec<ExecAccessRequest>> {
         over.len()
     );
     Ok(over)
+}
+
+/// The conditions.
+fn told(request: &ExecAccessRequest) -> String {
+    conditions_line(&request.status.clone().unwrap_or_default())
 }
 
 fn phase(request: &ExecAccessRequest) -> Phase {

@@ -53,7 +53,7 @@ pub(crate) enum Bench {
     /// The end of open sessions on a real node: how late it is, whatever their users do (root).
     Sessions(Options),
     /// Honest grants beside every flood that is known, all at once, for five minutes (root).
-    Siege(Options),
+    Siege(siege::Options),
 }
 
 /// How much is measured, and how it is told.
@@ -148,7 +148,9 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Connect(options)
     | Bench::Ends(options)
     | Bench::Sessions(options)
-    | Bench::Siege(options)) = bench;
+    | Bench::Siege(siege::Options {
+        common: options, ..
+    })) = bench;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -225,13 +227,7 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         // See `connect`.
         Bench::Connect(_) => {}
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
-        Bench::Siege(_) => {
-            let size = match options.quick {
-                true => siege::Size::QUICK,
-                false => siege::Size::FULL,
-            };
-            siege::measure(size, &mut report).await?;
-        }
+        Bench::Siege(options) => siege::measure(options, size.runs, &mut report).await?,
     }
     screen.line(&if options.json {
         report.json(&load)?

@@ -15,8 +15,8 @@ use oz_testkit::{Cluster, ClusterOptions, Node, Tools, USERS, eventually, owner,
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long the start may take, programs compiled, and how long the end.
-const START: Duration = Duration::from_secs(180);
-const END: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What to do with the development cluster.
 #[derive(Subcommand)]
@@ -93,7 +93,7 @@ async fn up(directory: &Path, node: Node) -> Result<ExitCode> {
     let began = Instant::now();
     let mut supervisor = start_supervisor(directory, node, &log)?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let ready = eventually("the cluster to start", START, async || {
+    let ready = eventually("the cluster to start", START_TIMEOUT, async || {
         if let Some(status) = supervisor.try_wait()? {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             return Ok(Some(Err(anyhow::anyhow!(
@@ -120,7 +120,7 @@ async fn up(directory: &Path, node: Node) -> Result<ExitCode> {
             supervisor.kill()?;
             supervisor.wait()?;
             if owner(directory).is_none_or(|owner| owner == pid) {
-                stop(directory, END).await?;
+                stop(directory, STOP_TIMEOUT).await?;
             }
             Err(error)
         }
@@ -218,7 +218,7 @@ async fn status(directory: &Path) -> Result<ExitCode> {
 }
 
 async fn down(directory: &Path) -> Result<ExitCode> {
-    stop(directory, END).await?;
+    stop(directory, STOP_TIMEOUT).await?;
     let _ = std::fs::remove_file(directory.with_extension("log"));
     say("The cluster is down.\n")
 }

@@ -7,6 +7,7 @@ mod demo;
 mod generate;
 mod image;
 mod krew;
+mod links;
 mod permissions;
 mod programs;
 mod real_node;
@@ -33,6 +34,8 @@ enum Task {
     Image(image::Options),
     /// The main job, told on the screen with what really happens.
     Demo(demo::Options),
+    /// Whether every relative link in the documents leads somewhere.
+    Links,
     /// Every test that needs no root, and their sum.
     Test(test::Options),
     /// Whether the roles hold what the tests, the last time, were seen to need, and nothing else.
@@ -52,6 +55,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Generate(options) => generate::run(&options),
         Task::Image(options) => image::run(&options),
         Task::Demo(options) => demo::run(&options),
+        Task::Links => links::run(),
         Task::Test(options) => test::run(&options),
         Task::Permissions => permissions::run(),
         Task::Record => record::run(),

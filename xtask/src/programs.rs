@@ -30,15 +30,19 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
 }
 
 /// Builds the programs of `packages` as the testkit does later on, which then finds them done; here
-/// cargo's progress is seen. One by one: together they would be built with each other's features.
+/// cargo's progress is seen.
 pub(crate) async fn build(packages: &[&str]) -> Result<()> {
     for package in packages {
         let mut cargo = cargo();
-        cargo.args(["build", "--bins", "--package", package]);
-        cargo.arg("--target-dir").arg(target_directory()?);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
+        cargo.arg("build");
+        if cfg!(debug_assertions) {
+            // As the tests, with the features of the whole workspace.
+            cargo.args(["--bin", package]);
+        } else {
+            // As it is shipped, with its own features alone.
+            cargo.args(["--release", "--bins", "--package", package]);
         }
+        cargo.arg("--target-dir").arg(target_directory()?);
         let status = cargo.status().await.context("failed to run cargo")?;
         if !status.success() {
             bail!("failed to build {package}: see above");

@@ -23,7 +23,7 @@ const END: &str = "<!-- end of the recording -->\n";
 const ROWS: u16 = 24;
 const COLUMNS: u16 = 100;
 /// Between two keys.
-const KEY: Duration = Duration::from_millis(40);
+const KEY_INTERVAL: Duration = Duration::from_millis(40);
 /// Before a line is typed, and before what comes of it is there.
 const PAUSE: Duration = Duration::from_millis(700);
 /// Begins a line of the terminal anew.
@@ -214,9 +214,9 @@ impl Film {
     fn types(&mut self, line: &str) {
         self.prompt();
         for key in line.chars() {
-            self.shows(KEY, &key.to_string());
+            self.shows(KEY_INTERVAL, &key.to_string());
         }
-        self.shows(KEY, "\r\n");
+        self.shows(KEY_INTERVAL, "\r\n");
     }
 
     fn plays(&mut self, part: &str) {
@@ -336,7 +336,7 @@ mod tests {
         let mut film = Film::default();
         film.types("ozctl exec");
         film.shows(
-            KEY,
+            KEY_INTERVAL,
             "\r\x1b[Kwaiting\r\x1b[K\r\n\x1b]2;web · 5m left\x07/ # exit\r\n",
         );
         film.prompt();

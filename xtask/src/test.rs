@@ -1,30 +1,34 @@
-//! `cargo xtask test`: every test that needs no root, one line for each test binary while they run,
+//! `cargo xtask test`: every test that needs no root, one line for each test binary that has ended,
 //! what failed in full, and the sum at the end.
 
+mod build;
+mod jobs;
 mod output;
 mod summary;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, PipeReader, Write as _};
+use std::io::Write as _;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use oz_testkit::{Tool, Tools, libfaketime};
-use serde::Deserialize;
 
 use crate::permissions;
 use crate::programs;
 use crate::screen::{Screen, Style};
-use output::{Binary, Output};
+use jobs::{Event, Job};
+use output::Binary;
 use summary::Summary;
 
-/// Without a terminal, how long nothing is said before a line says that it goes on.
-const HEARTBEAT: Duration = Duration::from_secs(30);
+/// Without a terminal, how long nothing is printed before a line tells what runs.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Which tests.
 #[derive(Args)]
@@ -32,41 +36,41 @@ pub(crate) struct Options {
     /// Only tests whose name contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Only tests of this package; may be given several times.
-    #[arg(short, long, value_name = "NAME")]
-    package: Vec<String>,
+    /// Only this test binary, such as `access`; may be given several times.
+    #[arg(long = "suite", value_name = "NAME")]
+    suites: Vec<String>,
+    /// How many suites run beside each other [default: two for each processor; one with CLUSTER].
+    #[arg(long, value_name = "NUMBER")]
+    jobs: Option<NonZero<usize>>,
 }
 
 impl Options {
-    /// Whether all tests run, each on a cluster of its own.
+    /// Whether all tests run, each suite on a cluster of its own.
     fn is_whole(&self) -> bool {
-        let own = std::env::var_os("CLUSTER").is_none_or(|value| value.is_empty());
-        self.filter.is_none() && self.package.is_empty() && own
+        self.filter.is_none() && self.suites.is_empty() && !has_cluster()
     }
 
-    fn selection(&self) -> Vec<&str> {
-        if self.package.is_empty() {
-            return vec!["--workspace"];
-        }
-        let packages = self.package.iter();
-        packages
-            .flat_map(|name| ["--package", name.as_str()])
-            .collect()
+    fn at_once(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let default = if has_cluster() { 1 } else { 2 * processors };
+        self.jobs.map_or(default, NonZero::get)
     }
+}
+
+/// Whether the environment names one cluster for all.
+fn has_cluster() -> bool {
+    std::env::var_os("CLUSTER").is_some_and(|value| !value.is_empty())
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let screen = Screen::new();
     let required = std::env::var_os("OZ_REQUIRE_ALL").is_some_and(|value| value == "1");
-    let names = build(options)?;
-    if options.package.is_empty() {
+    let suites = build::build(&options.suites)?;
+    if options.suites.is_empty() {
         // The tests that need these see to it themselves; here, one sees how far it is.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        runtime.block_on(programs::build(&programs::OZ))?;
         Tools::obtain(&Tool::CLUSTER)?;
     }
+    let began = Instant::now();
     let mut summary = Summary::default();
     if libfaketime().is_none() {
         summary.lacks(
@@ -74,25 +78,43 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             "the tests that set a process's clock wrong do not run; Debian's package is faketime",
         );
     }
-    let log = programs::target_directory()?.join("test.log");
+    let target = programs::target_directory()?;
     let [recorded, _] = permissions::directories()?;
     if options.is_whole() && recorded.exists() {
         std::fs::remove_dir_all(&recorded).context("failed to forget what was used before")?;
     }
-    let (mut child, said) = start(options, &recorded)?;
-    let ended = follow(screen, said, &log, names, &mut summary);
-    if ended.is_err() {
-        let _ = child.kill();
+    let mut jobs = jobs::jobs(&suites, options.filter.as_deref(), !has_cluster())?;
+    if options.suites.is_empty() && options.filter.is_none() {
+        jobs.push(Job::doc());
     }
-    let status = child.wait().context("failed to wait for cargo")?;
-    ended?;
-    if !status.success() {
-        summary.cargo_failed();
-    } else if options.is_whole() {
+    let jobs: Arc<[Job]> = jobs.into();
+    let mut environment = Vec::new();
+    if options.suites.is_empty() {
+        environment.push((oz_testkit::PROGRAMS, programs_directory()?));
+    }
+    if options.is_whole() {
+        environment.push((oz_testkit::permissions::RECORD, recorded.clone()));
+    }
+    let log = target.join("test.log");
+    let events = jobs::run(&jobs, options.at_once(), &environment);
+    follow(screen, &jobs, &events, &log, &mut summary)?;
+    if options.is_whole() && !summary.has_failed() {
         judge(screen, &recorded, &mut summary)?;
     }
-    screen.line(&summary.text(screen, required, &programs::from_here(&log)))?;
+    let log = programs::from_here(&log);
+    screen.line(&summary.text(screen, required, &log, began.elapsed()))?;
     Ok(ExitCode::from(u8::from(!summary.is_good(required))))
+}
+
+/// Where cargo has put the programs that tests start.
+fn programs_directory() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("failed to find this program")?;
+    let directory = program.parent().context("failed to find its directory")?;
+    ensure!(
+        cfg!(debug_assertions),
+        "tests start the programs of a debug build: run this without --release"
+    );
+    Ok(directory.to_owned())
 }
 
 /// Whether oz has the permissions that it used in the tests, and no others. Tests that fail may not
@@ -108,144 +130,53 @@ fn judge(screen: Screen, recorded: &Path, summary: &mut Summary) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the tests with cargo's progress on the screen. Gives the package and the name of each
-/// test binary by its file name, which is all that cargo tells later on.
-fn build(options: &Options) -> Result<BTreeMap<String, String>> {
-    #[derive(Deserialize)]
-    struct Message {
-        reason: String,
-        #[serde(default)]
-        package_id: String,
-        target: Option<Target>,
-        executable: Option<PathBuf>,
-    }
-    #[derive(Deserialize)]
-    struct Target {
-        name: String,
-        kind: Vec<String>,
-    }
-    let mut cargo = cargo(options);
-    cargo.args(["--no-run", "--message-format=json-render-diagnostics"]);
-    let output = cargo
-        .stderr(Stdio::inherit())
-        .output()
-        .context("failed to run cargo")?;
-    if !output.status.success() {
-        bail!("failed to compile the tests: see above");
-    }
-    let mut names = BTreeMap::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(message) = serde_json::from_str::<Message>(line) else {
-            continue;
-        };
-        let (Some(target), Some(program)) = (message.target, message.executable) else {
-            continue;
-        };
-        if message.reason == "compiler-artifact"
-            && let Some(file) = program.file_name()
-        {
-            let package = package_name(&message.package_id);
-            let name = match target.kind.first().map(String::as_str) {
-                Some("test") => format!("{package}, {}", target.name),
-                Some("bin") => format!("{package}, unit tests of the program"),
-                _ => format!("{package}, unit tests"),
-            };
-            names.insert(file.to_string_lossy().into_owned(), name);
-        }
-    }
-    Ok(names)
-}
-
-fn cargo(options: &Options) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .current_dir(oz_e2e::repository())
-        .stdin(Stdio::null())
-        .args(["test", "--no-fail-fast"])
-        .args(options.selection());
-    cargo
-}
-
-/// As in `path+file:///…/crates/core#oz-core@0.1.0`; where the directory has the package's name, as in
-/// `path+file:///…/xtask#0.1.0`.
-fn package_name(id: &str) -> &str {
-    let (path, fragment) = id.split_once('#').unwrap_or_default();
-    let directory = path.rsplit('/').next().unwrap_or_default();
-    fragment.split_once('@').map_or(directory, |(name, _)| name)
-}
-
-/// Starts the tests. Gives all that cargo and they say.
-fn start(options: &Options, recorded: &Path) -> Result<(Child, PipeReader)> {
-    let failed = "failed to make a pipe";
-    let mut cargo = cargo(options);
-    if let Some(filter) = &options.filter {
-        cargo.arg(filter);
-    }
-    // Both streams into one pipe: only then is the order kept.
-    let (reader, writer) = std::io::pipe().context(failed)?;
-    cargo
-        .stdout(writer.try_clone().context(failed)?)
-        .stderr(writer)
-        .env("CARGO_TERM_COLOR", "never");
-    if options.is_whole() {
-        cargo.env(oz_testkit::permissions::RECORD, recorded);
-    }
-    Ok((cargo.spawn().context("failed to run cargo")?, reader))
-}
-
-/// Reads what the tests say until they are through, and shows each binary as it ends.
+/// Reads what the tests print until all have ended, and shows each binary as it ends.
 fn follow(
     screen: Screen,
-    said: PipeReader,
+    jobs: &[Job],
+    events: &Receiver<Event>,
     log: &Path,
-    names: BTreeMap<String, String>,
     summary: &mut Summary,
 ) -> Result<()> {
-    let mut file =
+    let mut log =
         File::create(log).with_context(|| format!("failed to make the log {}", log.display()))?;
-    let lines = lines(said);
-    let mut output = Output::new(names);
+    let mut running: BTreeMap<usize, Binary> = BTreeMap::new();
     let mut shown = Instant::now();
     loop {
-        match lines.recv_timeout(Duration::from_millis(500)) {
-            Ok(line) => {
-                writeln!(file, "{line}").context("failed to write the log")?;
-                if let Some(binary) = output.take(&line) {
-                    show(screen, &binary, summary)?;
+        match events.recv_timeout(Duration::from_millis(500)) {
+            Ok(Event::Began(number)) => {
+                if let Some(job) = jobs.get(number) {
+                    let binary = Binary::new(job.suite.clone(), job.name(), job.tier);
+                    running.insert(number, binary);
+                }
+            }
+            Ok(Event::Line(number, line)) => {
+                if let Some(binary) = running.get_mut(&number) {
+                    writeln!(log, "{}: {line}", binary.name).context("failed to write the log")?;
+                    binary.take(&line);
+                }
+            }
+            Ok(Event::Ended(number, ended)) => {
+                if let Some(binary) = running.remove(&number) {
+                    show(screen, &binary.end(ended), summary)?;
                     shown = Instant::now();
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        if let Some(binary) = output.running() {
-            let line = format!("     {:48} {}", binary.name, binary.progress());
-            screen.passing(&line)?;
-            if !screen.is_terminal() && shown.elapsed() > HEARTBEAT {
-                screen.line(&line)?;
-                shown = Instant::now();
-            }
+        let binaries = running.values();
+        let lines = binaries.map(|binary| format!("{} {}", binary.name, binary.progress()));
+        let line = format!("     {}", lines.collect::<Vec<_>>().join("; "));
+        screen.passing(&line)?;
+        if !screen.is_terminal() && shown.elapsed() > HEARTBEAT_INTERVAL {
+            screen.line(&line)?;
+            shown = Instant::now();
         }
     }
-    output
-        .end()
-        .map_or(Ok(()), |binary| show(screen, &binary, summary))
 }
 
-fn lines(said: PipeReader) -> Receiver<String> {
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).into_owned();
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    lines
-}
-
-/// One line for a binary that is through, and all that it said if something failed.
+/// One line for a binary that has ended, and all that it printed if something failed.
 fn show(screen: Screen, binary: &Binary, summary: &mut Summary) -> Result<()> {
     summary.add(binary);
     if binary.is_empty() {

@@ -1,4 +1,4 @@
-{{/* What names of objects begin with. A release may have dots in its name, and begin with a digit; a
+{{/* The prefix of the names of objects. A release may have dots in its name, and begin with a digit; a
 Service may not. */}}
 {{- define "oz.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
@@ -85,7 +85,7 @@ capabilities:
   value: {{ .Values.log.format | quote }}
 {{- end -}}
 
-{{/* On which nodes pods can be, and how much they matter. Takes [root, values of a component]. */}}
+{{/* Node selector, tolerations and priority of pods. Takes [root, values of a component]. */}}
 {{- define "oz.placement" -}}
 {{- $root := index . 0 -}}
 {{- $values := index . 1 -}}
@@ -100,7 +100,7 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* Where the pods of hooks go: where the operator's can, but not away from or close to others. */}}
+{{/* The scheduling of the pods of hooks: the operator's, without affinity to other pods. */}}
 {{- define "oz.hookPlacement" -}}
 {{ include "oz.placement" (list . .Values.operator) }}
 {{- with (.Values.operator.affinity | default dict).nodeAffinity }}
@@ -110,7 +110,7 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Where pods go. Takes [root, component, its values]. */}}
+{{/* The scheduling of pods. Takes [root, component, its values]. */}}
 {{- define "oz.scheduling" -}}
 {{- $values := index . 2 -}}
 {{ include "oz.placement" (list (index . 0) $values) }}
@@ -245,7 +245,7 @@ cluster knows it. What leaves a node of the control plane through a tunnel bears
 {{- toYaml $peers -}}
 {{- end -}}
 
-{{/* Whether only those who are named reach the pods. */}}
+{{/* Whether there are NetworkPolicies. */}}
 {{- define "oz.networkPolicy" -}}
 {{- $create := toString .Values.networkPolicy.create -}}
 {{- if eq $create "auto" -}}

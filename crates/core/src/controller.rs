@@ -2,6 +2,7 @@
 //! what time it is. Nothing here or behind these traits' methods reads a clock, a client,
 //! randomness or the environment; the engine does, and hands in what it found.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 
@@ -13,8 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::audit::{Action, Record};
-use crate::duration::GoDuration;
+use crate::audit::Record;
 
 /// Decides what should exist for one kind of object, and says in its status what came of it.
 ///
@@ -85,6 +85,14 @@ pub trait Controller: Send + Sync + 'static {
         false
     }
 
+    /// Until when what was granted lasts, as far as that can be told from the object, if it can be read,
+    /// and from what was made for it. What is over ends by this, although lists are missing that tell
+    /// all of it; before that, nothing is done without them.
+    fn lasts_until(&self, object: Option<&Self::Object>, live: &[Live]) -> Option<Timestamp> {
+        let _ = (object, live);
+        None
+    }
+
     /// The events to publish on the object for the change from one status to the next.
     fn transitions(
         &self,
@@ -153,8 +161,8 @@ pub enum Step {
     /// See whether this is there, whatever its labels say: children are known by labels, which others
     /// can take off. If it is, and the plan did not know, another plan is made that does.
     Look(Sought),
-    /// End what runs of these sessions.
-    EndSessions(Box<Sessions>),
+    /// Have a port do this, outside of Kubernetes.
+    Effect(Effect),
     /// Delete this very object (its UID is a precondition). Already gone is success.
     Delete(Reference),
     /// Set the object's owner references, keeping those it has. For objects that were created
@@ -215,90 +223,41 @@ impl Sought {
     }
 }
 
-/// Sessions in a pod that must not go on: every process of one grant.
+/// What a port is asked to do: something outside of Kubernetes. What must be on record before it is a
+/// [`Step::Record`] of an earlier stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Sessions {
-    /// Namespace of the pod.
-    pub namespace: String,
-    /// Name of the pod.
-    pub pod: String,
-    /// UID of the pod: in another one of its name nothing is to be ended.
-    pub pod_uid: String,
-    /// What the processes are known by.
-    pub mark: String,
-    /// When they were granted: what began before is none of them.
-    pub granted_at: Timestamp,
-    /// Whether the pod goes with the grant, and so all sessions in it: nothing is run there.
-    pub with_pod: bool,
-    /// What is put on record if any were ended: see [`Sessions::ended`].
-    pub record: Record,
+pub struct Effect {
+    /// Name of the port, such as `sessions`.
+    pub port: String,
+    /// What it is told by from others of this port: carried out again under the same key, by this
+    /// process or the next one, it changes nothing more.
+    pub key: String,
+    /// What is asked for, in the port's own words.
+    pub payload: Value,
 }
 
-impl Sessions {
-    /// The record of what came of ending them. None if nobody knows of any, or if it cannot be told
-    /// whether they go on.
+/// What ports answered, by port and key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answers(BTreeMap<String, BTreeMap<String, Value>>);
+
+impl Answers {
+    /// Takes in what a port answered.
+    pub fn insert(&mut self, effect: &Effect, answer: Value) {
+        let of_port = self.0.entry(effect.port.clone()).or_default();
+        of_port.insert(effect.key.clone(), answer);
+    }
+
+    /// What a port answered to the effect of this key.
     #[must_use]
-    pub fn ended(&self, came: &SessionsEnded) -> Option<Record> {
-        let known = came.opened.is_some();
-        let record = if self.with_pod && known {
-            self.over("Its sessions end with their pod")
-        } else if self.with_pod {
-            return None;
-        } else if came.ended > 0 || came.left > 0 {
-            let record = self.record.clone();
-            record
-                .detail("ended", came.ended.to_string())
-                .detail("left", came.left.to_string())
-        } else if known && came.out_of_reach.is_empty() {
-            self.over("No process of its sessions was left to end")
-        } else {
-            return None;
-        };
-        let Some(Opened { first, count }) = came.opened else {
-            return Some(record);
-        };
-        let lasted = record.time.duration_since(first);
-        Some(
-            record
-                .detail("sessions", count.to_string())
-                .detail("firstOpened", first.to_string())
-                .detail(
-                    "lastedAtMost",
-                    GoDuration::from_secs(lasted.as_secs()).to_string(),
-                ),
-        )
+    pub fn get(&self, port: &str, key: &str) -> Option<&Value> {
+        self.0.get(port)?.get(key)
     }
 
-    /// The record that they are over, of themselves.
-    fn over(&self, how: &str) -> Record {
-        let mut record = self.record.clone();
-        record.action = Action::SessionEnded;
-        record.id = Record::id(record.action, &self.mark);
-        how.clone_into(&mut record.message);
-        record
+    /// All that a port answered, by key.
+    pub fn of_port(&self, port: &str) -> impl Iterator<Item = (&str, &Value)> {
+        let answers = self.0.get(port).into_iter().flatten();
+        answers.map(|(key, answer)| (key.as_str(), answer))
     }
-}
-
-/// The sessions of a grant, as far as they are on record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// When the first of them was opened.
-    pub first: Timestamp,
-    /// How many there were.
-    pub count: u64,
-}
-
-/// What came of ending sessions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SessionsEnded {
-    /// How many processes were ended.
-    pub ended: u32,
-    /// How many could not be.
-    pub left: u32,
-    /// Containers in which nothing can be run, so that nothing could be ended.
-    pub out_of_reach: Vec<String>,
-    /// The sessions that are on record, if none of them has been ended before.
-    pub opened: Option<Opened>,
 }
 
 /// An object that should exist. Made from a typed object by a builder; see [`Child::new`].
@@ -437,8 +396,8 @@ pub struct Outcome {
     pub live: Vec<Live>,
     /// What stopped the plan: the first step that failed, or else the plan's own obstacle.
     pub failure: Option<Failure>,
-    /// What came of ending sessions, if the plan asked for that.
-    pub sessions: Option<SessionsEnded>,
+    /// What ports answered to the plan's effects.
+    pub answers: Answers,
 }
 
 /// Why something did not happen. The class decides about retries; class and reason are static, so
@@ -459,8 +418,6 @@ impl Failure {
     pub const COMMAND_INVALID: &'static str = "AccessCommandInvalid";
     /// The reason of a foreign object in the place of one of ours.
     pub const NAME_CONFLICT: &'static str = "NameConflict";
-    /// The reason of sessions that could not be ended yet.
-    pub const SESSIONS_NOT_ENDED: &'static str = "SessionsNotEnded";
 
     /// A failure that may be over at the next try.
     pub fn transient(reason: &'static str, message: impl Into<String>) -> Self {
@@ -516,73 +473,4 @@ pub struct Transition {
     pub note: String,
     /// The instant at which this was due, if there was one: the engine measures how late it is.
     pub due: Option<Timestamp>,
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::SignedDuration;
-
-    use super::*;
-    use crate::audit::Decision;
-
-    #[test]
-    fn the_end_of_sessions_is_on_record_as_far_as_it_is_known() {
-        let now = Timestamp::constant(1_790_000_000, 0);
-        let (action, id) = (Action::SessionCut, "request-uid");
-        let sessions = Sessions {
-            namespace: "shop".into(),
-            pod: "web-0".into(),
-            pod_uid: "pod-uid".into(),
-            mark: id.into(),
-            granted_at: now,
-            with_pod: false,
-            record: Record::about(now, action, Decision::End, id, "Expired", "were ended"),
-        };
-        let ago = |seconds| now - SignedDuration::from_secs(seconds);
-        let came = |ended, left, out_of_reach: &[&str], opened: Option<Opened>| SessionsEnded {
-            ended,
-            left,
-            out_of_reach: out_of_reach.iter().map(|&name| name.into()).collect(),
-            opened,
-        };
-        let told = |came: &SessionsEnded| {
-            let record = sessions.ended(came)?;
-            assert_eq!(record.id, Record::id(record.action, id));
-            let details = record.details.into_iter();
-            let details: Vec<String> = details.map(|(key, value)| key + "=" + &value).collect();
-            Some((record.action, details.join(" ")))
-        };
-        let two = Some(Opened {
-            first: ago(200),
-            count: 2,
-        });
-        let since = format!("firstOpened={} lastedAtMost=3m20s sessions=2", ago(200));
-        for (came, expected) in [
-            (came(0, 0, &[], None), None),
-            (
-                came(0, 0, &[], two),
-                Some((Action::SessionEnded, since.clone())),
-            ),
-            (came(0, 0, &["app"], two), None),
-            (
-                came(2, 0, &[], None),
-                Some((action, "ended=2 left=0".to_owned())),
-            ),
-            (came(1, 1, &["app"], two), {
-                let (first, rest) = since.split_once(' ').unwrap();
-                let (lasted, many) = rest.split_once(' ').unwrap();
-                Some((action, format!("ended=1 {first} {lasted} left=1 {many}")))
-            }),
-        ] {
-            assert_eq!(told(&came), expected);
-        }
-        let with_pod = Sessions {
-            with_pod: true,
-            ..sessions.clone()
-        };
-        assert_eq!(with_pod.ended(&came(0, 0, &[], None)), None);
-        let record = with_pod.ended(&came(0, 0, &[], two)).unwrap();
-        assert_eq!(record.action, Action::SessionEnded);
-        assert_eq!(record.details["lastedAtMost"], "3m20s");
-    }
 }

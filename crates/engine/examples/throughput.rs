@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
 async fn engine(kubeconfig: &Path, namespace: String) -> Result<()> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let (client, clock) = oz_engine::client(config)?;
+    let (client, clock) = oz_runtime::client(config)?;
     let mut engine = Engine::new(client, clock);
     engine.namespaces([namespace]);
     let observe = ObserveTimeboxes::new(&mut engine);

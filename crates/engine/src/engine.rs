@@ -9,55 +9,22 @@ use futures::future::BoxFuture;
 use kube::{Client, Resource};
 use oz_core::controller::Controller;
 use oz_core::labels;
-use oz_core::names;
+use oz_runtime::{
+    Change, Clock, Election, Feeds, Leadership, Readiness, Selection, Store, cluster_scoped,
+};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Clock;
 use crate::events::Events;
-use crate::feeds::Feeds;
-use crate::lease::{LeaseTiming, Tenure};
 use crate::metrics::Metrics;
-use crate::observe::{ChildKind, Cx, Observe, Watches, cluster_scoped};
-use crate::readiness::Readiness;
+use crate::observe::{ChildKind, Cx, Observe, Watches};
+use crate::ports::{Port, Ports};
 use crate::run::{
     Applied, ChildStore, Children, Departed, Lane, Lines, Packed, Runner, Shared, Writer,
 };
-use crate::sessions::{EndSessions, LeaveSessions};
 use crate::sink::{LogSink, Sink};
-use crate::store::{Change, Selection, Store};
-
-/// Whether this process competes for a Lease before it writes.
-#[derive(Clone, Debug)]
-pub enum Leadership {
-    /// It writes at once: the only replica, by arrangement.
-    Off,
-    /// It writes while it holds the Lease.
-    Lease {
-        /// Namespace of the Lease.
-        namespace: String,
-        /// Name of the Lease.
-        name: String,
-        /// Who this is: the pod's name, so that a restarted process takes its own Lease back.
-        identity: String,
-        /// Durations.
-        timing: LeaseTiming,
-    },
-}
-
-impl Leadership {
-    /// Competes for oz's own Lease, with the usual durations.
-    pub fn lease(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
-        Self::Lease {
-            namespace: namespace.into(),
-            name: names::LEASE.to_owned(),
-            identity: identity.into(),
-            timing: LeaseTiming::default(),
-        }
-    }
-}
 
 /// Why an engine stopped other than by being told to.
 #[derive(Debug, thiserror::Error)]
@@ -96,12 +63,13 @@ pub struct Engine {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) sessions: Arc<dyn EndSessions>,
-    pub(crate) leadership: Leadership,
+    pub(crate) ports: Ports,
+    pub(crate) election: Election,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) concurrency: usize,
     pub(crate) registry: Registry,
     pub(crate) metrics: Metrics,
+    pub(crate) runtime_metrics: oz_runtime::Metrics,
     pub(crate) readiness: Readiness,
     pub(crate) feeds: Feeds,
     pub(crate) controllers: Vec<Start>,
@@ -115,11 +83,11 @@ pub(crate) struct Parts {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) sessions: Arc<dyn EndSessions>,
+    pub(crate) ports: Ports,
     pub(crate) concurrency: usize,
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
-    pub(crate) tenure: Tenure,
+    pub(crate) tenure: Leadership,
     pub(crate) lines: Lines,
     /// Where ordinary passes run.
     pub(crate) ordinary: Handle,
@@ -131,20 +99,28 @@ impl Engine {
     pub fn new(client: Client, clock: impl Clock) -> Self {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
+        let common = registry.sub_registry_with_prefix(labels::OZ);
+        let runtime_metrics = oz_runtime::Metrics::register(common);
         let readiness = Readiness::default();
-        let feeds = Feeds::new(client.clone(), metrics.clone(), readiness.clone());
-        registry.register_collector(Box::new(feeds.ages.clone()));
+        let feeds = Feeds::new(
+            "oz",
+            client.clone(),
+            runtime_metrics.clone(),
+            readiness.clone(),
+        );
+        common.register_collector(Box::new(feeds.ages.clone()));
         Self {
             feeds,
             client,
             clock: Arc::new(clock),
             sink: Arc::new(LogSink),
-            sessions: Arc::new(LeaveSessions),
-            leadership: Leadership::Off,
+            ports: Ports::default(),
+            election: Election::Off,
             addresses: Vec::new(),
             concurrency: 32,
             registry,
             metrics,
+            runtime_metrics,
             readiness,
             controllers: Vec::new(),
         }
@@ -163,15 +139,16 @@ impl Engine {
         self
     }
 
-    /// What ends sessions; by default nothing does.
-    pub fn sessions(&mut self, sessions: impl EndSessions) -> &mut Self {
-        self.sessions = Arc::new(sessions);
+    /// Carries out the effects that are for the port of this name. An effect for a port that nobody
+    /// registered is a failure that names it.
+    pub fn port(&mut self, name: impl Into<String>, port: impl Port) -> &mut Self {
+        self.ports.register(name.into(), Arc::new(port));
         self
     }
 
     /// Whether to compete for a Lease; by default not.
-    pub fn leadership(&mut self, leadership: Leadership) -> &mut Self {
-        self.leadership = leadership;
+    pub fn election(&mut self, election: Election) -> &mut Self {
+        self.election = election;
         self
     }
 
@@ -315,7 +292,7 @@ where
             manager: format!("oz/{}", controller.name()),
         },
         sink: Arc::clone(&parts.sink),
-        sessions: Arc::clone(&parts.sessions),
+        ports: parts.ports.clone(),
         events: parts.events.clone(),
         metrics: parts.metrics.clone(),
         shared,

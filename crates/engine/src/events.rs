@@ -1,129 +1,27 @@
-//! Events for `kubectl describe`, published behind the back of the pass that they come from, so
-//! that none waits for them.
-
-use std::time::Duration;
+//! What a pass has changed, as events for `kubectl describe`.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType};
 use oz_core::controller::Transition;
-use tokio::sync::mpsc;
-
-use crate::metrics::Metrics;
-
-/// How many events may wait.
-const CAPACITY: usize = 1_024;
-/// How long one may take.
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where passes leave events.
 #[derive(Clone)]
-pub(crate) struct Events {
-    sender: mpsc::Sender<(ObjectReference, Transition)>,
-    metrics: Metrics,
-}
-
-/// Publishes them, through the one recorder of the process: its memory of what it said is what
-/// turns repetitions into a series.
-pub(crate) struct Publisher {
-    receiver: mpsc::Receiver<(ObjectReference, Transition)>,
-    client: Client,
-    reporter: Reporter,
-}
-
-/// After so many events the recorder's memory is given up: it keeps each of them for six minutes,
-/// and a burst of grants would fill it with what never repeats.
-const MEMORY: usize = 128;
-
-/// The longest note that the API server takes, in bytes.
-const NOTE_BYTES: usize = 1_024;
-
-/// The note, cut where it is longer than the API server takes; the condition has all of it.
-fn shortened(mut note: String) -> String {
-    const CUT: char = '…';
-    if note.len() > NOTE_BYTES {
-        note.truncate(note.floor_char_boundary(NOTE_BYTES - CUT.len_utf8()));
-        note.push(CUT);
-    }
-    note
-}
-
-/// Both ends.
-pub(crate) fn events(
-    client: Client,
-    instance: Option<String>,
-    metrics: Metrics,
-) -> (Events, Publisher) {
-    let (sender, receiver) = mpsc::channel(CAPACITY);
-    let reporter = match instance {
-        Some(instance) => Reporter {
-            controller: oz_core::labels::OZ.to_owned(),
-            instance: Some(instance),
-        },
-        None => oz_core::labels::OZ.into(),
-    };
-    let publisher = Publisher {
-        receiver,
-        client,
-        reporter,
-    };
-    (Events { sender, metrics }, publisher)
-}
+pub(crate) struct Events(pub(crate) oz_runtime::Events);
 
 impl Events {
     /// Leaves an event to be published; drops it if too many wait.
     pub(crate) fn publish(&self, about: ObjectReference, transition: Transition) {
-        if self.sender.try_send((about, transition)).is_err() {
-            self.metrics.event_dropped();
-        }
-    }
-}
-
-impl Publisher {
-    /// Publishes until every [`Events`] is dropped and none waits.
-    pub(crate) async fn run(mut self) {
-        let recorder = || Recorder::new(self.client.clone(), self.reporter.clone());
-        let mut current = recorder();
-        let mut published = 0_usize;
-        while let Some((about, transition)) = self.receiver.recv().await {
-            published += 1;
-            if published.is_multiple_of(MEMORY) {
-                current = recorder();
-            }
-            let event = Event {
-                type_: if transition.warning {
-                    EventType::Warning
-                } else {
-                    EventType::Normal
-                },
-                reason: transition.reason.to_owned(),
-                note: Some(shortened(transition.note)),
-                action: transition.action.to_owned(),
-                secondary: None,
-            };
-            let published = tokio::time::timeout(TIMEOUT, current.publish(&event, &about));
-            match published.await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::warn!(reason = event.reason, %error, "failed to publish an event");
-                }
-                Err(_) => {
-                    tracing::warn!(reason = event.reason, "publishing an event took too long")
-                }
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_note_is_cut_between_characters_and_only_if_it_is_too_long() {
-        let fits = "ä".repeat(NOTE_BYTES / 2);
-        assert_eq!(shortened(fits.clone()), fits);
-        let cut = shortened(format!("x{fits}"));
-        assert!(cut.len() <= NOTE_BYTES && cut.ends_with("ä…"), "{cut}");
+        let event = Event {
+            type_: if transition.warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
+            reason: transition.reason.to_owned(),
+            note: Some(transition.note),
+            action: transition.action.to_owned(),
+            secondary: None,
+        };
+        self.0.publish(about, event);
     }
 }

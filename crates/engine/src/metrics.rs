@@ -1,7 +1,6 @@
 //! What is counted. Labels come from bounded vocabularies: names of controllers and kinds, static
 //! reasons; never a name that a user chose.
 
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use oz_core::controller::Failure;
@@ -43,11 +42,6 @@ struct Write {
     kind: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
-    kind: String,
-}
-
 /// The engine's metrics; clones count together.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
@@ -58,10 +52,6 @@ pub(crate) struct Metrics {
     transition_lags: Family<Change, Histogram, fn() -> Histogram>,
     writes: Family<Write, Counter>,
     depths: Family<Controller, Gauge>,
-    undecodable: Family<Kind, Gauge>,
-    leader: Gauge,
-    skew: Gauge<f64, AtomicU64>,
-    events_dropped: Counter,
 }
 
 impl Metrics {
@@ -78,10 +68,6 @@ impl Metrics {
             transition_lags: Family::new_with_constructor(lags),
             writes: Family::default(),
             depths: Family::default(),
-            undecodable: Family::default(),
-            leader: Gauge::default(),
-            skew: Gauge::default(),
-            events_dropped: Counter::default(),
         };
         registry.register(
             "oz_reconcile",
@@ -117,26 +103,6 @@ impl Metrics {
             "oz_queue_depth",
             "Objects that wait for their pass",
             metrics.depths.clone(),
-        );
-        registry.register(
-            "oz_undecodable_objects",
-            "Objects that do not decode and are left out",
-            metrics.undecodable.clone(),
-        );
-        registry.register(
-            "oz_leader",
-            "1 while this process may write",
-            metrics.leader.clone(),
-        );
-        registry.register(
-            "oz_clock_skew_seconds",
-            "How far the local clock is ahead of the API server's",
-            metrics.skew.clone(),
-        );
-        registry.register(
-            "oz_events_dropped",
-            "Events that were not published because too many waited",
-            metrics.events_dropped.clone(),
         );
         metrics
     }
@@ -191,23 +157,40 @@ impl Metrics {
             .get_or_create(&Controller { controller })
             .set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
+}
 
-    pub(crate) fn undecodable(&self, kind: &str, change: i64) {
-        let kind = kind.to_owned();
-        self.undecodable
-            .get_or_create(&Kind { kind })
-            .inc_by(change);
-    }
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
 
-    pub(crate) fn leads(&self, leads: bool) {
-        self.leader.set(i64::from(leads));
-    }
+    use super::*;
 
-    pub(crate) fn skewed(&self, seconds: f64) {
-        self.skew.set(seconds);
-    }
-
-    pub(crate) fn event_dropped(&self) {
-        self.events_dropped.inc();
+    #[test]
+    fn metrics_have_the_promised_names_and_bounded_labels() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let failure = Failure::conflict("alice/secret-name is in the way");
+        metrics.passed("timebox", Duration::from_millis(3), Some(&failure));
+        metrics.passed("timebox", Duration::from_millis(3), None);
+        metrics.woke("timebox", Duration::from_millis(2));
+        metrics.wrote("timebox", "create", "Role");
+        metrics.queued("timebox", 7);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"oz_reconcile_total{controller="timebox",result="Conflict"} 1"#,
+            r#"oz_reconcile_total{controller="timebox",result="Ok"} 1"#,
+            r#"oz_reconcile_duration_seconds_count{controller="timebox"} 2"#,
+            r#"oz_reconcile_failures_total{controller="timebox",class="Conflict",reason="NameConflict"} 1"#,
+            r#"oz_wake_lag_seconds_count{controller="timebox"} 1"#,
+            r#"oz_writes_total{controller="timebox",verb="create",kind="Role"} 1"#,
+            r#"oz_queue_depth{controller="timebox"} 7"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+        assert!(
+            !text.contains("alice"),
+            "a name that a user chose became a label"
+        );
     }
 }

@@ -1,7 +1,6 @@
 //! What a controller wants to see: the kinds to watch, and the reads that its plan needs besides
 //! the object and its children. Implemented by the operator, once per controller.
 
-use std::any::TypeId;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -10,12 +9,10 @@ use kube::api::{GetParams, ListParams};
 use kube::core::{ApiResource, ObjectList, Request};
 use kube::{Client, Resource};
 use oz_core::controller::{Controller, Failure, Live};
+use oz_runtime::{Change, Clock, Store, cluster_scoped};
 use serde::de::DeserializeOwned;
 
-use crate::client::REQUEST_TIMEOUT;
-use crate::clock::Clock;
-use crate::failure::{failure, timed_out};
-use crate::store::{Change, Store};
+use crate::failure::of_call;
 
 /// The edge of one controller: what is watched for it, and what is read for a plan.
 pub trait Observe<C: Controller>: Send + Sync + 'static {
@@ -147,12 +144,6 @@ where
     }
 }
 
-/// Whether the objects of a kind live outside namespaces. Unknown for kinds named at run time,
-/// which count as namespaced.
-pub(crate) fn cluster_scoped<K: Resource + 'static>() -> bool {
-    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
-}
-
 /// What an observation may use.
 #[derive(Clone)]
 pub struct Cx {
@@ -263,9 +254,5 @@ pub(crate) async fn within<T>(
     call: impl Future<Output = kube::Result<T>>,
     what: impl Fn() -> String,
 ) -> Result<T, Failure> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, call).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(failure(&what(), &error)),
-        Err(_) => Err(timed_out(&what())),
-    }
+    oz_runtime::within(call, what).await.map_err(of_call)
 }

@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use oz_core::labels;
+use oz_runtime::{Clock, Election, Elector, Leadership, Metrics, Probes, events};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::background::Background;
-use crate::clock::Clock;
-use crate::engine::{Engine, EngineError, Leadership, Parts};
-use crate::events::events;
-use crate::lease::{Elector, Tenure};
-use crate::metrics::Metrics;
-use crate::probes::{self, Probes};
+use crate::engine::{Engine, EngineError, Parts};
+use crate::events::Events;
 use crate::run::Lines;
 
 /// How long events that still wait may take to be published once everything else has stopped.
@@ -32,21 +30,26 @@ impl Engine {
         let mut servers = JoinSet::new();
         let probes = Probes {
             registry: Arc::new(self.registry),
-            metrics: self.metrics.clone(),
+            metrics: self.runtime_metrics.clone(),
             readiness: self.readiness,
             ages: self.feeds.ages.clone(),
             clock: Arc::clone(&self.clock),
         };
         for address in self.addresses {
-            let listener = probes::listen(address)
+            let listener = oz_runtime::listen(address)
                 .await
                 .map_err(|error| EngineError::Listen { address, error })?;
             servers.spawn(probes.clone().serve(listener));
         }
         let (client, clock) = (self.client.clone(), Arc::clone(&self.clock));
-        let (tenure, elector) = election(self.leadership, client, clock, &self.metrics);
+        let (tenure, elector) = election(self.election, client, clock, &self.runtime_metrics);
         let instance = elector.as_ref().map(|one| one.identity.clone());
-        let (events, publisher) = events(self.client.clone(), instance, self.metrics.clone());
+        let (events, publisher) = events(
+            self.client.clone(),
+            labels::OZ,
+            instance,
+            self.runtime_metrics.clone(),
+        );
         let mut publisher = tokio::spawn(publisher.run());
 
         let mut feeds = self.feeds.start(&events);
@@ -57,10 +60,10 @@ impl Engine {
             client: self.client,
             clock: self.clock,
             sink: self.sink,
-            sessions: self.sessions,
+            ports: self.ports,
             concurrency: self.concurrency,
             metrics: self.metrics,
-            events,
+            events: Events(events),
             tenure,
             lines: Lines::new(self.concurrency),
             ordinary: background.handle(),
@@ -93,23 +96,23 @@ impl Engine {
 
 /// Who may write, and who competes for the Lease, if there is one.
 fn election(
-    leadership: Leadership,
+    election: Election,
     client: Client,
     clock: Arc<dyn Clock>,
     metrics: &Metrics,
-) -> (Tenure, Option<Elector>) {
-    match leadership {
-        Leadership::Off => {
+) -> (Leadership, Option<Elector>) {
+    match election {
+        Election::Off => {
             metrics.leads(true);
-            (Tenure::always(), None)
+            (Leadership::always(), None)
         }
-        Leadership::Lease {
+        Election::Lease {
             namespace,
             name,
             identity,
             timing,
         } => {
-            let tenure = Tenure::none();
+            let leadership = Leadership::none();
             let elector = Elector {
                 client,
                 namespace,
@@ -117,10 +120,10 @@ fn election(
                 identity,
                 timing,
                 clock,
-                tenure: tenure.clone(),
+                leadership: leadership.clone(),
                 metrics: metrics.clone(),
             };
-            (tenure, Some(elector))
+            (leadership, Some(elector))
         }
     }
 }

@@ -7,8 +7,9 @@ use oz_core::build::NameServer;
 use oz_core::duration::GoDuration;
 use oz_core::names;
 use oz_core::settings::{self, Settings};
+use oz_process::TransientArgs;
 use oz_process::audit::AuditArgs;
-use oz_process::{Address, Common, TransientArgs};
+use oz_runtime::{Address, Common};
 
 use crate::uninstall;
 

@@ -10,7 +10,8 @@ use oz_core::api::RoleKind;
 use oz_core::controller::{Failure, Live};
 use oz_core::labels;
 use oz_core::transient::{Kind, Observed, Sighting, Transient, Want, may_bind};
-use oz_engine::{Cx, Observe, Store, Watches};
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::Store;
 
 use crate::stamps::Stamps;
 

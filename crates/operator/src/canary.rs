@@ -15,9 +15,9 @@ use oz_core::access::stamp;
 use oz_core::api::{ExecAccessRequest, ExecAccessRequestSpec};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::names;
-use oz_engine::Clock;
 use oz_process::audit::Trail;
-use oz_process::{Common, Warnings, signing_keys};
+use oz_process::signing_keys;
+use oz_runtime::{Clock, Common, Warnings};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,7 @@ const CHECK: Duration = Duration::from_secs(60);
 
 /// Sings until it is heard, for `helm test` and for whoever wants to know.
 pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
-    let (client, _) = oz_engine::client(common.config(names::OPERATOR).await?)?;
+    let (client, _) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
     let began = Instant::now();
     loop {

@@ -11,7 +11,7 @@ use oz_core::access::pod_state;
 use tokio::io::AsyncReadExt;
 
 /// The most that is read of an answer, in bytes.
-const ANSWER: u64 = 4096;
+pub(crate) const ANSWER: u64 = 8192;
 
 /// Why nothing came of running something.
 #[derive(Debug)]
@@ -20,6 +20,15 @@ pub(crate) enum Unrun {
     Unable(String),
     /// The node did not answer, or something else that may pass.
     Unreached(String),
+}
+
+/// How long a command may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeLimit {
+    /// Until it runs, and then from one piece of its answer to the next.
+    pub(crate) silence: Duration,
+    /// Altogether.
+    pub(crate) whole: Duration,
 }
 
 /// Runs `command` in a container and gives what it wrote on standard output.
@@ -31,7 +40,11 @@ pub(crate) async fn run(
     timeout: Duration,
 ) -> Result<String, Unrun> {
     let mut answer = Vec::new();
-    run_into(pods, pod, container, command, timeout, &mut answer).await?;
+    let limit = TimeLimit {
+        silence: timeout,
+        whole: timeout,
+    };
+    run_into(pods, pod, container, command, limit, &mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
@@ -41,36 +54,44 @@ pub(crate) async fn run_into(
     pod: &str,
     container: &str,
     command: Vec<String>,
-    timeout: Duration,
+    limit: TimeLimit,
     answer: &mut Vec<u8>,
 ) -> Result<(), Unrun> {
-    let whole = async {
+    let TimeLimit { silence, whole } = limit;
+    let ran = async {
         let parameters = AttachParams::default()
             .container(container)
             .stdin(false)
             .stdout(true)
             .stderr(false);
-        let mut process = pods
-            .exec(pod, command, &parameters)
-            .await
+        let mut process = within(silence, pods.exec(pod, command, &parameters))
+            .await?
             .map_err(|error| Unrun::Unreached(error.to_string()))?;
         if let Some(stdout) = process.stdout() {
-            let _ = stdout.take(ANSWER).read_to_end(answer).await;
+            let mut stdout = stdout.take(ANSWER);
+            while let Ok(1..) = within(silence, stdout.read_buf(answer)).await? {}
         }
-        let status = match process.take_status() {
-            Some(status) => status.await,
-            None => None,
+        let status = async {
+            let status = match process.take_status() {
+                Some(status) => status.await,
+                None => None,
+            };
+            let _ = process.join().await;
+            status
         };
-        let _ = process.join().await;
+        let status = within(silence, status).await?;
         let status = status.unwrap_or_default();
         if status.status.as_deref() == Some("Failure") && answer.is_empty() {
             return Err(unrun(status));
         }
         Ok(())
     };
-    tokio::time::timeout(timeout, whole)
-        .await
-        .unwrap_or_else(|_| Err(Unrun::Unreached(format!("no answer within {timeout:?}"))))
+    within(whole, ran).await?
+}
+
+async fn within<T>(timeout: Duration, what: impl Future<Output = T>) -> Result<T, Unrun> {
+    let answer = tokio::time::timeout(timeout, what).await;
+    answer.map_err(|_| Unrun::Unreached(format!("no answer within {timeout:?}")))
 }
 
 /// Why a command that the node was given did not run. A code tells where the runtime makes it one; most

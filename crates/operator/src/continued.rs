@@ -4,7 +4,7 @@
 use kube::{Resource, ResourceExt as _};
 use oz_core::access::continued::Continued;
 use oz_core::access::kind::Kind;
-use oz_engine::Store;
+use oz_runtime::Store;
 
 pub(crate) fn continued<K: Kind>(
     kind: &K,

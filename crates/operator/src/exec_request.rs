@@ -9,7 +9,8 @@ use oz_core::access::kind::PodSeen;
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase};
 use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Live;
-use oz_engine::{Cx, Observe, Store, Watches};
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::Store;
 
 use crate::continued::continued;
 use crate::leaving::is_leaving;

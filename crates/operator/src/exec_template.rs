@@ -7,7 +7,8 @@ use kube::ResourceExt;
 use oz_core::access::template::{ExecTemplate, Observed};
 use oz_core::api::ExecAccessTemplate;
 use oz_core::controller::Live;
-use oz_engine::{Cx, Observe, Store, Watches};
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::Store;
 
 use crate::session_probes::Probes;
 use crate::workload::Workloads;

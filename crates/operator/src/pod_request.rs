@@ -14,7 +14,8 @@ use oz_core::access::pod_state::GRACE_SECONDS;
 use oz_core::access::request::Request;
 use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate};
 use oz_core::controller::Live;
-use oz_engine::{Cx, Observe, Store, Watches};
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::Store;
 
 use crate::as_author::try_as_author;
 use crate::continued::continued;

@@ -6,7 +6,8 @@ use kube::ResourceExt;
 use oz_core::access::template::{ObservedModel, PodTemplate};
 use oz_core::api::PodAccessTemplate;
 use oz_core::controller::Live;
-use oz_engine::{Cx, Observe, Store, Watches};
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::Store;
 
 use crate::workload::Workloads;
 

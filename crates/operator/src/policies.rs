@@ -10,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::{Api, Client};
 use oz_core::policies::{Installation, Policy};
-use oz_process::Warnings;
+use oz_runtime::Warnings;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

@@ -14,12 +14,13 @@ use oz_core::audit::{Action, Decision, Record};
 use oz_core::for_each_kind;
 use oz_core::names;
 use oz_core::policies::Installation;
+use oz_core::sessions;
 use oz_core::transient::{Kind, Policy, Transient};
-use oz_engine::{Clock, Engine, Leadership, Selection, ServerClock, Store};
+use oz_engine::Engine;
 use oz_process::audit::{Trail, rotate_keys};
-use oz_process::{
-    ClockAlarm, KeyNews, Warnings, follow_signing_keys, replace_signing_key, shutdown_on_signal,
-    signing_keys,
+use oz_process::{KeyNews, follow_signing_keys, replace_signing_key, signing_keys};
+use oz_runtime::{
+    Clock, ClockAlarm, Election, Selection, ServerClock, Store, Warnings, shutdown_on_signal,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -36,7 +37,7 @@ use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
 use crate::retention::Retention;
 use crate::session_probes::Probes;
-use crate::sessions::Scripts;
+use crate::sessions::{LeaveSessions, Scripts};
 use crate::stamps::Stamps;
 use crate::sweep::{Counted, Owners, Sweeper};
 use crate::workload::Workloads;
@@ -49,7 +50,7 @@ use crate::workload::Workloads;
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
-    let (client, clock) = oz_engine::client(common.config(names::OPERATOR).await?)?;
+    let (client, clock) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
 
     let trail = Trail::start(
@@ -69,7 +70,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .sink(trail.clone());
     trail.register(engine.registry());
     if args.leader_elect {
-        engine.leadership(Leadership::lease(&common.namespace, &common.replica));
+        engine.election(Election::lease(
+            &common.namespace,
+            names::LEASE,
+            &common.replica,
+        ));
     }
     for address in [args.metrics_bind_address, args.health_probe_bind_address] {
         if let Some(address) = address.0 {
@@ -78,7 +83,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
 
     if args.cut_sessions {
-        engine.sessions(Scripts::new(client.clone(), clock.clone(), trail.clone()));
+        let scripts = Scripts::new(client.clone(), clock.clone(), trail.clone());
+        engine.port(sessions::PORT, scripts);
+    } else {
+        engine.port(sessions::PORT, LeaveSessions);
     }
     let probes = Probes::new(args.cut_sessions);
     let pods_by_name = engine.store_with(&(), Selection::default().metadata_only());

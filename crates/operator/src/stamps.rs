@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use oz_core::access::stamp::{self, MAX_DISTANCE};
 use oz_core::encode;
-use oz_engine::Store;
+use oz_runtime::Store;
 
 /// For how long stamps are remembered: after twice the distance, age tells that one is not new.
 const REMEMBERED: SignedDuration = SignedDuration::from_secs(3 * MAX_DISTANCE.as_secs());

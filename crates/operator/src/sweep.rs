@@ -14,10 +14,10 @@ use kube::{Client, Resource};
 use oz_core::access::leftover::{self, Finding, Hidden};
 use oz_core::access::seal::Keys;
 use oz_core::audit::{Action, Decision, Record};
-use oz_core::controller::{Failure, Live};
-use oz_engine::{Clock, Sink as _, Store, scan};
-use oz_process::Warnings;
+use oz_core::controller::Live;
+use oz_engine::Sink as _;
 use oz_process::audit::Trail;
+use oz_runtime::{CallError, Clock, Store, Warnings, scan};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -148,8 +148,8 @@ impl Sweeper {
             let pause = match self.sweep(&warnings, &mut told).await {
                 Ok(true) => self.interval,
                 Ok(false) => STANDBY,
-                Err(failure) => {
-                    tracing::warn!(%failure, "a sweep failed and is tried again");
+                Err(error) => {
+                    tracing::warn!(%error, "a sweep failed and is tried again");
                     AGAIN
                 }
             };
@@ -165,10 +165,10 @@ impl Sweeper {
         &self,
         warnings: &Warnings,
         told: &mut HashSet<String>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, CallError> {
         let leader = self.elected.then_some(self.replica.as_str());
         let leads = leads(&self.client, &self.namespace, leader).await;
-        let leads = leads.map_err(|error| oz_engine::failure("failed to see who leads", &error))?;
+        let leads = leads.map_err(|error| CallError::new("failed to see who leads", &error))?;
         if !leads {
             return Ok(false);
         }
@@ -179,7 +179,7 @@ impl Sweeper {
         Ok(true)
     }
 
-    async fn look(&self) -> Result<Found, Failure> {
+    async fn look(&self) -> Result<Found, CallError> {
         let mut found = Found::default();
         let mut sweep = leftover::Sweep::new(&self.keys, self.clock.now());
         let namespaces: Vec<Option<&str>> = if self.namespaces.is_empty() {

@@ -23,7 +23,7 @@ use kube::{Api, Client, Resource};
 use oz_core::api::GROUP;
 use oz_core::kinds::{self, Entry};
 use oz_core::{labels, names};
-use oz_process::Common;
+use oz_runtime::Common;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -82,7 +82,7 @@ pub(crate) struct Options {
 
 /// Ends all access and removes what no chart has made.
 pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
-    let (client, _) = oz_engine::client(common.config(names::OPERATOR).await?)?;
+    let (client, _) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
     let patience = Duration::try_from(options.patience)?;
     let here = Here {
         client,

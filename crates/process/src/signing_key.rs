@@ -15,10 +15,10 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use oz_core::access::seal::{Keys, Turn};
 use oz_core::names::SIGNING_KEY as NAME;
-use oz_engine::Clock;
+use oz_runtime::Clock;
 use tokio::time::Instant;
 
-use crate::key_secret;
+use oz_runtime::secret_cell;
 
 /// The key that seals.
 const CURRENT: &str = "key";
@@ -45,7 +45,7 @@ pub enum KeyNews {
 /// When the Secret is not there, can be neither read nor filled, or holds no usable key.
 pub async fn signing_keys(client: &Client, namespace: &str) -> anyhow::Result<Keys> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let (secret, made) = key_secret::filled(&secrets, NAME, fresh).await?;
+    let (secret, made) = secret_cell::filled(&secrets, NAME, fresh).await?;
     if made {
         tracing::info!(secret = %format!("{namespace}/{NAME}"), "made the signing key");
     }
@@ -94,7 +94,7 @@ pub async fn follow_signing_keys(
         let found = tokio::select! {
             event = watch.next() => match event {
                 Some(Ok(watcher::Event::Apply(secret) | watcher::Event::InitApply(secret))) => {
-                    if key_secret::is_empty(&secret) {
+                    if secret_cell::is_empty(&secret) {
                         again(&client, &namespace).await
                     } else {
                         self::keys(&secret)
@@ -171,7 +171,7 @@ async fn replace_if_due(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let found = secrets.get(NAME).await?;
     let now = clock.now();
-    let Some(made) = key_secret::made(&found) else {
+    let Some(made) = secret_cell::made(&found) else {
         return Ok(());
     };
     if now.duration_since(made) < life {
@@ -183,7 +183,7 @@ async fn replace_if_due(
         (CURRENT.to_owned(), ByteString(random()?)),
         (PREVIOUS.to_owned(), ByteString(before)),
     ]));
-    key_secret::made_at(&mut next, now);
+    secret_cell::made_at(&mut next, now);
     // Another replica may have been faster, and then is right: the resource version tells.
     match secrets.replace(NAME, &PostParams::default(), &next).await {
         Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 /// Reads the log of one cluster.
@@ -48,6 +48,8 @@ pub struct AuditEntry {
     pub code: u16,
     /// Whether nothing was to be stored (`dryRun=All`).
     pub dry_run: bool,
+    /// When the request came.
+    pub received: Timestamp,
     /// When the answer was complete; for a watch, when it ended or started.
     pub stage_timestamp: Timestamp,
     /// What the client calls itself.
@@ -69,6 +71,12 @@ impl AuditEntry {
             && !self.dry_run
             && !REVIEWS.contains(&self.api_group.as_str())
             && !CONNECTS.contains(&self.subresource.as_str())
+    }
+
+    /// How long the answer took.
+    #[must_use]
+    pub fn took(&self) -> SignedDuration {
+        self.stage_timestamp.duration_since(self.received)
     }
 
     /// Whether the request succeeded (status below 400).
@@ -221,6 +229,7 @@ struct Event {
     object_ref: ObjectRef,
     #[serde(default)]
     response_status: Status,
+    request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
 }
 
@@ -268,6 +277,7 @@ impl From<Event> for AuditEntry {
             name: event.object_ref.name,
             code: event.response_status.code,
             dry_run: query.split('&').any(|pair| pair.starts_with("dryRun=")),
+            received: event.request_received_timestamp,
             stage_timestamp: event.stage_timestamp,
             user_agent: event.user_agent,
             request_uri: event.request_uri,

@@ -62,7 +62,7 @@ pub struct Cluster {
 }
 
 /// How long an API server may take to come back, on a machine that is busy with other things.
-const BACK: Duration = Duration::from_secs(120);
+const API_SERVER_TIMEOUT: Duration = Duration::from_secs(120);
 
 const FACTS: &str = "cluster.json";
 
@@ -356,10 +356,14 @@ impl Cluster {
             .processes
             .restart_api_server()?;
         let client = self.client("admin").await?;
-        eventually("the API server to be back", BACK, async || {
-            let request = http::Request::get("/readyz").body(Vec::new())?;
-            Ok(Some(client.request_text(request).await?))
-        })
+        eventually(
+            "the API server to be back",
+            API_SERVER_TIMEOUT,
+            async || {
+                let request = http::Request::get("/readyz").body(Vec::new())?;
+                Ok(Some(client.request_text(request).await?))
+            },
+        )
         .await
         .context(failed)?;
         let back = Timestamp::now();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::wait::eventually;
 
 /// How long pods may take to become Ready.
-const DEADLINE: Duration = Duration::from_secs(60);
+const FIXTURE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The container that every fixture's pods have.
 pub const CONTAINER: &str = "app";
@@ -81,7 +81,7 @@ pub async fn ready_pods(
 ) -> Result<Vec<Pod>> {
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
     let what = format!("{count} ready pods with {selector} in {namespace}");
-    eventually(&what, DEADLINE, async || {
+    eventually(&what, FIXTURE_TIMEOUT, async || {
         let pods = pods
             .list(&ListParams::default().labels(selector))
             .await?

@@ -162,6 +162,10 @@ fn whole_lines(path: &Path) -> Result<Vec<String>> {
     Ok(whole.lines().map(ToOwned::to_owned).collect())
 }
 
+/// The environment variable that names the directory where cargo has just put every program and
+/// example of the workspace: nothing is built again.
+pub const PROGRAMS: &str = "OZ_PROGRAMS";
+
 /// The program of the workspace package `package`, compiled like the caller (debug or release), by
 /// the first call. Cargo builds the programs of other packages for no test by itself.
 ///
@@ -169,19 +173,51 @@ fn whole_lines(path: &Path) -> Result<Vec<String>> {
 ///
 /// Fails when cargo is missing or the package does not compile.
 pub fn cargo_binary(package: &str) -> Result<PathBuf> {
-    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    built(Built::Program, package)
+}
+
+/// The example `name` of the workspace, in the same way.
+///
+/// # Errors
+///
+/// As [`cargo_binary`].
+pub fn cargo_example(name: &str) -> Result<PathBuf> {
+    built(Built::Example, name)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Built {
+    Program,
+    Example,
+}
+
+impl Built {
+    /// Where cargo puts it.
+    fn path(self, directory: &Path, name: &str) -> PathBuf {
+        match self {
+            Self::Program => directory.join(name),
+            Self::Example => directory.join("examples").join(name),
+        }
+    }
+}
+
+fn built(what: Built, name: &str) -> Result<PathBuf> {
+    static BUILT: Mutex<BTreeMap<(Built, String), PathBuf>> = Mutex::new(BTreeMap::new());
+    if let Some(directory) = std::env::var_os(PROGRAMS) {
+        return Ok(what.path(Path::new(&directory), name));
+    }
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(path) = built.get(package) {
+    let key = (what, name.to_owned());
+    if let Some(path) = built.get(&key) {
         return Ok(path.clone());
     }
-    let path = build(package)?;
-    built.insert(package.to_owned(), path.clone());
+    let path = build(what, name)?;
+    built.insert(key, path.clone());
     Ok(path)
 }
 
-fn build(package: &str) -> Result<PathBuf> {
-    let failed = || format!("failed to build {package}");
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+fn build(what: Built, name: &str) -> Result<PathBuf> {
+    let failed = || format!("failed to build {name}");
     // The caller is target/<profile>/deps/<test>, or target/<profile>/<program>.
     let current = std::env::current_exe().with_context(failed)?;
     let directory = current
@@ -190,18 +226,23 @@ fn build(package: &str) -> Result<PathBuf> {
         .find(|directory| !directory.ends_with("deps") && !directory.ends_with("examples"))
         .with_context(failed)?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", package, "--bins"]);
-    cargo.arg("--manifest-path").arg(manifest);
-    if directory.ends_with("release") {
-        cargo.arg("--release");
-    }
+    cargo.args(["build", "--quiet"]);
+    match (what, directory.ends_with("release")) {
+        // What is measured is built as what is shipped: with its own features alone.
+        (Built::Program, true) => cargo.args(["--release", "--package", name, "--bins"]),
+        (Built::Example, true) => cargo.args(["--release", "--example", name]),
+        // In the root of the workspace, with the features of all its members: as the caller.
+        (Built::Program, false) => cargo.args(["--bin", name]),
+        (Built::Example, false) => cargo.args(["--example", name]),
+    };
     if let Some(target) = directory.parent() {
         cargo.arg("--target-dir").arg(target);
     }
+    cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
     if !cargo.status().with_context(failed)?.success() {
-        bail!("failed to build {package}: see cargo's output above");
+        bail!("failed to build {name}: see cargo's output above");
     }
-    Ok(directory.join(package))
+    Ok(what.path(directory, name))
 }
 
 /// libfaketime, if it is installed (Debian's package `faketime`); the form for programs with several

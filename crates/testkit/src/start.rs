@@ -23,7 +23,7 @@ use crate::tools::{Tool, Tools};
 use crate::wait::eventually;
 
 /// Starting takes seconds; a machine that compiles at the same time is slower.
-const DEADLINE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What runs after a start.
 pub(crate) struct Started {
@@ -63,7 +63,7 @@ impl Processes {
         what: &str,
         mut probe: impl AsyncFnMut() -> Result<Option<T>>,
     ) -> Result<()> {
-        eventually(what, DEADLINE, async || {
+        eventually(what, START_TIMEOUT, async || {
             if let Err(ended) = self.components.iter_mut().try_for_each(Component::check) {
                 return Ok(Some(Err(ended)));
             }

@@ -7,8 +7,9 @@ use clap::{ArgAction, Parser};
 use oz_admission::{Endpoint, RegistrationMode};
 use oz_core::duration::GoDuration;
 use oz_core::names;
+use oz_process::TransientArgs;
 use oz_process::audit::AuditArgs;
-use oz_process::{Address, Common, TransientArgs};
+use oz_runtime::{Address, Common};
 
 use crate::limits::RequestLimits;
 

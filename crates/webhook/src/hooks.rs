@@ -19,7 +19,8 @@ use oz_core::api::AuditEvent;
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
 use oz_core::transient::Policy;
 use oz_core::{for_each_kind, labels};
-use oz_engine::{Ages, Sink};
+use oz_engine::Sink;
+use oz_runtime::Ages;
 use tokio::task::JoinSet;
 
 use crate::connect::{self, Connect, Connections, Mode};

@@ -7,9 +7,10 @@ use anyhow::{Context, anyhow, bail};
 use oz_admission::{Manager, Observer, Upkeep};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::names::{self, REGISTRATION};
-use oz_engine::{Ages, Clock, Sink};
+use oz_engine::Sink;
 use oz_process::audit::Trail;
-use oz_process::{ClockAlarm, KeyNews, follow_signing_keys, shutdown_on_signal, signing_keys};
+use oz_process::{KeyNews, follow_signing_keys, signing_keys};
+use oz_runtime::{Ages, Clock, ClockAlarm, shutdown_on_signal};
 
 use crate::args::Args;
 use crate::connect::{self, Connections, Grants};
@@ -29,7 +30,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         bail!("failed to start: --listen says nowhere, but the API server must reach the hooks");
     };
     let port = listener.local_addr()?.port();
-    let (client, clock) = oz_engine::client(common.config(names::WEBHOOK).await?)?;
+    let (client, clock) = oz_runtime::client(common.config(names::WEBHOOK).await?)?;
     let keys = signing_keys(&client, &common.namespace).await?;
     let ages = Ages::default();
     let trail = Trail::start(

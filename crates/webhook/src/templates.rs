@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::{Client, Resource};
 use oz_admission::{Gate, Rejection};
 use oz_core::kinds::AccessTemplate;
-use oz_engine::{Ages, Selection, Store, guarded_store};
+use oz_runtime::{Ages, Selection, Store, guarded_store};
 use tokio::task::JoinSet;
 
 /// How long a decision waits for the first list. Before it is complete, a template that exists

@@ -1,11 +1,9 @@
 //! Helm's way with the chart on a real API server: installed, upgraded, rolled back, uninstalled. The
 //! pods are kwok's here and do nothing; on a real node they do.
 
-use std::time::Duration;
-
 use anyhow::Result;
-use oz_e2e::{refusal, run};
-use oz_testkit::{Cluster, eventually};
+use oz_e2e::{Scene, run};
+use oz_testkit::Cluster;
 
 use crate::TURN;
 
@@ -97,22 +95,6 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     Ok(())
 }
 
-/// What an administrator tries in vain, and the words of the policy that refuses.
-const REFUSED: [(&str, &str); 2] = [
-    (
-        r#"{"apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
-            "metadata": {"name": "mine", "namespace": "default"}, "spec": {"templateName": "shell"}}"#,
-        "not stamped",
-    ),
-    (
-        r#"{"apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
-            "metadata": {"name": "mine", "namespace": "default", "annotations": {
-                "crds.wizardofoz.co/requested-by": "alice", "crds.wizardofoz.co/requester": "{}"}},
-            "spec": {"templateName": "shell"}}"#,
-        "not stamped",
-    ),
-];
-
 /// Nothing of oz runs in kwok's pods, and nobody registers a webhook.
 #[tokio::test]
 async fn the_policies_refuse_while_nothing_of_oz_runs() -> Result<()> {
@@ -133,32 +115,9 @@ async fn the_policies_refuse_while_nothing_of_oz_runs() -> Result<()> {
         ]
         .concat(),
     )?;
-    cluster.issue_kubeconfig("carol", &["mortals"])?;
-    let bind = ["create", "clusterrolebinding", "carol", "--user=carol"];
-    kubectl(
-        cluster,
-        &[&bind[..], &["--clusterrole=cluster-admin"]].concat(),
-    )?;
-    let path = cluster.state_dir().join("refused.json");
-    for (object, expected) in REFUSED {
-        std::fs::write(&path, object)?;
-        let refused = format!("a policy to say `{expected}`");
-        eventually(&refused, Duration::from_secs(60), async || {
-            let mut kubectl = cluster.kubectl("carol");
-            kubectl
-                .args(["create", "--dry-run=server", "-f"])
-                .arg(&path);
-            let why = refusal(&kubectl.output()?);
-            let told = |why: String| {
-                why.contains("ValidatingAdmissionPolicy 'access-") && why.contains(expected)
-            };
-            Ok(why.is_some_and(told).then_some(()))
-        })
-        .await?;
-    }
+    let scene = Scene::set(cluster, "locks").await?;
+    scene.locks_hold("access").await?;
     helm(&["uninstall", "oz", "--wait", "--timeout=120s"])?;
-    let delete = ["delete", "clusterrolebinding", "carol"];
-    kubectl(cluster, &delete)?;
     let selector = "--selector=app.kubernetes.io/instance=oz";
     let get = ["get", "validatingadmissionpolicies", selector, "-oname"];
     assert_eq!(kubectl(cluster, &get)?, "");

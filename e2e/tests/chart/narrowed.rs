@@ -78,7 +78,10 @@ fn nothing_was_forbidden(cluster: &Cluster, mark: oz_testkit::AuditMark) -> Resu
     for account in ["oz-operator", "oz-webhook"] {
         let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
         let forbidden = cluster.audit().since(mark)?.by_user(&user);
-        let forbidden = forbidden.filter(|entry| entry.code == 403);
+        // The probe of the stamp is refused by a policy as long as no webhook is registered.
+        let forbidden = forbidden.filter(|entry| {
+            entry.code == 403 && !(entry.dry_run && entry.resource == "execaccessrequests")
+        });
         assert!(forbidden.is_empty(), "{forbidden:?}");
     }
     Ok(())

@@ -210,6 +210,16 @@ async fn wildcards_and_cluster_roles() -> Result<()> {
         "metadata": { "name": stage.name() }, "rules": rules(&asked.pod()),
     }))?;
     refused(cluster_roles.create(&parameters, &wide).await)?;
+    // Whoever has as much may write it: it is what a grant lacks that refuses.
+    let every = json!({ "apiGroups": [""], "resources": ["*/exec"], "verbs": ["create"] });
+    let writes = json!({ "apiGroups": [RBAC], "resources": ["roles"], "verbs": ["create"] });
+    stage
+        .allow("every", "bob", &[every.clone(), writes])
+        .await?;
+    let roles: Api<Role> = by(&stage, "bob").await?;
+    roles
+        .create(&parameters, &role("wild", &json!([every]))?)
+        .await?;
     Ok(())
 }
 

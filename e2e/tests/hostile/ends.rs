@@ -97,7 +97,10 @@ async fn deployment(scene: &Scene, name: &str, annotations: Value, more: Value) 
 /// every RoleBinding is gone before any of their scripts has come to an end, and few are begun.
 #[tokio::test]
 async fn shells_that_hang() -> Result<()> {
-    const MANY: usize = 16;
+    // More than there are slots, also for what is urgent (8 for each worker).
+    const MANY: usize = 40;
+    // Two at once in a pod, and as many again where this machine is slow.
+    const FIRST_SCRIPTS: usize = 4;
     let mut place = SYSTEM.write().await;
     drop(place.take());
     let cluster = Cluster::shared().await?;
@@ -144,7 +147,7 @@ async fn shells_that_hang() -> Result<()> {
     })
     .await?;
     let begun = node.connections.load(Ordering::Relaxed) - before;
-    ensure!(begun < MANY, "{begun} scripts were waited for");
+    ensure!(begun <= FIRST_SCRIPTS, "{begun} scripts were waited for");
     let hang = alice.api().get("deaf-0").await?;
     let phase = hang.status.context("no status")?.phase;
     assert_eq!(phase, Phase::Active, "over, while its sessions may go on");

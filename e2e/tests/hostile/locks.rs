@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
-use oz_core::audit::{AuditKey, Chain, Writer};
 use oz_core::labels;
 use oz_e2e::{
-    Asked, Scene, System, TEMPLATE, exec_request, install, pod_request, refused, unregister_hooks,
+    Asked, Scene, System, TEMPLATE, binding, exec_request, forged_record, install, pod_request,
+    refused, role, stamped, unregister_hooks,
 };
 use oz_testkit::{Cluster, eventually};
 use serde_json::json;
@@ -39,16 +39,7 @@ impl Ruin {
         install(cluster).await?;
         unregister_hooks(cluster)?;
         let scene = Scene::empty(cluster, prefix).await?;
-        cluster.issue_kubeconfig("carol", &["mortals"])?;
-        let rights: ClusterRoleBinding = serde_json::from_value(json!({
-            "metadata": {"name": format!("{}-carol", scene.name())},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "carol"}],
-        }))?;
-        Api::all(scene.admin.clone())
-            .create(&PostParams::default(), &rights)
-            .await?;
-        let carol = cluster.client("carol").await?;
+        let carol = scene.administrator("carol").await?;
         let ruin = Self {
             _stopped: system,
             scene,
@@ -87,36 +78,11 @@ impl Ruin {
     }
 }
 
-fn stamped(by: &str) -> std::collections::BTreeMap<String, String> {
-    [(labels::REQUESTED_BY, by), (labels::REQUESTER, "{}")]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into()
-}
-
-fn role(name: &str) -> serde_json::Result<Role> {
-    serde_json::from_value(json!({"metadata": {"name": name}, "rules": []}))
-}
-
-fn binding(name: &str, role: &str, subject: &str) -> serde_json::Result<RoleBinding> {
-    serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": subject}],
-    }))
-}
-
 /// Forging a record of the audit trail while nothing of oz runs: refused.
 #[tokio::test]
 async fn a_record_is_forged_with_nobody_there() -> Result<()> {
     let ruin = Ruin::of("forged").await?;
-    let writer = Writer::new("oz-operator", "oz-0", jiff::Timestamp::now(), 1);
-    let (_, entry) = Chain::begin(
-        writer,
-        jiff::Timestamp::now(),
-        &[],
-        &AuditKey::new(&[1; 32]),
-    );
-    let forged = AuditEvent::from(entry);
+    let forged = forged_record();
     for client in [&ruin.carol, &ruin.scene.admin] {
         let events: Api<AuditEvent> = Api::all(client.clone());
         let why = refused(events.create(&PostParams::default(), &forged).await)?;
@@ -260,7 +226,7 @@ async fn a_role_of_the_name_with_nobody_there() -> Result<()> {
     let (roles, create) = (ruin.api::<Role>(), PostParams::default());
     let name = asked.object_name();
     eventually("the API server to know of the request", SOON, async || {
-        let answer = roles.create(&create, &role(&name)?).await;
+        let answer = roles.create(&create, &role(&name, &json!([]))?).await;
         if answer.is_ok() {
             roles.delete(&name, &DeleteParams::default()).await?;
             return Ok(None);
@@ -269,7 +235,9 @@ async fn a_role_of_the_name_with_nobody_there() -> Result<()> {
         Ok(why.contains("is oz's, for request mine").then_some(()))
     })
     .await?;
-    roles.create(&create, &role("mine-0123abcd")?).await?;
+    roles
+        .create(&create, &role("mine-0123abcd", &json!([]))?)
+        .await?;
     Ok(())
 }
 
@@ -281,7 +249,10 @@ async fn a_grant_is_widened_with_nobody_there() -> Result<()> {
     let asked = ruin.request("mine").await?;
     let (name, create) = (asked.object_name(), PostParams::default());
     // As the operator would, in a group that mends clusters.
-    ruin.scene.api().create(&create, &role(&name)?).await?;
+    ruin.scene
+        .api()
+        .create(&create, &role(&name, &json!([]))?)
+        .await?;
     let mine = binding(&name, &name, "alice")?;
     ruin.scene.api().create(&create, &mine).await?;
     let merge = PatchParams::default();

@@ -1,7 +1,6 @@
 //! Objects as large and as many as the API server takes, against the memory that the chart allows: both
 //! processes run in control groups with its limits, where the machine lets us make some.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +12,7 @@ use kube::api::PostParams;
 use oz_core::api::{ExecAccessRequest, PodAccessTemplate};
 use oz_core::labels;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, WORKLOAD, exec_request, pod_template};
-use oz_testkit::{Process, eventually};
+use oz_testkit::{MemoryLimit, Process, eventually};
 use serde_json::{Value, json};
 
 use crate::stopped;
@@ -23,37 +22,6 @@ const LIMIT: u64 = 256 * 1024 * 1024;
 const SOON: Duration = Duration::from_secs(120);
 /// How many objects are written at once.
 const AT_ONCE: usize = 6;
-
-/// A control group with the limit; removed when this is dropped, by when its process is gone.
-struct Cage(PathBuf);
-
-impl Cage {
-    /// `None` where the machine does not let us make any: then the peak is what is looked at.
-    fn around(process: &Process) -> Option<Self> {
-        let pid = process.pid();
-        let (root, limit) = [
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            ("/sys/fs/cgroup", "memory.max"),
-        ]
-        .into_iter()
-        .find(|(root, limit)| {
-            let root = PathBuf::from(root);
-            root.join(limit).exists() || root.join("cgroup.subtree_control").exists()
-        })?;
-        let group = PathBuf::from(root).join(format!("oz-memory-{pid}"));
-        std::fs::create_dir(&group).ok()?;
-        let cage = Self(group);
-        std::fs::write(cage.0.join(limit), LIMIT.to_string()).ok()?;
-        std::fs::write(cage.0.join("cgroup.procs"), pid.to_string()).ok()?;
-        Some(cage)
-    }
-}
-
-impl Drop for Cage {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
 
 /// The most memory that the process ever had, in bytes.
 fn peak(process: &Process) -> Result<u64> {
@@ -70,7 +38,7 @@ fn peak(process: &Process) -> Result<u64> {
 async fn all_that_can_be_stored() -> Result<()> {
     let (_place, scene) = stopped("memory").await?;
     let mut system = System::start(scene.cluster).await?;
-    let _webhook = Cage::around(&system.webhook.process);
+    let _webhook = MemoryLimit::set(&system.webhook.process, LIMIT);
     let alice = scene.requests("alice").await?;
     let asked = alice.granted(&exec_request("mine", TEMPLATE, "1m")).await?;
 
@@ -108,7 +76,7 @@ async fn all_that_can_be_stored() -> Result<()> {
     ];
     system.operator.process.kill9();
     system.operator = Operator::spawn(scene.cluster, &Options::default())?;
-    let _operator = Cage::around(&system.operator.process);
+    let _operator = MemoryLimit::set(&system.operator.process, LIMIT);
     eventually("the operator to be ready", SOON, async || {
         let readiness = system.operator.readiness().await;
         Ok(readiness.ok().filter(|(code, _)| *code == 200).map(drop))

@@ -7,21 +7,13 @@ use anyhow::{Context as _, Result};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, PodAccessTemplate};
-use oz_e2e::{Options, TEMPLATE, WORKLOAD, exec_request, pod_template, refused};
+use oz_e2e::{TEMPLATE, WORKLOAD, exec_request, pod_template, refused};
 use oz_testkit::eventually;
 use serde_json::{Map, Value, json};
 
 use crate::Stage;
 
 const SOON: Duration = Duration::from_secs(60);
-
-/// With the limits of requests that the webhook has by itself, which other tests do without.
-pub(crate) fn limited(options: Options) -> Options {
-    let limits = [("waiting", 20), ("active", 20), ("namespace", 200)];
-    limits.into_iter().fold(options, |options, (of, most)| {
-        options.flag(&format!("--max-{of}-requests={most}"))
-    })
-}
 
 /// `count` annotations that say nothing, with the shortest names there are: 6,756 of them are less than
 /// 16 KiB.

@@ -7,13 +7,14 @@ use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{AttachParams, DeleteParams, ListParams};
+use kube::api::{AttachParams, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use oz_core::api::AuditEvent;
 use oz_core::audit::verify::Report;
 use oz_core::audit::{Action, Record};
 use oz_e2e::{Auditor, Options, Scene, System, TEMPLATE, exec_request, records_in, unregister};
-use oz_testkit::{Cluster, cargo_binary, eventually};
+use oz_testkit::{Cluster, cargo_binary, eventually, fixtures};
+use serde_json::json;
 
 use crate::{SYSTEM, Stage};
 
@@ -28,7 +29,7 @@ fn records(stage: &Stage, action: Action) -> Result<Vec<Record>> {
 }
 
 /// How often something happened, all records together.
-fn counted(records: &[Record]) -> u64 {
+pub(crate) fn counted(records: &[Record]) -> u64 {
     let count = |record: &Record| record.repeated.as_ref().map_or(1, |several| several.count);
     records.iter().map(count).sum()
 }
@@ -209,4 +210,38 @@ async fn shortened(auditor: &Auditor) -> Result<Report> {
     let told = |note: &String| note.starts_with("shortened at");
     assert!(report.notes.iter().any(told), "{:?}", report.notes);
     Ok(report)
+}
+
+/// Adding an ephemeral container to a pod of 1.4 MB, which is 17 MB in a review, where nothing is enforced: on
+/// record like any other.
+#[tokio::test]
+async fn an_ephemeral_container_in_a_fat_pod() -> Result<()> {
+    let stage = Stage::set("fat-debug").await?;
+    let verbs = ["get", "patch", "update"];
+    stage
+        .standing("alice", "pods/ephemeralcontainers", &verbs)
+        .await?;
+    let fat = serde_json::from_value(json!({
+        "metadata": {"name": "fat"},
+        "spec": {"containers": [{
+            "name": fixtures::CONTAINER, "image": fixtures::IMAGE, "args": ["<".repeat(1_410_000)],
+        }]},
+    }))?;
+    stage
+        .api::<Pod>()
+        .create(&PostParams::default(), &fat)
+        .await?;
+    let pods: Api<Pod> = Api::namespaced(stage.cluster.client("alice").await?, stage.name());
+    let debug = json!({"spec": {"ephemeralContainers": [
+        {"name": "debug", "image": fixtures::IMAGE, "targetContainerName": fixtures::CONTAINER},
+    ]}});
+    let patch = Patch::Strategic(debug);
+    pods.patch_ephemeral_containers("fat", &PatchParams::default(), &patch)
+        .await?;
+    let recorded = records(&stage, Action::SessionOpened)?;
+    let named = |record: &Record| record.pod.as_ref().is_some_and(|pod| pod.name == "fat");
+    let ours = recorded.iter().find(|record| named(record));
+    let record = ours.context("it is not on record")?;
+    assert_eq!(record.details["way"], "ephemeral container");
+    Ok(())
 }

@@ -72,7 +72,7 @@ pub(crate) async fn start(cluster: &Cluster) -> Result<System> {
     let patch = Patch::Apply(&binding);
     bindings.patch("bind-keeper", &apply, &patch).await?;
     let options = Options::default().flag("--bindable-roles=team-*,keeper");
-    let webhook = crate::numbers::limited(options.clone());
+    let webhook = options.clone().limited();
     let operator = options.flag("--impersonate-authors");
     System::start_as(cluster, &webhook, &operator).await
 }

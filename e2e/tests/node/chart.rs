@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use oz_core::api::{Phase, TransientRoleBinding};
 use oz_core::audit::{Action, Record};
 use oz_e2e::{
     NAMESPACE, Scene, TEMPLATE, chart, exec_request, helm, left, pod_request, repository, run,
-    unregister,
+    unregister, unregister_hooks,
 };
 use oz_testkit::{Cluster, eventually};
 use serde_json::json;
@@ -117,6 +117,10 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
     assert!(asked > 10, "{asked}");
     assert!(refusals.is_empty(), "{asked} asked: {refusals:?}");
 
+    let dead = Instant::now();
+    without_oz(cluster, async || scene.locks_hold("oz").await).await?;
+    eprintln!("the policies without oz took {:.1?}", dead.elapsed());
+
     // What is there is taken away before oz goes.
     let alice = scene.requests("alice").await?;
     alice.granted(&exec_request("last", TEMPLATE, "1h")).await?;
@@ -134,6 +138,25 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
         assert!(forbidden.is_empty(), "{forbidden:?}");
     }
     Ok(())
+}
+
+/// What happens while no process of oz runs and its webhooks are in nobody's path; then oz is back.
+async fn without_oz(cluster: &Cluster, then: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    let namespace = format!("--namespace={NAMESPACE}");
+    let deployments = ["deployments", INSTANCE, &namespace];
+    kubectl(
+        cluster,
+        &[&["scale", "--replicas=0"], &deployments[..]].concat(),
+    )?;
+    kubectl(cluster, &["delete", "pods", INSTANCE, &namespace, "--now"])?;
+    unregister_hooks(cluster)?;
+    then().await?;
+    kubectl(
+        cluster,
+        &[&["scale", "--replicas=2"], &deployments[..]].concat(),
+    )?;
+    let status = ["rollout", "status", "--timeout=120s"];
+    kubectl(cluster, &[&status[..], &deployments].concat()).map(drop)
 }
 
 /// Asks for access again and again until told to stop; each tenth time in earnest, and then it is given

@@ -60,7 +60,8 @@ async fn set(cluster: &'static Cluster) -> Result<(Replicas, Scene, Traffic)> {
 
 fn add(what: &str, outcome: &Outcome, report: &mut Report) -> Result<()> {
     add_times(what, outcome, PROMISE, report);
-    let turned_away = f64::from(u32::try_from(outcome.refused.len() + outcome.unreachable)?);
+    let turned_away = outcome.refused.len() + outcome.unreachable + outcome.in_vain.len();
+    let turned_away = f64::from(u32::try_from(turned_away)?);
     report.add(
         &format!("{what}: turned away"),
         "",

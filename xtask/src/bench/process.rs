@@ -25,6 +25,25 @@ pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
+/// The time that all processors of the machine together have been busy.
+pub(crate) fn machine_time() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat").context("failed to read /proc/stat")?;
+    let line = stat.lines().next().context("/proc/stat is empty")?;
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .context("failed to read /proc/stat")?;
+    // user nice system idle iowait irq softirq …
+    let busy = [0, 1, 2, 5, 6]
+        .into_iter()
+        .filter_map(|field| fields.get(field));
+    Ok(Duration::from_millis(
+        busy.sum::<u64>() * 1000 / TICKS_PER_SECOND,
+    ))
+}
+
 /// The memory that the process holds, in units of 1024 × 1024 bytes.
 pub(crate) fn resident(pid: u32) -> Result<f64> {
     memory(pid, "VmRSS:")
@@ -59,9 +78,10 @@ mod tests {
 
         assert!(resident(pid).unwrap() > 0.1);
         assert!(peak(pid).unwrap() >= resident(pid).unwrap() / 2.0);
-        let before = processor_time(pid).unwrap();
+        let (before, all) = (processor_time(pid).unwrap(), machine_time().unwrap());
         while processor_time(pid).unwrap() == before {
             std::hint::black_box(0);
         }
+        assert!(machine_time().unwrap() > all);
     }
 }

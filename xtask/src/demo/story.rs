@@ -25,7 +25,7 @@ const WORKLOAD: &str = "web";
 const REQUEST: &str = "look-at-orders";
 /// Long enough to try things, short enough to watch it end.
 const DURATION: &str = "20s";
-const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// The promise about the end of a grant.
 const LAG: Duration = Duration::from_secs(1);
 const INDENT: usize = 3;
@@ -123,7 +123,7 @@ impl<'a> Story<'a> {
             self.admin.clone(),
             NAMESPACE,
         );
-        eventually("the default service account", PATIENCE, async || {
+        eventually("the default service account", STEP_TIMEOUT, async || {
             Ok(accounts.get_opt("default").await?)
         })
         .await?;
@@ -156,7 +156,7 @@ impl<'a> Story<'a> {
             status.ready || status.phase.is_terminal()
         };
         let seen = watch
-            .until("her request to be ready", PATIENCE, |seen| {
+            .until("her request to be ready", STEP_TIMEOUT, |seen| {
                 seen.object.name_any() == REQUEST && settled(&seen.object)
             })
             .await?;
@@ -254,9 +254,11 @@ impl<'a> Story<'a> {
             "{left:.1} s before it alice may still get in. Waiting …"
         ))?;
         let name = asked.object_name();
-        let mut gone = std::pin::pin!(bindings.until("her RoleBinding to go", PATIENCE, |seen| {
-            seen.deleted && seen.object.name_any() == name
-        }));
+        let mut gone = std::pin::pin!(bindings.until(
+            "her RoleBinding to go",
+            STEP_TIMEOUT,
+            |seen| { seen.deleted && seen.object.name_any() == name }
+        ));
         let gone = loop {
             let tick = tokio::time::sleep(Duration::from_millis(200));
             tokio::select! {
@@ -298,7 +300,7 @@ impl<'a> Story<'a> {
             (Action::RequestDenied, "mallory"),
             (Action::AccessExpired, "alice"),
         ];
-        let lines = eventually("the record to be complete", PATIENCE, async || {
+        let lines = eventually("the record to be complete", STEP_TIMEOUT, async || {
             let lines = records::read(self.system)?;
             let all = expected.iter().all(|(action, user)| {
                 lines.iter().any(|line| {

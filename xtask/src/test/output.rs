@@ -1,7 +1,6 @@
-//! Reading what `cargo test` prints. The harness has no form for programs that is stable; this one
+//! Reading what a test binary prints. The harness has no form for programs that is stable; this one
 //! has not changed in years, and whatever is not understood is kept as it is.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// What a test needs to run, the least first.
@@ -24,9 +23,11 @@ impl Tier {
     }
 }
 
-/// A test binary, or the doc tests of a crate.
+/// What came of a test binary, of a part of one, or of the doc tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Binary {
+    /// What it is a part of.
+    pub(crate) suite: String,
     pub(crate) name: String,
     pub(crate) tier: Tier,
     pub(crate) passed: usize,
@@ -47,8 +48,10 @@ pub(crate) struct Binary {
 }
 
 impl Binary {
-    fn new(name: String, tier: Tier) -> Self {
+    /// One that begins now.
+    pub(crate) fn new(suite: String, name: String, tier: Tier) -> Self {
         Self {
+            suite,
             name,
             tier,
             passed: 0,
@@ -80,10 +83,11 @@ impl Binary {
 
     pub(crate) fn progress(&self) -> String {
         let seconds = self.began.elapsed().as_secs();
-        format!("{:4} of {} after {seconds} s", self.ended, self.announced)
+        format!("{} of {} after {seconds} s", self.ended, self.announced)
     }
 
-    fn take(&mut self, line: &str) {
+    /// The next line that it prints.
+    pub(crate) fn take(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("running ") {
             let number = rest
                 .split(' ')
@@ -129,12 +133,17 @@ impl Binary {
         }
     }
 
-    fn end(mut self) -> Self {
+    /// It has ended, well or with this.
+    pub(crate) fn end(mut self, ended: Result<(), String>) -> Self {
         self.took = self.began.elapsed();
         if self.open && self.announced > 0 {
             self.failed += 1;
             self.said
                 .push("It ended before all of its tests had.".to_owned());
+        }
+        if let Err(why) = ended {
+            self.failed = self.failed.max(1);
+            self.said.push(why);
         }
         self.passed = self.passed.saturating_sub(self.gave_up);
         self
@@ -153,121 +162,84 @@ fn count(counts: &str, what: &str) -> usize {
     number.parse().unwrap_or_default()
 }
 
-/// All that is said, line by line.
-#[derive(Debug)]
-pub(crate) struct Output {
-    /// What a binary is called, by its file name.
-    names: BTreeMap<String, String>,
-    running: Option<Binary>,
-}
-
-impl Output {
-    pub(crate) const fn new(names: BTreeMap<String, String>) -> Self {
-        Self {
-            names,
-            running: None,
-        }
-    }
-
-    pub(crate) const fn running(&self) -> Option<&Binary> {
-        self.running.as_ref()
-    }
-
-    /// Takes the next line; gives the binary that has ended if it says so.
-    pub(crate) fn take(&mut self, line: &str) -> Option<Binary> {
-        let text = line.trim_start();
-        let started = if let Some(running) = text.strip_prefix("Running ") {
-            self.binary(running)
-        } else {
-            text.strip_prefix("Doc-tests ").map(|name| {
-                Binary::new(format!("{}, doc tests", name.replace('_', "-")), Tier::Doc)
-            })
-        };
-        if let Some(started) = started {
-            return self.running.replace(started).map(Binary::end);
-        }
-        if let Some(running) = &mut self.running {
-            running.take(line);
-        }
-        None
-    }
-
-    /// Nothing more is said.
-    pub(crate) fn end(self) -> Option<Binary> {
-        self.running.map(Binary::end)
-    }
-
-    /// As in `tests/cluster/main.rs (target/debug/deps/cluster-0123456789abcdef)`.
-    fn binary(&self, line: &str) -> Option<Binary> {
-        let (source, program) = line.strip_suffix(')')?.split_once(" (")?;
-        let file = program.rsplit('/').next().unwrap_or_default();
-        let name = self.names.get(file).cloned();
-        let tier = if source.starts_with("tests/recorded") {
-            Tier::Recorded
-        } else {
-            Tier::Pure
-        };
-        Some(Binary::new(name.unwrap_or_else(|| file.to_owned()), tier))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Vec<Binary> {
-        let names = [("web-01".to_owned(), "oz-web, unit tests".to_owned())];
-        let mut output = Output::new(names.into());
-        let mut binaries: Vec<Binary> = text.lines().filter_map(|line| output.take(line)).collect();
-        binaries.extend(output.end());
-        binaries
+    fn read(tier: Tier, text: &str, ended: Result<(), String>) -> Binary {
+        let mut binary = Binary::new("oz-web, web".to_owned(), "oz-web, web".to_owned(), tier);
+        for line in text.lines() {
+            binary.take(line);
+        }
+        binary.end(ended)
+    }
+
+    fn counts(binary: &Binary) -> (usize, usize, usize) {
+        (binary.passed, binary.failed, binary.skipped.len())
     }
 
     #[test]
-    fn binaries_are_counted_one_by_one() {
-        let binaries = read(
-            "     Running unittests src/lib.rs (target/debug/deps/web-01)\n\
-             \nrunning 4 tests\ntest a ... ok\ntest b ... ignored, needs root\ntest c ... ok\n\
+    fn what_passed_failed_and_did_not_run_is_counted() {
+        let well = read(
+            Tier::Pure,
+            "\nrunning 4 tests\ntest a ... ok\ntest b ... ignored, needs root\ntest c ... ok\n\
              test e ... ignored, not a test: a runs it\n\n\
-             test result: ok. 2 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\n     \
-             Running tests/recorded/main.rs (target/debug/deps/recorded-02)\n\
-             \nrunning 1 test\ntest d ... FAILED\n\nfailures:\n\n---- d stdout ----\nno d\n\n\nfailures:\n    d\n\n\
-             test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\n   \
-             Doc-tests oz_web\n\nrunning 1 test\ntest src/lib.rs - (line 3) ... ignored\n\n\
-             test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n",
+             test result: ok. 2 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s\n",
+            Ok(()),
         );
-        let counts = |binary: &Binary| (binary.passed, binary.failed, binary.skipped.len());
-        assert_eq!(
-            binaries.iter().map(counts).collect::<Vec<_>>(),
-            [(2, 0, 1), (0, 1, 0), (0, 0, 0)]
+        assert_eq!(counts(&well), (2, 0, 1));
+        assert_eq!(well.skipped, ["b, needs root"]);
+        let badly = read(
+            Tier::Recorded,
+            "\nrunning 1 test\ntest d ... FAILED\n\nfailures:\n\n---- d stdout ----\nno d\n\n\nfailures:\n    d\n\n\
+             test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n",
+            Err("it ended with exit status: 101".to_owned()),
         );
-        assert_eq!(binaries[0].name, "oz-web, unit tests");
-        assert_eq!(binaries[0].skipped, ["b, needs root"]);
-        assert_eq!(binaries[1].tier, Tier::Recorded);
-        assert!(binaries[1].said.contains(&"no d".to_owned()));
-        assert_eq!(binaries[2].tier, Tier::Doc);
+        assert_eq!(counts(&badly), (0, 1, 0));
+        assert!(badly.said.contains(&"no d".to_owned()));
+    }
+
+    #[test]
+    fn doc_tests_of_several_crates_are_counted_together() {
+        let docs = read(
+            Tier::Doc,
+            "   Doc-tests oz_web\n\nrunning 1 test\ntest src/lib.rs - (line 3) ... ignored\n\n\
+             test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+             \n   Doc-tests oz_core\n\nrunning 2 tests\ntest a ... ok\ntest b ... ok\n\n\
+             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n",
+            Ok(()),
+        );
+        assert_eq!(counts(&docs), (2, 0, 0));
     }
 
     #[test]
     fn a_binary_that_dies_has_failed() {
-        let binaries = read(
-            "     Running unittests src/lib.rs (target/debug/deps/web-01)\n\nrunning 2 tests\n\
-             test a ... ok\nerror: test failed, to rerun pass `-p oz-web`\n\n\
-             Caused by:\n  process didn't exit successfully (signal: 9, SIGKILL: kill)\n",
+        let died = read(
+            Tier::Pure,
+            "\nrunning 2 tests\ntest a ... ok\n",
+            Err("it ended with signal: 9 (SIGKILL)".to_owned()),
         );
-        assert_eq!((binaries[0].passed, binaries[0].failed), (0, 1));
-        assert!(binaries[0].said.iter().any(|line| line.contains("SIGKILL")));
+        assert_eq!((died.passed, died.failed), (0, 1));
+        assert!(died.said.iter().any(|line| line.contains("SIGKILL")));
+        let silent = read(
+            Tier::Pure,
+            "",
+            Err("it ended with exit status: 1".to_owned()),
+        );
+        assert_eq!(counts(&silent), (0, 1, 0));
     }
 
     #[test]
     fn a_test_that_says_it_was_skipped_has_not_passed() {
-        let binaries = read(
-            "     Running tests/cluster.rs (target/debug/deps/cluster-03)\n\nrunning 2 tests\n\
+        let some = read(
+            Tier::Pure,
+            "running 2 tests\n\
              testkit: Kubernetes v1.35.4 at https://127.0.0.1:1 started in 1.0 s (/tmp/x)\n\
              testkit: skipped clocks: needs libfaketime\ntest clocks ... ok\ntest other ... ok\n\
              test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n",
+            Ok(()),
         );
-        assert_eq!((binaries[0].passed, binaries[0].skipped.len()), (1, 1));
-        assert_eq!(binaries[0].tier, Tier::Real);
+        assert_eq!(counts(&some), (1, 0, 1));
+        assert_eq!(some.tier, Tier::Real);
     }
 }

@@ -11,10 +11,14 @@ use crate::screen::{Screen, Style, columns};
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     tiers: BTreeMap<Tier, Sum>,
+    suites: BTreeMap<String, Sum>,
     failed: Vec<String>,
     skipped: Vec<String>,
     lacking: Vec<String>,
 }
+
+/// So many suites are in the table of the slowest.
+const SLOWEST: usize = 10;
 
 #[derive(Debug, Default)]
 struct Sum {
@@ -23,16 +27,25 @@ struct Sum {
     failed: usize,
     skipped: usize,
     took: Duration,
+    longest: Duration,
+}
+
+impl Sum {
+    fn add(&mut self, binary: &Binary) {
+        self.binaries += usize::from(!binary.is_empty());
+        self.passed += binary.passed;
+        self.failed += binary.failed;
+        self.skipped += binary.skipped.len();
+        self.took += binary.took;
+        self.longest = self.longest.max(binary.took);
+    }
 }
 
 impl Summary {
     pub(crate) fn add(&mut self, binary: &Binary) {
-        let sum = self.tiers.entry(binary.tier).or_default();
-        sum.binaries += usize::from(!binary.is_empty());
-        sum.passed += binary.passed;
-        sum.failed += binary.failed;
-        sum.skipped += binary.skipped.len();
-        sum.took += binary.took;
+        self.tiers.entry(binary.tier).or_default().add(binary);
+        let suite = self.suites.entry(binary.suite.clone());
+        suite.or_default().add(binary);
         let name = &binary.name;
         if binary.failed > 0 {
             self.failed.push(name.clone());
@@ -53,12 +66,9 @@ impl Summary {
             .push(format!("{what}: {findings} findings, see above"));
     }
 
-    /// Cargo says that something went wrong. If no test did, it was something else.
-    pub(crate) fn cargo_failed(&mut self) {
-        if self.failed.is_empty() {
-            self.failed
-                .push("cargo test itself: see the log".to_owned());
-        }
+    /// Whether a test failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
     }
 
     fn total(&self, of: impl Fn(&Sum) -> usize) -> usize {
@@ -84,15 +94,40 @@ impl Summary {
         passed > 0 && failed == 0
     }
 
-    /// A table of the tiers, what failed or was left out, and the counts alone on the last line.
-    pub(crate) fn text(&self, screen: Screen, required: bool, log: &Path) -> String {
-        let head = ["TESTS", "BINARIES", "PASSED", "FAILED", "SKIPPED", "TIME"];
+    /// The suites that took longest, with all of their parts.
+    fn slowest(&self) -> Vec<String> {
+        let mut suites: Vec<(&String, &Sum)> = self.suites.iter().collect();
+        suites.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.took));
+        let head = ["SLOWEST SUITES", "TESTS", "PARTS", "TIME", "LONGEST PART"];
+        let mut rows = vec![head.map(ToOwned::to_owned).to_vec()];
+        for (name, sum) in suites.into_iter().take(SLOWEST) {
+            rows.push(vec![
+                name.clone(),
+                format!("{:5}", sum.passed + sum.failed + sum.skipped),
+                format!("{:5}", sum.binaries),
+                format!("{:6.1} s", sum.took.as_secs_f64()),
+                format!("{:10.1} s", sum.longest.as_secs_f64()),
+            ]);
+        }
+        columns(&rows)
+    }
+
+    /// Tables of the tiers and of the slowest suites, what failed or was left out, and the counts alone
+    /// on the last line. Suites run beside each other: `took` is less than the sum of their times.
+    pub(crate) fn text(
+        &self,
+        screen: Screen,
+        required: bool,
+        log: &Path,
+        took: Duration,
+    ) -> String {
+        let head = ["TESTS", "RUNS", "PASSED", "FAILED", "SKIPPED", "TIME"];
         let mut rows = vec![head.map(ToOwned::to_owned).to_vec()];
         for (tier, sum) in self.tiers.iter().filter(|(_, sum)| sum.binaries > 0) {
             let number = |number: usize, width: usize| format!("{number:width$}");
             rows.push(vec![
                 tier.name().to_owned(),
-                number(sum.binaries, 8),
+                number(sum.binaries, 4),
                 number(sum.passed, 6),
                 number(sum.failed, 6),
                 number(sum.skipped, 7),
@@ -102,6 +137,8 @@ impl Summary {
         let mut lines = vec![String::new()];
         lines.extend(columns(&rows));
         lines.push(String::new());
+        lines.extend(self.slowest());
+        lines.push(String::new());
         let failures = self.failed.iter().map(|name| format!("failed: {name}"));
         lines.extend(failures.map(|line| screen.paint(Style::Bad, &line)));
         lines.extend(self.skipped.iter().map(|test| format!("skipped: {test}")));
@@ -109,7 +146,11 @@ impl Summary {
         if required && self.skipped.len() + self.lacking.len() > 0 {
             lines.push("OZ_REQUIRE_ALL=1: what was left out counts as failed.".to_owned());
         }
-        lines.push(format!("All that was said: {}", log.display()));
+        let (minutes, seconds) = (took.as_secs() / 60, took.as_secs() % 60);
+        lines.push(format!(
+            "Run in {minutes} min {seconds} s. All output: {}",
+            log.display()
+        ));
         let (passed, failed, skipped) = self.counts(required);
         lines.push(match skipped {
             0 => format!("{passed} passed, {failed} failed"),

@@ -1,45 +1,22 @@
 //! Every example, run as its reader would run it: as a process, with a kubeconfig.
 
-use std::{path::PathBuf, process::Command, sync::OnceLock, time::Duration};
+use std::{process::Command, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     ResourceExt,
     api::{DeleteParams, PostParams},
 };
-use oz_testkit::{Cluster, Process, eventually};
+use oz_testkit::{Cluster, Process, cargo_example, eventually};
 use serde_json::json;
 
 use crate::fixture::{LONG, Place};
 
-/// Where cargo puts the examples. It does not build them for a test that is run alone.
-fn directory() -> Result<&'static PathBuf> {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let build = || -> Result<PathBuf> {
-        let arguments = [
-            "build",
-            "--quiet",
-            "--package",
-            "oz-admission",
-            "--examples",
-        ];
-        let status = Command::new(env!("CARGO")).args(arguments).status()?;
-        ensure!(status.success(), "failed to build the examples");
-        let here = std::env::current_exe()?;
-        let target = here
-            .ancestors()
-            .nth(2)
-            .context("failed to find the target directory")?;
-        Ok(target.join("examples"))
-    };
-    let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
-    built.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
-}
-
 async fn command(place: &Place, example: &str) -> Result<Command> {
-    let directory = tokio::task::spawn_blocking(directory).await??;
-    let mut command = Command::new(directory.join(example));
+    let name = example.to_owned();
+    let program = tokio::task::spawn_blocking(move || cargo_example(&name)).await??;
+    let mut command = Command::new(program);
     command
         .args([place.name(), &format!("127.0.0.1:{}", place.port)])
         .env("KUBECONFIG", Cluster::shared().await?.kubeconfig("admin"));

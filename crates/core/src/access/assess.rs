@@ -10,11 +10,12 @@ use super::kind::{Assessment, Case, Kind, Move, ObservedOf, Offer, State, namesp
 use super::objects::{self, Objects};
 use super::request::Request;
 use super::stamp::{self, Requester, StampError};
-use super::status::{End, Fact};
+use super::status::Fact;
 use super::window::{self, Window};
 use crate::api::Phase;
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, Live};
+use crate::lifecycle::End;
 use crate::validate::Violation;
 
 /// Where the request stands. Time comes first: whatever else is broken, missing or unreadable, a
@@ -41,20 +42,15 @@ pub(super) fn assess<K: Kind>(
         }
     });
     let state = match state {
-        State::Ending(End::Drift(_), _) if observed.leaving => State::Leaving,
+        State::Ending(end, _) if end.is_drift() && observed.leaving => State::Leaving,
         State::Granted(_) | State::Grantable(_)
             if !strangers.is_empty() && Objects::of(&request, live).binding.is_none() =>
         {
-            State::Blocked(Failure::conflict(format!(
-                "RoleBinding {} binds to Role {} and was not made by oz: whoever it names would have \
-                 the same access. It is left alone, and nothing is granted; delete it",
-                strangers.join(", "),
-                request.object_name()
-            )))
+            State::Blocked(strangers)
         }
         // Waiting ends as well, whatever was waited for.
         State::Waiting(_) | State::Wants(_) if now >= waits_until => {
-            State::Ending(End::Expired, None)
+            State::Ending(End::EXPIRED, None)
         }
         state => state,
     };
@@ -94,9 +90,9 @@ pub(super) fn after_grant<K: Kind>(
                 .and_then(|status| status.expires_at)
                 .is_some_and(|until| now >= until);
             let end = if expired {
-                End::Expired
+                End::EXPIRED
             } else {
-                End::Drift(what)
+                End::drift(what)
             };
             let remembered = kind.remembered(request, live).map(Box::new);
             return Some(State::Ending(begun.unwrap_or(end), remembered));
@@ -104,36 +100,36 @@ pub(super) fn after_grant<K: Kind>(
         if let Some(begun) = begun {
             return Some(State::Ending(begun, None));
         }
-        return deleted.then_some(State::Ending(End::Deleted, None));
+        return deleted.then_some(State::Ending(End::DELETED, None));
     };
     let replaced = observed.pod.as_ref().and_then(|pod| pod.replaced(&grant));
     let end = if let Some(begun) = begun {
         begun
     } else if grant.window.is_over(now) {
-        End::Expired
+        End::EXPIRED
     } else if deleted {
-        End::Deleted
+        End::DELETED
     } else if let Some(what) = kind.exchanged(request, &grant, live, observed.made.as_ref()) {
-        End::Drift(what)
+        End::drift(what)
     } else if let Some(end) = kind.early_end(now, request, &grant, live) {
         end
     } else if grant.following.is_none()
         && let Some(what) = replaced
     {
-        End::PodReplaced(what)
+        End::pod_replaced(what)
     } else if grant.revoke_on_template_change
         && observed
             .template
             .as_ref()
             .is_some_and(|template| K::spec_digest(template) != grant.template_digest)
     {
-        End::TemplateChanged
+        End::TEMPLATE_CHANGED
     } else if let Some(why) = replaced {
         match kind
             .successor(&grant, observed.workload.as_ref())
             .transpose()
         {
-            None => End::PodReplaced(format!("{why}, and so is its workload")),
+            None => End::pod_replaced(format!("{why}, and so is its workload")),
             Some(to) => {
                 let from = *grant;
                 return Some(State::Moving(Box::new(Move { why, from, to })));
@@ -200,7 +196,7 @@ fn decide<K: Kind>(
         window.message(),
     ));
     if window.is_over(now) {
-        return Err(Box::new(State::Ending(End::Expired, None)));
+        return Err(Box::new(State::Ending(End::EXPIRED, None)));
     }
     facts.push(Fact::holds(
         conditions::ACCESS_STILL_VALID,

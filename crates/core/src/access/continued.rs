@@ -8,8 +8,8 @@ use super::decide::Denial;
 use super::request::Request;
 use super::seal::Keys;
 use super::stamp::{self, Requester};
-use super::status::End;
-use crate::api::Phase;
+use crate::api::{EndReason, Phase};
+use crate::lifecycle::End;
 
 /// What is known of the request that another names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Continued {
         let metadata = request.metadata;
         let verified = stamp::verify(keys, request.kind, metadata, &request.spec_digest);
         let status = request.status;
-        let ended_early = End::begun(status).is_some_and(|end| end != End::Expired)
+        let ended_early = End::begun(status).is_some_and(|end| end.reason != EndReason::Expired)
             || metadata.deletion_timestamp.is_some();
         Self {
             requester: verified.ok(),

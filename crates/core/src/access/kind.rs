@@ -16,7 +16,7 @@ use super::objects::Objects;
 use super::request::Request;
 use super::seal::Keys;
 use super::stamp::{self, Requester};
-use super::status::{End, Fact, transitions};
+use super::status::{Fact, transitions};
 use super::window::Window;
 use crate::api::{
     AccessConfig, CrossVersionObjectReference, OnTemplateChange, Phase, RequestStatus,
@@ -26,6 +26,7 @@ use crate::build;
 use crate::conditions::{self, message};
 use crate::controller::{Child, Controller, Failure, Live, Outcome, Plan, Transition};
 use crate::kinds::{self, AccessRequest, AccessTemplate, Kind as _};
+use crate::lifecycle::End;
 use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
 
 /// One kind of access. Whoever implements this has a [`Controller`] of its requests.
@@ -130,7 +131,7 @@ pub trait Kind: Send + Sync + Sized + 'static {
     ) -> Option<End> {
         let _ = now;
         let drift = Objects::of(request, live).drift(request, grant);
-        drift.map(End::Drift)
+        drift.map(End::drift)
     }
 
     /// The grant as it goes on in another pod of its workload; `None` if there will never be one.
@@ -338,8 +339,8 @@ pub enum State {
     Ending(End, Option<Box<Grant>>),
     /// It was granted; nothing that was decided is decided again.
     Granted(Box<Grant>),
-    /// It could be granted, but others would have what its Role hands out.
-    Blocked(Failure),
+    /// It could be granted, but others would have what its Role hands out, by these RoleBindings.
+    Blocked(Vec<String>),
     /// It was granted, and goes on in another pod.
     Moving(Box<Move>),
     /// It is being deleted, which the watch has not shown yet.
@@ -408,7 +409,8 @@ pub fn drifted<K: Kind>(
 ) -> bool {
     let request = K::view(request);
     let state = super::assess::after_grant(kind, now, &request, observed, live);
-    matches!(state, Some(State::Ending(End::Drift(_), _))) && End::begun(request.status).is_none()
+    let drifts = |state: State| matches!(state, State::Ending(end, _) if end.is_drift());
+    state.is_some_and(drifts) && End::begun(request.status).is_none()
 }
 
 /// Whether the plan would refuse the request because it bears no stamp. It may be older than oz, and
@@ -464,6 +466,10 @@ impl<K: Kind> Controller for K {
     fn is_decided(&self, object: &K::Request, live: &[Live]) -> bool {
         let request = K::view(object);
         request.phase().is_terminal() || self.decision(&request, live).is_some()
+    }
+
+    fn lasts_until(&self, object: Option<&K::Request>, live: &[Live]) -> Option<Timestamp> {
+        lifecycle::lasts_until(self.keys(), object.map(K::view).as_ref(), live)
     }
 
     fn orphaned(&self, now: Timestamp, object: Option<&K::Request>, live: &[Live]) -> Plan {

@@ -12,13 +12,15 @@ use super::objects::{self, Marks};
 use super::request::Request;
 use super::seal::Keys;
 use super::sessions;
-use super::status::{self, End, Fact};
+use super::status::{self, Fact, end_message, end_reason};
 use super::unseen::{Place, undecided, unseen};
-use crate::api::{GROUP, RequestStatus, VERSION};
+use crate::api::{Ending, GROUP, RequestStatus, VERSION};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::{self, reason};
-use crate::controller::{Failure, Live, Plan, SessionsEnded, Step};
+use crate::controller::{Failure, Live, Plan, Step};
 use crate::labels;
+use crate::lifecycle::End;
+use crate::sessions::{NOT_ENDED, SessionsEnded};
 
 /// The record of a grant.
 #[must_use]
@@ -62,12 +64,15 @@ pub fn ending(
     grant: Option<&Grant>,
     live: &[Live],
 ) -> Plan {
-    let first = !status::is_ending(request.status);
-    let records = if first {
-        records(now, request, end, grant)
-    } else {
-        let late = grant.and_then(|grant| sessions::not_reached(now, grant, request.status));
-        late.into_iter().collect()
+    let recorded = Ending::of(request.status).filter(|ending| ending.recorded);
+    let first = recorded.is_none();
+    let records = match (recorded, grant) {
+        (None, _) => records(now, request, end, grant),
+        (Some(ending), Some(grant)) => {
+            let late = sessions::not_reached(now, grant, &ending);
+            late.into_iter().collect()
+        }
+        (Some(_), None) => Vec::new(),
     };
     let sessions = match grant {
         // What ends with its pod needs nothing done, and is said once.
@@ -94,7 +99,7 @@ pub fn ending(
         } else {
             now
         });
-    match end.obstacle() {
+    match status::obstacle(end) {
         Some(obstacle) => plan.because(obstacle),
         None => plan,
     }
@@ -102,29 +107,17 @@ pub fn ending(
 
 fn records(now: Timestamp, request: &Request<'_>, end: &End, grant: Option<&Grant>) -> Vec<Record> {
     let mut records = Vec::new();
-    match (end, grant) {
-        (End::Drift(what), Some(grant)) => {
-            records.push(grant.record(
-                now,
-                Action::DriftDetected,
-                Decision::End,
-                end.reason(),
-                what,
-            ));
-        }
-        (End::Drift(what), None) => {
-            // The decision is lost with the object that carried it; the status remembers for people.
-            let mut record = request.record(
-                now,
-                Action::DriftDetected,
-                Decision::End,
-                end.reason(),
-                what,
-            );
-            record.until = request.status.and_then(|status| status.expires_at);
-            records.push(record);
-        }
-        _ => {}
+    if end.is_drift() {
+        let (action, reason, what) = (Action::DriftDetected, end_reason(end), end.detail());
+        records.push(match grant {
+            Some(grant) => grant.record(now, action, Decision::End, reason, what),
+            None => {
+                // The decision is lost with the object that carried it; the status remembers for people.
+                let mut record = request.record(now, action, Decision::End, reason, what);
+                record.until = request.status.and_then(|status| status.expires_at);
+                record
+            }
+        });
     }
     if let Some(grant) = grant {
         records.push(ended(now, end, grant));
@@ -133,15 +126,8 @@ fn records(now: Timestamp, request: &Request<'_>, end: &End, grant: Option<&Gran
 }
 
 fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
-    let action = match end {
-        End::Expired => Action::AccessExpired,
-        End::Deleted
-        | End::TemplateChanged
-        | End::Drift(_)
-        | End::NotReady(_)
-        | End::PodReplaced(_) => Action::AccessRevoked,
-    };
-    grant.record(now, action, Decision::End, end.reason(), end.message())
+    let (reason, message) = (end_reason(end), end_message(end));
+    grant.record(now, end.action(), Decision::End, reason, message)
 }
 
 /// The plan for a request whose status says that it ended: nothing of it may be left, and after
@@ -189,9 +175,9 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
         uid: &grant.request.uid,
     };
     let end = if grant.window.is_over(now) {
-        End::Expired
+        End::EXPIRED
     } else {
-        End::Deleted
+        End::DELETED
     };
     // A Role that a finalizer keeps has had its record when its deletion began.
     let news = live.iter().any(|live| !objects::is_leaving(live));
@@ -204,6 +190,22 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
         .then(unseen(&place, &live))
         .then(record.into_iter().chain(sessions))
         .then(others)
+}
+
+/// Until when a grant lasts: by the sealed decision that its Role and its RoleBinding carry, or, if
+/// neither is known, by what the status of its request remembers.
+#[must_use]
+pub fn lasts_until(keys: &Keys, request: Option<&Request<'_>>, live: &[Live]) -> Option<Timestamp> {
+    let sealed = live
+        .iter()
+        .filter_map(|live| decided_by(keys, request, live))
+        .map(|grant| grant.window.until)
+        .max();
+    let remembered = || {
+        let status = request?.status?;
+        status.granted_at.and(status.expires_at)
+    };
+    sealed.or_else(remembered)
 }
 
 /// The decision that an object carries, if it is the one that it was sealed for.
@@ -290,7 +292,7 @@ pub fn adoption(request: &ObjectMeta, kind: &str, template: &ObjectMeta) -> Opti
 
 /// What came of a plan, as far as an end depends on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Came<'a> {
+pub struct CleanupResult<'a> {
     /// What stands against the request being over.
     pub failure: Option<&'a Failure>,
     /// What came of ending its sessions.
@@ -307,20 +309,23 @@ pub fn finish(
     end: &End,
     grant: Option<&Grant>,
     live: &[Live],
-    came: Came<'_>,
+    cleanup: CleanupResult<'_>,
 ) -> RequestStatus {
-    let Came {
+    let CleanupResult {
         failure,
         sessions: ended,
-    } = came;
+    } = cleanup;
+    let mut ending = Ending::going_on(Ending::of(request.status), end, now);
+    ending.sessions_ended |= ended.is_some();
     let ours = objects::ours(request, live);
-    let lasting = failure.filter(|failure| failure.reason == Failure::SESSIONS_NOT_ENDED);
+    let lasting = failure.filter(|failure| failure.reason == NOT_ENDED);
     let over =
         lasting.is_none() && !ours.iter().any(objects::still_gives_access) && failure.is_none();
-    let invalid = Fact::fails(conditions::ACCESS_STILL_VALID, end.reason(), end.message());
+    let (reason, message) = (end_reason(end), end_message(end));
+    let invalid = Fact::fails(conditions::ACCESS_STILL_VALID, reason, message);
     let of_sessions = match ended {
         Some(ended) => Some(sessions::ended(ended)),
-        None => grant.and_then(|grant| sessions::given_up(now, grant, request.status)),
+        None => grant.and_then(|grant| sessions::given_up(now, grant, &ending)),
     };
     let facts = facts.into_iter().chain([invalid]).chain(of_sessions);
     let mut status = status::with_facts(now, request.metadata, request.status, facts);
@@ -329,15 +334,18 @@ pub fn finish(
     }
     if over {
         status.phase = end.phase();
-        if status::is_ending(Some(&status)) {
+        if ending.recorded {
             let shared = grant.is_none_or(|grant| grant.own_pod.is_none());
             let ended = [status::ended(shared)];
             status = status::with_facts(now, request.metadata, Some(&status), ended);
         }
+        ending.recorded = true;
     } else if failure.is_none() || lasting.is_some() {
-        let ending = [lasting.map_or_else(status::ending, status::sessions_last)];
-        status = status::with_facts(now, request.metadata, Some(&status), ending);
+        let waits = [lasting.map_or_else(status::ending, status::sessions_last)];
+        status = status::with_facts(now, request.metadata, Some(&status), waits);
+        (ending.recorded, ending.sessions_may_go_on) = (true, lasting.is_some());
     }
+    status.ending = Some(ending);
     status.ready = false;
     status
 }

@@ -75,8 +75,8 @@ pub(super) fn plan<K: Kind>(
                 }
             }
         }
-        State::Blocked(failure) => {
-            unseen::blocked(now, &request, &failure, live).wake_at(waits_until)
+        State::Blocked(strangers) => {
+            unseen::blocked(now, &request, &strangers, live).wake_at(waits_until)
         }
         // Soon the watch shows it, and it is ended as what was deleted is.
         State::Leaving => Plan::default().because(Failure::transient(

@@ -6,13 +6,16 @@ use jiff::Timestamp;
 use super::assess::assess;
 use super::grant::Grant;
 use super::kind::{Assessment, Kind, ObservedOf, State};
-use super::lifecycle::{self, Came};
+use super::lifecycle::{self, CleanupResult};
 use super::objects::{self, Objects};
 use super::request::Request;
-use super::status::{self, End, Fact};
+use super::status::{self, Fact};
+use super::unseen;
 use crate::api::{Phase, RequestStatus};
 use crate::conditions::{self, message};
 use crate::controller::{Failure, Live, Outcome};
+use crate::lifecycle::End;
+use crate::sessions::SessionsEnded;
 
 pub(super) fn status<K: Kind>(
     kind: &K,
@@ -27,9 +30,10 @@ pub(super) fn status<K: Kind>(
     } = assess(kind, now, object, observed, &outcome.live);
     let live = &*objects::known(kind.keys(), &request, &outcome.live);
     let failure = outcome.failure.as_ref();
-    let sessions = outcome.sessions.as_ref();
+    let sessions = SessionsEnded::of(&outcome.answers, request.uid());
+    let sessions = sessions.as_ref();
     // The plan saw it, and has removed what showed it.
-    let told = failure.and_then(End::told);
+    let told = failure.and_then(status::told);
     // Without a grant there is nothing to use, whatever another program said before oz.
     let known = |facts| RequestStatus {
         ready: false,
@@ -38,14 +42,15 @@ pub(super) fn status<K: Kind>(
     };
     let finish = |facts, end: &End, grant: Option<&Grant>, failure| {
         let live = objects::proven(kind.keys(), &request, grant, live);
-        let came = Came { failure, sessions };
-        lifecycle::finish(now, &request, facts, end, grant, &live, came)
+        let cleanup = CleanupResult { failure, sessions };
+        lifecycle::finish(now, &request, facts, end, grant, &live, cleanup)
     };
     let undecided = matches!(
         state,
         State::Grantable(_) | State::Waiting(_) | State::Wants(_)
     );
-    if let Some(end @ End::Drift(_)) = told.as_ref().filter(|_| undecided) {
+    let lost = told.as_ref().filter(|end| undecided && end.is_drift());
+    if let Some(end) = lost {
         // Nothing is left that knows of the grant: without this it would be given anew.
         return finish(facts, end, None, None);
     }
@@ -88,10 +93,14 @@ pub(super) fn status<K: Kind>(
             status.phase = phase;
             status
         }
-        State::Blocked(failure) => {
+        State::Blocked(strangers) => {
+            let failure = unseen::others_wait(&request, &strangers);
             facts.retain(|fact| fact.type_ != conditions::ACCESS_RESOURCES_CREATED);
             facts.push(status::resources_created(String::new(), Some(&failure)));
-            known(facts)
+            RequestStatus {
+                foreign_bindings: unseen::on_record(&strangers),
+                ..known(facts)
+            }
         }
         State::Waiting(failure) if facts.iter().all(|fact| fact.holds) => {
             facts.push(status::resources_created(String::new(), Some(&failure)));

@@ -5,18 +5,17 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::grant::Grant;
 use super::request::Request;
-use super::status::{self, End, Fact};
-use crate::api::{Operation, RequestStatus};
+use super::status::{self, Fact};
+use crate::api::{Ending, Operation};
 use crate::audit::{Action, Decision, PodRef, Record};
-use crate::conditions::{self, SESSIONS_CUT, reason};
-use crate::controller::{Sessions, SessionsEnded, Step};
+use crate::conditions::{SESSIONS_CUT, reason};
+use crate::controller::Step;
+use crate::lifecycle::End;
+use crate::sessions::{Sessions, SessionsEnded};
 
 /// How long after the agreed end it is tried to end sessions. Those that carry their own end are
 /// over by then; a node that does not answer for so long is not waited for.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
-
-/// What the condition says once sessions were ended.
-const WERE_ENDED: &str = "processes were ended";
+const END_SESSIONS_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 /// Whether the sessions of a grant carry their own end.
 pub(super) fn cut(grant: &Grant) -> Option<Fact> {
@@ -63,30 +62,25 @@ pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
         opened: _,
     } = sessions;
     if *left > 0 {
-        let message =
-            format!("{ended} {WERE_ENDED}; {left} could not be, or cannot be told from others'");
+        let message = format!(
+            "{ended} processes were ended; {left} could not be, or cannot be told from others'"
+        );
         return Fact::fails(SESSIONS_CUT, "ProcessesLeft", message);
     }
     if !out_of_reach.is_empty() {
         let message = format!(
-            "{ended} {WERE_ENDED}; in {} nothing can be run to end any",
+            "{ended} processes were ended; in {} nothing can be run to end any",
             out_of_reach.join(", ")
         );
         return Fact::fails(SESSIONS_CUT, "OutOfReach", message);
     }
-    Fact::holds(SESSIONS_CUT, format!("{ended} {WERE_ENDED}"))
+    Fact::holds(SESSIONS_CUT, format!("{ended} processes were ended"))
 }
 
-/// That sessions were not ended and nobody tries any more; none if they were, by what the status
-/// says of an earlier pass.
-pub(super) fn given_up(
-    now: Timestamp,
-    grant: &Grant,
-    status: Option<&RequestStatus>,
-) -> Option<Fact> {
-    let said = status.and_then(|status| conditions::find(&status.conditions, SESSIONS_CUT));
-    let were_ended = said.is_some_and(|said| said.message.contains(WERE_ENDED));
-    if !is_possible(grant) || !is_given_up(now, grant.window.until) || were_ended {
+/// That sessions were not ended and nobody tries any more; none if they were in an earlier pass.
+pub(super) fn given_up(now: Timestamp, grant: &Grant, ending: &Ending) -> Option<Fact> {
+    let until = grant.window.until;
+    if !is_possible(grant) || !is_given_up(now, until) || ending.sessions_ended {
         return None;
     }
     Some(Fact::fails(
@@ -95,7 +89,7 @@ pub(super) fn given_up(
         format!(
             "Until {}s after its end, nothing in pod {} could be ended: the node did not answer, or \
              somebody in the pod fights it. Look what runs there, or replace the pod",
-            PATIENCE.as_secs(),
+            END_SESSIONS_TIMEOUT.as_secs(),
             grant.pod.name
         ),
     ))
@@ -103,12 +97,8 @@ pub(super) fn given_up(
 
 /// The record that the sessions of a grant may go on: their node has not answered until now, and is
 /// asked no more.
-pub(super) fn not_reached(
-    now: Timestamp,
-    grant: &Grant,
-    status: Option<&RequestStatus>,
-) -> Option<Record> {
-    let tried = is_possible(grant) && status::sessions_may_last(status);
+pub(super) fn not_reached(now: Timestamp, grant: &Grant, ending: &Ending) -> Option<Record> {
+    let tried = is_possible(grant) && ending.sessions_may_go_on;
     (tried && is_given_up(now, grant.window.until)).then(|| {
         grant.record(
             now,
@@ -134,10 +124,10 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
         now,
         Action::SessionCut,
         Decision::End,
-        end.reason(),
+        status::end_reason(end),
         format!("Processes of {} were ended", grant.requester.user),
     );
-    Some(Step::EndSessions(Box::new(Sessions {
+    Some(Step::from(Sessions {
         namespace: grant.request.namespace.clone(),
         pod: grant.pod.name.clone(),
         pod_uid: grant.pod.uid.clone(),
@@ -145,7 +135,7 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
         granted_at: grant.granted_at,
         with_pod,
         record,
-    })))
+    }))
 }
 
 /// The same for a grant of which nothing is left that was sealed: the status, which oz alone writes,
@@ -163,7 +153,7 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
         now,
         Action::SessionCut,
         Decision::End,
-        end.reason(),
+        status::end_reason(end),
         &format!("Processes of {user} were ended"),
     );
     record.until = Some(until);
@@ -172,7 +162,7 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
         uid: pod_uid.clone(),
         container: None,
     });
-    Some(Step::EndSessions(Box::new(Sessions {
+    Some(Step::from(Sessions {
         namespace: record.request.namespace.clone(),
         pod,
         pod_uid,
@@ -180,7 +170,7 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
         granted_at: status.granted_at.unwrap_or_else(|| request.created()),
         with_pod: false,
         record,
-    })))
+    }))
 }
 
 /// Whether processes of the grant can be ended one by one.
@@ -189,5 +179,7 @@ fn is_possible(grant: &Grant) -> bool {
 }
 
 fn is_given_up(now: Timestamp, until: Timestamp) -> bool {
-    now >= until.checked_add(PATIENCE).unwrap_or(Timestamp::MAX)
+    now >= until
+        .checked_add(END_SESSIONS_TIMEOUT)
+        .unwrap_or(Timestamp::MAX)
 }

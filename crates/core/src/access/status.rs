@@ -5,9 +5,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::grant::Grant;
-use crate::api::{Phase, RequestStatus};
+use crate::api::{EndReason, Phase, RequestStatus};
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, FailureClass, Transition};
+use crate::lifecycle::End;
 
 /// One condition, established.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,115 +45,53 @@ impl Fact {
     }
 }
 
-/// How a request ends.
-#[derive(Clone, Debug, PartialEq)]
-pub enum End {
-    /// Its time is over.
-    Expired,
-    /// It, or its template, was deleted.
-    Deleted,
-    /// Its template was changed and says that this ends its grants.
-    TemplateChanged,
-    /// What oz wrote for it was changed by somebody else.
-    Drift(String),
-    /// Its pod did not get ready in time.
-    NotReady(String),
-    /// Its pod is gone, or another one has its name.
-    PodReplaced(String),
+/// Reason of the condition `AccessStillValid` and of the record of an end.
+#[must_use]
+pub fn end_reason(end: &End) -> &'static str {
+    match end.reason {
+        EndReason::Expired | EndReason::NeverActive => reason::TIMEOUT,
+        other => other.into(),
+    }
 }
 
-impl End {
-    /// Reason of an end by drift.
-    pub const DRIFT: &'static str = "DriftDetected";
-    const DELETED: &'static str = "Deleted";
-    const TEMPLATE_CHANGED: &'static str = "TemplateChanged";
-    const NOT_READY: &'static str = "PodNotReady";
-    const POD_REPLACED: &'static str = "PodReplaced";
-    /// Begins the message of an end by drift.
-    const REVOKED: &'static str = "Access revoked: ";
+/// One sentence for people about an end.
+#[must_use]
+pub fn end_message(end: &End) -> String {
+    let detail = end.detail();
+    match end.reason {
+        EndReason::Expired | EndReason::NeverActive => message::EXPIRED.to_owned(),
+        EndReason::Deleted => "Access revoked: the request was deleted".to_owned(),
+        EndReason::TemplateChanged => {
+            "Access revoked: its template was changed, and says that this ends its grants"
+                .to_owned()
+        }
+        EndReason::DriftDetected | EndReason::PodReplaced => format!("Access revoked: {detail}"),
+        EndReason::PodNotReady => detail.to_owned(),
+    }
+}
 
-    /// The end that was begun in an earlier pass, by what the status says.
-    #[must_use]
-    pub fn begun(status: Option<&RequestStatus>) -> Option<Self> {
-        let valid = conditions::find(&status?.conditions, conditions::ACCESS_STILL_VALID)?;
-        let text = valid.message.as_str();
-        let what = text.strip_prefix(Self::REVOKED).unwrap_or(text).to_owned();
-        match valid.reason.as_str() {
-            _ if valid.status != "False" => None,
-            reason::TIMEOUT => Some(Self::Expired),
-            Self::DELETED => Some(Self::Deleted),
-            Self::TEMPLATE_CHANGED => Some(Self::TemplateChanged),
-            Self::DRIFT => Some(Self::Drift(what)),
-            Self::NOT_READY => Some(Self::NotReady(what)),
-            Self::POD_REPLACED => Some(Self::PodReplaced(what)),
-            _ => None,
+/// The obstacle by which a plan tells the status of an end that cannot be seen any more once the plan
+/// is carried out.
+pub(super) fn obstacle(end: &End) -> Option<Failure> {
+    let says = |what: &str| Some(Failure::invalid(end_reason(end), what));
+    match end.reason {
+        EndReason::Expired | EndReason::NeverActive | EndReason::Deleted => None,
+        EndReason::TemplateChanged => says(&end_message(end)),
+        EndReason::DriftDetected | EndReason::PodNotReady | EndReason::PodReplaced => {
+            says(end.detail())
         }
     }
+}
 
-    /// The obstacle by which a plan tells the status of an end that cannot be seen any more once
-    /// the plan is carried out.
-    #[must_use]
-    pub fn obstacle(&self) -> Option<Failure> {
-        match self {
-            Self::Expired | Self::Deleted => None,
-            Self::TemplateChanged => Some(Failure::invalid(self.reason(), self.message())),
-            Self::Drift(what) | Self::NotReady(what) | Self::PodReplaced(what) => {
-                Some(Failure::invalid(self.reason(), what.clone()))
-            }
-        }
-    }
-
-    /// The end that a plan told of.
-    #[must_use]
-    pub fn told(obstacle: &Failure) -> Option<Self> {
-        let what = || obstacle.message.clone();
-        match obstacle.reason {
-            Self::TEMPLATE_CHANGED => Some(Self::TemplateChanged),
-            Self::DRIFT => Some(Self::Drift(what())),
-            Self::NOT_READY => Some(Self::NotReady(what())),
-            Self::POD_REPLACED => Some(Self::PodReplaced(what())),
-            _ => None,
-        }
-    }
-
-    /// The phase that it leads to.
-    #[must_use]
-    pub fn phase(&self) -> Phase {
-        match self {
-            Self::Expired => Phase::Expired,
-            Self::Deleted | Self::TemplateChanged | Self::Drift(_) | Self::PodReplaced(_) => {
-                Phase::Revoked
-            }
-            Self::NotReady(_) => Phase::Failed,
-        }
-    }
-
-    /// Reason of the condition `AccessStillValid` and of the record.
-    #[must_use]
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Expired => reason::TIMEOUT,
-            Self::Deleted => Self::DELETED,
-            Self::TemplateChanged => Self::TEMPLATE_CHANGED,
-            Self::Drift(_) => Self::DRIFT,
-            Self::NotReady(_) => Self::NOT_READY,
-            Self::PodReplaced(_) => Self::POD_REPLACED,
-        }
-    }
-
-    /// One sentence for people.
-    #[must_use]
-    pub fn message(&self) -> String {
-        match self {
-            Self::Expired => message::EXPIRED.to_owned(),
-            Self::Deleted => "Access revoked: the request was deleted".to_owned(),
-            Self::TemplateChanged => {
-                "Access revoked: its template was changed, and says that this ends its grants"
-                    .to_owned()
-            }
-            Self::Drift(what) | Self::PodReplaced(what) => format!("{}{what}", Self::REVOKED),
-            Self::NotReady(why) => why.clone(),
-        }
+/// The end that a plan told of.
+pub(super) fn told(obstacle: &Failure) -> Option<End> {
+    let what = || obstacle.message.clone();
+    match obstacle.reason.parse().ok()? {
+        EndReason::TemplateChanged => Some(End::TEMPLATE_CHANGED),
+        EndReason::DriftDetected => Some(End::drift(what())),
+        EndReason::PodNotReady => Some(End::not_ready(what())),
+        EndReason::PodReplaced => Some(End::pod_replaced(what())),
+        _ => None,
     }
 }
 
@@ -166,6 +105,10 @@ pub fn with_facts(
 ) -> RequestStatus {
     let mut status = current.cloned().unwrap_or_default();
     for fact in facts {
+        if fact.type_ == conditions::ACCESS_RESOURCES_CREATED {
+            // Whoever says that they are in the way says so after this.
+            status.foreign_bindings.clear();
+        }
         conditions::set(
             &mut status.conditions,
             fact.type_,
@@ -328,7 +271,6 @@ pub fn resources_created(message: String, failure: Option<&Failure>) -> Fact {
 
 /// Reason of a grant that is on record as ended, while its pod is on its way out.
 const ENDING: &str = "Ending";
-const SESSIONS_MAY_LAST: &str = "Access has ended; its sessions may go on";
 
 /// The fact that a grant is on record as ended, but that its containers still run.
 #[must_use]
@@ -346,16 +288,8 @@ pub fn sessions_last(failure: &Failure) -> Fact {
     Fact::fails(
         conditions::ACCESS_RESOURCES_READY,
         ENDING,
-        format!("{SESSIONS_MAY_LAST}: {failure}"),
+        format!("Access has ended; its sessions may go on: {failure}"),
     )
-}
-
-/// Whether the status says what [`sessions_last`] does.
-#[must_use]
-pub fn sessions_may_last(status: Option<&RequestStatus>) -> bool {
-    status
-        .and_then(|status| conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_READY))
-        .is_some_and(|condition| condition.message.starts_with(SESSIONS_MAY_LAST))
 }
 
 /// The fact that a grant is over that took more than one pass. The containers of a pod that others
@@ -368,12 +302,4 @@ pub fn ended(shared: bool) -> Fact {
         "Access has ended; the containers of the pod have stopped"
     };
     Fact::fails(conditions::ACCESS_RESOURCES_READY, "Ended", message)
-}
-
-/// Whether the status says what [`ending`] does.
-#[must_use]
-pub fn is_ending(status: Option<&RequestStatus>) -> bool {
-    status
-        .and_then(|status| conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_READY))
-        .is_some_and(|ready| ready.reason == ENDING)
 }

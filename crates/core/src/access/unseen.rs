@@ -13,11 +13,11 @@ use super::lifecycle::{by_power, disarmed, remove};
 use super::objects;
 use super::request::Request;
 use super::seal::Keys;
-use super::status::End;
+use super::status::{end_message, end_reason};
 use crate::api::PodAccessRequest;
 use crate::audit::{Action, Decision};
-use crate::conditions;
 use crate::controller::{Failure, Live, Plan, Sought, Step, Which};
+use crate::lifecycle::{End, is_blocked_told};
 
 /// Where the objects of a request are.
 pub(super) struct Place<'a> {
@@ -70,8 +70,9 @@ pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live
     let known = objects::known(keys, request, live);
     let live = objects::proven(keys, request, None, &objects::ours(request, &known));
     let record = (!live.is_empty()).then(|| {
-        let (action, end) = (Action::AccessRevoked, End::Deleted);
-        let mut record = request.record(now, action, Decision::End, end.reason(), &end.message());
+        let (reason, message) = (end_reason(&End::DELETED), end_message(&End::DELETED));
+        let action = Action::AccessRevoked;
+        let mut record = request.record(now, action, Decision::End, reason, &message);
         record.until = request.status.and_then(|status| status.expires_at);
         Step::Record(record)
     });
@@ -84,23 +85,43 @@ pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live
         .then(others)
 }
 
+/// Why nothing is granted while these RoleBindings bind to the Role that it would be.
+pub(super) fn others_wait(request: &Request<'_>, strangers: &[String]) -> Failure {
+    Failure::conflict(format!(
+        "RoleBinding {} binds to Role {} and was not made by oz: whoever it names would have \
+         the same access. It is left alone, and nothing is granted; delete it",
+        strangers.join(", "),
+        request.object_name()
+    ))
+}
+
+/// As many of them as the status keeps.
+pub(super) fn on_record(strangers: &[String]) -> Vec<String> {
+    const MOST: usize = 64;
+    strangers.iter().take(MOST).cloned().collect()
+}
+
 /// The plan for a request whose Role others wait for with bindings of their own: they would have what
 /// it hands out as soon as it exists, so it must not.
 #[must_use]
 pub(super) fn blocked(
     now: Timestamp,
     request: &Request<'_>,
-    failure: &Failure,
+    strangers: &[String],
     live: &[Live],
 ) -> Plan {
     let roles: Vec<Live> = objects::ours(request, live)
         .into_iter()
         .filter(|live| live.resource.kind == "Role")
         .collect();
-    let said = request.status.and_then(|status| {
-        conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_CREATED)
+    let failure = others_wait(request, strangers);
+    let told = request.status.is_some_and(|status| {
+        if status.foreign_bindings.is_empty() {
+            is_blocked_told(&status.conditions, &failure.message)
+        } else {
+            status.foreign_bindings == on_record(strangers)
+        }
     });
-    let told = said.is_some_and(|said| said.message.contains(&failure.message));
     let record = (!told).then(|| {
         let (action, note) = (Action::ForeignAccess, Decision::Note);
         Step::Record(request.record(now, action, note, failure.reason, &failure.message))
@@ -109,7 +130,7 @@ pub(super) fn blocked(
         // One that is hidden.
         .then([Step::Look(Place::of(request).role())])
         .then(record)
-        .because(failure.clone())
+        .because(failure)
 }
 
 /// Looks whether somebody binds to the Role of a grant: before it is made, and once it is.

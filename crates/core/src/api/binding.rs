@@ -6,8 +6,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Phase;
 use super::schema::timestamp;
+use super::{Ending, Phase};
 
 /// The API group of everything in RBAC.
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
@@ -188,6 +188,10 @@ pub struct BindingStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub binding_uid: Option<String>,
+
+    /// How it ends, once that has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
 
     /// The generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,6 +9,7 @@
 
 mod access_config;
 pub(crate) mod binding;
+mod ending;
 mod mutation;
 mod network;
 pub(crate) mod optional;
@@ -34,6 +35,7 @@ pub use access_config::{
 pub use binding::{
     BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,
 };
+pub use ending::{EndReason, Ending};
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};
 pub use network::{Egress, Ingress, Network};
 pub use request_status::{Phase, RequestStatus};

@@ -6,6 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Ending;
 use super::schema::timestamp;
 
 /// What became of a request.
@@ -59,6 +60,16 @@ pub struct RequestStatus {
     /// Digest of the pod as it was made from the template, if it was made for this request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_digest: Option<String>,
+
+    /// How access ends, once that has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
+
+    /// RoleBindings of others to the Role that the request would get, as they are on record: while they
+    /// are there nothing is granted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub foreign_bindings: Vec<String>,
 
     /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]

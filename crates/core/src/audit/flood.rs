@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest as _, Sha256};
 
 use super::record::{Record, Repeated};
 use super::{Action, Decision};
-use crate::encode;
 
 /// How long repeats are counted before they are written.
 const WINDOW: SignedDuration = SignedDuration::from_secs(60);
@@ -54,7 +54,7 @@ struct Kind {
 #[derive(Debug, Default)]
 struct Group {
     /// By a digest of the particulars.
-    distinct: BTreeMap<String, Counting>,
+    distinct: BTreeMap<[u8; 32], Counting>,
     /// What differs from all of these, together.
     others: Option<Counting>,
 }
@@ -89,27 +89,31 @@ fn is_counted(record: &Record) -> bool {
 
 /// What tells two of a kind apart. Of a refusal, the name is the user's to invent, as is the reason that
 /// they state, and tells nothing.
-fn particulars(record: &Record) -> String {
+fn particulars(record: &Record) -> [u8; 32] {
     let detail = |name: &str| record.details.get(name);
     let pod = record.pod.as_ref();
     let allowed = record.decision == Decision::Allow;
-    let name = allowed.then_some(&record.request.name);
-    let asked = allowed.then(|| detail("reason"));
-    encode::digest(&(
-        (
-            &record.request.kind,
-            name,
-            &record.template,
-            &record.template_digest,
-        ),
-        pod.map(|pod| (&pod.name, &pod.uid, &pod.container)),
-        (
-            detail("way"),
-            detail("mode"),
-            detail("commandDigest"),
-            asked,
-        ),
-    ))
+    let parts = [
+        Some(&record.request.kind),
+        Some(&record.request.name).filter(|_| allowed),
+        Some(&record.template),
+        record.template_digest.as_ref(),
+        pod.map(|pod| &pod.name),
+        pod.map(|pod| &pod.uid),
+        pod.and_then(|pod| pod.container.as_ref()),
+        detail("way"),
+        detail("mode"),
+        detail("commandDigest"),
+        detail("reason").filter(|_| allowed),
+    ];
+    let mut digest = Sha256::new();
+    for part in parts {
+        // What is absent is nothing that is there, and no two parts are another two.
+        let length = part.and_then(|part| u64::try_from(part.len()).ok());
+        digest.update(length.unwrap_or(u64::MAX).to_be_bytes());
+        digest.update(part.map_or("", String::as_str));
+    }
+    digest.finalize().into()
 }
 
 impl Kind {

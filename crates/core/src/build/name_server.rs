@@ -58,6 +58,19 @@ impl NameServer {
         }
     }
 
+    /// The namespace of the pods that it is, and the selector of their labels; `None` for addresses.
+    #[must_use]
+    pub fn pods(&self) -> Option<(&str, String)> {
+        match &self.place {
+            Place::Pods {
+                namespace,
+                label,
+                value,
+            } => Some((namespace, format!("{label}={value}"))),
+            Place::Addresses(_) => None,
+        }
+    }
+
     /// The rule that lets a pod ask it.
     pub(super) fn rule(&self) -> NetworkPolicyEgressRule {
         let select = |label: &str, value: &str| {

@@ -9,8 +9,9 @@ use super::policy::Policy;
 use super::terms::{Position, Terms};
 use crate::access::objects;
 use crate::access::stamp::{self, Requester, StampError};
-use crate::api::{Phase, RoleReference};
+use crate::api::{EndReason, Phase, RoleReference};
 use crate::controller::{Failure, Live};
+use crate::lifecycle::End;
 use crate::validate::Violation;
 
 /// What the plan needs besides the object and its binding.
@@ -44,19 +45,6 @@ pub struct Want {
     pub namespace: Option<String>,
     /// Name of the binding.
     pub name: String,
-}
-
-/// How a binding ends.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum End {
-    /// Its window is over.
-    Expired,
-    /// Its window is over, and it was never made.
-    NeverActive,
-    /// The object is being deleted.
-    Deleted,
-    /// What oz wrote, or what was asked for, was changed by somebody else.
-    Drift(String),
 }
 
 /// Where an object stands.
@@ -136,14 +124,14 @@ impl<K: Kind> Transient<K> {
         }
         let grant = decided.as_ref().map(|(grant, _)| Box::new(grant.clone()));
         if binding.metadata.deletion_timestamp.is_some() {
-            return State::Ending(End::Deleted, grant);
+            return State::Ending(End::DELETED, grant);
         }
         let until = match &grant {
             Some(grant) => Some(grant.until),
             None => status.and_then(|status| status.expires_at),
         };
         if until.is_some_and(|until| now >= until) {
-            return State::Ending(End::Expired, grant);
+            return State::Ending(End::EXPIRED, grant);
         }
         let drift = match &decided {
             Some((grant, _)) if grant.spec_digest != binding.spec_digest => {
@@ -157,7 +145,7 @@ impl<K: Kind> Transient<K> {
             None => None,
         };
         match (drift, grant) {
-            (Some(drift), grant) => State::Ending(End::Drift(drift), grant),
+            (Some(drift), grant) => State::Ending(End::drift(drift), grant),
             (None, Some(grant)) => State::Active(grant),
             (None, None) => self.undecided(now, binding, observed),
         }
@@ -175,7 +163,7 @@ impl<K: Kind> Transient<K> {
             }
         };
         let until = match (terms.position(now, binding.created()), terms.never()) {
-            (Position::After, _) => return State::Ending(End::NeverActive, None),
+            (Position::After, _) => return State::Ending(End::NEVER_ACTIVE, None),
             (_, Some(why)) => {
                 let message = format!("validUntil {why}");
                 return State::Refused(Phase::Failed, Failure::invalid("Invalid", message));
@@ -184,7 +172,7 @@ impl<K: Kind> Transient<K> {
                 (Err(refused), _) => return refused,
                 (Ok(_), Position::Before(opens)) => return State::Pending(opens),
                 (Ok(requester), Position::Inside(until)) => (requester, until),
-                (Ok(_), Position::After) => return State::Ending(End::NeverActive, None),
+                (Ok(_), Position::After) => return State::Ending(End::NEVER_ACTIVE, None),
             },
         };
         let (requester, until) = until;
@@ -291,45 +279,30 @@ fn denied(failure: Failure) -> State {
     State::Refused(Phase::Denied, failure)
 }
 
-impl End {
-    const DRIFT: &'static str = "DriftDetected";
+/// Reason of conditions and records of an end.
+pub(super) fn end_reason(end: &End) -> &'static str {
+    end.reason.into()
+}
 
-    pub(super) fn phase(&self) -> Phase {
-        match self {
-            Self::Expired | Self::NeverActive => Phase::Expired,
-            Self::Deleted | Self::Drift(_) => Phase::Revoked,
-        }
+/// One sentence for people about an end.
+pub(super) fn end_message(end: &End) -> String {
+    match end.reason {
+        EndReason::Expired => "the window is over".to_owned(),
+        EndReason::NeverActive => "the window was over before the binding could be made".to_owned(),
+        EndReason::Deleted => "revoked: the object was deleted".to_owned(),
+        _ => format!("revoked: {}", end.detail()),
     }
+}
 
-    pub(super) fn reason(&self) -> &'static str {
-        match self {
-            Self::Expired => "Expired",
-            Self::NeverActive => "NeverActive",
-            Self::Deleted => "Deleted",
-            Self::Drift(_) => Self::DRIFT,
-        }
-    }
+/// The obstacle by which a plan tells the status of an end that cannot be seen any more once
+/// the plan is carried out.
+pub(super) fn obstacle(end: &End) -> Option<Failure> {
+    end.is_drift()
+        .then(|| Failure::invalid(end_reason(end), end.detail()))
+}
 
-    pub(super) fn message(&self) -> String {
-        match self {
-            Self::Expired => "the window is over".to_owned(),
-            Self::NeverActive => "the window was over before the binding could be made".to_owned(),
-            Self::Deleted => "revoked: the object was deleted".to_owned(),
-            Self::Drift(what) => format!("revoked: {what}"),
-        }
-    }
-
-    /// The obstacle by which a plan tells the status of an end that cannot be seen any more once
-    /// the plan is carried out.
-    pub(super) fn obstacle(&self) -> Option<Failure> {
-        match self {
-            Self::Drift(what) => Some(Failure::invalid(Self::DRIFT, what.clone())),
-            _ => None,
-        }
-    }
-
-    /// The end that a plan told of.
-    pub(super) fn told(failure: &Failure) -> Option<Self> {
-        (failure.reason == Self::DRIFT).then(|| Self::Drift(failure.message.clone()))
-    }
+/// The end that a plan told of.
+pub(super) fn told(failure: &Failure) -> Option<End> {
+    let drift: &str = EndReason::DriftDetected.into();
+    (failure.reason == drift).then(|| End::drift(failure.message.clone()))
 }

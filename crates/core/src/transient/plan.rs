@@ -6,17 +6,18 @@
 use jiff::Timestamp;
 
 use super::FINALIZER;
-use super::assess::{End, Observed, State, ours};
+use super::assess::{Observed, State, end_message, end_reason, obstacle, ours};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::roles::Listed;
 use super::terms::Terms;
 use crate::access::objects::{self, Marks};
-use crate::api::BindingStatus;
+use crate::api::{BindingStatus, EndReason};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::reason;
 use crate::controller::{Controller, Failure, Live, Outcome, Plan, Step, Transition};
 use crate::labels;
+use crate::lifecycle::End;
 
 impl<K: Kind> Controller for Transient<K> {
     type Object = K;
@@ -75,29 +76,28 @@ impl<K: Kind> Controller for Transient<K> {
         self.report(now, object, observed, outcome)
     }
 
+    fn lasts_until(&self, object: Option<&K>, live: &[Live]) -> Option<Timestamp> {
+        let object = object.map(Kind::view);
+        let sealed = self.decided(object.as_ref(), live);
+        let sealed = sealed.map(|(grant, _)| grant.until).max();
+        let remembered = || {
+            let status = object.as_ref()?.status?;
+            status.activated_at.and(status.expires_at)
+        };
+        sealed.or_else(remembered)
+    }
+
     /// The object is gone, past its finalizer; its binding still knows what was decided.
     fn orphaned(&self, now: Timestamp, object: Option<&K>, live: &[Live]) -> Plan {
-        let api_version = K::api_version(&());
         let last = object.map(Kind::view);
-        let decided = live.iter().filter_map(|live| {
-            let labels = live.object.metadata.labels.as_ref();
-            let marked = labels.and_then(|labels| labels.get(labels::OWNER_UID));
-            let uid = match &last {
-                Some(last) => last.uid(),
-                None => marked?,
-            };
-            // Marks can be forged, the sealed decision cannot.
-            Some((
-                Grant::open(&self.keys, live, &api_version, uid)?,
-                live.clone(),
-            ))
-        });
-        let (grants, live): (Vec<_>, Vec<_>) = decided.unzip();
+        let decided = self.decided(last.as_ref(), live);
+        let (grants, live): (Vec<_>, Vec<_>) =
+            decided.map(|(grant, live)| (grant, live.clone())).unzip();
         let news = live.iter().zip(grants).filter_map(|(live, grant)| {
             let end = if now >= grant.until {
-                End::Expired
+                End::EXPIRED
             } else {
-                End::Deleted
+                End::DELETED
             };
             (!objects::is_leaving(live)).then(|| Step::Record(ended(now, &end, &grant)))
         });
@@ -125,6 +125,25 @@ impl<K: Kind> Controller for Transient<K> {
 }
 
 impl<K: Kind> Transient<K> {
+    /// The decisions that objects carry which were made for this one, or, if it is not known, for the one
+    /// that they are marked with. Marks can be forged, the sealed decision cannot.
+    fn decided<'a>(
+        &'a self,
+        object: Option<&'a Binding<'_>>,
+        live: &'a [Live],
+    ) -> impl Iterator<Item = (Grant, &'a Live)> {
+        let api_version = K::api_version(&());
+        live.iter().filter_map(move |live| {
+            let labels = live.object.metadata.labels.as_ref();
+            let marked = labels.and_then(|labels| labels.get(labels::OWNER_UID));
+            let uid = match object {
+                Some(object) => object.uid(),
+                None => marked?,
+            };
+            Some((Grant::open(&self.keys, live, &api_version, uid)?, live))
+        })
+    }
+
     fn activating(&self, now: Timestamp, grant: &Grant) -> Plan {
         let binding = match grant.binding(&self.keys) {
             Ok(binding) => binding,
@@ -182,7 +201,7 @@ impl<K: Kind> Transient<K> {
                 .into_iter()
                 .map(Step::Record),
         );
-        let plan = match end.obstacle() {
+        let plan = match obstacle(end) {
             Some(obstacle) => plan.because(obstacle),
             None => plan,
         };
@@ -212,16 +231,18 @@ impl<K: Kind> Transient<K> {
         end: &End,
         grant: Option<&Grant>,
     ) -> Vec<Record> {
-        let action = match end {
-            End::Expired | End::NeverActive => Action::AccessExpired,
-            End::Deleted | End::Drift(_) => Action::AccessRevoked,
-        };
+        let action = end.action();
         // A binding that is gone leaves who asked to the stamp, and until when to the status.
         let told = |action: Action| match grant {
             Some(grant) => ended_as(now, action, end, grant),
             None => {
-                let mut record =
-                    binding.record(now, action, Decision::End, end.reason(), end.message());
+                let mut record = binding.record(
+                    now,
+                    action,
+                    Decision::End,
+                    end_reason(end),
+                    end_message(end),
+                );
                 record.user = self.asked(binding);
                 record.until = binding.status.and_then(|status| status.expires_at);
                 record
@@ -231,10 +252,10 @@ impl<K: Kind> Transient<K> {
             || binding
                 .status
                 .is_some_and(|status| status.activated_at.is_some());
-        match end {
-            End::Drift(_) => vec![told(Action::DriftDetected), told(action)],
+        match end.reason {
+            EndReason::DriftDetected => vec![told(Action::DriftDetected), told(action)],
             // What was never in effect and is withdrawn is no fact about access.
-            End::Deleted if !was_made => Vec::new(),
+            EndReason::Deleted if !was_made => Vec::new(),
             _ => vec![told(action)],
         }
     }
@@ -272,13 +293,10 @@ fn remove(marks: Marks<'_>, live: &[Live]) -> Plan {
 }
 
 fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
-    let action = match end {
-        End::Expired | End::NeverActive => Action::AccessExpired,
-        End::Deleted | End::Drift(_) => Action::AccessRevoked,
-    };
-    ended_as(now, action, end, grant)
+    ended_as(now, end.action(), end, grant)
 }
 
 fn ended_as(now: Timestamp, action: Action, end: &End, grant: &Grant) -> Record {
-    grant.record(now, action, Decision::End, end.reason(), end.message())
+    let (reason, message) = (end_reason(end), end_message(end));
+    grant.record(now, action, Decision::End, reason, message)
 }

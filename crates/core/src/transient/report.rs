@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-use super::assess::{End, Observed, State, ours};
+use super::assess::{Observed, State, end_message, end_reason, ours, told};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
-use crate::api::{BindingStatus, Phase};
+use crate::api::{BindingStatus, Ending, Phase};
 use crate::conditions;
 use crate::controller::{Failure, FailureClass, Outcome};
 
@@ -37,7 +37,7 @@ impl<K: Kind> Transient<K> {
     ) -> BindingStatus {
         let binding = object.view();
         let current = binding.status.cloned().unwrap_or_default();
-        let told = outcome.failure.as_ref().and_then(End::told);
+        let told = outcome.failure.as_ref().and_then(told);
         let failure = outcome.failure.as_ref().filter(|_| told.is_none());
         let state = match (self.assess(now, &binding, observed, &outcome.live), told) {
             (State::Over, _) => return current,
@@ -91,14 +91,18 @@ impl<K: Kind> Transient<K> {
                     describe(&mut status, grant);
                 }
                 status.next_transition_time = None;
+                let mut ending = Ending::going_on(status.ending.take(), &end, now);
                 // Over only when nothing gives access any more and that is on record.
+                ending.recorded |= failure.is_none();
+                status.ending = Some(ending);
+                let said = end_message(&end);
                 match failure {
                     None if !effective => {
                         status.phase = end.phase();
-                        fact(end.reason(), end.message())
+                        fact(end_reason(&end), said)
                     }
-                    None => fact("Ending", end.message()),
-                    Some(failure) => fact("Ending", format!("{}; {failure}", end.message())),
+                    None => fact("Ending", said),
+                    Some(failure) => fact("Ending", format!("{said}; {failure}")),
                 }
             }
         };

@@ -9,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::DynamicObject;
 use oz_core::controller::{
-    Child, Failure, Key, Live, Outcome, Plan, Reference, Sessions, SessionsEnded, Sought, Step,
-    Which,
+    Child, Failure, Key, Live, Outcome, Plan, Reference, Sought, Step, Which,
 };
 use oz_core::labels;
+use oz_runtime::{Clock, Store, SubscriberId};
 use serde_json::Value;
 
 use super::children::{Children, owner_uid};
@@ -20,16 +20,14 @@ use super::difference::contains;
 use super::lines::Line;
 use super::runner::Shared;
 use super::write::{Created, Deleted, Writer};
-use crate::clock::Clock;
-use crate::sessions::EndSessions;
+use crate::ports::Ports;
 use crate::sink::Sink;
-use crate::store::{Store, SubscriberId};
 
 /// For whom and with what a plan is carried out.
 pub(crate) struct Hands<'a, K: Resource> {
     pub(crate) writer: &'a Writer,
     pub(crate) sink: &'a dyn Sink,
-    pub(crate) sessions: &'a dyn EndSessions,
+    pub(crate) ports: &'a Ports,
     pub(crate) children: &'a Children,
     pub(crate) objects: &'a Store<K>,
     pub(crate) subscriber: SubscriberId,
@@ -65,15 +63,16 @@ pub(crate) struct CarriedOut {
 }
 
 /// What one step led to.
-enum Effect {
-    None,
+enum Done {
+    Nothing,
     Live(Box<DynamicObject>),
     Gone,
     /// The plan does not fit what there is: it found what it did not know of, or came too late.
     Stale,
     /// This is there.
     Seen(Vec<DynamicObject>),
-    SessionsEnded(SessionsEnded),
+    /// The port answered this.
+    Answered(Value),
     DeletedSelf,
 }
 
@@ -104,18 +103,15 @@ where
                 carried.stale = true;
                 break;
             }
-            if stage
-                .iter()
-                .any(|step| matches!(step, Step::EndSessions(_)))
-            {
-                // Whatever runs in a pod decides how long that takes, and others have access to lose.
+            if stage.iter().any(|step| matches!(step, Step::Effect(_))) {
+                // Others decide how long that takes, and there are children that must go in time.
                 self.shared.give_up_slot(self.owner);
             }
             let live = &carried.outcome.live;
-            let effects = stage.iter().map(async |step| {
+            let done = stage.iter().map(async |step| {
                 let _place = match step {
-                    // A node that does not answer must not hold up the writes of others.
-                    Step::EndSessions(_) => None,
+                    // What does not answer must not hold up the writes of others.
+                    Step::Effect(_) => None,
                     Step::Delete(_) if number == 0 => {
                         Some(self.writer.lines.place(Line::Express).await)
                     }
@@ -123,13 +119,13 @@ where
                 };
                 // It may have waited in its line.
                 if too_late() {
-                    return Ok(Effect::Stale);
+                    return Ok(Done::Stale);
                 }
                 self.step(step, live).await
             });
-            let effects = join_all(effects).await;
-            for (step, effect) in stage.iter().zip(effects) {
-                carried.note(step, effect);
+            let done = join_all(done).await;
+            for (step, done) in stage.iter().zip(done) {
+                carried.note(step, done);
             }
             if carried.outcome.failure.is_some() || carried.stale || carried.deleted_self {
                 break;
@@ -141,18 +137,22 @@ where
         carried
     }
 
-    async fn step(&self, step: &Step, live: &[Live]) -> Result<Effect, Failure> {
+    async fn step(&self, step: &Step, live: &[Live]) -> Result<Done, Failure> {
         match step {
             Step::Record(record) => {
                 self.writer.permitted()?;
-                self.sink.record(record).await.map(|()| Effect::None)
+                self.sink.record(record).await.map(|()| Done::Nothing)
             }
             Step::Apply(child) => self.apply(child, live).await,
             Step::Look(sought) => {
                 let seen = self.writer.look(sought, self.children).await;
-                seen.map(Effect::Seen)
+                seen.map(Done::Seen)
             }
-            Step::EndSessions(sessions) => self.end_sessions(sessions).await,
+            Step::Effect(effect) => {
+                self.writer.permitted()?;
+                let answer = self.ports.carry_out(effect).await;
+                answer.map(Done::Answered)
+            }
             Step::Delete(target) => self.delete(target).await,
             Step::Own(owner) => {
                 let object = self.object()?;
@@ -161,7 +161,7 @@ where
                     let written = self.writer.own(object, self.kind, owner).await?;
                     self.objects.wrote(written, Some(self.subscriber));
                 }
-                Ok(Effect::None)
+                Ok(Done::Nothing)
             }
             Step::Release(finalizer) => {
                 let object = self.object()?;
@@ -169,10 +169,10 @@ where
                 let Some(written) = released else {
                     // It was the last one: the object is gone with it.
                     self.objects.gone(self.owner, Some(self.subscriber));
-                    return Ok(Effect::DeletedSelf);
+                    return Ok(Done::DeletedSelf);
                 };
                 self.objects.wrote(written, Some(self.subscriber));
-                Ok(Effect::None)
+                Ok(Done::Nothing)
             }
             Step::DeleteSelf => {
                 let metadata = self.object()?.meta();
@@ -186,27 +186,9 @@ where
                 if let Deleted::Gone = self.writer.delete(&target, None).await? {
                     self.objects.gone(self.owner, Some(self.subscriber));
                 }
-                Ok(Effect::DeletedSelf)
+                Ok(Done::DeletedSelf)
             }
         }
-    }
-
-    async fn end_sessions(&self, sessions: &Sessions) -> Result<Effect, Failure> {
-        self.writer.permitted()?;
-        let Some(ended) = self.sessions.end(sessions).await? else {
-            return Ok(Effect::None);
-        };
-        if let Some(record) = sessions.ended(&ended) {
-            // Ended they are; a second try would find nothing to count.
-            if let Err(failure) = self.sink.record(&record).await {
-                let line = record.line();
-                tracing::error!(%failure, record = line, "the end of sessions is not on record");
-            }
-        }
-        if sessions.with_pod {
-            return Ok(Effect::None);
-        }
-        Ok(Effect::SessionsEnded(ended))
     }
 
     fn object(&self) -> Result<&K, Failure> {
@@ -214,7 +196,7 @@ where
             .ok_or_else(|| Failure::invalid("NoObject", "the object is gone already"))
     }
 
-    async fn apply(&self, child: &Child, live: &[Live]) -> Result<Effect, Failure> {
+    async fn apply(&self, child: &Child, live: &[Live]) -> Result<Done, Failure> {
         let store = self.children.kind(&child.resource)?;
         if owner_uid(&child.object) != Some(self.owner) {
             return Err(Failure::invalid(
@@ -235,12 +217,12 @@ where
                 && (has_content(known_object, desired)
                     || store.applied.holds(desired, known_object))
             {
-                return Ok(Effect::None);
+                return Ok(Done::Nothing);
             }
             let object = self.writer.apply(child, known).await?;
             store.applied.note(desired, &object);
             store.wrote(object.clone());
-            return Ok(Effect::Live(Box::new(object)));
+            return Ok(Done::Live(Box::new(object)));
         }
         match self.writer.create(child).await? {
             Created::New(object) => {
@@ -251,12 +233,12 @@ where
                     object,
                 };
                 self.hears.created(self.owner, &made);
-                Ok(Effect::Live(Box::new(made.object)))
+                Ok(Done::Live(Box::new(made.object)))
             }
             Created::Exists(object) => {
                 self.check_ours(&key, &object)?;
                 store.wrote(object);
-                Ok(Effect::Stale)
+                Ok(Done::Stale)
             }
         }
     }
@@ -282,16 +264,16 @@ where
         }
     }
 
-    async fn delete(&self, target: &Reference) -> Result<Effect, Failure> {
+    async fn delete(&self, target: &Reference) -> Result<Done, Failure> {
         let store = self.children.kind(&target.resource)?;
         match self.writer.delete(target, store.kind.grace_seconds).await? {
             Deleted::Gone => {
                 store.gone(&target.uid);
-                Ok(Effect::Gone)
+                Ok(Done::Gone)
             }
             Deleted::Ending(object) => {
                 store.wrote(DynamicObject::clone(&object));
-                Ok(Effect::Live(object))
+                Ok(Done::Live(object))
             }
         }
     }
@@ -299,14 +281,14 @@ where
 
 impl CarriedOut {
     /// Brings what is known to exist up to date after a step.
-    fn note(&mut self, step: &Step, effect: Result<Effect, Failure>) {
-        if let (Ok(Effect::Seen(objects)), Step::Look(sought)) = (&effect, step) {
+    fn note(&mut self, step: &Step, done: Result<Done, Failure>) {
+        if let (Ok(Done::Seen(objects)), Step::Look(sought)) = (&done, step) {
             self.seen(sought, objects);
             return;
         }
         let live = &mut self.outcome.live;
-        match (effect, step) {
-            (Ok(Effect::Live(object)), _) => {
+        match (done, step) {
+            (Ok(Done::Live(object)), _) => {
                 let resource = match step {
                     Step::Apply(child) => &child.resource,
                     Step::Delete(target) => &target.resource,
@@ -322,12 +304,14 @@ impl CarriedOut {
                     None => live.push(now),
                 }
             }
-            (Ok(Effect::Gone), Step::Delete(target)) => {
+            (Ok(Done::Gone), Step::Delete(target)) => {
                 live.retain(|known| known.object.metadata.uid.as_ref() != Some(&target.uid));
             }
-            (Ok(Effect::SessionsEnded(ended)), _) => self.outcome.sessions = Some(ended),
-            (Ok(Effect::Stale), _) => self.stale = true,
-            (Ok(Effect::DeletedSelf), _) => self.deleted_self = true,
+            (Ok(Done::Answered(answer)), Step::Effect(effect)) => {
+                self.outcome.answers.insert(effect, answer);
+            }
+            (Ok(Done::Stale), _) => self.stale = true,
+            (Ok(Done::DeletedSelf), _) => self.deleted_self = true,
             (Ok(_), _) => {}
             (Err(failure), _) => {
                 self.outcome.failure.get_or_insert(failure);

@@ -7,12 +7,12 @@ use kube::Resource;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::controller::{Failure, Live, Sought};
 use oz_core::labels;
+use oz_runtime::{Store, SubscriberId};
 use serde_json::Value;
 
 use super::applied::Applied;
 use super::packed::Packed;
 use crate::observe::ChildKind;
-use crate::store::{Store, SubscriberId};
 
 /// All kinds of children, in the order in which a plan creates them.
 pub(crate) struct Children {

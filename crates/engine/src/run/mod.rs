@@ -16,7 +16,7 @@ mod write;
 pub(crate) use applied::Applied;
 pub(crate) use children::{ChildStore, Children, Departed};
 pub(crate) use lines::Lines;
-pub(crate) use packed::Packed;
+pub use packed::Packed;
 pub(crate) use queue::Lane;
 pub(crate) use runner::{Runner, Shared};
 pub(crate) use write::Writer;

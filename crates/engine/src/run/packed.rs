@@ -2,27 +2,47 @@
 //! takes several times the room, and most are read once or twice in their life.
 
 use std::borrow::Cow;
+use std::io::{ErrorKind, Write};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, DynamicResourceScope};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::children::owner_uid;
+use oz_runtime::raw::TOO_LARGE;
 
-/// A child without its decoded content.
+/// A child as it is kept: without its decoded content.
 #[derive(Clone, Debug)]
-pub(crate) struct Packed {
+pub struct Packed {
     /// Name, namespace, UID and resource version only.
     metadata: ObjectMeta,
     owner: Option<Box<str>>,
     json: Box<str>,
 }
 
+/// The longest JSON that is kept of a child: more than any that oz makes. What others mark as such may
+/// take six bytes there for one in etcd, and is kept as long as it is there.
+const MAX_BYTES: usize = 2 * 1024 * 1024;
+
 impl Packed {
-    pub(crate) fn new(mut object: DynamicObject) -> Self {
+    /// One that we wrote: what is too large to be kept is known by its metadata.
+    pub(crate) fn new(object: DynamicObject) -> Self {
+        let metadata = object.metadata.clone();
+        Self::within_bounds(object).unwrap_or_else(|| Self::unread(metadata))
+    }
+
+    fn within_bounds(mut object: DynamicObject) -> Option<Self> {
         object.metadata.managed_fields = None;
+        let mut json = Bounded::default();
+        serde_json::to_writer(&mut json, &object).ok()?;
+        let json = String::from_utf8(json.0).ok()?;
+        Some(Self::of(&object, json))
+    }
+
+    fn of(object: &DynamicObject, json: String) -> Self {
         let metadata = &object.metadata;
         Self {
             metadata: ObjectMeta {
@@ -32,19 +52,21 @@ impl Packed {
                 resource_version: metadata.resource_version.clone(),
                 ..ObjectMeta::default()
             },
-            owner: owner_uid(&object).map(Into::into),
-            // It came as JSON.
-            json: serde_json::to_string(&object).unwrap_or_default().into(),
+            owner: owner_uid(object).map(Into::into),
+            json: json.into(),
         }
     }
 
     /// One of which only the metadata can be read.
     pub(crate) fn unread(metadata: ObjectMeta) -> Self {
-        Self::new(DynamicObject {
+        let object = DynamicObject {
             types: None,
             metadata,
             data: serde_json::Value::Null,
-        })
+        };
+        // It came as JSON.
+        let json = serde_json::to_string(&object).unwrap_or_default();
+        Self::of(&object, json)
     }
 
     /// UID of the object that it was made for.
@@ -59,14 +81,38 @@ impl Packed {
     }
 
     /// The object as it was; `None` is impossible for one that was made by [`Packed::new`].
-    pub(crate) fn unpack(&self) -> Option<DynamicObject> {
+    #[must_use]
+    pub fn unpack(&self) -> Option<DynamicObject> {
         serde_json::from_str(&self.json).ok()
     }
 }
 
 impl<'de> Deserialize<'de> for Packed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        DynamicObject::deserialize(deserializer).map(Self::new)
+        let object = DynamicObject::deserialize(deserializer)?;
+        Self::within_bounds(object).ok_or_else(|| D::Error::custom(TOO_LARGE))
+    }
+}
+
+/// A text that may not be longer than [`MAX_BYTES`].
+#[derive(Default)]
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + part.len() > MAX_BYTES {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        if self.0.capacity() - self.0.len() < part.len() {
+            // A quarter more each time, as where it came from.
+            self.0.reserve_exact(self.0.len() / 4 + part.len());
+        }
+        self.0.extend_from_slice(part);
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -99,6 +145,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use oz_runtime::raw::{KEPT_LABELS, RawObject, decode};
 
     #[test]
     fn a_packed_child_comes_out_as_it_was_but_for_managed_fields() {
@@ -121,5 +168,37 @@ mod tests {
         assert!(!packed.has("data", &json!({"key": "other"})));
         let unpacked = serde_json::to_value(packed.unpack().unwrap()).unwrap();
         assert_eq!(unpacked, wanted.take());
+    }
+
+    #[test]
+    fn the_marks_of_children_are_kept_however_many_labels_there_are() {
+        use oz_core::labels;
+
+        let marks = [
+            labels::MANAGED_BY,
+            labels::OWNER_KIND,
+            labels::OWNER_UID,
+            labels::OWNER_NAME,
+            labels::GRANT,
+        ];
+        assert_eq!(KEPT_LABELS, marks);
+    }
+
+    #[test]
+    fn a_child_that_is_too_large_to_be_kept_is_named_and_known_by_its_metadata() {
+        // Six bytes in JSON for one in etcd.
+        let name = "\u{0}".repeat(1_000_000);
+        let role = json!({
+            "metadata": {
+                "name": "a", "uid": "u", "labels": {"oz.wizardofoz.co/owner-uid": "owner"},
+            },
+            "rules": [{"resourceNames": [name], "verbs": ["get"]}],
+        });
+        let bad = decode::<Packed>(&RawObject::new(role.to_string().as_bytes())).unwrap_err();
+        assert!(bad.error.contains("too large"), "{bad}");
+        assert_eq!(bad.metadata.name.as_deref(), Some("a"));
+        let packed = Packed::new(serde_json::from_value(role).unwrap());
+        assert_eq!(packed.owner(), Some("owner"));
+        assert!(packed.json.len() < 200);
     }
 }

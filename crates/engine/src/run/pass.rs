@@ -122,9 +122,8 @@ where
         found: &mut Vec<Live>,
     ) -> Option<Passed> {
         let live = self.live(uid, found);
-        if !self.complete.load(Ordering::Acquire) && !self.controller.is_decided(object, &live) {
-            // When the lists are complete everything is looked at again.
-            return Some(Passed::planned(self.cx.now(), None, None));
+        if let Some(waits) = self.waits(object, &live) {
+            return Some(waits);
         }
         let observation = self.observe.observe(&self.cx, object, &live);
         let Ok(observed) = tokio::time::timeout(OBSERVE_TIMEOUT, observation).await else {
@@ -157,6 +156,23 @@ where
         Some(Passed::planned(now, plan.wake, failure))
     }
 
+    /// What a pass leads to that has to wait for lists. When they are complete everything is looked at
+    /// again.
+    fn waits(&self, object: &C::Object, live: &[Live]) -> Option<Passed> {
+        if self.complete.load(Ordering::Acquire) {
+            return None;
+        }
+        let now = self.cx.now();
+        if self.own_are_listed() {
+            let decided = self.controller.is_decided(object, live);
+            return (!decided).then(|| Passed::planned(now, None, None));
+        }
+        // What looks changed or lost may be what a missing list would show. Time needs none.
+        let until = self.controller.lasts_until(Some(object), live);
+        let over = until.is_some_and(|until| now >= until);
+        (!over).then(|| Passed::planned(now, until, None))
+    }
+
     /// The object is gone or ending; children that are left are looked at as orphans.
     fn deleted_self(&self, uid: &str, now: Timestamp, carried: CarriedOut) -> Passed {
         if self.objects.by_uid(uid).is_none() && !carried.outcome.live.is_empty() {
@@ -171,8 +187,11 @@ where
         if live.is_empty() && last.is_none() {
             return Some(Passed::planned(self.cx.now(), None, None));
         }
-        if let Err(failure) = self.confirm_gone(uid, &live).await {
-            return Some(Passed::failed(failure));
+        // Whatever became of the object, what was granted for it is over by then.
+        let until = self.controller.lasts_until(last.as_deref(), &live);
+        let over = until.is_some_and(|until| self.cx.now() >= until);
+        if !over && let Err(failure) = self.confirm_gone(uid, &live).await {
+            return Some(Passed::planned(self.cx.now(), until, Some(failure)));
         }
         let now = self.cx.now();
         let plan = self.controller.orphaned(now, last.as_deref(), &live);
@@ -265,7 +284,7 @@ where
         Hands {
             writer: &self.writer,
             sink: self.sink.as_ref(),
-            sessions: self.sessions.as_ref(),
+            ports: &self.ports,
             children: &self.children,
             objects: &self.objects,
             subscriber: self.subscriber,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use kube::Resource;
 use oz_core::controller::{Controller, Failure, FailureClass};
+use oz_runtime::{Store, SubscriberId};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -22,17 +23,15 @@ use super::write::Writer;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::observe::{Cx, Observe, Ready};
-use crate::sessions::EndSessions;
+use crate::ports::Ports;
 use crate::sink::Sink;
-use crate::store::{Store, SubscriberId};
 
 /// The longest sleep while an instant is awaited: a clock that is set is noticed within this.
 const SLICE: Duration = Duration::from_secs(1);
 /// A sleep when nothing is awaited. Every change ends it.
 const IDLE: Duration = Duration::from_secs(3_600);
-/// How long the lists of other kinds are waited for before what was granted is looked after without
-/// them.
-const RELATED_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long lists are waited for before what was granted is looked after without them.
+const LISTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long passes may take to finish once the engine stops.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 
@@ -47,11 +46,11 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) children: Children,
     pub(crate) departed: Departed<C::Object>,
     pub(crate) awaited: Vec<Box<dyn Ready>>,
-    /// Whether the lists of other kinds are complete, and so everything may be decided.
+    /// Whether all lists are complete, and so everything may be decided.
     pub(crate) complete: AtomicBool,
     pub(crate) writer: Writer,
     pub(crate) sink: Arc<dyn Sink>,
-    pub(crate) sessions: Arc<dyn EndSessions>,
+    pub(crate) ports: Ports,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) shared: Arc<Shared>,
@@ -126,15 +125,11 @@ where
     C: Controller,
     O: Observe<C>,
 {
-    /// Waits for the first lists and for leadership, then reconciles until `shutdown`, and lets
-    /// the passes that are under way finish.
+    /// Waits for the first lists, though not for ever, and for leadership, then reconciles until
+    /// `shutdown`, and lets the passes that are under way finish.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let started = async {
-            self.objects.ready().await;
-            for child in &self.children.kinds {
-                child.store.ready().await;
-            }
-            if timeout(RELATED_TIMEOUT, self.related()).await.is_err() {
+            if timeout(LISTS_TIMEOUT, self.lists()).await.is_err() {
                 tracing::warn!(
                     controller = self.controller.name(),
                     "lists are missing: what was granted ends in time, and nothing is granted"
@@ -145,6 +140,7 @@ where
         if shutdown.run_until_cancelled(started).await.is_none() {
             return;
         }
+        let mut own = self.own_are_listed();
         self.start();
         let mut passes = JoinSet::new();
         let mut under_way = std::collections::HashMap::new();
@@ -153,7 +149,11 @@ where
             let complete = self.complete.load(Ordering::Acquire);
             tokio::select! {
                 () = shutdown.cancelled() => break,
-                () = self.related(), if !complete => self.start(),
+                () = self.own_lists(), if !own => {
+                    own = true;
+                    self.start();
+                }
+                () = self.lists(), if !complete => self.start(),
                 Some(ended) = passes.join_next_with_id() => self.end(ended, &mut under_way),
                 () = self.shared.changed.notified() => {}
                 () = tokio::time::sleep(self.until_due()) => {}
@@ -168,8 +168,23 @@ where
         }
     }
 
-    /// Waits for the lists of other kinds.
-    async fn related(&self) {
+    /// Waits for the lists of the objects and of what is made for them.
+    async fn own_lists(&self) {
+        self.objects.ready().await;
+        for child in &self.children.kinds {
+            child.store.ready().await;
+        }
+    }
+
+    /// Whether those are complete: else an object that is missing may be there.
+    pub(super) fn own_are_listed(&self) -> bool {
+        let mut children = self.children.kinds.iter();
+        self.objects.is_ready() && children.all(|child| child.store.is_ready())
+    }
+
+    /// Waits for all lists, those of other kinds among them.
+    async fn lists(&self) {
+        self.own_lists().await;
         for store in &self.awaited {
             store.ready().await;
         }

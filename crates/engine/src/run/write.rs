@@ -10,15 +10,15 @@ use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Client, Resource};
 use oz_core::controller::{Child, Failure, Key, Live, Reference, Sought, Which};
 use oz_core::labels;
+use oz_runtime::{Leadership, get, scan};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::children::Children;
 use super::lines::Lines;
-use crate::lease::Tenure;
+use crate::failure::of_call;
 use crate::metrics::Metrics;
 use crate::observe::within;
-use crate::scan;
 
 /// How many objects one look may find; more would say nothing more.
 const MOST_FOUND: usize = 8;
@@ -27,7 +27,7 @@ const MOST_FOUND: usize = 8;
 pub(crate) struct Writer {
     pub(crate) client: Client,
     pub(crate) lines: Lines,
-    pub(crate) tenure: Tenure,
+    pub(crate) tenure: Leadership,
     pub(crate) metrics: Metrics,
     pub(crate) controller: &'static str,
     /// The field manager, `oz/NAME`.
@@ -114,7 +114,9 @@ impl Writer {
         let (resource, namespace) = (&sought.resource, sought.namespace.as_deref());
         match &sought.which {
             Which::Name(name) => {
-                let found = scan::get(&self.client, resource, namespace, name).await?;
+                let found = get(&self.client, resource, namespace, name)
+                    .await
+                    .map_err(of_call)?;
                 Ok(found.into_iter().collect())
             }
             Which::Having(field, value) => {
@@ -123,12 +125,13 @@ impl Writer {
                 found.retain(has);
                 // As many as there are grants need not be read for each of them.
                 let others = labels::others_than_children_of(&children.mark);
-                scan::scan(&self.client, resource, namespace, Some(&others), |object| {
+                scan(&self.client, resource, namespace, Some(&others), |object| {
                     if has(&object) && found.len() < MOST_FOUND {
                         found.push(object);
                     }
                 })
-                .await?;
+                .await
+                .map_err(of_call)?;
                 Ok(found)
             }
         }

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt, Resource};
-use oz_engine::{Engine, EngineError, Leadership, ServerClock};
+use oz_engine::{Engine, EngineError};
+use oz_runtime::{Election, ServerClock};
 use oz_testkit::{Cluster, TestNamespace, eventually};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -90,7 +91,7 @@ pub(crate) async fn engine_client(cluster: &Cluster, user: &str) -> Result<(Clie
     let kubeconfig = kube::config::Kubeconfig::read_from(path)?;
     let options = kube::config::KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    Ok(oz_engine::client(config)?)
+    Ok(oz_runtime::client(config)?)
 }
 
 /// Runs the engine over one namespace.
@@ -99,20 +100,20 @@ pub(crate) async fn run(
     user: &str,
     namespace: &TestNamespace,
 ) -> Result<Running> {
-    run_with(cluster, user, namespace, Leadership::Off).await
+    run_with(cluster, user, namespace, Election::Off).await
 }
 
 pub(crate) async fn run_with(
     cluster: &Cluster,
     user: &str,
     namespace: &TestNamespace,
-    leadership: Leadership,
+    election: Election,
 ) -> Result<Running> {
     let (client, clock) = engine_client(cluster, user).await?;
     let mut engine = Engine::new(client, clock);
     engine
         .namespaces([namespace.name().to_owned()])
-        .leadership(leadership);
+        .election(election);
     let controller = Timeboxes::default();
     let observe = ObserveTimeboxes::new(&mut engine);
     engine.controller(controller.clone(), observe);

@@ -6,21 +6,23 @@ use anyhow::Result;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams, PostParams};
-use oz_core::names;
-use oz_engine::{EngineError, Leadership, LeaseTiming};
+use oz_engine::EngineError;
+use oz_runtime::{Election, LeaseTiming};
 use oz_testkit::{TestNamespace, eventually, with_namespace};
 use serde_json::json;
 
 use crate::harness::{SOON, api, cluster, phase, run_with, timebox};
 use crate::timebox::{Timebox, outer_name};
 
+const LEASE: &str = "timeboxes";
+
 /// So long that no test passes by waiting for it.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-fn lease(namespace: &TestNamespace, identity: &str) -> Leadership {
-    Leadership::Lease {
+fn lease(namespace: &TestNamespace, identity: &str) -> Election {
+    Election::Lease {
         namespace: namespace.name().to_owned(),
-        name: names::LEASE.to_owned(),
+        name: LEASE.to_owned(),
         identity: identity.to_owned(),
         timing: LeaseTiming {
             duration: NEVER,
@@ -33,7 +35,7 @@ fn lease(namespace: &TestNamespace, identity: &str) -> Leadership {
 
 async fn held_by(leases: &kube::Api<Lease>, identity: &str) -> Result<()> {
     eventually(&format!("the lease to be {identity}'s"), SOON, async || {
-        let lease = leases.get_opt(names::LEASE).await?;
+        let lease = leases.get_opt(LEASE).await?;
         let holder = lease.and_then(|lease| lease.spec?.holder_identity);
         anyhow::ensure!(holder.as_deref() == Some(identity), "it is {holder:?}'s");
         Ok(Some(()))
@@ -112,7 +114,7 @@ async fn a_lost_lease_ends_the_engine_and_all_its_writes() -> Result<()> {
         let engine = run_with(cluster, "engine-lost", namespace, lease(namespace, "loser")).await?;
         held_by(&leases, "loser").await?;
         let usurp = Patch::Merge(json!({"spec": {"holderIdentity": "usurper"}}));
-        leases.patch(names::LEASE, &PatchParams::default(), &usurp).await?;
+        leases.patch(LEASE, &PatchParams::default(), &usurp).await?;
 
         let ended = engine.ended().await?;
         assert!(

@@ -1,24 +1,26 @@
 //! What is due goes before everything, whatever else hangs or is slow.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Method;
-use oz_core::controller::{Failure, Sessions, SessionsEnded};
-use oz_engine::{EndSessions, Engine, SystemClock};
+use oz_core::controller::{Effect, Failure};
+use oz_engine::{Engine, Port};
+use oz_runtime::SystemClock;
 use serde_json::{Value, json};
 
-use crate::mock::{BOXES, Mock, SECRETS, inner, outer, status, timebox};
-use crate::timebox::Timeboxes;
+use crate::mock::{BOXES, INNER, Mock, OUTER, SECRETS, inner, open, outer, status, timebox};
+use crate::timebox::{PORT, Timeboxes};
 
 /// Never gets anywhere.
 #[derive(Clone, Default)]
 struct Hangs(Arc<AtomicUsize>);
 
-impl EndSessions for Hangs {
-    fn end<'a>(&'a self, _: &'a Sessions) -> BoxFuture<'a, Result<Option<SessionsEnded>, Failure>> {
+impl Port for Hangs {
+    fn carry_out<'a>(&'a self, _: &'a Effect) -> BoxFuture<'a, Result<Value, Failure>> {
         self.0.fetch_add(1, Ordering::Relaxed);
         futures::future::pending().boxed()
     }
@@ -43,7 +45,7 @@ fn of(number: usize, mut object: Value) -> Value {
 }
 
 #[tokio::test]
-async fn every_access_is_taken_away_although_no_session_ends() {
+async fn every_access_is_taken_away_although_no_effect_ends() {
     // Many more than passes may run at once.
     const MANY: usize = 60;
     let mock = Mock::default();
@@ -68,13 +70,88 @@ async fn every_access_is_taken_away_although_no_session_ends() {
     }
     let hangs = Hangs::default();
     let mut engine = Engine::new(mock.client(), SystemClock);
-    engine.concurrency(1).sessions(hangs.clone());
+    engine.concurrency(1).port(PORT, hangs.clone());
     let controller = Timeboxes {
-        sessions: true,
+        effects: true,
         ..Timeboxes::default()
     };
     let running = mock.run_engine(engine, controller);
-    // No outer child is deleted: for none of them the sessions have ended.
+    // No outer child is deleted: for none of them the effect has ended.
     running.finish().await;
     assert_eq!(hangs.0.load(Ordering::Relaxed), MANY);
+}
+
+/// Answers with the first of these that is left, and keeps what it was asked.
+#[derive(Clone, Default)]
+struct Bell {
+    answers: Arc<Mutex<VecDeque<Result<Value, Failure>>>>,
+    asked: Arc<Mutex<Vec<Effect>>>,
+}
+
+impl Port for Bell {
+    fn carry_out<'a>(&'a self, effect: &'a Effect) -> BoxFuture<'a, Result<Value, Failure>> {
+        self.asked.lock().expect("the bell").push(effect.clone());
+        let answer = self.answers.lock().expect("the bell").pop_front();
+        let none = || Err(Failure::invalid("TooOften", "asked once more"));
+        futures::future::ready(answer.unwrap_or_else(none)).boxed()
+    }
+}
+
+/// A box whose time is up, and of which only the inner child can go before the port has answered.
+fn ends_with_an_effect(port: Option<Bell>) -> (Mock, impl FnOnce(&Mock) -> crate::mock::Running) {
+    let mock = Mock::default();
+    let mut overdue = timebox(900);
+    overdue["spec"]["until"] = json!("2000-01-01T00:00:00Z");
+    overdue["status"] = open();
+    mock.list(BOXES, json!([overdue]));
+    mock.list("/api/v1/configmaps", json!([outer(900)]));
+    mock.list("/api/v1/secrets", json!([inner(901)]));
+    mock.expect(Method::DELETE, INNER, |_| {
+        (404, status(404, "NotFound", "gone already"))
+    });
+    let run = |mock: &Mock| {
+        let mut engine = Engine::new(mock.client(), SystemClock);
+        if let Some(port) = port {
+            engine.port(PORT, port);
+        }
+        let controller = Timeboxes {
+            effects: true,
+            ..Timeboxes::default()
+        };
+        mock.run_engine(engine, controller)
+    };
+    (mock, run)
+}
+
+#[tokio::test]
+async fn an_effect_is_tried_again_under_its_key_and_its_answer_reaches_the_status() {
+    let bell = Bell::default();
+    let busy = Failure::transient("Busy", "somebody else rings");
+    *bell.answers.lock().expect("the bell") = [Err(busy), Ok(json!("ding"))].into();
+    let (mock, run) = ends_with_an_effect(Some(bell.clone()));
+    mock.expect_status(json!({"phase": "Failed", "reason": "Busy", "children": 1}));
+    mock.expect(Method::DELETE, OUTER, |_| {
+        (404, status(404, "NotFound", "gone already"))
+    });
+    mock.expect_status(
+        json!({"phase": "Expired", "reason": null, "children": 0, "answer": "ding"}),
+    );
+    run(&mock).finish().await;
+    let effect = Effect {
+        port: PORT.to_owned(),
+        key: "box-uid".to_owned(),
+        payload: json!({"box": "a"}),
+    };
+    assert_eq!(
+        *bell.asked.lock().expect("the bell"),
+        [effect.clone(), effect]
+    );
+}
+
+#[tokio::test]
+async fn an_effect_for_a_port_that_nobody_registered_ends_the_plan() {
+    let (mock, run) = ends_with_an_effect(None);
+    // The outer child stays: nobody can say that what it stands for is done.
+    mock.expect_status(json!({"phase": "Failed", "reason": "UnknownPort", "children": 1}));
+    run(&mock).finish().await;
 }

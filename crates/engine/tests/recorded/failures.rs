@@ -9,12 +9,14 @@ use std::time::Duration;
 use http::Method;
 use oz_core::audit::Record;
 use oz_core::controller::Failure;
-use oz_core::names;
-use oz_engine::{Leadership, LeaseTiming, Sink};
+use oz_engine::Sink;
+use oz_runtime::{Election, LeaseTiming};
 use serde_json::json;
 
 use crate::mock::{BOX_STATUS, BOXES, MAPS, Mock, OUTER, SECRETS, open, status, stored, timebox};
 use crate::timebox::Timeboxes;
+
+const LEASE: &str = "timeboxes";
 
 #[tokio::test]
 async fn a_failed_step_ends_the_plan_is_told_once_and_tried_again() {
@@ -107,7 +109,7 @@ async fn without_a_durable_record_nothing_that_follows_it_is_written() {
         recorded: true,
         ..Timeboxes::default()
     };
-    let engine = mock.run_with(controller, Flaky(2.into()), Leadership::Off);
+    let engine = mock.run_with(controller, Flaky(2.into()), Election::Off);
     engine.finish().await;
 }
 
@@ -142,7 +144,7 @@ async fn a_kind_that_is_not_installed_is_waited_for_and_named() {
     mock.expect_create(MAPS, "outer-uid");
     mock.expect_create(SECRETS, "inner-uid");
     mock.expect_status(open());
-    mock.known(BOXES);
+    mock.listed(BOXES);
     let readiness = engine.readiness.clone();
     engine.finish().await;
     assert_eq!(readiness.waiting_for(), Vec::<String>::new());
@@ -162,7 +164,7 @@ impl Sink for Counting {
 #[tokio::test]
 async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothing() {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/oz/leases";
-    let lease = format!("{leases}/{}", names::LEASE);
+    let lease = format!("{leases}/{}", LEASE);
     let mock = Mock::default();
     mock.list(BOXES, json!([timebox(900)]));
     mock.expect(Method::GET, &lease, |_| {
@@ -178,9 +180,9 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
         retry_period: Duration::from_secs(3_600),
         look_period: Duration::from_millis(100),
     };
-    let leadership = Leadership::Lease {
+    let leadership = Election::Lease {
         namespace: "oz".to_owned(),
-        name: names::LEASE.to_owned(),
+        name: LEASE.to_owned(),
         identity: "me".to_owned(),
         timing,
     };
@@ -205,7 +207,7 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
     // Stopping, it gives the lease back.
     mock.expect(Method::GET, &lease, |_| {
         let spec = json!({"holderIdentity": "me", "leaseTransitions": 1});
-        let metadata = json!({"name": names::LEASE, "namespace": "oz", "resourceVersion": "1001"});
+        let metadata = json!({"name": LEASE, "namespace": "oz", "resourceVersion": "1001"});
         (200, json!({"metadata": metadata, "spec": spec}))
     });
     mock.expect(Method::PUT, &lease, |call| {

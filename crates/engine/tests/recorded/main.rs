@@ -12,5 +12,6 @@ mod timebox;
 
 mod ends;
 mod failures;
+mod lists;
 mod mock;
 mod steps;

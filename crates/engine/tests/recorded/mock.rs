@@ -13,7 +13,8 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
-use oz_engine::{Clock, Engine, EngineError, Leadership, Sink, SystemClock};
+use oz_engine::{Engine, EngineError, Sink};
+use oz_runtime::{Clock, Election, SystemClock};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -45,7 +46,8 @@ pub(crate) struct Call {
 struct State {
     script: VecDeque<Expected>,
     lists: Vec<(String, Value)>,
-    missing: Vec<String>,
+    refused: Vec<(String, u16)>,
+    reads: Vec<(String, u16, usize)>,
     watches: Vec<(String, mpsc::UnboundedSender<Value>)>,
     problems: String,
     version: u64,
@@ -146,13 +148,34 @@ impl Mock {
         self
     }
 
-    /// The API server does not know this kind, until [`Mock::known`].
+    /// The API server does not know this kind, until [`Mock::listed`].
     pub(crate) fn unknown(&self, path: &str) {
-        self.state().missing.push(path.to_owned());
+        self.refused(path, 404);
     }
 
-    pub(crate) fn known(&self, path: &str) {
-        self.state().missing.retain(|missing| missing != path);
+    /// The API server answers this to lists and watches, until [`Mock::listed`].
+    pub(crate) fn refused(&self, path: &str, code: u16) {
+        self.state().refused.push((path.to_owned(), code));
+    }
+
+    /// Reads of this are answered so, however many there are.
+    pub(crate) fn read(&self, path: &str, code: u16) {
+        self.state().reads.push((path.to_owned(), code, 0));
+    }
+
+    /// It was read.
+    pub(crate) async fn asked(&self, path: &str) {
+        let was = |(read, _, times): &(String, u16, usize)| read == path && *times > 0;
+        self.until(|state| state.reads.iter().any(was)).await;
+    }
+
+    pub(crate) fn listed(&self, path: &str) {
+        self.state().refused.retain(|(refused, _)| refused != path);
+    }
+
+    /// Every watch of this breaks.
+    pub(crate) fn break_watches(&self, path: &str) {
+        self.state().watches.retain(|(watched, _)| watched != path);
     }
 
     /// A watch shows something.
@@ -229,11 +252,9 @@ impl Mock {
         };
         let is_list = call.query.contains("limit=") || call.query.contains("watch=true");
         if call.method == Method::GET && is_list {
-            if state.missing.contains(&list) {
-                return respond(
-                    404,
-                    &status(404, "NotFound", "the server could not find it"),
-                );
+            let refused = state.refused.iter().find(|(path, _)| *path == list);
+            if let Some((_, code)) = refused {
+                return respond(*code, &status(*code, "Refused", "no list of that"));
             }
             if call.query.contains("watch=true") {
                 let (sender, receiver) = mpsc::unbounded::<Value>();
@@ -248,6 +269,12 @@ impl Mock {
         }
         if call.path.contains("events.k8s.io") {
             return respond(201, &call.body);
+        }
+        let mut reads = state.reads.iter_mut();
+        let read = reads.find(|(path, ..)| *path == call.path);
+        if let (&Method::GET, Some((_, code, times))) = (&call.method, read) {
+            *times += 1;
+            return respond(*code, &status(*code, "Refused", "no read of that"));
         }
         let is_next = |one: &Expected| one.method == call.method && one.path == call.path;
         let mut script = state.script.iter();
@@ -274,7 +301,7 @@ impl Mock {
 /// An engine at work on a scripted API server.
 pub(crate) struct Running {
     pub(crate) controller: Timeboxes,
-    pub(crate) readiness: oz_engine::Readiness,
+    pub(crate) readiness: oz_runtime::Readiness,
     mock: Mock,
     stop: CancellationToken,
     task: JoinHandle<Result<(), EngineError>>,
@@ -282,16 +309,16 @@ pub(crate) struct Running {
 
 impl Mock {
     pub(crate) fn run(&self) -> Running {
-        self.run_with(Timeboxes::default(), oz_engine::LogSink, Leadership::Off)
+        self.run_with(Timeboxes::default(), oz_engine::LogSink, Election::Off)
     }
 
     pub(crate) fn run_with(
         &self,
         controller: Timeboxes,
         sink: impl Sink,
-        leadership: Leadership,
+        election: Election,
     ) -> Running {
-        self.run_at(SystemClock, controller, sink, leadership)
+        self.run_at(SystemClock, controller, sink, election)
     }
 
     pub(crate) fn run_at(
@@ -299,10 +326,10 @@ impl Mock {
         clock: impl Clock,
         controller: Timeboxes,
         sink: impl Sink,
-        leadership: Leadership,
+        election: Election,
     ) -> Running {
         let mut engine = Engine::new(self.client(), clock);
-        engine.sink(sink).leadership(leadership);
+        engine.sink(sink).election(election);
         self.run_engine(engine, controller)
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use http::Method;
 use jiff::Timestamp;
-use oz_engine::{Clock, Leadership};
+use oz_runtime::{Clock, Election};
 use serde_json::{Value, json};
 
 use crate::mock::{
@@ -175,7 +175,7 @@ async fn no_stage_begins_after_the_end_that_a_slow_server_let_pass() {
         clock,
         Timeboxes::default(),
         oz_engine::LogSink,
-        Leadership::Off,
+        Election::Off,
     )
     .finish()
     .await;

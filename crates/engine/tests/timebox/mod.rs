@@ -18,12 +18,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{CustomResource, ResourceExt};
 use oz_core::audit::{Action, Decision, Record, RequestRef};
 use oz_core::controller::{
-    Child, Controller, Failure, Live, Outcome, Plan, Sessions, Step, Transition,
+    Child, Controller, Effect, Failure, Live, Outcome, Plan, Step, Transition,
 };
 use oz_core::labels;
-use oz_engine::{Cx, Engine, Observe, Store, Watches};
+use oz_engine::{Cx, Engine, Observe, Watches};
+use oz_runtime::Store;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 /// A box with a content that exists until an instant.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -58,6 +60,9 @@ pub struct TimeboxStatus {
     pub phase: String,
     pub reason: Option<String>,
     pub children: usize,
+    /// What the port answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
 }
 
 impl TimeboxSpec {
@@ -82,11 +87,15 @@ pub(crate) struct Timeboxes {
     pub(crate) plans: Arc<AtomicUsize>,
     /// Whether plans begin with a record.
     pub(crate) recorded: bool,
-    /// Whether sessions are ended with the inner child, before the outer one goes.
-    pub(crate) sessions: bool,
+    /// Whether a port is asked for something once the inner child is gone, before the outer one goes.
+    pub(crate) effects: bool,
 }
 
 pub(crate) const KIND: &str = "Timebox";
+/// Name of the port that effects are for.
+pub(crate) const PORT: &str = "bell";
+/// Annotation on a child: until when its box lasts.
+pub(crate) const UNTIL: &str = "test.wizardofoz.co/until";
 
 pub(crate) fn outer_name(name: &str) -> String {
     format!("{name}-outer")
@@ -141,7 +150,7 @@ pub(crate) fn record(timebox: &Timebox) -> Record {
     }
 }
 
-fn ending_sessions(now: Timestamp, timebox: &Timebox, live: &[Live]) -> Plan {
+fn ending_with_effect(timebox: &Timebox, live: &[Live]) -> Plan {
     let (inner, outer): (Vec<_>, Vec<_>) = live
         .iter()
         .partition(|child| child.resource.kind == "Secret");
@@ -149,18 +158,14 @@ fn ending_sessions(now: Timestamp, timebox: &Timebox, live: &[Live]) -> Plan {
         let references = children.into_iter().map(Live::reference);
         references.map(Step::Delete).collect()
     };
-    let sessions = Sessions {
-        namespace: timebox.namespace().unwrap_or_default(),
-        pod: "pod".to_owned(),
-        pod_uid: "pod-uid".to_owned(),
-        mark: timebox.uid().unwrap_or_default(),
-        granted_at: now,
-        with_pod: false,
-        record: record(timebox),
+    let effect = Effect {
+        port: PORT.to_owned(),
+        key: timebox.uid().unwrap_or_default(),
+        payload: json!({"box": timebox.name_any()}),
     };
     Plan::default()
         .then(delete(inner))
-        .then([Step::EndSessions(Box::new(sessions))])
+        .then([Step::Effect(effect)])
         .then(delete(outer))
 }
 
@@ -185,8 +190,8 @@ impl Controller for Timeboxes {
         assert!(object.spec.defect != Some(true), "a defect in the plan");
         let until: Option<Timestamp> = object.spec.until.as_ref().and_then(|at| at.parse().ok());
         if until.is_some_and(|until| now >= until) {
-            if self.sessions {
-                return ending_sessions(now, object, live);
+            if self.effects {
+                return ending_with_effect(object, live);
             }
             let plan = self.orphaned(now, Some(object), live);
             let vanish = object.spec.vanish == Some(true);
@@ -235,6 +240,10 @@ impl Controller for Timeboxes {
                 .as_ref()
                 .map(|failure| failure.reason.to_owned()),
             children: outcome.live.len(),
+            answer: outcome
+                .answers
+                .get(PORT, object.metadata.uid.as_deref().unwrap_or_default())
+                .and_then(|answer| answer.as_str().map(ToOwned::to_owned)),
         }
     }
 
@@ -243,6 +252,15 @@ impl Controller for Timeboxes {
         live.iter().rev().fold(Plan::default(), |plan, child| {
             plan.then([Step::Delete(child.reference())])
         })
+    }
+
+    fn lasts_until(&self, object: Option<&Timebox>, live: &[Live]) -> Option<Timestamp> {
+        let told = live.iter().find_map(|child| {
+            let annotations = child.object.metadata.annotations.as_ref()?;
+            annotations.get(UNTIL)
+        });
+        let known = told.or_else(|| object?.spec.until.as_ref());
+        known.and_then(|until| until.parse().ok())
     }
 
     fn transitions(
@@ -276,7 +294,7 @@ impl ObserveTimeboxes {
             timeboxes: engine.store(),
             needs: engine.store_with(
                 &(),
-                oz_engine::Selection::default().labels("test.wizardofoz.co/need"),
+                oz_runtime::Selection::default().labels("test.wizardofoz.co/need"),
             ),
         }
     }

@@ -3,6 +3,7 @@
 
 mod checks;
 mod installed;
+mod name_servers;
 mod policies;
 mod standing;
 
@@ -22,7 +23,8 @@ use crate::output::{self, TextFormat};
 Looks at: the API server and its clock, oz's kinds, your rights in the
 namespace, the webhook in the path of requests (by a dry-run), its registration
 and certificates, the operator's lease and rights, oz's policies, the versions
-that run, the templates of the namespace, and who gets into pods without oz.
+that run, the templates of the namespace, the name servers that they count on,
+and who gets into pods without oz.
 Writes nothing.
 
 Exit codes: 0 if nothing is wrong, 1 if something is.")]
@@ -140,6 +142,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.push(installed::operator(cluster, oz).await);
     let deployments = operator::deployments(cluster, oz).await;
     findings.push(installed::operator_rights(cluster, oz, &deployments).await);
+    findings.extend(name_servers::name_servers(cluster, &deployments).await);
     findings.push(policies::policies(cluster, oz, &deployments).await);
     findings.push(installed::versions(oz, &deployments));
     findings

@@ -286,6 +286,44 @@ fn doctor_of_another_release() {
     );
 }
 
+/// A template says `egress: Dns`, and this many pods are name servers.
+fn doctor_with_name_servers(count: usize) -> String {
+    let stub = Stub::start(move |asked| {
+        if asked.what == "GET /api/v1/namespaces/kube-system/pods" {
+            let pod = json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {"name": "dns"},
+            });
+            let list = json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                "metadata": {}, "items": vec![pod; count],
+            });
+            return (200, list);
+        }
+        let (code, mut body) = shop::answer(asked);
+        if asked.what.ends_with("/namespaces/shop/podaccesstemplates") {
+            body["items"][0]["spec"]["network"] = json!({"egress": "Dns"});
+        }
+        (code, body)
+    });
+    told(&stub, &["doctor"])
+}
+
+#[test]
+fn doctor_says_that_nobody_answers_pods_that_may_ask_name_servers_alone() {
+    let wrong = doctor_with_name_servers(0);
+    let says =
+        "WRONG   name servers: there is no pod of kube-system/k8s-app=kube-dns, so pods by pat/";
+    assert!(wrong.contains(says), "{wrong}");
+    let good = doctor_with_name_servers(1);
+    assert!(
+        good.contains("good    name servers: kube-system/k8s-app=kube-dns"),
+        "{good}"
+    );
+    let none = told(&shop::open(), &["doctor"]);
+    assert!(!none.contains("name servers"), "{none}");
+}
+
 #[test]
 fn explain_of_another_release() {
     let stub = Stub::start(elsewhere);

@@ -13,7 +13,7 @@ use oz_core::audit::{AuditKey, Published};
 use oz_core::labels;
 use oz_core::names::{AUDIT_KEY, AUDIT_PUBLIC_KEYS};
 
-use crate::key_secret;
+use oz_runtime::secret_cell;
 
 /// The entry with the key.
 const KEY: &str = "key";
@@ -25,7 +25,7 @@ pub(super) async fn signing_key(
 ) -> anyhow::Result<(AuditKey, bool)> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let fresh = || Ok(data(&random()?));
-    let (secret, made) = key_secret::filled(&secrets, AUDIT_KEY, fresh).await?;
+    let (secret, made) = secret_cell::filled(&secrets, AUDIT_KEY, fresh).await?;
     if made {
         tracing::info!(secret = %format!("{namespace}/{AUDIT_KEY}"), "made the audit key");
     }

@@ -21,7 +21,8 @@ use futures::future::BoxFuture;
 use kube::Client;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::controller::Failure;
-use oz_engine::{Clock, Sink};
+use oz_engine::Sink;
+use oz_runtime::Clock;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc, oneshot};
 

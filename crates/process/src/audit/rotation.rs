@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Trail;
 use super::key::{data, key_in, publish, random};
-use crate::key_secret;
+use oz_runtime::secret_cell;
 
 /// How often to look whether it is time.
 const LOOK: Duration = Duration::from_secs(3_600);
@@ -48,7 +48,7 @@ async fn rotate_if_due(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let found = secrets.get(AUDIT_KEY).await?;
     let now = trail.shared.clock.now();
-    let Some(made) = key_secret::made(&found) else {
+    let Some(made) = secret_cell::made(&found) else {
         return Ok(());
     };
     if now.duration_since(made) < life {
@@ -62,7 +62,7 @@ async fn rotate_if_due(
     // Another replica may have been faster, and then is right: the resource version tells.
     let mut next = found;
     next.data = Some(data(&bytes));
-    key_secret::made_at(&mut next, now);
+    secret_cell::made_at(&mut next, now);
     match secrets
         .replace(AUDIT_KEY, &PostParams::default(), &next)
         .await

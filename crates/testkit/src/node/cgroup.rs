@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 const MOUNTED: &str = "/sys/fs/cgroup";
 const PREFIX: &str = "oz-node-";
 /// How long a group is tried to be removed.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the kubelet wants to find in its root; version 2 hands a controller down on demand only.
 const CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "memory", "pids", "hugetlb"];
 
@@ -52,7 +52,10 @@ impl ControlGroup {
 impl Drop for ControlGroup {
     fn drop(&mut self) {
         for hierarchy in hierarchies() {
-            remove(&hierarchy.join(&self.name), Instant::now() + PATIENCE);
+            remove(
+                &hierarchy.join(&self.name),
+                Instant::now() + REMOVAL_TIMEOUT,
+            );
         }
     }
 }
@@ -82,7 +85,7 @@ fn sweep() {
                 .file_name()
                 .and_then(|name| name.to_str()?.strip_prefix(PREFIX));
             if holder.is_some_and(|pid| !is_holder(pid)) {
-                remove(&group, Instant::now() + PATIENCE);
+                remove(&group, Instant::now() + REMOVAL_TIMEOUT);
             }
         }
     }

@@ -30,7 +30,7 @@ pub(crate) const NAME: &str = "node-1";
 /// What holds a pod's namespaces.
 const PAUSE_IMAGE: &str = "example.test/pause:1";
 
-const SOON: Duration = Duration::from_secs(10);
+const NODE_STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What pods run on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ impl Namespaces {
             number: 0,
         };
         let ready = this.directory.join("ready");
-        eventually("the node's namespaces", SOON, async || {
+        eventually("the node's namespaces", NODE_STEP_TIMEOUT, async || {
             if let Some(status) = this.holder.exited()? {
                 let said = std::fs::read_to_string(&log).unwrap_or_default();
                 return Ok(Some(Err(anyhow::anyhow!(
@@ -260,7 +260,7 @@ impl Drop for Namespaces {
         // The first process, whose end is that of all others; then unshare has waited for it.
         if let Some(first) = child_of(self.holder.pid()) {
             let _ = signal_process(first, Signal::Kill);
-            let _ = self.holder.wait(SOON);
+            let _ = self.holder.wait(NODE_STEP_TIMEOUT);
         }
         self.holder.kill();
     }

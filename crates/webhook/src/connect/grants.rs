@@ -18,12 +18,12 @@ use oz_core::access::grant::{self, Grant};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
-use oz_core::access::status::End;
 use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::connect::{Attempt, Past, Standing};
 use oz_core::labels;
+use oz_core::lifecycle::End;
 use oz_core::names;
-use oz_engine::{Ages, Guarded, Selection, Store, guarded_store, guarded_watch};
+use oz_runtime::{Ages, Guarded, Selection, Store, guarded_store, guarded_watch};
 use tokio::sync::Notify;
 
 /// The pause after a watch that failed.

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -25,7 +25,16 @@ const POISONED: usize = 100;
 /// Pods of a megabyte, and Roles with oz's label that are as large.
 const FAT_PODS: usize = 300;
 const FAT_ROLES: usize = 30;
-/// Connections to the webhook's port by somebody who is not the API server.
+/// Who asks again and again for what cannot be ended or made, each up to the limits of requests.
+const HOSTILE: [&str; 5] = [
+    "mallory-1",
+    "mallory-2",
+    "mallory-3",
+    "mallory-4",
+    "mallory-5",
+];
+/// Connections to the webhook's port by somebody who is not the API server, and does not know the key
+/// in its paths: each post takes a handshake, and is answered before its body is read.
 const STRANGERS: usize = 200;
 const IMAGE: &str = "example.test/hanging-shell:1";
 const CODE: &str = "#!/bin/busybox ash\nexec /bin/busybox sleep 86400\n";
@@ -53,8 +62,24 @@ impl Places {
 /// What is under way.
 pub(super) struct Floods {
     tasks: JoinSet<()>,
-    counts: Vec<(&'static str, Arc<AtomicU32>)>,
+    counts: Vec<(&'static str, Arc<Count>)>,
     scene: Scene,
+    began: Instant,
+}
+
+/// How often something was tried, and how often it was let in.
+#[derive(Default)]
+struct Count {
+    tried: AtomicU32,
+    let_in: AtomicU32,
+}
+
+/// What one flood was.
+pub(super) struct Flood {
+    pub(super) what: &'static str,
+    pub(super) each_second: f64,
+    /// How much of it was not refused, in percent.
+    pub(super) let_in: f64,
 }
 
 impl Floods {
@@ -69,28 +94,40 @@ impl Floods {
             tasks: JoinSet::new(),
             counts: Vec::new(),
             scene,
+            began: Instant::now(),
         };
         let places = Places::of(floods.scene.name());
-        let [admin, alice, bob, mallory] = [
+        let [admin, bob, mallory] = [
             cluster.client("admin").await?,
-            cluster.client("alice").await?,
             cluster.client("bob").await?,
             cluster.client("mallory").await?,
         ];
-        floods.poison(&places, &admin, &bob);
+        let mut hostile = Vec::new();
+        for name in HOSTILE {
+            cluster.issue_kubeconfig(name, &["devs"])?;
+            hostile.push(cluster.client(name).await?);
+        }
+        floods.poison(&places, &admin, &hostile);
         floods.fat(&places, &admin, &bob);
-        floods.starts(&places, &alice, &mallory);
+        floods.starts(&places, hostile, &mallory);
         floods.strangers(system.webhook.serving)?;
         Ok(floods)
     }
 
-    /// Ends all of them, and tells how often each was tried.
-    pub(super) async fn stop(mut self) -> Vec<(&'static str, f64)> {
+    /// Ends all of them, and tells how much of each there was.
+    pub(super) async fn stop(mut self) -> Vec<Flood> {
         self.tasks.shutdown().await;
-        let counts = self.counts.iter();
-        counts
-            .map(|(what, count)| (*what, f64::from(count.load(Ordering::Relaxed))))
-            .collect()
+        let elapsed = self.began.elapsed().as_secs_f64();
+        let counts = self.counts.iter().map(|(what, count)| {
+            let [tried, let_in] =
+                [&count.tried, &count.let_in].map(|count| f64::from(count.load(Ordering::Relaxed)));
+            Flood {
+                what,
+                each_second: tried / elapsed,
+                let_in: let_in / tried * 100.0,
+            }
+        });
+        counts.collect()
     }
 
     /// Sends requests of one kind, one each `pace` by each of `clients`, whatever is answered.
@@ -101,7 +138,7 @@ impl Floods {
         clients: Vec<Client>,
         make: impl Fn(u32) -> Result<http::Request<Body>> + Clone + Send + Sync + 'static,
     ) {
-        let count: Arc<AtomicU32> = Arc::default();
+        let count: Arc<Count> = Arc::default();
         self.counts.push((what, Arc::clone(&count)));
         for client in clients {
             let (count, make) = (Arc::clone(&count), make.clone());
@@ -110,9 +147,11 @@ impl Floods {
                 pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
                 loop {
                     pace.tick().await;
-                    let number = count.fetch_add(1, Ordering::Relaxed);
+                    let number = count.tried.fetch_add(1, Ordering::Relaxed);
                     let Ok(request) = make(number) else { continue };
                     if let Ok(answer) = client.send(request).await {
+                        let let_in = u32::from(answer.status().is_success());
+                        count.let_in.fetch_add(let_in, Ordering::Relaxed);
                         let _ = answer.into_body().collect_bytes().await;
                     }
                 }
@@ -121,7 +160,7 @@ impl Floods {
     }
 
     /// What does not decode, or is a bomb.
-    fn poison(&mut self, places: &Places, admin: &Client, bob: &Client) {
+    fn poison(&mut self, places: &Places, admin: &Client, hostile: &[Client]) {
         let at = format!("{}/pods", places.core);
         let poisoned = |number: u32| format!("poison-{}", number as usize % POISONED);
         self.each("pods with poison", SECOND / 4, once(admin), {
@@ -151,7 +190,8 @@ impl Floods {
             move |number| post(&at, &bad_template(number)),
         );
         let at = format!("{}/podaccessrequests", places.oz);
-        self.each("requests of bombs", SECOND / 2, once(bob), move |number| {
+        let hostile = hostile.to_vec();
+        self.each("requests of bombs", SECOND * 2, hostile, move |number| {
             let template = format!("bad-{}", number % 30);
             let mut request = request(&format!("bomb-{number}"), &template);
             request["kind"] = "PodAccessRequest".into();
@@ -176,26 +216,26 @@ impl Floods {
             move |number| post(&at, &fat_role(number as usize % FAT_ROLES)),
         );
         let at = format!("{}/execaccessrequests", places.oz);
+        let mut many = request("many", TEMPLATE);
+        let annotations = (0..6756).map(|key| (format!("a/{key}"), Value::from("")));
+        many["metadata"]["annotations"] = Value::Object(annotations.collect());
+        let many = bytes(&many);
         self.each("requests of 6,756 annotations", SECOND, once(bob), {
             let at = at.clone();
-            move |number| {
-                let mut request = request(&format!("many-{number}"), TEMPLATE);
-                let many = (0..6756).map(|key| (format!("a/{key}"), Value::from("")));
-                request["metadata"]["annotations"] = Value::Object(many.collect());
-                post(&at, &request)
-            }
+            move |_| post_bytes(&at, many.clone())
         });
+        let mut dry = request("dry", TEMPLATE);
+        dry["metadata"]["managedFields"] = fat_managed_fields();
+        let dry = bytes(&dry);
         let six = vec![bob.clone(); 6];
-        self.each("dry runs of 2.5 MB", SECOND * 2, six, move |number| {
-            let mut request = request(&format!("dry-{number}"), TEMPLATE);
-            request["metadata"]["managedFields"] = fat_managed_fields();
-            post(&format!("{at}?dryRun=All"), &request)
+        self.each("dry runs of 2.5 MB", SECOND * 2, six, move |_| {
+            post_bytes(&format!("{at}?dryRun=All"), dry.clone())
         });
     }
 
     /// What is started: sessions in a container that there is not, of which the hook is told all the
     /// same, and grants of a pod in which nothing can be ended.
-    fn starts(&mut self, places: &Places, alice: &Client, mallory: &Client) {
+    fn starts(&mut self, places: &Places, hostile: Vec<Client>, mallory: &Client) {
         let query = "command=true&container=none&stdout=true";
         let at = format!("{}/pods/poison-0/exec?{query}", places.core);
         let two = vec![mallory.clone(); 2];
@@ -205,8 +245,8 @@ impl Floods {
         let at = format!("{}/execaccessrequests", places.oz);
         self.each(
             "grants where the shell hangs",
-            SECOND / 2,
-            once(alice),
+            SECOND * 2,
+            hostile,
             move |number| post(&at, &request_for(&format!("hang-{number}"), "hung", "10s")),
         );
     }
@@ -218,17 +258,12 @@ impl Floods {
         let strangers: Result<Vec<Client>, _> = (0..STRANGERS)
             .map(|_| Client::try_from(config.clone()))
             .collect();
-        let body = "a".repeat(256 << 10);
-        self.each(
-            "posts to the port",
-            Duration::from_secs(1),
-            strangers?,
-            move |number| {
-                let path = ["/connect-enforced", "/watch-v1-pod", "/"][number as usize % 3];
-                let request = http::Request::post(path).header("content-type", "application/json");
-                Ok(request.body(Body::from(body.clone().into_bytes()))?)
-            },
-        );
+        let body = "a".repeat(256 << 10).into_bytes();
+        let what = "posts of 256 KiB to the webhook's port";
+        self.each(what, SECOND, strangers?, move |number| {
+            let path = ["/connect-enforced", "/watch-v1-pod", "/"][number as usize % 3];
+            post_bytes(path, body.clone())
+        });
         Ok(())
     }
 }
@@ -267,14 +302,22 @@ fn once(client: &Client) -> Vec<Client> {
     vec![client.clone()]
 }
 
+fn bytes(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
 fn post(path: &str, body: &Value) -> Result<http::Request<Body>> {
+    post_bytes(path, bytes(body))
+}
+
+fn post_bytes(path: &str, body: Vec<u8>) -> Result<http::Request<Body>> {
     let request = http::Request::post(path).header("content-type", "application/json");
-    Ok(request.body(Body::from(body.to_string().into_bytes()))?)
+    Ok(request.body(Body::from(body))?)
 }
 
 fn merge(path: &str, body: &Value) -> Result<http::Request<Body>> {
     let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
-    Ok(request.body(Body::from(body.to_string().into_bytes()))?)
+    Ok(request.body(Body::from(bytes(body)))?)
 }
 
 fn deep(levels: usize) -> Value {

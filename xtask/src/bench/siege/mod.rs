@@ -1,149 +1,186 @@
 //! Honest grants beside every flood that is known, all at once: what somebody who asks notices of
 //! them, and whether anything that oz promised gives way. On a real node, so that the shells that
-//! hang are shells.
+//! hang are shells. Each run has a cluster of its own, since what floods store stays.
 
 mod floods;
+mod honest;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use clap::Args;
 use kube::Api;
 use kube::api::ListParams;
 use oz_core::api::AuditEvent;
-use oz_e2e::{Options, Outcome, Rhythm, Scene, System, Traffic};
-use oz_testkit::Cluster;
+use oz_e2e::{Options as Flags, System};
+use oz_testkit::{Cluster, MemoryLimit, Process};
 
-use super::process::{peak, processor_time};
+use super::process::{machine_time, peak, processor_time};
 use super::report::{Budget, Report};
-use super::stats::Values;
 use crate::real_node;
 use floods::Floods;
+use honest::{Honest, Waits};
 
-/// The honest ones: 200 grants in five minutes, each for 6 to 17 seconds.
-const RHYTHM: Rhythm = Rhythm {
-    pace: Duration::from_millis(1500),
-    shortest: 6,
-};
 /// The memory limit of operator and webhook in the chart's values, in MiB.
-const MEMORY_LIMIT: f64 = 256.0;
-/// How much longer than without floods somebody who asks may wait.
+const MEMORY_LIMIT: u32 = 256;
+/// How many times as long as without floods somebody who asks may wait.
 const WAIT_RATIO: f64 = 3.0;
-/// How late an end may be, in milliseconds.
-const END: f64 = 1000.0;
 /// AuditEvents that may come of the floods and the grants together.
 const RECORDS: f64 = 2000.0;
 
-/// How many honest grants there are without floods, and beside them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Size {
-    before: usize,
-    during: usize,
+/// For how long, and how it is told.
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) common: super::Options,
+    /// For how long there are floods, in minutes: 5, or 1 with --quick. Half as long there are none
+    /// before.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=60))]
+    minutes: Option<u32>,
 }
 
-impl Size {
-    pub(super) const FULL: Self = Self {
-        before: 100,
-        during: 200,
-    };
-    pub(super) const QUICK: Self = Self {
-        before: 20,
-        during: 40,
-    };
+pub(super) async fn measure(options: &Options, runs: u32, report: &mut Report) -> Result<()> {
+    let shipped = if options.common.quick { 1 } else { 5 };
+    let siege = Duration::from_secs(60) * options.minutes.unwrap_or(shipped);
+    for _ in 0..runs {
+        run(siege, report).await?;
+    }
+    Ok(())
 }
 
-pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
+async fn run(siege: Duration, report: &mut Report) -> Result<()> {
     let (_owner, cluster) = real_node::cluster().await?;
-    let mut system = System::start_with(cluster, &Options::default().cutting()).await?;
+    // Goes after the processes: a control group with one in it stays.
+    let mut limits = Vec::new();
+    let webhook = Flags::default().limited();
+    let mut system = System::start_as(cluster, &webhook, &Flags::default().cutting()).await?;
+    for process in [&system.operator.process, &system.webhook.process] {
+        limits.push(limited(process)?);
+    }
+    let calm = Honest::set(cluster, "calm").await?;
+    let honest = Honest::set(cluster, "honest").await?;
 
-    let calm = grants(&Scene::set(cluster, "calm").await?, size.before).await?;
-    let calm = tell("without floods", &calm, report)?;
+    let before = Spent::now(&system)?;
+    let calm = calm.ask(siege / 2).await?;
+    calm.tell("without floods", report)?;
+    before.tell("without floods", &system, report)?;
 
-    let scene = Scene::set(cluster, "honest").await?;
     let records = records(cluster).await?;
-    let spent = processor_time(system.operator.process.pid())?;
+    let before = Spent::now(&system)?;
     let floods = Floods::start(cluster, &system).await?;
-    let beside = grants(&scene, size.during).await?;
+    let beside = honest.ask(siege).await?;
     let counts = floods.stop().await;
-    let beside = tell("beside them", &beside, report)?;
-
-    report.add(
-        "  wait, p99, in p99s without floods",
-        "×",
-        Budget::AtMost(WAIT_RATIO),
-        beside / calm,
-    );
-    for (flood, done) in counts {
-        report.add(&format!("flood: {flood}"), "", Budget::None, done);
+    beside.tell("beside them", report)?;
+    compare(&beside, &calm, report);
+    before.tell("beside them", &system, report)?;
+    for flood in counts {
+        let what = format!("flood: {}", flood.what);
+        report.add(&what, "/s", Budget::None, flood.each_second);
+        report.add(&format!("{what}, let in"), "%", Budget::None, flood.let_in);
     }
-    let spent = processor_time(system.operator.process.pid())?.saturating_sub(spent);
-    report.add(
-        "operator's CPU meanwhile",
-        "s",
-        Budget::None,
-        spent.as_secs_f64(),
-    );
-    let mut restarts = 0.0;
-    for (name, process) in [
-        ("operator", &mut system.operator.process),
-        ("webhook", &mut system.webhook.process),
-    ] {
-        if process.exited()?.is_some() {
-            restarts += 1.0;
-            continue;
-        }
-        let most = peak(process.pid())?;
-        let what = format!("{name}: most memory");
-        report.add(&what, "MiB", Budget::AtMost(MEMORY_LIMIT), most);
-    }
-    report.add("processes that ended", "", Budget::AtMost(0.0), restarts);
+    stood(&mut system, report)?;
     let written = self::records(cluster).await? - records;
     report.add("AuditEvents", "", Budget::AtMost(RECORDS), written);
     Ok(())
 }
 
-/// So many grants that come and go.
-async fn grants(scene: &Scene, count: usize) -> Result<Outcome> {
-    let traffic = Traffic::start_with(scene, RHYTHM).await?;
-    for _ in 0..count.div_ceil(10) {
-        traffic.more(10).await?;
-    }
-    traffic.stop(scene).await
+fn limited(process: &Process) -> Result<MemoryLimit> {
+    let limit = MemoryLimit::set(process, u64::from(MEMORY_LIMIT) << 20);
+    limit.context("failed to limit the memory of a process: this takes control groups")
 }
 
-/// Tells how long people waited for access, and how late it ended; gives the wait's p99.
-fn tell(when: &str, outcome: &Outcome, report: &mut Report) -> Result<f64> {
-    let courses = outcome.courses.iter();
-    let wait: Values = courses
-        .clone()
-        .map(|course| course.wait().as_millis_f64())
-        .collect();
-    let late: Values = courses
-        .map(|course| course.late().as_millis_f64())
-        .collect();
-    let mut row = |what: &str, budget, value| {
-        report.add(&format!("{when}: {what}"), "ms", budget, value);
+/// How many times as long everything takes: what is asked of oz, and what is asked of the API server
+/// alone by the same machine.
+fn compare(beside: &Waits, calm: &Waits, report: &mut Report) {
+    let mut row = |what: &str, budget, ratio: f64| {
+        report.add(
+            &format!("{what}, in times of it without"),
+            "×",
+            budget,
+            ratio,
+        );
     };
-    row("from asking to access, p50", Budget::None, wait.median());
+    let ratio = |of: fn(&Waits) -> f64| of(beside) / of(calm);
+    let most = Budget::AtMost(WAIT_RATIO);
     row(
-        "from asking to access, p99",
+        "from asking to Ready, p99",
+        most,
+        ratio(|it| it.ready.percentile(99)),
+    );
+    row(
+        "  ConfigMap create, p99",
         Budget::None,
-        wait.percentile(99),
+        ratio(|it| it.maps.percentile(99)),
     );
-    row("end after its time, p50", Budget::None, late.median());
-    row(
-        "end after its time, p99",
-        Budget::AtMost(END),
-        late.percentile(99),
-    );
-    row("end after its time, max", Budget::None, late.max());
-    let refused = f64::from(u32::try_from(outcome.refused.len() + outcome.unreachable)?);
-    report.add(
-        &format!("{when}: turned away"),
-        "",
-        Budget::AtMost(0.0),
-        refused,
-    );
-    Ok(wait.percentile(99))
+}
+
+/// Whether the processes are the same that were started, and what they ever had in memory.
+fn stood(system: &mut System, report: &mut Report) -> Result<()> {
+    let mut ended = 0.0;
+    for (name, process) in [
+        ("operator", &mut system.operator.process),
+        ("webhook", &mut system.webhook.process),
+    ] {
+        if process.exited()?.is_some() {
+            ended += 1.0;
+            continue;
+        }
+        let most = Budget::AtMost(f64::from(MEMORY_LIMIT));
+        report.add(
+            &format!("most memory of the {name}"),
+            "MiB",
+            most,
+            peak(process.pid())?,
+        );
+    }
+    report.add("processes that ended", "", Budget::AtMost(0.0), ended);
+    Ok(())
+}
+
+/// What the processors have done so far, and for whom.
+struct Spent {
+    at: Instant,
+    machine: Duration,
+    operator: Duration,
+    webhook: Duration,
+    bench: Duration,
+}
+
+impl Spent {
+    fn now(system: &System) -> Result<Self> {
+        Ok(Self {
+            at: Instant::now(),
+            machine: machine_time()?,
+            operator: processor_time(system.operator.process.pid())?,
+            webhook: processor_time(system.webhook.process.pid())?,
+            bench: processor_time(std::process::id())?,
+        })
+    }
+
+    /// How many of the machine's processors were busy since, on the average, and with what.
+    fn tell(&self, when: &str, system: &System, report: &mut Report) -> Result<()> {
+        let now = Self::now(system)?;
+        let elapsed = (now.at - self.at).as_secs_f64();
+        let part =
+            |of: fn(&Self) -> Duration| of(&now).saturating_sub(of(self)).as_secs_f64() / elapsed;
+        let [operator, webhook, bench] = [
+            part(|it| it.operator),
+            part(|it| it.webhook),
+            part(|it| it.bench),
+        ];
+        let all = part(|it| it.machine);
+        let mut row =
+            |what: &str, value| report.add(&format!("{when}: {what}"), "", Budget::None, value);
+        row("cores that were busy", all);
+        row("  with the operator", operator);
+        row("  with the webhook", webhook);
+        row("  with this program, which floods", bench);
+        row(
+            "  with the control plane and the node",
+            all - operator - webhook - bench,
+        );
+        Ok(())
+    }
 }
 
 async fn records(cluster: &Cluster) -> Result<f64> {

@@ -17,12 +17,13 @@ use super::objects::Objects;
 use super::request::Request;
 use super::seal::Keys;
 use super::stamp::Requester;
-use super::status::{End, Fact};
+use super::status::Fact;
 use crate::access_command;
 use crate::api::{CrossVersionObjectReference, Phase, PodAccessRequest, PodAccessTemplate};
 use crate::build::{self, NameServer};
 use crate::controller::{Child, Failure, Live, Plan, Step};
 use crate::labels;
+use crate::lifecycle::End;
 use crate::mutate::{Model, RenderCache};
 use crate::validate::AccessPod;
 
@@ -234,7 +235,7 @@ impl Kind for PodAccess {
         let drift = objects.drift(request, grant);
         drift
             .or_else(|| watch::drift(&objects, grant, live))
-            .map(End::Drift)
+            .map(End::drift)
             .or_else(|| watch::never_ready(self, now, request, &objects, grant))
     }
 

@@ -10,11 +10,12 @@ use crate::access::grant::Grant;
 use crate::access::objects::Objects;
 use crate::access::pod_state::{self, PodState};
 use crate::access::request::Request;
-use crate::access::status::{End, Fact};
+use crate::access::status::Fact;
 use crate::build;
 use crate::conditions::{self, message, reason};
 use crate::controller::Live;
 use crate::duration::GoDuration;
+use crate::lifecycle::End;
 
 /// Whether `live` is this pod.
 pub(super) fn is(live: &Live, pod: &Pod) -> bool {
@@ -80,7 +81,7 @@ pub(super) fn never_ready(
         }
         PodState::Waiting(_) | PodState::Ready => None,
     }
-    .map(End::NotReady)
+    .map(End::not_ready)
 }
 
 /// Whether the pod can be used, and in what it differs from what one might expect.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
@@ -18,8 +18,11 @@ use super::seal::Keys;
 use super::stamp::{Requester, Stamp};
 use crate::api::RequestStatus;
 use crate::audit::Record;
-use crate::controller::{Child, Controller, Failure, FailureClass, Live, Outcome, Plan, Step};
+use crate::controller::{
+    Answers, Child, Controller, Failure, FailureClass, Live, Outcome, Plan, Step,
+};
 use crate::labels;
+use crate::sessions::{Sessions, SessionsEnded};
 
 pub(crate) const CREATED: &str = "2026-01-01T12:00:00Z";
 pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
@@ -79,6 +82,10 @@ pub(crate) struct World<K: InMemory> {
     /// The sessions that were ended.
     pub(crate) ended: Vec<String>,
     pub(crate) sessions_fail: Option<Failure>,
+    /// What comes of ending sessions.
+    pub(crate) sessions_came: Option<SessionsEnded>,
+    /// Whether every message of a condition says something else than what was decided.
+    pub(crate) reworded: bool,
     /// What exists and no watch shows, until somebody looks.
     pub(crate) hidden: Vec<Live>,
     /// The pod that this process made.
@@ -119,6 +126,8 @@ impl<K: InMemory> World<K> {
             pod: None,
             ended: Vec::new(),
             sessions_fail: None,
+            sessions_came: None,
+            reworded: false,
             hidden: Vec::new(),
             made: None,
             stale: false,
@@ -176,14 +185,24 @@ impl<K: InMemory> World<K> {
         if std::mem::take(&mut self.stale) {
             return self.pass(now);
         }
+        let mut answers = Answers::default();
+        for step in plan.steps() {
+            if let (Step::Effect(effect), None, Some(ended)) = (step, &failure, &self.sessions_came)
+            {
+                answers.insert(effect, SessionsEnded::to_answer(Some(ended)));
+            }
+        }
         let outcome = Outcome {
             live: self.live.clone(),
             failure,
-            sessions: None,
+            answers,
         };
-        let status = self
+        let mut status = self
             .controller
             .status(now, &self.request, &self.observed(), &outcome);
+        if self.reworded {
+            reword(&mut status.conditions);
+        }
         let current = self.controller.current_status(&self.request);
         if current.as_ref() != Some(&status) && self.write() {
             K::set_status(&mut self.request, status);
@@ -251,8 +270,8 @@ impl<K: InMemory> World<K> {
                 }));
                 None
             }
-            Step::EndSessions(sessions) => {
-                self.ended.push(sessions.mark.clone());
+            Step::Effect(effect) => {
+                self.ended.push(Sessions::try_from(effect).unwrap().mark);
                 self.sessions_fail.clone()
             }
             Step::Own(owner) => {
@@ -343,6 +362,36 @@ impl<K: InMemory> World<K> {
     pub(crate) fn remove(&mut self, kind: &str) {
         self.live.retain(|live| live.resource.kind != kind);
     }
+}
+
+/// As another release would say it.
+pub(crate) fn reword(conditions: &mut [Condition]) {
+    for condition in conditions {
+        condition.message = "reworded".to_owned();
+    }
+}
+
+/// What a plan does, without a word of what it says.
+pub(crate) fn done_by(plan: &Plan) -> Vec<String> {
+    let steps = plan.steps().map(|step| match step {
+        Step::Record(record) => format!("{} {}", record.action, record.reason),
+        Step::Apply(child) => format!("apply {}", child.key()),
+        Step::Look(sought) => format!("look for {:?}", sought.which),
+        Step::Effect(effect) => {
+            let sessions = Sessions::try_from(effect).unwrap();
+            format!("end {} {}", sessions.mark, sessions.record.reason)
+        }
+        Step::Delete(gone) => format!("delete {} {}", gone.resource.kind, gone.name),
+        Step::Own(owner) => format!("own {}", owner.uid),
+        Step::Release(finalizer) => format!("release {finalizer}"),
+        Step::DeleteSelf => "delete itself".to_owned(),
+    });
+    let wake = plan.wake.map(|wake| format!("wake {wake}"));
+    let waits = plan
+        .obstacle
+        .as_ref()
+        .map(|why| format!("waits: {}", why.reason));
+    steps.chain(wake).chain(waits).collect()
 }
 
 pub(crate) fn applies(plan: &Plan) -> bool {

@@ -1,4 +1,6 @@
-//! Ten thousand refusals a minute, and four million sessions a day, cost a handful of records.
+//! Ten thousand refusals a minute, and four million sessions a day, cost few records, whose counts add up.
+
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -32,14 +34,19 @@ fn opened(command: &str, number: i64, time: Timestamp) -> Record {
 #[derive(Default)]
 struct Written {
     gate: Floodgate,
+    next: Option<Timestamp>,
     records: Vec<Record>,
 }
 
 impl Written {
     fn admit(&mut self, record: Record) {
-        self.records.extend(self.gate.due(record.time));
+        if self.next.is_some_and(|next| next <= record.time) {
+            self.records.extend(self.gate.due(record.time));
+            self.next = self.gate.next();
+        }
         if let Admitted::Write(record) = self.gate.admit(record) {
             self.records.push(*record);
+            self.next = self.gate.next();
         }
     }
 
@@ -81,27 +88,67 @@ fn what_oz_decides_by_itself_is_always_written() {
     assert_eq!(gate.next(), None);
 }
 
-#[test]
-fn fifty_sessions_a_second_for_a_day_are_two_records_a_minute() {
-    // Ten minutes of them, of which a day has 144: 4.3 million sessions are 2,880 records.
+/// 50 a second, for a day.
+const A_DAY: i64 = 50 * 60 * 60 * 24;
+
+/// A day of sessions, one each 20 ms, the one after the other by each of these grants.
+fn a_day_of(grants: &[Record]) -> Vec<Record> {
     let mut written = Written::default();
-    let many = 50 * 600;
-    for number in 0..many {
+    for (number, grant) in (0..A_DAY).zip(grants.iter().cycle()) {
         let time = at(0) + SignedDuration::from_millis(number * 20);
-        written.admit(opened("sh", number, time));
+        written.admit(Record {
+            time,
+            ..grant.clone()
+        });
     }
     let written = written.end();
-    assert_eq!(written.len(), 2 * 10);
-    assert_eq!(counted(&written), u64::try_from(many).unwrap());
-    assert!(
-        written[0].repeated.is_none(),
-        "the first is a record of its own"
-    );
+    assert_eq!(counted(&written), u64::try_from(A_DAY).unwrap());
+    written
+}
+
+/// A session with what tells it apart, and little else: a day has millions of them.
+fn sparse(user: &str, pod: &str) -> Record {
+    let session = opened("sh", 1, at(0));
+    let mut sparse = Record {
+        action: session.action,
+        decision: session.decision,
+        reason: session.reason,
+        details: session.details,
+        ..Record::default()
+    };
+    sparse.user.get_or_insert_default().user = user.to_owned();
+    sparse.pod.get_or_insert_default().name = pod.to_owned();
+    sparse.request.uid = format!("uid-of-{user}-in-{pod}");
+    sparse
+}
+
+#[test]
+fn fifty_sessions_a_second_for_a_day_are_two_records_a_minute() {
+    let written = a_day_of(&[sparse("mallory", "web-0")]);
+    assert_eq!(written.len(), 2 * 60 * 24);
+    let (first, summary) = (&written[0], &written[1]);
+    assert!(first.repeated.is_none(), "the first is a record of its own");
+    assert_eq!(summary.repeated.as_ref().unwrap().count, 50 * 60 - 1);
     // Each names the grant, by which its end finds it.
+    let named = |one: &Record| one.request.uid == first.request.uid && one.details["way"] == "exec";
+    assert!(written.iter().all(named));
+}
+
+#[test]
+fn a_day_of_sessions_in_fifty_pods_is_two_records_a_minute_for_each() {
+    let users = (0..50).map(|number| (format!("user-{}", number % 10), format!("web-{number}")));
+    let grants: Vec<Record> = users.map(|(user, pod)| sparse(&user, &pod)).collect();
+    let written = a_day_of(&grants);
+    assert_eq!(written.len(), 50 * 2 * 60 * 24);
+    let mut each = BTreeMap::<_, u64>::new();
+    for record in &written {
+        let of = (&record.user, &record.pod, &record.request.uid);
+        *each.entry(format!("{of:?}")).or_default() += counted(std::slice::from_ref(record));
+    }
+    assert_eq!(each.len(), 50);
     assert!(
-        written
-            .iter()
-            .all(|one| one.request.uid == "uid-1" && one.details["way"] == "exec")
+        each.values()
+            .all(|count| *count == u64::try_from(A_DAY / 50).unwrap())
     );
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::world::*;
 use crate::api::{Phase, TransientRoleBinding};
-use crate::controller::{Controller, Failure, Step};
+use crate::controller::{Controller, Failure, Live, Step};
 use crate::labels;
 
 fn active() -> World<TransientRoleBinding> {
@@ -320,6 +320,19 @@ fn a_deletion_that_orphans_leaves_no_binding() {
     world.object.metadata.finalizers.as_mut().unwrap().remove(0);
     world.settle(at(100));
     assert!(world.gone && world.live.is_empty());
+}
+
+#[test]
+fn until_when_a_binding_lasts_is_known_from_itself_or_from_the_status() {
+    let world = active();
+    let lasts = |object, live: &[Live]| world.controller.lasts_until(object, live);
+    let until = world.status().expires_at;
+    assert!(until.is_some());
+    assert_eq!(lasts(None, &world.live), until);
+    assert_eq!(lasts(Some(&world.object), &[]), until);
+    let waiting = namespaced(|_| {});
+    let lasts = waiting.controller.lasts_until(Some(&waiting.object), &[]);
+    assert_eq!(lasts, None);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::access::seal::Keys;
 use crate::access::stamp::{Requester, Stamp};
 use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use crate::audit::Record;
-use crate::controller::{Child, Controller, Failure, Live, Outcome, Plan, Step};
+use crate::controller::{Answers, Child, Controller, Failure, Live, Outcome, Plan, Step};
 use crate::labels;
 use crate::transient::{
     BindableRoles, FINALIZER, Kind, Observed, Policy, Sighting, Transient, Want,
@@ -229,7 +229,7 @@ impl<K: InMemory> World<K> {
         let outcome = Outcome {
             live: self.live.clone(),
             failure,
-            sessions: None,
+            answers: Answers::default(),
         };
         let status = self
             .controller

@@ -70,21 +70,20 @@ async fn read(cluster: &Cluster) -> Result<Rbac> {
         rbac.roles.insert(key(role.metadata), rules);
     }
     let bindings = all::<RoleBinding>(cluster, cut_short).await?;
-    rbac.bindings
-        .extend(bindings.into_iter().map(|one| Binding {
-            metadata: one.metadata,
-            role: one.role_ref,
-            subjects: one.subjects.unwrap_or_default(),
-        }));
+    rbac.bindings.extend(bindings.into_iter().map(|one| Binding {
+        metadata: one.metadata,
+        role: one.role_ref,
+        subjects: one.subjects.unwrap_or_default(),
+    }));
     let bindings = all::<ClusterRoleBinding>(cluster, cut_short).await?;
-    rbac.bindings
-        .extend(bindings.into_iter().map(|one| Binding {
-            metadata: one.metadata,
-            role: one.role_ref,
-            subjects: one.subjects.unwrap_or_default(),
-        }));
-    let active =
-        |status: Option<BindingStatus>| status.is_some_and(|status| status.phase == Phase::Active);
+    rbac.bindings.extend(bindings.into_iter().map(|one| Binding {
+        metadata: one.metadata,
+        role: one.role_ref,
+        subjects: one.subjects.unwrap_or_default(),
+    }));
+    let active = |status: Option<BindingStatus>| {
+        status.is_some_and(|status| status.phase == Phase::Active)
+    };
     for one in all::<TransientRoleBinding>(cluster, cut_short).await? {
         if active(one.status) {
             rbac.ours.insert(key(one.metadata));
@@ -95,8 +94,7 @@ async fn read(cluster: &Cluster) -> Result<Rbac> {
             rbac.ours.insert(key(one.metadata));
         }
     }
-    rbac.ours
-        .extend(grants::<ExecAccessRequest>(cluster).await?);
+    rbac.ours.extend(grants::<ExecAccessRequest>(cluster).await?);
     rbac.ours.extend(grants::<PodAccessRequest>(cluster).await?);
     Ok(rbac)
 }
@@ -185,6 +183,11 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
     let rules = rbac.roles.get(&(of, binding.role.name.clone()))?;
     let (mut ways, mut pods, mut every) = (BTreeSet::new(), BTreeSet::new(), false);
     for rule in rules {
+        // Nodes are in no namespace.
+        if metadata.namespace.is_none() && into_nodes(rule) {
+            every = true;
+            ways.insert("nodes/proxy");
+        }
         let entries = copied::entries(rule);
         if entries.is_empty() {
             continue;
@@ -210,11 +213,15 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
         Some(namespace) => format!("RoleBinding {namespace}/{name}"),
         None => format!("ClusterRoleBinding {name}"),
     };
-    Some(format!(
-        "{place}: {} ({}{which})",
-        some(&who),
-        ways.join(", ")
-    ))
+    Some(format!("{place}: {} ({}{which})", some(&who), ways.join(", ")))
+}
+
+/// Whether a rule lets somebody talk to kubelets, which run commands in every pod of theirs.
+fn into_nodes(rule: &PolicyRule) -> bool {
+    let any = |all: &Option<Vec<String>>, wanted: &[&str]| {
+        all.iter().flatten().any(|one| wanted.contains(&one.as_str()))
+    };
+    any(&rule.api_groups, &["", "*"]) && any(&rule.resources, &["nodes/proxy", "*/proxy", "*"])
 }
 
 /// The subject, unless it is the system's or oz's.
@@ -242,11 +249,7 @@ fn some(all: &[String]) -> String {
 
 /// Others chose the name: nothing in it moves a cursor, and it is not endless.
 fn shown(name: &str) -> String {
-    let plain: String = name
-        .chars()
-        .take(LONGEST)
-        .flat_map(char::escape_debug)
-        .collect();
+    let plain: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
     if name.chars().count() > LONGEST {
         return format!("{plain}…");
     }
@@ -254,102 +257,4 @@ fn shown(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::super::Verdict;
-    use super::*;
-
-    fn rules(resource: &str, names: &[&str]) -> Vec<PolicyRule> {
-        let rule: Value = json!({
-            "apiGroups": [""], "resources": [resource], "verbs": ["create"], "resourceNames": names,
-        });
-        vec![serde_json::from_value(rule).unwrap()]
-    }
-
-    fn binding(namespace: &str, name: &str, role: (&str, &str), subject: &Value) -> Binding {
-        let role = json!({ "apiGroup": "", "kind": role.0, "name": role.1 });
-        Binding {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                namespace: Some(namespace.to_owned()).filter(|one| !one.is_empty()),
-                ..ObjectMeta::default()
-            },
-            role: serde_json::from_value(role).unwrap(),
-            subjects: vec![serde_json::from_value(subject.clone()).unwrap()],
-        }
-    }
-
-    fn text(rbac: &Rbac) -> String {
-        match told(rbac, "oz-system").verdict {
-            Verdict::Good(text) => text,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn rbac(bindings: Vec<Binding>) -> Rbac {
-        let shop = Some("shop".to_owned());
-        Rbac {
-            roles: BTreeMap::from([
-                ((None, "edit".to_owned()), rules("pods/exec", &[])),
-                ((None, "view".to_owned()), rules("pods/log", &[])),
-                (
-                    (shop, "for-ever".to_owned()),
-                    rules("pods/attach", &["db-0"]),
-                ),
-            ]),
-            bindings,
-            ours: BTreeSet::from([(Some("shop".to_owned()), "mine-01234567".to_owned())]),
-            cut_short: false,
-        }
-    }
-
-    #[test]
-    fn who_gets_into_pods_without_oz_is_told() {
-        let group = json!({ "kind": "Group", "name": "devs" });
-        let user = json!({ "kind": "User", "name": "mallory\u{1b}[2J" });
-        let system = json!({ "kind": "ServiceAccount", "namespace": "kube-system", "name": "x" });
-        let edit = ("ClusterRole", "edit");
-        let told = text(&rbac(vec![
-            binding("shop", "editors", edit, &group),
-            binding("", "system", edit, &system),
-            binding("shop", "viewers", ("ClusterRole", "view"), &group),
-            binding("shop", "mine", ("Role", "for-ever"), &user),
-            binding("shop", "gone", ("Role", "absent"), &user),
-        ]));
-        assert_eq!(
-            told,
-            "2 bindings let somebody into pods without oz (left out: system:masters, nodes, \
-             kube-system and oz itself): RoleBinding shop/editors: Group devs (exec); RoleBinding \
-             shop/mine: User mallory\\u{1b}[2J (attach of db-0)"
-        );
-    }
-
-    #[test]
-    fn a_grant_is_left_out_while_its_request_exists() {
-        let user = json!({ "kind": "User", "name": "alice" });
-        for (namespace, name, told) in [
-            ("shop", "mine-01234567", "nobody"),
-            ("shop", "mine-89abcdef", "1 binding"),
-            ("bank", "mine-01234567", "1 binding"),
-        ] {
-            let grant = binding(namespace, name, ("ClusterRole", "edit"), &user);
-            assert!(
-                text(&rbac(vec![grant])).starts_with(told),
-                "{namespace} {name}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_shown_is_bounded() {
-        let name = "x".repeat(10_000);
-        let user = json!({ "kind": "User", "name": name });
-        let many = (0..1000).map(|_| binding("shop", &name, ("ClusterRole", "edit"), &user));
-        let told = text(&rbac(many.collect()));
-        assert!(
-            told.len() < 10_000 && told.ends_with("and 980 more"),
-            "{told}"
-        );
-    }
-}
+mod tests;

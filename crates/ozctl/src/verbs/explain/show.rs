@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oz_core::access::decide::Rule;
 use oz_core::api::RequestStatus;
 use oz_core::controller::{Plan, Step, Which};
+use oz_core::sessions::Sessions;
 use serde_json::{Value, json};
 
 use crate::context::{Context, Style};
@@ -193,7 +194,10 @@ fn step_text(step: &Step) -> String {
             text
         }
         Step::Delete(reference) => format!("delete {} {}", reference.resource.kind, reference.name),
-        Step::EndSessions(sessions) => format!("end what runs in pod {}", sessions.pod),
+        Step::Effect(effect) => match Sessions::try_from(effect) {
+            Ok(sessions) => format!("end what runs in pod {}", sessions.pod),
+            Err(_) => format!("ask the port {} for {}", effect.port, effect.key),
+        },
         Step::Look(sought) => match &sought.which {
             Which::Name(name) => format!("see that {} {name} is gone", sought.resource.kind),
             Which::Having(_, role) => format!(

@@ -15,8 +15,9 @@ use crate::access::status::transitions;
 use crate::access::testing::UID;
 use crate::api::{ExecAccessRequestSpec, Phase};
 use crate::conditions;
-use crate::controller::{Controller, Failure, Step};
+use crate::controller::{Controller, Failure, Outcome, Step};
 use crate::encode;
+use crate::sessions::{self, Sessions, SessionsEnded};
 
 fn granted() -> World {
     let mut world = World::new();
@@ -114,7 +115,9 @@ fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
             .map(|step| match step {
                 Step::Delete(gone) => gone.resource.kind.clone(),
                 Step::Record(record) => record.action.to_string(),
-                Step::EndSessions(sessions) => format!("sessions in {}", sessions.pod),
+                Step::Effect(effect) => {
+                    format!("sessions in {}", Sessions::try_from(effect).unwrap().pod)
+                }
                 Step::Look(_) => "Look".to_owned(),
                 other => panic!("unexpected {other:?}"),
             })
@@ -206,7 +209,7 @@ fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
     let mut world = granted();
     world.remove("Role");
     world.sessions_fail = Some(Failure::transient(
-        Failure::SESSIONS_NOT_ENDED,
+        sessions::NOT_ENDED,
         "the node does not answer",
     ));
     for seconds in 10..13 {
@@ -560,7 +563,7 @@ fn objects_that_only_bear_our_labels_change_and_suffer_nothing() {
 fn sessions_are_ended_beside_the_record_and_are_waited_for() {
     let mut world = granted();
     world.sessions_fail = Some(Failure::transient(
-        Failure::SESSIONS_NOT_ENDED,
+        sessions::NOT_ENDED,
         "the node does not answer",
     ));
     world.pass(at(300));
@@ -600,6 +603,37 @@ fn sessions_are_ended_beside_the_record_and_are_waited_for() {
     assert_eq!(world.settle(at(302)).phase, Phase::Expired);
     assert_eq!(world.actions(), told[..2]);
     assert_eq!(world.live, []);
+}
+
+#[test]
+fn what_the_port_answers_for_the_sessions_of_a_grant_is_in_its_status() {
+    let mut world = granted();
+    let plan = world.plan(at(300));
+    let effects = plan.steps().filter_map(|step| match step {
+        Step::Effect(effect) => Some(effect.clone()),
+        _ => None,
+    });
+    let effects: Vec<_> = effects.collect();
+    let [effect] = effects.as_slice() else {
+        panic!("not one effect: {effects:?}");
+    };
+    world.carry_out(&plan);
+    let ended = SessionsEnded {
+        ended: 2,
+        left: 1,
+        ..SessionsEnded::default()
+    };
+    let mut outcome = Outcome {
+        live: world.live.clone(),
+        ..Outcome::default()
+    };
+    let answer = SessionsEnded::to_answer(Some(&ended));
+    outcome.answers.insert(effect, answer);
+    let (controller, observed) = (&world.controller, world.observed());
+    let status = controller.status(at(300), &world.request, &observed, &outcome);
+    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).unwrap();
+    let told = (cut.status.as_str(), cut.reason.as_str());
+    assert_eq!(told, ("False", "ProcessesLeft"), "{}", cut.message);
 }
 
 #[test]

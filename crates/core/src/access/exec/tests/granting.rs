@@ -13,7 +13,7 @@ use crate::api::{
     ExecAccessRequestSpec, OnTemplateChange, Operation, Phase, SessionProbe, Timeout,
 };
 use crate::conditions;
-use crate::controller::{Controller, Failure, Live, Outcome, Step};
+use crate::controller::{Answers, Controller, Failure, Live, Outcome, Step};
 
 #[test]
 fn the_binding_comes_after_the_role_and_the_record() {
@@ -306,7 +306,7 @@ fn a_name_that_somebody_else_holds_is_said_and_not_taken() {
     let outcome = Outcome {
         live,
         failure: Some(Failure::conflict("Role shop/debug-0a1b2c3d is not ours")),
-        sessions: None,
+        answers: Answers::default(),
     };
     let status = world
         .controller

@@ -5,5 +5,7 @@ mod following;
 mod granting;
 mod hidden;
 mod refusing;
+mod reworded;
+mod unlisted;
 mod upgrade;
 mod world;

@@ -10,11 +10,14 @@ use serde_json::{Value, json};
 
 use super::world::*;
 use crate::access::{grant, kind, testing};
-use crate::api::{Phase, RequestStatus};
+use crate::api::{EndReason, Ending, Phase, RequestStatus};
 use crate::conditions;
 use crate::controller::{Child, Failure, Live, Step};
 
 const RELEASES: &[&str] = &[include_str!("fixtures/granted-by-0.1.0.json")];
+
+/// An end that was begun, and that only the words of conditions tell of.
+const ENDING: &str = include_str!("fixtures/ending-by-0.1.0.json");
 
 /// What a release left in the cluster for alice's request.
 fn left_by(fixture: &str) -> World {
@@ -24,9 +27,12 @@ fn left_by(fixture: &str) -> World {
         object: child.object,
     };
     let role: Role = serde_json::from_value(left["role"].clone()).unwrap();
-    let binding: RoleBinding = serde_json::from_value(left["roleBinding"].clone()).unwrap();
     let mut world = World::new();
-    world.live = vec![live(Child::new(&role)), live(Child::new(&binding))];
+    world.live = vec![live(Child::new(&role))];
+    if !left["roleBinding"].is_null() {
+        let binding: RoleBinding = serde_json::from_value(left["roleBinding"].clone()).unwrap();
+        world.live.push(live(Child::new(&binding)));
+    }
     world.request = serde_json::from_value(left["request"].clone()).unwrap();
     world
 }
@@ -81,6 +87,40 @@ fn left_by_the_original() -> World {
         live("RoleBinding", "foreign", "somebody-else"),
     ]));
     world
+}
+
+#[test]
+fn an_end_that_an_earlier_release_began_is_written_typed_and_goes_on_as_it_was() {
+    let mut world = left_by(ENDING);
+    let reason = crate::sessions::NOT_ENDED;
+    world.sessions_fail = Some(Failure::transient(reason, "the node does not answer"));
+    world.pass(at(61));
+    let status = world.status();
+    assert_eq!((status.phase, status.ready), (Phase::Active, false));
+    let expected = Ending {
+        reason: EndReason::DriftDetected,
+        detail: Some("the rules of Role debug-0a1b2c3d were changed".to_owned()),
+        since: at(60),
+        recorded: true,
+        sessions_ended: false,
+        sessions_may_go_on: true,
+    };
+    assert_eq!(status.ending, Some(expected));
+    assert_eq!(world.ended, [testing::UID]);
+    world.sessions_fail = None;
+    assert_eq!(world.settle(at(62)).phase, Phase::Revoked);
+    assert_eq!(world.live, []);
+    assert!(
+        world.records.is_empty(),
+        "it is on record: {:?}",
+        world.actions()
+    );
+
+    // A node that never answers: that is put on record, once, although 0.1 tried in vain.
+    let mut silent = left_by(ENDING);
+    silent.settle(at(360));
+    assert_eq!(silent.status().phase, Phase::Revoked);
+    assert_eq!(silent.actions(), ["SessionCut"]);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use super::world::*;
 use crate::access::kind::drifted;
 use crate::api::{OnTemplateChange, Phase};
 use crate::conditions;
-use crate::controller::{Controller, Outcome, Plan, Step};
+use crate::controller::{Answers, Controller, Outcome, Plan, Step};
+use crate::sessions::Sessions;
 
 fn deleted(plan: &Plan) -> Vec<&str> {
     let kind = |step: &'_ Step| match step {
@@ -168,7 +169,7 @@ fn what_goes_because_the_request_was_deleted_is_not_taken_for_meddling() {
         let outcome = Outcome {
             live: live.clone(),
             failure: plan.obstacle,
-            sessions: None,
+            answers: Answers::default(),
         };
         let status = controller.status(at(10), request, &observed, &outcome);
         assert_eq!(status, world.status(), "{kind}");
@@ -239,8 +240,9 @@ fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
     assert_eq!(deleted(&plan), ["RoleBinding", "Pod", "Role"]);
     assert!(matches!(
         &plan.stages[2][..],
-        [Step::Record(record), Step::EndSessions(sessions)]
-            if record.action.to_string() == "AccessRevoked" && sessions.with_pod
+        [Step::Record(record), Step::Effect(effect)]
+            if record.action.to_string() == "AccessRevoked"
+                && Sessions::try_from(effect).unwrap().with_pod
     ));
     world.carry_out(&plan);
     let plan = world.controller.orphaned(at(10), None, &world.live);

@@ -1,0 +1,100 @@
+//! Messages are for people: whoever corrects one changes nothing of what is decided.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use super::world::*;
+use crate::access::kind::PodSeen;
+use crate::access::testing::done_by;
+use crate::api::OnTemplateChange;
+use crate::controller::Failure;
+use crate::sessions::{NOT_ENDED, SessionsEnded};
+
+const EVENTS: [(&str, Change); 7] = [
+    ("nothing", |_| {}),
+    ("rules", |world| {
+        world.edit("Role", |role| {
+            role.data["rules"][0]["resourceNames"] = json!(["a"])
+        });
+    }),
+    ("no role", |world| world.remove("Role")),
+    ("a finalizer", |world| {
+        world.edit("RoleBinding", |binding| {
+            binding.metadata.finalizers = Some(vec!["example.com/mine".into()]);
+        });
+    }),
+    ("deleted", |world| {
+        world.request.metadata.deletion_timestamp = Some(Time(at(10)));
+    }),
+    ("another template", |world| {
+        world.config().access_command = "other".into();
+    }),
+    ("another pod", |world| {
+        let name = world.status().pod_name.unwrap();
+        world.pod = Some(PodSeen { name, uid: None });
+    }),
+];
+
+const TROUBLES: [(&str, Change); 5] = [
+    ("none", |_| {}),
+    ("nothing can be recorded", |world| world.records_fail = true),
+    ("the node is gone", |world| {
+        let reason = NOT_ENDED;
+        world.sessions_fail = Some(Failure::transient(reason, "no answer"));
+    }),
+    ("sessions end", |world| {
+        world.sessions_came = Some(SessionsEnded {
+            ended: 2,
+            left: 1,
+            ..SessionsEnded::default()
+        });
+    }),
+    ("sessions end, and nothing can be recorded", |world| {
+        world.sessions_came = Some(SessionsEnded::default());
+        world.records_fail = true;
+    }),
+];
+
+/// Everything that is decided from the grant on, without a word of what is said of it. The trouble is
+/// over at `cured`.
+fn decisions(reworded: bool, event: Change, trouble: Change, cured: i64) -> Vec<String> {
+    let mut world = World::new();
+    world.reworded = reworded;
+    world.config().on_template_change = OnTemplateChange::Revoke;
+    world.settle(at(1));
+    event(&mut world);
+    trouble(&mut world);
+    let mut decided = Vec::new();
+    for seconds in [10, 11, 12, 300, 301, 330, 360, 361, 362, 363] {
+        if seconds >= cured {
+            (world.records_fail, world.sessions_fail) = (false, None);
+        }
+        let plan = world.pass(at(seconds));
+        let status = world.status();
+        let conditions = status.conditions.iter();
+        let conditions =
+            conditions.map(|one| format!("{}={} {}", one.type_, one.status, one.reason));
+        let conditions: Vec<String> = conditions.collect();
+        let (done, phase) = (done_by(&plan), status.phase);
+        decided.push(format!(
+            "{seconds}: {done:?} {phase} {conditions:?} {:?}",
+            status.ending
+        ));
+    }
+    decided
+}
+
+#[test]
+fn whoever_corrects_a_message_changes_no_decision() {
+    for (what, event) in EVENTS {
+        for (which, trouble) in TROUBLES {
+            for cured in [12, 330, 1_000] {
+                assert_eq!(
+                    decisions(false, event, trouble, cured),
+                    decisions(true, event, trouble, cured),
+                    "{what}, {which}, over at {cured}"
+                );
+            }
+        }
+    }
+}

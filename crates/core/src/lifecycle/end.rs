@@ -1,0 +1,123 @@
+//! Why something ends, and what `status.ending` keeps of it.
+
+use jiff::Timestamp;
+
+use super::legacy;
+use crate::api::{EndReason, Ending, Phase, RequestStatus};
+use crate::audit::Action;
+
+/// How something ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Why.
+    pub reason: EndReason,
+    /// What was seen, where the reason does not say it all.
+    pub detail: Option<String>,
+}
+
+impl End {
+    /// Its time is over.
+    pub const EXPIRED: Self = Self::plain(EndReason::Expired);
+    /// Its time is over, and it was never in effect.
+    pub const NEVER_ACTIVE: Self = Self::plain(EndReason::NeverActive);
+    /// The object that asked for it was deleted.
+    pub const DELETED: Self = Self::plain(EndReason::Deleted);
+    /// Its template was changed, and says that this ends its grants.
+    pub const TEMPLATE_CHANGED: Self = Self::plain(EndReason::TemplateChanged);
+
+    const fn plain(reason: EndReason) -> Self {
+        Self {
+            reason,
+            detail: None,
+        }
+    }
+
+    fn with(reason: EndReason, detail: String) -> Self {
+        Self {
+            reason,
+            detail: Some(detail),
+        }
+    }
+
+    /// Somebody else changed what oz wrote.
+    #[must_use]
+    pub fn drift(what: String) -> Self {
+        Self::with(EndReason::DriftDetected, what)
+    }
+
+    /// Its pod did not get ready in time.
+    #[must_use]
+    pub fn not_ready(why: String) -> Self {
+        Self::with(EndReason::PodNotReady, why)
+    }
+
+    /// Its pod is gone, or another one has its name.
+    #[must_use]
+    pub fn pod_replaced(what: String) -> Self {
+        Self::with(EndReason::PodReplaced, what)
+    }
+
+    /// The end that was begun in an earlier pass, by what the status says.
+    #[must_use]
+    pub fn begun(status: Option<&RequestStatus>) -> Option<Self> {
+        let Ending { reason, detail, .. } = Ending::of(status)?;
+        Some(Self { reason, detail })
+    }
+
+    /// Whether somebody else changed what oz wrote.
+    #[must_use]
+    pub fn is_drift(&self) -> bool {
+        self.reason == EndReason::DriftDetected
+    }
+
+    /// What was seen; empty where the reason says it all.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        self.detail.as_deref().unwrap_or_default()
+    }
+
+    /// The phase that it leads to.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.reason {
+            EndReason::Expired | EndReason::NeverActive => Phase::Expired,
+            EndReason::Deleted
+            | EndReason::TemplateChanged
+            | EndReason::DriftDetected
+            | EndReason::PodReplaced => Phase::Revoked,
+            EndReason::PodNotReady => Phase::Failed,
+        }
+    }
+
+    /// The action that is put on record.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        match self.phase() {
+            Phase::Expired => Action::AccessExpired,
+            _ => Action::AccessRevoked,
+        }
+    }
+}
+
+impl Ending {
+    /// What a status says of an end that has begun.
+    #[must_use]
+    pub fn of(status: Option<&RequestStatus>) -> Option<Self> {
+        let status = status?;
+        let typed = status.ending.clone();
+        typed.or_else(|| legacy::ending_told(&status.conditions))
+    }
+
+    /// What is kept of an end that goes on from `before`, or begins now.
+    #[must_use]
+    pub fn going_on(before: Option<Self>, end: &End, now: Timestamp) -> Self {
+        Self {
+            reason: end.reason,
+            detail: end.detail.clone(),
+            since: before.as_ref().map_or(now, |before| before.since),
+            recorded: before.as_ref().is_some_and(|before| before.recorded),
+            sessions_ended: before.as_ref().is_some_and(|before| before.sessions_ended),
+            sessions_may_go_on: before.is_some_and(|before| before.sessions_may_go_on),
+        }
+    }
+}

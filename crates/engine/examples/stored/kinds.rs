@@ -1,0 +1,193 @@
+//! The kinds that are watched, and what is done with an object of one.
+
+use anyhow::{Context as _, Result};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::rbac::v1::Role;
+use kube::core::ApiResource;
+use oz_core::access::exec::ExecAccess;
+use oz_core::access::pod::PodAccess;
+use oz_core::access::seal::Keys;
+use oz_core::access::template::{ExecTemplate, PodTemplate};
+use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding};
+use oz_core::build::NameServer;
+use oz_core::connect::pod::PodIdentity;
+use oz_core::controller::{Controller, Live, Outcome};
+use oz_core::mutate::RenderCache;
+use oz_core::transient::{BindableRoles, Policy, Transient};
+use oz_engine::Packed;
+use oz_runtime::raw::{RawObject, decode};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::objects::honest;
+
+/// Reads an object, as a child of another one if so asked, and says whether it can be read.
+type Judge = Box<dyn Fn(&RawObject, bool) -> bool>;
+
+/// One kind: what an honest object of it has, and what is done with one.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) spec: Value,
+    pub(crate) judge: Judge,
+}
+
+fn now() -> Timestamp {
+    Timestamp::UNIX_EPOCH + SignedDuration::from_hours(490_000)
+}
+
+/// What the engine does with an object among the children of another: it keeps it packed, and unpacks it
+/// where it decides about its owner.
+fn child(object: &RawObject) -> Option<(Packed, Live)> {
+    let kept = decode::<Packed>(object).ok()?;
+    let resource = ApiResource::erase::<Role>(&());
+    let object = kept.unpack()?;
+    Some((kept, Live { resource, object }))
+}
+
+/// Decides about an object as the engine does: about itself, or about an honest one whose child it is.
+fn decided<C: Controller>(
+    controller: &C,
+    honest: &C::Object,
+    object: &RawObject,
+    observed: &C::Observed,
+    as_child: bool,
+) -> bool
+where
+    C::Object: DeserializeOwned,
+{
+    if as_child {
+        let Some((_kept, live)) = child(object) else {
+            return false;
+        };
+        let live = [live];
+        controller.is_decided(honest, &live);
+        controller.lasts_until(None, &live);
+        let gone = controller.orphaned(now(), None, &live);
+        let plan = controller.plan(now(), honest, observed, &live);
+        return gone.steps().chain(plan.steps()).count() < usize::MAX;
+    }
+    let Ok(object) = decode::<C::Object>(object) else {
+        return false;
+    };
+    controller.is_decided(&object, &[]);
+    controller.lasts_until(Some(&object), &[]);
+    let plan = controller.plan(now(), &object, observed, &[]);
+    let status = controller.status(now(), &object, observed, &Outcome::default());
+    let before = controller.current_status(&object);
+    controller.transitions(&object, before.as_ref(), &status);
+    plan.steps().count() < usize::MAX
+}
+
+fn kept(name: &'static str, spec: Value) -> Kind {
+    Kind {
+        name,
+        spec,
+        judge: Box::new(|object, _| child(object).is_some()),
+    }
+}
+
+fn plain<K: DeserializeOwned>(name: &'static str, spec: Value) -> Kind {
+    Kind {
+        name,
+        spec,
+        judge: Box::new(|object, _| decode::<K>(object).is_ok()),
+    }
+}
+
+fn controlled<C: Controller>(
+    name: &'static str,
+    spec: Value,
+    controller: C,
+    observed: C::Observed,
+) -> Result<Kind>
+where
+    C::Object: DeserializeOwned,
+{
+    let owner: C::Object = serde_json::from_value(honest(name, &spec))?;
+    Ok(Kind {
+        name,
+        spec,
+        judge: Box::new(move |object, as_child| {
+            decided(&controller, &owner, object, &observed, as_child)
+        }),
+    })
+}
+
+/// All of them.
+pub(crate) fn kinds() -> Result<Vec<Kind>> {
+    let keys = Keys::new(vec![vec![7; Keys::MIN_BYTES]]).context("no keys")?;
+    let hour = SignedDuration::from_hours(1);
+    let request = json!({ "templateName": "shell", "duration": "1h", "reason": "why" });
+    let template = json!({
+        "accessConfig": {
+            "allowedGroups": ["devs"], "defaultDuration": "1h", "maxDuration": "2h",
+            "accessCommand": "kubectl exec {{ .Metadata.Name }}",
+        },
+        "controllerTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+    });
+    let mut pod_template = template.clone();
+    pod_template["controllerTargetMutationConfig"] = json!({ "patchSpecOperations": [
+        { "op": "add", "path": "/spec/containers/0/env", "value": [{ "name": "a" }] },
+    ] });
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "view" });
+    let binding = json!({ "roleRef": role, "subjects": [], "duration": "1h" });
+    let policy = std::sync::Arc::new(Policy {
+        roles: BindableRoles::default(),
+        longest: hour,
+        longest_in: std::collections::BTreeMap::default(),
+        own_namespace: "oz-system".to_owned(),
+    });
+    let exec = ExecAccess {
+        keys: keys.clone(),
+        keep_finished: hour,
+    };
+    let pod = PodAccess {
+        keys: keys.clone(),
+        keep_finished: hour,
+        ready_timeout: hour,
+        rendered: RenderCache::default(),
+        name_servers: vec![NameServer::usual()],
+        as_author: false,
+    };
+    let bindings = Transient::<TransientRoleBinding>::new(keys.clone(), policy.clone());
+    let cluster_bindings = Transient::<TransientClusterRoleBinding>::new(keys, policy);
+    let interval = hour;
+    // Children and Roles are kept as they come.
+    Ok(vec![
+        plain::<PodIdentity>("Pod", json!({ "containers": [{ "name": "a", "env": [] }] })),
+        kept("Role", json!({})),
+        kept("RoleBinding", json!({})),
+        kept("NetworkPolicy", json!({ "podSelector": {} })),
+        controlled(
+            "ExecAccessRequest",
+            request.clone(),
+            exec,
+            Default::default(),
+        )?,
+        controlled("PodAccessRequest", request, pod, Default::default())?,
+        controlled(
+            "ExecAccessTemplate",
+            template,
+            ExecTemplate { interval },
+            Ok(Vec::new()),
+        )?,
+        controlled(
+            "PodAccessTemplate",
+            pod_template,
+            PodTemplate { interval },
+            Ok(None),
+        )?,
+        controlled(
+            "TransientRoleBinding",
+            binding.clone(),
+            bindings,
+            Default::default(),
+        )?,
+        controlled(
+            "TransientClusterRoleBinding",
+            binding,
+            cluster_bindings,
+            Default::default(),
+        )?,
+    ])
+}

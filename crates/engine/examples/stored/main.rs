@@ -1,0 +1,131 @@
+//! Throws objects at what reads them, as others may store them: nested, wide, many, of odd letters and
+//! of wrong types, for every kind that is watched, through splitting, decoding, deciding and planning.
+//! Nothing may panic, the honest object beside them always comes out, and none takes long or much.
+//!
+//! `make fuzz` runs it for a minute: `cargo run --example stored -- [SECONDS [SEED]]`.
+//! With `--release` the limit of time is the one that is promised.
+
+mod kinds;
+mod memory;
+mod objects;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use oz_runtime::raw::{Form, Piece, Splitter, Strip};
+
+use crate::kinds::{Kind, kinds};
+use crate::objects::{Dice, honest, written};
+
+/// How long one object may take, and what a build that is not optimised may take longer.
+const LIMIT: Duration = Duration::from_millis(50);
+const UNOPTIMISED: u32 = 40;
+/// How many bytes of memory one object may take.
+const MEMORY: usize = 16 * 1024 * 1024;
+
+/// How long this thread has worked: what others do at the same time does not count.
+fn worked() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds = text.split_whitespace().next().context("no time")?;
+    Ok(Duration::from_nanos(nanoseconds.parse()?))
+}
+
+/// What an object took.
+#[derive(Clone, Copy, Default)]
+struct Took {
+    time: Duration,
+    memory: usize,
+}
+
+/// Reads a page with the object and an honest one. Says what that took.
+fn read(kind: &Kind, text: &str, dice: &mut Dice) -> Result<Took> {
+    let page = format!(
+        r#"{{"kind":"List","metadata":{{"resourceVersion":"7"}},"items":[{text},{}]}}"#,
+        honest(kind.name, &kind.spec)
+    );
+    let size = 1 + dice.below(16 * 1024);
+    let as_child = dice.below(2) == 0;
+    let held = memory::begin();
+    let began = worked()?;
+    let (mut strip, mut splitter) = (Strip::default(), Splitter::new(Form::List));
+    let (mut pieces, mut objects, mut known) = (Vec::new(), 0, false);
+    for part in page.as_bytes().chunks(size) {
+        splitter.push(&strip.push(part), &mut pieces);
+        for piece in pieces.drain(..) {
+            if let Piece::Object(object) = piece {
+                objects += 1;
+                known = (kind.judge)(&object, as_child);
+            }
+        }
+    }
+    let time = worked()?.saturating_sub(began);
+    let memory = memory::most().saturating_sub(held);
+    ensure!(
+        objects == 2 && known,
+        "the honest object beside it was not read"
+    );
+    ensure!(
+        memory < MEMORY,
+        "{memory} bytes of memory for an object of {}",
+        text.len()
+    );
+    let limit = if cfg!(debug_assertions) {
+        LIMIT * UNOPTIMISED
+    } else {
+        LIMIT
+    };
+    ensure!(
+        time < limit,
+        "{time:?} for an object of {} bytes",
+        text.len()
+    );
+    Ok(Took { time, memory })
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let seconds: u64 = arguments.next().map_or(Ok(60), |text| text.parse())?;
+    let seed: u64 = match arguments.next() {
+        Some(seed) => seed.parse()?,
+        None => std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)?
+            .as_secs(),
+    };
+    let kinds = kinds()?;
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (mut thrown, mut largest, mut most) = (0_u64, 0, Took::default());
+    while Instant::now() < end {
+        let kind = dice.one(&kinds).context("no kinds")?;
+        let mut object = honest(kind.name, &kind.spec);
+        for _ in 0..=dice.below(4) {
+            dice.change(&mut object);
+        }
+        if !object.is_object() {
+            continue;
+        }
+        let Some(text) = written(&object)? else {
+            continue;
+        };
+        let took = read(kind, &text, &mut dice);
+        let took = took.with_context(|| {
+            let start = text
+                .get(..text.floor_char_boundary(2_000))
+                .unwrap_or_default();
+            format!("seed {seed}, object {thrown}, {}: {start}", kind.name)
+        })?;
+        thrown += 1;
+        largest = largest.max(text.len());
+        most.time = most.time.max(took.time);
+        most.memory = most.memory.max(took.memory);
+    }
+    let told = format!(
+        "{thrown} objects of {} kinds, seed {seed}: the largest {largest} bytes, the slowest {:?}, the most memory {} KiB\n",
+        kinds.len(),
+        most.time,
+        most.memory / 1024
+    );
+    std::io::stdout().write_all(told.as_bytes())?;
+    Ok(())
+}

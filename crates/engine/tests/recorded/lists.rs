@@ -1,0 +1,194 @@
+//! A kind that cannot be listed at all keeps no end waiting that can be known from what is listed, and
+//! nothing else is done without it.
+
+use std::time::Duration;
+
+use http::Method;
+use k8s_openapi::api::core::v1::ConfigMap;
+use oz_engine::Engine;
+use oz_runtime::{Health, Selection, Store, SystemClock, guarded_store};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::mock::{BOX, BOXES, INNER, Mock, OUTER, Running, inner, outer, status, timebox};
+use crate::timebox::{Timeboxes, UNTIL};
+
+const ALL_MAPS: &str = "/api/v1/configmaps";
+const ALL_SECRETS: &str = "/api/v1/secrets";
+const PAST: &str = "2000-01-01T00:00:00Z";
+const FUTURE: &str = "2200-01-01T00:00:00Z";
+
+/// The outer child of the box, which carries until when the box lasts.
+fn told(until: &str) -> Value {
+    let mut outer = outer(900);
+    outer["metadata"]["annotations"][UNTIL] = json!(until);
+    outer
+}
+
+fn lasting(until: &str) -> Value {
+    let mut timebox = timebox(900);
+    timebox["spec"]["until"] = json!(until);
+    timebox
+}
+
+fn expect_deletion(mock: &Mock, path: &str) {
+    mock.expect(Method::DELETE, path, |_| {
+        (404, status(404, "NotFound", "gone already"))
+    });
+}
+
+/// Waits until the engine has something to say of this.
+async fn said(running: &Running, what: &str) {
+    let said = async {
+        while !running.readiness.waiting_for().join(" ").contains(what) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let said = tokio::time::timeout(Duration::from_secs(20), said).await;
+    assert!(said.is_ok(), "{:?}", running.readiness.waiting_for());
+}
+
+#[tokio::test]
+async fn objects_that_cannot_be_listed_end_by_what_their_children_carry() {
+    for code in [403, 404, 500] {
+        let mock = Mock::default();
+        mock.refused(BOXES, code);
+        mock.list(ALL_MAPS, json!([told(PAST)]));
+        mock.list(ALL_SECRETS, json!([inner(901)]));
+        expect_deletion(&mock, INNER);
+        expect_deletion(&mock, OUTER);
+        mock.run().finish().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_over_stays_while_its_object_is_not_known_and_goes_on_when_it_is() {
+    let mock = Mock::default();
+    mock.refused(BOXES, 500);
+    mock.list(BOXES, json!([lasting(FUTURE)]));
+    mock.list(ALL_MAPS, json!([told(FUTURE)]));
+    mock.list(ALL_SECRETS, json!([inner(901)]));
+    // Somebody may have deleted it.
+    mock.read(BOX, 500);
+    let running = mock.run();
+    said(&running, "Timebox list (").await;
+    mock.watched(ALL_MAPS).await;
+    mock.expect_status(json!({"phase": "Open", "reason": null, "children": 2}));
+    // Long enough for whoever would end it without knowing it.
+    mock.asked(BOX).await;
+    mock.listed(BOXES);
+    running.finish().await;
+}
+
+#[tokio::test]
+async fn an_object_that_is_gone_ends_although_no_list_says_so() {
+    let mock = Mock::default();
+    mock.refused(BOXES, 500);
+    mock.list(ALL_MAPS, json!([told(FUTURE)]));
+    mock.list(ALL_SECRETS, json!([inner(901)]));
+    mock.expect(Method::GET, BOX, |_| (404, status(404, "NotFound", "gone")));
+    expect_deletion(&mock, INNER);
+    expect_deletion(&mock, OUTER);
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn children_of_one_kind_that_cannot_be_listed_keep_no_end_waiting() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([lasting(PAST)]));
+    mock.list(ALL_MAPS, json!([outer(900)]));
+    mock.refused(ALL_SECRETS, 403);
+    expect_deletion(&mock, OUTER);
+    mock.expect_status(json!({"phase": "Expired", "reason": null, "children": 0}));
+    mock.run().finish().await;
+}
+
+#[tokio::test]
+async fn without_the_children_of_one_kind_nothing_else_is_decided_until_they_are_listed() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([lasting(FUTURE)]));
+    mock.list(ALL_MAPS, json!([outer(900)]));
+    mock.refused(ALL_SECRETS, 500);
+    let controller = Timeboxes::default();
+    let plans = controller.plans.clone();
+    let running = mock.run_engine(Engine::new(mock.client(), SystemClock), controller);
+    said(&running, "Secret list").await;
+    // The inner child is not known to be missing.
+    mock.list(ALL_SECRETS, json!([inner(901)]));
+    assert_eq!(plans.load(std::sync::atomic::Ordering::Relaxed), 0);
+    mock.expect_status(json!({"phase": "Open", "reason": null, "children": 2}));
+    mock.listed(ALL_SECRETS);
+    running.finish().await;
+}
+
+/// A store of ConfigMaps that has its first list, how its watch fares, and the watch.
+async fn watched(mock: &Mock) -> (Store<ConfigMap>, Health, JoinHandle<()>) {
+    let client = mock.client();
+    let (store, health, feed) = guarded_store(&client, &(), None, Selection::default());
+    let feed = tokio::spawn(feed);
+    store.ready().await;
+    mock.watched(ALL_MAPS).await;
+    (store, health, feed)
+}
+
+/// Waits until what is wrong with a watch is this.
+async fn complains(health: &Health, of: Option<&str>) {
+    let complains = async {
+        loop {
+            let complaint = health.complaint();
+            match (of, &complaint) {
+                (None, None) => return,
+                (Some(of), Some(complaint)) if complaint.contains(of) => return,
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    let timeout = tokio::time::timeout(Duration::from_secs(600), complains).await;
+    assert!(timeout.is_ok(), "{:?}", health.complaint());
+}
+
+fn bookmark() -> Value {
+    json!({"metadata": {"resourceVersion": "2000"}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_is_known_and_recovers() {
+    let mock = Mock::default();
+    mock.list(ALL_MAPS, json!([outer(900)]));
+    let (store, health, feed) = watched(&mock).await;
+    complains(&health, None).await;
+    mock.refused(ALL_MAPS, 403);
+    mock.break_watches(ALL_MAPS);
+    complains(&health, Some("fails: no list of that (403)")).await;
+    // What was known is not forgotten for it.
+    assert_eq!(store.len(), 1);
+    mock.listed(ALL_MAPS);
+    mock.watched(ALL_MAPS).await;
+    mock.show(ALL_MAPS, "BOOKMARK", &bookmark());
+    complains(&health, None).await;
+    feed.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_stalls_is_known_and_recovers() {
+    let mock = Mock::default();
+    let (_store, health, feed) = watched(&mock).await;
+    complains(&health, None).await;
+    // Nothing comes, not even a bookmark.
+    complains(&health, Some("fails: the API server says nothing")).await;
+    mock.break_watches(ALL_MAPS);
+    mock.watched(ALL_MAPS).await;
+    mock.show(ALL_MAPS, "BOOKMARK", &bookmark());
+    complains(&health, None).await;
+    feed.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_that_is_not_read_any_more_lags() {
+    let mock = Mock::default();
+    let (_store, health, feed) = watched(&mock).await;
+    feed.abort();
+    complains(&health, None).await;
+    tokio::time::advance(Duration::from_secs(200)).await;
+    complains(&health, Some("lags: nothing heard for 2")).await;
+}

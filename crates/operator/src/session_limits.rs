@@ -1,0 +1,210 @@
+//! How many scripts run at once: on one node, in one namespace, altogether. Who waits for one of these
+//! holds none of the others, so that a node that does not answer keeps no place of a namespace busy
+//! with waiting, nor a namespace one of a node.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// In the pods of one namespace. Fewer than on a node: pods of one namespace that do not answer leave
+/// room for those of others beside them.
+pub(crate) const IN_NAMESPACE: usize = 16;
+/// In the pods of one node.
+pub(crate) const ON_NODE: usize = 32;
+/// Altogether. Each takes a connection.
+pub(crate) const ALTOGETHER: usize = 256;
+
+/// Where a script runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    pub(crate) namespace: String,
+    pub(crate) node: String,
+}
+
+/// Lets scripts run as long as there are not too many. Cheap to clone; clones count together.
+#[derive(Clone, Default)]
+pub(crate) struct Limits(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    namespaces: HashMap<String, usize>,
+    nodes: HashMap<String, usize>,
+    all: usize,
+    /// Those who came first are first.
+    waiting: VecDeque<(Site, oneshot::Sender<Permit>)>,
+}
+
+/// One script may run; dropped, another one may.
+pub(crate) struct Permit {
+    limits: Limits,
+    site: Site,
+}
+
+impl Limits {
+    /// Lets a script run at once, if there is room.
+    pub(crate) fn try_enter(&self, site: &Site) -> Option<Permit> {
+        let entered = self.state().enter(site);
+        entered.then(|| self.permit(site.clone()))
+    }
+
+    /// Waits until there is room.
+    pub(crate) async fn enter(&self, site: Site) -> Permit {
+        let receiver = {
+            let mut state = self.state();
+            if state.enter(&site) {
+                drop(state);
+                return self.permit(site);
+            }
+            let (sender, receiver) = oneshot::channel();
+            state.waiting.push_back((site.clone(), sender));
+            receiver
+        };
+        match receiver.await {
+            Ok(permit) => permit,
+            // The other end goes only with these very limits, which live as long as this does.
+            Err(_) => self.permit(site),
+        }
+    }
+
+    fn permit(&self, site: Site) -> Permit {
+        Permit {
+            limits: self.clone(),
+            site,
+        }
+    }
+
+    fn leave(&self, site: &Site) {
+        let mut admitted = Vec::new();
+        {
+            let mut state = self.state();
+            state.leave(site);
+            for (site, sender) in std::mem::take(&mut state.waiting) {
+                if sender.is_closed() {
+                    continue;
+                }
+                if state.enter(&site) {
+                    admitted.push((site, sender));
+                } else {
+                    state.waiting.push_back((site, sender));
+                }
+            }
+        }
+        for (site, sender) in admitted {
+            // Nobody waits for it any more: it leaves as it is dropped, and lets the next one in.
+            let _ = sender.send(self.permit(site));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.limits.leave(&self.site);
+    }
+}
+
+impl State {
+    fn enter(&mut self, site: &Site) -> bool {
+        let in_namespace = self.namespaces.get(&site.namespace).copied();
+        let on_node = self.nodes.get(&site.node).copied();
+        let room = self.all < ALTOGETHER
+            && in_namespace.unwrap_or_default() < IN_NAMESPACE
+            && on_node.unwrap_or_default() < ON_NODE;
+        if room {
+            self.all += 1;
+            *self.namespaces.entry(site.namespace.clone()).or_default() += 1;
+            *self.nodes.entry(site.node.clone()).or_default() += 1;
+        }
+        room
+    }
+
+    fn leave(&mut self, site: &Site) {
+        self.all = self.all.saturating_sub(1);
+        one_less(&mut self.namespaces, &site.namespace);
+        one_less(&mut self.nodes, &site.node);
+    }
+}
+
+/// Forgets what is not counted any more.
+fn one_less<K: Hash + Eq>(counts: &mut HashMap<K, usize>, of: &K) {
+    if let Some(count) = counts.get_mut(of) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(of);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn site(namespace: &str, node: &str) -> Site {
+        Site {
+            namespace: namespace.into(),
+            node: node.into(),
+        }
+    }
+
+    fn fill(limits: &Limits, sites: impl IntoIterator<Item = Site>) -> Vec<Permit> {
+        let permits = sites.into_iter().map_while(|site| limits.try_enter(&site));
+        permits.collect()
+    }
+
+    #[tokio::test]
+    async fn a_full_node_keeps_only_its_own_waiting() {
+        let limits = Limits::default();
+        let many = (0..ON_NODE * 2).map(|number| site(&format!("team-{number}"), "slow"));
+        let mut held = fill(&limits, many);
+        assert_eq!(held.len(), ON_NODE);
+        let mut waits = Box::pin(limits.enter(site("shop", "slow")));
+        assert!((&mut waits).now_or_never().is_none());
+        // It holds no place of its namespace meanwhile.
+        let others = fill(
+            &limits,
+            std::iter::repeat_n(site("shop", "quick"), IN_NAMESPACE * 2),
+        );
+        assert_eq!(others.len(), IN_NAMESPACE);
+        drop(others);
+        held.pop();
+        assert!(waits.now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_full_namespace_leaves_room_on_its_nodes() {
+        let limits = Limits::default();
+        let held = fill(&limits, std::iter::repeat_n(site("shop", "one"), ON_NODE));
+        assert_eq!(held.len(), IN_NAMESPACE);
+        assert!(limits.try_enter(&site("shop", "two")).is_none());
+        assert!(limits.try_enter(&site("bank", "one")).is_some());
+    }
+
+    #[tokio::test]
+    async fn who_came_first_is_first_and_who_gave_up_takes_no_place() {
+        let limits = Limits::default();
+        let sites = (0..ALTOGETHER * 2).map(|n| site(&format!("n{n}"), &format!("m{n}")));
+        let mut held = fill(&limits, sites);
+        assert_eq!(held.len(), ALTOGETHER);
+        let mut waiting: Vec<_> = (0..3)
+            .map(|_| Box::pin(limits.enter(site("shop", "one"))))
+            .collect();
+        for one in &mut waiting {
+            assert!(one.now_or_never().is_none());
+        }
+        drop(waiting.remove(0));
+        held.pop();
+        let first = (&mut waiting[0]).now_or_never();
+        assert!(first.is_some() && (&mut waiting[1]).now_or_never().is_none());
+        drop((first, waiting, held));
+        let state = limits.state();
+        assert_eq!((state.all, state.waiting.len()), (0, 0));
+        assert!(state.namespaces.is_empty() && state.nodes.is_empty());
+    }
+}

@@ -1,0 +1,102 @@
+//! Whether anybody answers the pods that may ask name servers alone.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use oz_core::api::{Egress, PodAccessTemplate};
+use oz_core::build::NameServer;
+
+use super::Finding;
+use super::installed::operator_arguments;
+use crate::cluster::Cluster;
+use crate::failure::Result;
+
+const CHECK: &str = "name servers";
+const FLAG: &str = "--name-servers=";
+
+/// What the operator lets such pods ask.
+fn configured(deployments: &[Deployment]) -> Vec<NameServer> {
+    let arguments = operator_arguments(deployments);
+    let values = arguments.iter().filter_map(|it| it.strip_prefix(FLAG));
+    let servers = values.flat_map(|value| value.split(','));
+    let servers: Vec<_> = servers.filter_map(|it| it.parse().ok()).collect();
+    if servers.is_empty() {
+        return vec![NameServer::usual()];
+    }
+    servers
+}
+
+/// Nothing is said where no template says `egress: Dns`; what cannot be listed, another check says.
+pub(super) async fn name_servers(
+    cluster: &Cluster,
+    deployments: &Result<Vec<Deployment>>,
+) -> Option<Finding> {
+    let templates = cluster.api::<PodAccessTemplate>();
+    let everything = ListParams::default();
+    let templates = cluster.answer(templates.list(&everything)).await.ok()?;
+    let asks = |template: &&PodAccessTemplate| {
+        let network = template.spec.network;
+        network.is_some_and(|network| network.egress == Egress::Dns)
+    };
+    let names = templates.iter().filter(asks);
+    let names: Vec<String> = names.map(|one| format!("pat/{}", one.name_any())).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let servers = configured(deployments.as_deref().unwrap_or_default());
+    let named: Vec<String> = servers.iter().map(NameServer::to_string).collect();
+    let named = named.join(", ");
+    for server in &servers {
+        match is_there(cluster, server).await {
+            Ok(true) => return Some(Finding::good(CHECK, format!("{named} may be asked"))),
+            Ok(false) => {}
+            Err(failure) => return Some(Finding::unknown(CHECK, failure.message())),
+        }
+    }
+    Some(Finding::wrong(
+        CHECK,
+        format!(
+            "there is no pod of {named}, so pods by {} resolve no name",
+            names.join(", ")
+        ),
+        "have the operator's --name-servers (access.nameServers of the chart) name the name servers of \
+         this cluster",
+    ))
+}
+
+/// What is named by its address cannot be looked for, and is taken to be there.
+async fn is_there(cluster: &Cluster, server: &NameServer) -> Result<bool> {
+    let Some((namespace, labels)) = server.pods() else {
+        return Ok(true);
+    };
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
+    let first = ListParams::default().labels(&labels).limit(1);
+    let list = cluster.answer(pods.list_metadata(&first)).await?;
+    Ok(!list.items.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_looked_for_is_what_the_operator_lets_pods_ask() {
+        let named = |arguments: &[&str]| {
+            let deployment = serde_json::from_value(json!({
+                "metadata": {"labels": {"app.kubernetes.io/component": "operator"}},
+                "spec": {"selector": {}, "template": {"spec": {
+                    "containers": [{"name": "operator", "args": arguments}],
+                }}},
+            }));
+            let servers = configured(&[deployment.unwrap()]);
+            let servers: Vec<String> = servers.iter().map(NameServer::to_string).collect();
+            servers.join(" ")
+        };
+        assert_eq!(named(&["--policies=oz"]), "kube-system/k8s-app=kube-dns");
+        let given = "--name-servers=dns/app=dns:5353,169.254.20.10/32";
+        assert_eq!(named(&[given]), "dns/app=dns:5353 169.254.20.10/32");
+    }
+}

@@ -1,0 +1,116 @@
+//! Calls of the API server, bounded in time, and the one place where a [`kube::Error`] becomes an
+//! error with a static reason.
+
+use crate::client::REQUEST_TIMEOUT;
+use crate::raw::without_content;
+
+/// Why a call of the API server failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CallError {
+    /// Why, in one word of a bounded vocabulary.
+    pub reason: &'static str,
+    /// Whether the API server rejects the content: the same call fails again.
+    pub rejected: bool,
+    /// What was being done and what came of it, for people.
+    pub message: String,
+}
+
+impl CallError {
+    /// What an error of the API client amounts to. `what` says what was being done, such as
+    /// `failed to create RoleBinding dev/alice-1234`.
+    #[must_use]
+    pub fn new(what: &str, error: &kube::Error) -> Self {
+        let kube::Error::Api(status) = error else {
+            return match error {
+                // What it says quotes the answer.
+                kube::Error::SerdeError(error) => Self::passing(
+                    "UnexpectedAnswer",
+                    format!("{what}: {}", without_content(error)),
+                ),
+                kube::Error::BuildRequest(_) => {
+                    Self::passing("UnexpectedAnswer", format!("{what}: {error}"))
+                }
+                other => Self::passing("Unreachable", format!("{what}: {}", root_cause(other))),
+            };
+        };
+        let reason = match status.code {
+            400 | 413 | 415 | 422 => "Rejected",
+            401 => "Unauthorized",
+            // Missing rights can be given, a quota can be raised: worth another try.
+            403 => "Forbidden",
+            404 => "NotFound",
+            409 => "Changed",
+            429 => "ServerBusy",
+            _ => "ServerError",
+        };
+        Self {
+            reason,
+            rejected: reason == "Rejected",
+            message: format!("{what}: {}", status.message),
+        }
+    }
+
+    /// One that may pass.
+    pub(crate) fn passing(reason: &'static str, message: String) -> Self {
+        Self {
+            reason,
+            rejected: false,
+            message,
+        }
+    }
+}
+
+/// Bounds a call in time and names what failed.
+///
+/// # Errors
+/// Why the call failed, or that it was not answered in time.
+pub async fn within<T>(
+    call: impl Future<Output = kube::Result<T>>,
+    what: impl Fn() -> String,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(CallError::new(&what(), &error)),
+        Err(_) => Err(CallError::passing(
+            "Timeout",
+            format!("{}: the API server did not answer in time", what()),
+        )),
+    }
+}
+
+/// The innermost error: the outer ones of an HTTP client say little.
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_what_the_api_server_rejects_for_its_content_is_not_tried_again() {
+        for (code, rejected, reason) in [
+            (400, true, "Rejected"),
+            (422, true, "Rejected"),
+            (401, false, "Unauthorized"),
+            (403, false, "Forbidden"),
+            (404, false, "NotFound"),
+            (409, false, "Changed"),
+            (429, false, "ServerBusy"),
+            (500, false, "ServerError"),
+            (503, false, "ServerError"),
+        ] {
+            let status = Status::failure("no", "Because").with_code(code);
+            let error = CallError::new("failed to try", &kube::Error::Api(status.boxed()));
+            assert_eq!((error.rejected, error.reason), (rejected, reason), "{code}");
+            assert_eq!(error.message, "failed to try: no");
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! Who may write: one process at a time, by a Lease. Own code and not a library; the reasons are
+//! in docs/adr/0003-lease.md. The rules are those of client-go's leader election: another
+//! process's Lease has expired when it has not changed for its duration *as seen by our own
+//! monotonic clock*, so no two wall clocks are ever compared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::call::{CallError, within};
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+
+/// How long a Lease lasts, how long its holder tries to renew it, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTiming {
+    /// Others may take the Lease when it has not been renewed for this long.
+    pub duration: Duration,
+    /// The holder stops writing when it could not renew for this long. Less than `duration`.
+    pub renew_deadline: Duration,
+    /// Pause between two renewals.
+    pub retry_period: Duration,
+    /// Pause between two looks of one who waits. Others take a Lease so much later at most than
+    /// `duration` after its last renewal, since only what was seen counts.
+    pub look_period: Duration,
+}
+
+impl Default for LeaseTiming {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            look_period: Duration::from_millis(250),
+        }
+    }
+}
+
+/// Whether this process competes for a Lease before it writes.
+#[derive(Clone, Debug)]
+pub enum Election {
+    /// It writes at once: the only replica, by arrangement.
+    Off,
+    /// It writes while it holds the Lease.
+    Lease {
+        /// Namespace of the Lease.
+        namespace: String,
+        /// Name of the Lease.
+        name: String,
+        /// Who this is: the pod's name, so that a restarted process takes its own Lease back.
+        identity: String,
+        /// Durations.
+        timing: LeaseTiming,
+    },
+}
+
+impl Election {
+    /// Competes for a Lease with the usual durations.
+    pub fn lease(
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        identity: impl Into<String>,
+    ) -> Self {
+        Self::Lease {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: identity.into(),
+            timing: LeaseTiming::default(),
+        }
+    }
+}
+
+/// Whether this process may write. Cheap to clone; clones share one answer.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    epoch: Instant,
+    /// Milliseconds after `epoch` until which writing is allowed.
+    until: AtomicU64,
+    begun: watch::Sender<bool>,
+}
+
+impl Leadership {
+    /// Not yet.
+    pub fn none() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                epoch: Instant::now(),
+                until: AtomicU64::new(0),
+                begun: watch::Sender::new(false),
+            }),
+        }
+    }
+
+    /// Always, without a Lease.
+    pub fn always() -> Self {
+        let leadership = Self::none();
+        leadership.shared.until.store(u64::MAX, Ordering::Release);
+        leadership.shared.begun.send_replace(true);
+        leadership
+    }
+
+    /// Whether writing is allowed at this moment.
+    pub fn holds(&self) -> bool {
+        let now = self.shared.epoch.elapsed().as_millis();
+        now < u128::from(self.shared.until.load(Ordering::Acquire))
+    }
+
+    /// Waits until it is allowed for the first time.
+    pub async fn begun(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.shared.begun.subscribe().wait_for(|begun| *begun).await;
+    }
+
+    fn extend(&self, until: Instant) {
+        let until = until.saturating_duration_since(self.shared.epoch);
+        let until = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+        self.shared.until.store(until, Ordering::Release);
+        self.shared
+            .begun
+            .send_if_modified(|begun| !std::mem::replace(begun, true));
+    }
+
+    fn end(&self) {
+        self.shared.until.store(0, Ordering::Release);
+    }
+}
+
+/// Competes for a Lease and keeps it.
+pub struct Elector {
+    /// Reads and writes the Lease.
+    pub client: Client,
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Who competes.
+    pub identity: String,
+    /// Durations.
+    pub timing: LeaseTiming,
+    /// What the times in the Lease are taken from.
+    pub clock: Arc<dyn Clock>,
+    /// What is held while the Lease is.
+    pub leadership: Leadership,
+    /// Where it is shown who leads.
+    pub metrics: Metrics,
+}
+
+/// What the Lease allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chance {
+    /// It is ours: renew it.
+    Ours,
+    /// Nobody's, or its holder has gone silent: take it.
+    Free,
+    /// Somebody else holds it, for so long from now unless they renew it.
+    Taken(Duration),
+}
+
+/// A Lease as last seen, and since when it has looked like that.
+#[derive(Debug, Default)]
+struct Sighting {
+    version: Option<String>,
+    since: Option<Instant>,
+}
+
+impl Sighting {
+    /// Judges the Lease as it is now.
+    fn judge(&mut self, lease: &Lease, identity: &str, now: Instant) -> Chance {
+        if self.version != lease.metadata.resource_version || self.since.is_none() {
+            self.version.clone_from(&lease.metadata.resource_version);
+            self.since = Some(now);
+        }
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+        match holder {
+            None | Some("") => Chance::Free,
+            Some(holder) if holder == identity => Chance::Ours,
+            Some(_) => {
+                let lasts = spec
+                    .and_then(|spec| spec.lease_duration_seconds)
+                    .and_then(|seconds| u64::try_from(seconds).ok())
+                    .map_or(Duration::ZERO, Duration::from_secs);
+                let silent = self
+                    .since
+                    .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+                match lasts.checked_sub(silent) {
+                    None | Some(Duration::ZERO) => Chance::Free,
+                    Some(left) => Chance::Taken(left),
+                }
+            }
+        }
+    }
+}
+
+impl Elector {
+    /// Takes the Lease as soon as it is free, keeps it until `shutdown`, and then gives it back.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it was lost. From then on [`Leadership::holds`] says no.
+    pub async fn run(&self, shutdown: CancellationToken) -> Result<(), String> {
+        let Some(mut lease) = shutdown.run_until_cancelled(self.acquire()).await else {
+            return Ok(());
+        };
+        tracing::info!(lease = self.name, identity = self.identity, "leading");
+        self.metrics.leads(true);
+        let kept = shutdown.run_until_cancelled(self.keep(&mut lease)).await;
+        if let Some(lost) = kept {
+            self.leadership.end();
+            self.metrics.leads(false);
+            return Err(lost);
+        }
+        Ok(())
+    }
+
+    /// Gives the Lease back, so that another process need not wait until it expires.
+    pub async fn release(&self) {
+        self.leadership.end();
+        self.metrics.leads(false);
+        let api = self.api();
+        let released = async {
+            let mut lease = within(api.get(&self.name), || {
+                "failed to read the lease".to_owned()
+            })
+            .await?;
+            let Some(spec) = lease.spec.as_mut() else {
+                return Ok(());
+            };
+            if spec.holder_identity.as_ref() != Some(&self.identity) {
+                return Ok(());
+            }
+            spec.holder_identity = None;
+            spec.renew_time = Some(MicroTime(self.clock.now()));
+            self.replace(&lease).await.map(|_| ())
+        };
+        let released: Result<(), CallError> = released.await;
+        if let Err(failure) = released {
+            tracing::warn!(%failure, "failed to give the lease back; it expires by itself");
+        }
+    }
+
+    fn api(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn acquire(&self) -> Lease {
+        let mut sighting = Sighting::default();
+        loop {
+            let pause = match self.try_acquire(&mut sighting).await {
+                Ok(Attempt::Taken(lease)) => return *lease,
+                Ok(Attempt::Held(left)) => self.timing.look_period.min(left),
+                Err(failure) => {
+                    tracing::warn!(%failure, "failed to take the lease");
+                    self.timing.retry_period
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn try_acquire(&self, sighting: &mut Sighting) -> Result<Attempt, CallError> {
+        let what = || format!("failed to read the lease {}/{}", self.namespace, self.name);
+        let begun = Instant::now();
+        let written = match within(self.api().get_opt(&self.name), what).await? {
+            None => self.create().await?,
+            Some(lease) => {
+                let chance = sighting.judge(&lease, &self.identity, Instant::now());
+                if let Chance::Taken(left) = chance {
+                    return Ok(Attempt::Held(left));
+                }
+                self.replace(&self.claimed(lease, chance)).await?
+            }
+        };
+        self.leadership.extend(begun + self.timing.renew_deadline);
+        Ok(Attempt::Taken(Box::new(written)))
+    }
+
+    /// Renews until that fails for too long; returns why.
+    async fn keep(&self, lease: &mut Lease) -> String {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(self.timing.retry_period).await;
+            let begun = Instant::now();
+            let problem = match self.renew(lease).await {
+                Ok(()) => {
+                    renewed = begun;
+                    self.leadership.extend(begun + self.timing.renew_deadline);
+                    continue;
+                }
+                Err(Renewal::Lost(reason)) => return reason,
+                Err(Renewal::Failed(failure)) => failure,
+            };
+            tracing::warn!(%problem, "failed to renew the lease");
+            if renewed.elapsed() >= self.timing.renew_deadline {
+                return format!("it could not be renewed in time: {problem}");
+            }
+        }
+    }
+
+    /// Renews the Lease as last written. If somebody touched it, looks who holds it.
+    async fn renew(&self, lease: &mut Lease) -> Result<(), Renewal> {
+        let claim = self.claimed(lease.clone(), Chance::Ours);
+        let failure = match self.replace(&claim).await {
+            Ok(written) => {
+                *lease = written;
+                return Ok(());
+            }
+            Err(failure) => failure,
+        };
+        if !matches!(failure.reason, "Changed" | "NotFound") {
+            return Err(Renewal::Failed(failure));
+        }
+        let what = || "failed to read the lease".to_owned();
+        let found = within(self.api().get_opt(&self.name), what).await;
+        match found.map_err(Renewal::Failed)? {
+            None => {
+                *lease = self.create().await.map_err(Renewal::Failed)?;
+                Ok(())
+            }
+            Some(found) => {
+                let holder = found
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.holder_identity.as_deref());
+                if holder != Some(&self.identity) {
+                    return Err(Renewal::Lost(format!(
+                        "it is held by {}",
+                        holder.unwrap_or("nobody")
+                    )));
+                }
+                *lease = found;
+                Err(Renewal::Failed(failure))
+            }
+        }
+    }
+
+    async fn create(&self) -> Result<Lease, CallError> {
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: None,
+        };
+        let lease = self.claimed(lease, Chance::Free);
+        within(self.api().create(&PostParams::default(), &lease), || {
+            format!(
+                "failed to create the lease {}/{}",
+                self.namespace, self.name
+            )
+        })
+        .await
+    }
+
+    /// The resource version in the Lease makes the API server refuse if somebody was faster.
+    async fn replace(&self, lease: &Lease) -> Result<Lease, CallError> {
+        let parameters = PostParams::default();
+        within(self.api().replace(&self.name, &parameters, lease), || {
+            format!("failed to write the lease {}/{}", self.namespace, self.name)
+        })
+        .await
+    }
+
+    /// The Lease with us as its holder.
+    fn claimed(&self, mut lease: Lease, chance: Chance) -> Lease {
+        let now = MicroTime(self.clock.now());
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        spec.holder_identity = Some(self.identity.clone());
+        spec.lease_duration_seconds = i32::try_from(self.timing.duration.as_secs()).ok();
+        if chance != Chance::Ours {
+            spec.acquire_time = Some(now.clone());
+            spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+        }
+        spec.renew_time = Some(now);
+        lease
+    }
+}
+
+/// What came of trying to take the Lease.
+enum Attempt {
+    /// It is ours now.
+    Taken(Box<Lease>),
+    /// It is somebody else's, for so long from now unless they renew it.
+    Held(Duration),
+}
+
+/// Why a renewal did not happen.
+enum Renewal {
+    /// It may succeed at the next attempt.
+    Failed(CallError),
+    /// The Lease is somebody else's.
+    Lost(String),
+}
+
+#[cfg(test)]
+mod tests;

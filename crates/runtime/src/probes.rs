@@ -1,0 +1,167 @@
+//! `/metrics`, `/healthz` and `/readyz`, over plain HTTP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+
+use crate::clock::{Clock, NOTABLE_SKEW, skew_in_words};
+use crate::metrics::Metrics;
+use crate::readiness::Readiness;
+use crate::store::Ages;
+
+/// What the probes read.
+#[derive(Clone)]
+pub struct Probes {
+    /// What `/metrics` shows.
+    pub registry: Arc<Registry>,
+    /// The runtime's own among them.
+    pub metrics: Metrics,
+    /// What `/readyz` waits for.
+    pub readiness: Readiness,
+    /// How the watches fare, which `/readyz` tells as well.
+    pub ages: Ages,
+    /// Whose skew is told.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Probes {
+    /// The three as an HTTP service.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(|| async { "ok" }))
+            .route("/readyz", get(ready))
+            .with_state(self)
+    }
+
+    /// Serves on an address that is listened on already, until dropped.
+    pub async fn serve(self, listener: TcpListener) {
+        oz_listen::plain::serve(listener, self.router()).await;
+    }
+}
+
+/// Takes an address.
+pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+async fn metrics(State(probes): State<Probes>) -> Response {
+    probes.metrics.skewed(probes.clock.skew().as_secs_f64());
+    let mut text = String::new();
+    match prometheus_client::encoding::text::encode(&mut text, &probes.registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn ready(State(probes): State<Probes>) -> Response {
+    let waiting = probes.readiness.waiting_for();
+    if waiting.is_empty() {
+        let mut text = "ok".to_owned();
+        let skew = probes.clock.skew();
+        if skew.abs() > NOTABLE_SKEW {
+            // Ready all the same: it is the API server's clock that counts.
+            text.push_str(&format!("; the local clock is {}", skew_in_words(skew)));
+        }
+        let degraded = probes.ages.complaints();
+        if !degraded.is_empty() {
+            // Ready too: what somebody else stored must not take it out of service.
+            text.push_str(&format!("; degraded: {}", degraded.join("; ")));
+        }
+        return text.into_response();
+    }
+    let text = format!("waiting for: {}", waiting.join(", "));
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::store::Health;
+
+    async fn get(probes: &Probes, path: &str) -> (StatusCode, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = probes.clone().router().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20)
+            .await
+            .unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn probes() -> Probes {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(registry.sub_registry_with_prefix("oz"));
+        Probes {
+            registry: Arc::new(registry),
+            metrics,
+            readiness: Readiness::default(),
+            ages: Ages::default(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    #[tokio::test]
+    async fn readiness_names_what_is_missing_while_the_process_is_healthy() {
+        let probes = probes();
+        let list = probes.readiness.gate("ExecAccessRequest list");
+        let crd = probes
+            .readiness
+            .gate("CRD podaccesstemplates.crds.wizardofoz.co");
+        let (status, body) = get(&probes, "/readyz").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            body,
+            "waiting for: ExecAccessRequest list, CRD podaccesstemplates.crds.wizardofoz.co"
+        );
+        assert_eq!(get(&probes, "/healthz").await.0, StatusCode::OK);
+        list.open();
+        crd.open();
+        assert_eq!(get(&probes, "/readyz").await.0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_fails_makes_the_process_degraded_and_not_absent() {
+        let probes = probes();
+        let health = Health::new("the watch of Role".to_owned(), "Role");
+        probes.ages.add(&health);
+        health.heard();
+        assert_eq!(get(&probes, "/readyz").await.1, "ok");
+        health.failed("no (403)");
+        let (status, body) = get(&probes, "/readyz").await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(body, "ok; degraded: the watch of Role fails: no (403)");
+        health.heard();
+        assert_eq!(get(&probes, "/readyz").await.1, "ok");
+    }
+
+    #[tokio::test]
+    async fn metrics_have_the_promised_names() {
+        let probes = probes();
+        probes.metrics.undecodable("Timebox", 1);
+        probes.metrics.leads(true);
+        let (_, text) = get(&probes, "/metrics").await;
+        for line in [
+            r#"oz_undecodable_objects{kind="Timebox"} 1"#,
+            "oz_leader 1",
+            "oz_clock_skew_seconds 0",
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! One object from its own text, within bounds of our own. What does not decode has a name, and no
+//! word of its content in what is said of it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::error::Category;
+
+use super::metadata;
+use super::scan::Size;
+use super::split::{MAX_OBJECT_BYTES, RawObject};
+
+/// What is said of an object that would take too much room where it is kept.
+pub const TOO_LARGE: &str = "it is too large to be kept";
+
+/// An object that cannot be taken in.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Undecodable {
+    /// What is the matter with it; nothing of its content.
+    pub error: String,
+    /// Its metadata, as far as it can be read.
+    pub metadata: Box<ObjectMeta>,
+}
+
+/// The object, if it decodes within the bounds.
+///
+/// # Errors
+/// What is known of it, if not.
+pub fn decode<K: DeserializeOwned>(object: &RawObject) -> Result<K, Undecodable> {
+    let decoded = match object.text() {
+        None => Err(format!(
+            "it has {} bytes, and no more than {MAX_OBJECT_BYTES} are taken in",
+            object.bytes
+        )),
+        Some(text) => match object.size.refusal() {
+            Some(refusal) => Err(refusal),
+            None => serde_json::from_slice(text).map_err(|error| without_content(&error)),
+        },
+    };
+    decoded.map_err(|error| Undecodable {
+        error,
+        metadata: Box::new(object.metadata().map(metadata::read).unwrap_or_default()),
+    })
+}
+
+/// What the decoder objects to, without the values that it quotes.
+pub(crate) fn without_content(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!("at line {}, column {}", error.line(), error.column());
+    match error.classify() {
+        // It names a field of ours.
+        Category::Data if text.starts_with("missing field") => text,
+        Category::Data if text.starts_with(TOO_LARGE) => TOO_LARGE.to_owned(),
+        Category::Data => format!("a field is not of the type that its kind prescribes, {place}"),
+        Category::Syntax => format!("it is not JSON, or nests too deeply, {place}"),
+        Category::Eof | Category::Io => format!("it ends early, {place}"),
+    }
+}
+
+/// A part of an object, if it is within the bounds that hold for a whole one.
+pub(crate) fn value(text: &str) -> Option<Value> {
+    let refusal = Size::of(text.as_bytes()).refusal();
+    refusal
+        .is_none()
+        .then(|| serde_json::from_str(text).ok())
+        .flatten()
+}

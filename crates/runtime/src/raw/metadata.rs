@@ -1,0 +1,90 @@
+//! The metadata of an object that is not taken in: what it is called, and whose it is, within bounds,
+//! whatever else there is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::scan::Size;
+
+/// How many labels, and how many annotations, are kept of metadata that is not kept whole.
+const MAX_KEPT: usize = 1_000;
+/// Those that are kept wherever they stand: by them controllers know their children.
+pub const KEPT_LABELS: [&str; 5] = [
+    "app.kubernetes.io/managed-by",
+    "oz.wizardofoz.co/owner-kind",
+    "oz.wizardofoz.co/owner-uid",
+    "oz.wizardofoz.co/owner-name",
+    "oz.wizardofoz.co/grant",
+];
+
+/// As much of the metadata as can be read within bounds.
+pub(crate) fn read(text: &[u8]) -> ObjectMeta {
+    if Size::of(text).refusal().is_none()
+        && let Ok(metadata) = serde_json::from_slice(text)
+    {
+        return metadata;
+    }
+    let Ok(parts) = serde_json::from_slice::<Parts<'_>>(text) else {
+        return ObjectMeta::default();
+    };
+    ObjectMeta {
+        name: parts.name.and_then(parsed),
+        namespace: parts.namespace.and_then(parsed),
+        uid: parts.uid.and_then(parsed),
+        resource_version: parts.resource_version.and_then(parsed),
+        labels: parts.labels.and_then(parsed).map(|Texts(kept)| kept),
+        annotations: parts.annotations.and_then(parsed).map(|Texts(kept)| kept),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The parts that are read, each by itself: what is wrong with one is nothing to the others.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Parts<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    namespace: Option<&'a RawValue>,
+    uid: Option<&'a RawValue>,
+    resource_version: Option<&'a RawValue>,
+    labels: Option<&'a RawValue>,
+    annotations: Option<&'a RawValue>,
+}
+
+fn parsed<T: DeserializeOwned>(part: &RawValue) -> Option<T> {
+    serde_json::from_str(part.get()).ok()
+}
+
+/// Texts by their names: no more than are kept, and nothing that is no text.
+struct Texts(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Texts;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("labels or annotations")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts, A::Error> {
+                let mut kept = BTreeMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if kept.len() < MAX_KEPT || KEPT_LABELS.contains(&name.as_str()) {
+                        let value = map.next_value::<Box<RawValue>>()?;
+                        kept.extend(parsed(&value).map(|value| (name, value)));
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Texts(kept))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}

@@ -1,0 +1,18 @@
+//! The text of objects that others stored, before anything decodes it. Whoever may store one object
+//! somewhere in the cluster must not be able to stop, slow or fill us by it.
+
+mod decode;
+mod layer;
+mod metadata;
+mod scan;
+mod split;
+mod strip;
+#[cfg(test)]
+mod tests;
+
+pub use decode::{TOO_LARGE, Undecodable, decode};
+pub(crate) use decode::{value, without_content};
+pub(crate) use layer::StripLayer;
+pub use metadata::KEPT_LABELS;
+pub use split::{Form, MAX_OBJECT_BYTES, Piece, RawObject, Splitter};
+pub use strip::Strip;

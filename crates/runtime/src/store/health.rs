@@ -1,0 +1,147 @@
+//! How a watch fares: what is known through it may be old, and somebody may have seen to that. Said
+//! in probes and in a metric, so that nobody takes what is known for what is.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::time::Instant;
+
+/// A watch of which nothing is heard for so long lags: bookmarks come once a minute.
+pub(crate) const LAGS: Duration = Duration::from_secs(150);
+
+/// How one watch fares. Clones share it.
+#[derive(Clone)]
+pub struct Health(Arc<Inner>);
+
+struct Inner {
+    /// What is watched, for people.
+    title: String,
+    kind: String,
+    state: Mutex<State>,
+    undecodable: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// When a list was complete, or an event or a bookmark came; none before the first list.
+    heard: Option<Instant>,
+    /// Why it cannot be listed or watched at present.
+    trouble: Option<String>,
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0.title)
+    }
+}
+
+impl Health {
+    pub(crate) fn new(title: String, kind: &str) -> Self {
+        Self(Arc::new(Inner {
+            title,
+            kind: kind.to_owned(),
+            state: Mutex::default(),
+            undecodable: AtomicUsize::new(0),
+        }))
+    }
+
+    pub(crate) fn heard(&self) {
+        let mut state = self.state();
+        state.heard = Some(Instant::now());
+        state.trouble = None;
+    }
+
+    pub(crate) fn failed(&self, why: &str) {
+        self.state().trouble = Some(why.to_owned());
+    }
+
+    pub(crate) fn undecodable(&self, count: usize) {
+        self.0.undecodable.store(count, Ordering::Relaxed);
+    }
+
+    /// How long ago the API server last said how things stand; none before the first list.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.state().heard.map(|heard| heard.elapsed())
+    }
+
+    /// What is wrong with it, for people; nothing before the first list, which is waited for.
+    #[must_use]
+    pub fn complaint(&self) -> Option<String> {
+        let (title, kind) = (&self.0.title, &self.0.kind);
+        let state = self.state();
+        let age = state.heard?.elapsed();
+        let mut said = Vec::new();
+        if let Some(trouble) = &state.trouble {
+            said.push(format!("{title} fails: {trouble}"));
+        } else if age > LAGS {
+            said.push(format!(
+                "{title} lags: nothing heard for {} s",
+                age.as_secs()
+            ));
+        }
+        let undecodable = self.0.undecodable.load(Ordering::Relaxed);
+        if undecodable > 0 {
+            said.push(format!(
+                "{undecodable} of kind {kind} cannot be read and count as gone"
+            ));
+        }
+        (!said.is_empty()).then(|| said.join(", "))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of a kind may be this old: the oldest of its watches counts.
+#[derive(Clone, Debug, Default)]
+pub struct Ages(Arc<Mutex<Vec<Health>>>);
+
+impl Ages {
+    /// The metric's name, without that of the product, and its help.
+    pub const METRIC: (&str, &str) = (
+        "watch_age_seconds",
+        "How long ago the watch of a kind was last heard of: an event, a bookmark or a list",
+    );
+
+    /// Adds a watch.
+    pub fn add(&self, health: &Health) {
+        self.all().push(health.clone());
+    }
+
+    /// What is wrong with the watches, for people.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.all().iter().filter_map(Health::complaint).collect()
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Health>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Collector for Ages {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut ages = std::collections::BTreeMap::<String, f64>::new();
+        for health in self.all().iter() {
+            if let Some(age) = health.age() {
+                let known = ages.entry(health.0.kind.clone()).or_default();
+                *known = known.max(age.as_secs_f64());
+            }
+        }
+        let (name, help) = Self::METRIC;
+        let gauge = ConstGauge::new(0.0);
+        let mut family = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+        for (kind, age) in ages {
+            let labels = [("kind", kind)];
+            ConstGauge::new(age).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Stores: what a watch has shown of one kind, typed and ready to be read. Each is fed by guarded
+//! watches, in which one object that does not decode stops nothing, and by our own writes.
+
+mod cache;
+mod health;
+mod source;
+mod watch;
+
+use std::any::TypeId;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+
+use kube::Resource;
+use kube::core::ApiResource;
+use tokio::sync::watch as channel;
+
+use cache::Cache;
+pub use cache::Change;
+use cache::path;
+pub use health::{Ages, Health};
+pub use source::{Selection, Watch, WatchError};
+pub(crate) use watch::{Feed, Report, title};
+pub use watch::{Guarded, guarded_store, guarded_watch};
+
+/// Objects of one kind, kept up to date by a watch. Cheap to clone; clones share one content.
+pub struct Store<K> {
+    inner: Arc<Inner<K>>,
+}
+
+struct Inner<K> {
+    resource: ApiResource,
+    cluster_scoped: bool,
+    cache: RwLock<Cache<K>>,
+    subscribers: RwLock<Vec<(SubscriberId, Subscriber<K>)>>,
+    next_subscriber: AtomicUsize,
+    /// Watches whose first list is not complete yet.
+    unlisted: AtomicUsize,
+    ready: channel::Sender<bool>,
+}
+
+/// Who is called back.
+pub type SubscriberId = usize;
+type Subscriber<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
+
+impl<K> Clone for Store<K> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<K> Debug for Store<K> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Store")
+            .field("kind", &self.inner.resource.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K> Store<K> {
+    /// Group, version, kind and plural of what is stored.
+    #[must_use]
+    pub fn resource(&self) -> &ApiResource {
+        &self.inner.resource
+    }
+
+    /// Whether the first list is complete.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        *self.inner.ready.borrow()
+    }
+
+    /// Waits until the first list is complete.
+    pub async fn ready(&self) {
+        // The sender lives as long as this store.
+        let _ = self.inner.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// Calls back at every change from now on, but for those that the subscriber itself causes.
+    /// The callback runs on the task of the watch and must not block.
+    pub fn subscribe(&self, callback: impl Fn(&Change<K>) + Send + Sync + 'static) -> SubscriberId {
+        let id = self.inner.next_subscriber.fetch_add(1, Ordering::Relaxed);
+        self.inner
+            .subscribers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((id, Arc::new(callback)));
+        id
+    }
+
+    /// Whether the kind lives outside namespaces.
+    #[must_use]
+    pub fn is_cluster_scoped(&self) -> bool {
+        self.inner.cluster_scoped
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Cache<K>> {
+        self.inner
+            .cache
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Cache<K>> {
+        self.inner
+            .cache
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, changes: &[Change<K>], except: Option<SubscriberId>) {
+        if changes.is_empty() {
+            return;
+        }
+        let subscribers = self
+            .inner
+            .subscribers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        for change in changes {
+            for (id, subscriber) in &subscribers {
+                if Some(*id) != except {
+                    subscriber(change);
+                }
+            }
+        }
+    }
+
+    fn listed(&self) {
+        let before =
+            self.inner
+                .unlisted
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
+                    Some(left.saturating_sub(1))
+                });
+        if before.is_ok_and(|left| left <= 1) {
+            self.inner.ready.send_replace(true);
+        }
+    }
+}
+
+impl<K: Resource> Store<K> {
+    /// An empty store that `watches` watches are going to feed. `group_of` makes the index that
+    /// [`Store::group`] reads.
+    pub fn new(
+        resource: ApiResource,
+        cluster_scoped: bool,
+        watches: usize,
+        group_of: Option<fn(&K) -> Option<&str>>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                resource,
+                cluster_scoped,
+                cache: RwLock::new(Cache::new(group_of)),
+                subscribers: RwLock::default(),
+                next_subscriber: AtomicUsize::new(0),
+                unlisted: AtomicUsize::new(watches),
+                ready: channel::Sender::new(watches == 0),
+            }),
+        }
+    }
+
+    /// The object of this name. `namespace` is `None` for a cluster-scoped kind.
+    #[must_use]
+    pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
+        self.read().get(&path(namespace, name)).cloned()
+    }
+
+    /// The object with this UID.
+    #[must_use]
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<K>> {
+        self.read().by_uid(uid).cloned()
+    }
+
+    /// All objects, in no order.
+    #[must_use]
+    pub fn objects(&self) -> Vec<Arc<K>> {
+        self.read().objects().cloned().collect()
+    }
+
+    /// The objects for which `wanted` holds, in no order. It must not read this very store.
+    #[must_use]
+    pub fn select(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.read()
+            .objects()
+            .filter(|object| wanted(object))
+            .cloned()
+            .collect()
+    }
+
+    /// How many objects do not decode at present.
+    #[must_use]
+    pub fn undecodable(&self) -> usize {
+        self.read().undecodable()
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The objects of one group of the index.
+    pub fn group(&self, name: &str) -> Vec<Arc<K>> {
+        self.read().group(name).cloned().collect()
+    }
+
+    /// The groups of the index that have members.
+    pub fn groups(&self) -> Vec<String> {
+        self.read().groups().cloned().collect()
+    }
+
+    /// Whether the object with this UID is known to have been deleted a short while ago.
+    #[must_use]
+    pub fn is_gone(&self, uid: &str) -> bool {
+        self.read().is_gone(uid)
+    }
+
+    /// Whether the newest version of the object with this UID does not decode.
+    pub fn is_undecodable(&self, uid: &str) -> bool {
+        self.read().is_undecodable(uid)
+    }
+
+    /// Takes in the API server's answer to a write by subscriber `by`.
+    pub fn wrote(&self, object: K, by: Option<SubscriberId>) {
+        let changes = self.write().wrote(object);
+        self.publish(&changes, by);
+    }
+
+    /// Takes in that the object with this UID is gone after a deletion by subscriber `by`.
+    pub fn gone(&self, uid: &str, by: Option<SubscriberId>) {
+        let change = self.write().gone(uid, Instant::now());
+        self.publish(change.as_slice(), by);
+    }
+}
+
+/// Whether the objects of a kind live outside namespaces. Unknown for kinds named at run time,
+/// which count as namespaced.
+#[must_use]
+pub fn cluster_scoped<K: Resource + 'static>() -> bool {
+    TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
+}

@@ -1,0 +1,447 @@
+//! Lists a kind, then watches it from there: bodies are read as streams, and objects decoded one by
+//! one, so that neither a page nor an object that does not decode stands in the way of the others.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use http::{Request, Response, header};
+use http_body_util::BodyExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::client::Body;
+use kube::core::{ApiResource, Status};
+use kube::runtime::watcher::Event;
+use kube::{Client, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::{Guarded, Health};
+use crate::raw::{Form, Piece, RawObject, Splitter, decode, without_content};
+
+/// How long nothing may come of a list, or of the answer to a request for one.
+const LIST_SILENCE: Duration = Duration::from_secs(30);
+/// How long nothing may come of a watch: bookmarks come once a minute.
+const WATCH_SILENCE: Duration = Duration::from_secs(100);
+/// How long the API server is to keep a watch open.
+const WATCH_SECONDS: u32 = 290;
+/// Objects a page.
+const PAGE: u32 = 500;
+/// What an API server answers that does not remember so far back.
+const GONE: u16 = 410;
+/// How much of an error's text is read.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+/// The pause before a watch is opened again that had ended at once.
+const REOPEN_PAUSE: Duration = Duration::from_millis(200);
+
+/// Which objects of a kind are watched, and how much of them.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    labels: Option<String>,
+    metadata_only: bool,
+}
+
+impl Selection {
+    /// Those that a label selector selects.
+    #[must_use]
+    pub fn labels(mut self, selector: &str) -> Self {
+        self.labels = Some(selector.to_owned());
+        self
+    }
+
+    /// Nothing but their metadata: the API server leaves out the rest.
+    #[must_use]
+    pub fn metadata_only(mut self) -> Self {
+        self.metadata_only = true;
+        self
+    }
+
+    /// The label selector.
+    pub(crate) fn selector(&self) -> Option<&str> {
+        self.labels.as_deref()
+    }
+
+    fn accept(&self, form: Form) -> &'static str {
+        match (self.metadata_only, form) {
+            (false, _) => "application/json",
+            (true, Form::List) => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            }
+            (true, Form::Watch) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        }
+    }
+}
+
+/// Why a list or a watch does not go on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// The API server says no.
+    #[error("{message} ({code})")]
+    Refused {
+        /// The status code.
+        code: u16,
+        /// What it says.
+        message: String,
+    },
+    /// It cannot be reached, or the connection broke.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Nothing comes any more.
+    #[error("the API server says nothing")]
+    Silent,
+    /// What comes is neither a list nor a watch.
+    #[error("not an answer to a list or a watch: {0}")]
+    Malformed(String),
+}
+
+/// What is open, and where it has come.
+#[derive(Default)]
+enum State {
+    #[default]
+    Begin,
+    Listing(Stream),
+    Watching {
+        version: String,
+        stream: Option<Stream>,
+    },
+}
+
+struct Stream {
+    body: Body,
+    splitter: Splitter,
+    /// The object of a watch event whose type is still to come.
+    object: Option<RawObject>,
+    heard: bool,
+}
+
+/// A list, and the watch that follows it, without end.
+pub struct Watch<K> {
+    client: Client,
+    path: String,
+    selection: Selection,
+    health: Health,
+    state: State,
+    /// What came and was not handed out yet.
+    ready: VecDeque<Event<Guarded<K>>>,
+    kind: PhantomData<fn() -> K>,
+}
+
+#[derive(Deserialize)]
+struct ListEnd {
+    #[serde(default)]
+    metadata: ListMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    more: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WatchEnd {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+impl<K: Resource + DeserializeOwned> Watch<K> {
+    pub(crate) fn new(
+        client: &Client,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        selection: Selection,
+        health: Health,
+    ) -> Self {
+        let root = match resource.group.as_str() {
+            "" => format!("/api/{}", resource.version),
+            group => format!("/apis/{group}/{}", resource.version),
+        };
+        let place = namespace.map(|name| format!("namespaces/{name}/"));
+        Self {
+            client: client.clone(),
+            path: format!("{root}/{}{}", place.unwrap_or_default(), resource.plural),
+            selection,
+            health,
+            state: State::Begin,
+            ready: VecDeque::new(),
+            kind: PhantomData,
+        }
+    }
+
+    /// Begins anew with a list.
+    pub fn begin_again(&mut self) {
+        self.ready.clear();
+        self.state = State::Begin;
+    }
+
+    /// The next event; waiting for it may be given up. An error is followed by another attempt at the next call, before which there
+    /// should be a pause; an object that does not decode is none.
+    ///
+    /// # Errors
+    /// When the list or the watch does not go on.
+    pub async fn next(&mut self) -> Result<Event<Guarded<K>>, WatchError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            if let Err(error) = self.advance().await {
+                self.health.failed(&error.to_string());
+                self.fail(&error);
+                return Err(error);
+            }
+        }
+    }
+
+    /// A list begins anew, and a watch is opened again where it was, if that is remembered.
+    fn fail(&mut self, error: &WatchError) {
+        match &mut self.state {
+            State::Watching { stream, .. } if !is_gone(error) => *stream = None,
+            state => *state = State::Begin,
+        }
+    }
+
+    async fn advance(&mut self) -> Result<(), WatchError> {
+        match &mut self.state {
+            State::Begin => {
+                let stream = self.open(Form::List, "").await?;
+                self.state = State::Listing(stream);
+                self.ready.push_back(Event::Init);
+            }
+            State::Listing(stream) => {
+                let mut pieces = Vec::new();
+                let goes_on = stream.read(LIST_SILENCE, &mut pieces).await?;
+                let end = self.listed(pieces)?;
+                match end {
+                    Some(end) => self.page_ends(end).await?,
+                    None if !goes_on => return Err(malformed("the list ends early")),
+                    None => {}
+                }
+            }
+            State::Watching {
+                stream: None,
+                version,
+            } => {
+                let version = version.clone();
+                let opened = self.open(Form::Watch, &version).await?;
+                let stream = Some(opened);
+                self.state = State::Watching { version, stream };
+            }
+            State::Watching {
+                stream: Some(open), ..
+            } => {
+                let mut pieces = Vec::new();
+                let goes_on = open.read(WATCH_SILENCE, &mut pieces).await?;
+                let heard = !pieces.is_empty() || open.heard;
+                open.heard = heard;
+                self.shown(pieces)?;
+                if !goes_on {
+                    if !heard {
+                        tokio::time::sleep(REOPEN_PAUSE).await;
+                    }
+                    if let State::Watching { stream, .. } = &mut self.state {
+                        *stream = None;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a part of a list, and says when it is the last.
+    fn listed(&mut self, pieces: Vec<Piece>) -> Result<Option<ListMeta>, WatchError> {
+        let mut end = None;
+        for piece in pieces {
+            match piece {
+                Piece::Object(object) => {
+                    let object = Guarded(decode(&object));
+                    self.ready.push_back(Event::InitApply(object));
+                }
+                Piece::Around(text) => {
+                    let list: ListEnd = parse(&text)?;
+                    end = Some(list.metadata);
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    async fn page_ends(&mut self, end: ListMeta) -> Result<(), WatchError> {
+        if let Some(more) = end.more.filter(|more| !more.is_empty()) {
+            self.state = State::Listing(self.open(Form::List, &more).await?);
+            return Ok(());
+        }
+        let Some(version) = end.resource_version else {
+            return Err(malformed("a list without a resource version"));
+        };
+        self.health.heard();
+        self.ready.push_back(Event::InitDone);
+        self.state = State::Watching {
+            version,
+            stream: None,
+        };
+        Ok(())
+    }
+
+    /// Takes in watch events.
+    fn shown(&mut self, pieces: Vec<Piece>) -> Result<(), WatchError> {
+        for piece in pieces {
+            let State::Watching {
+                version,
+                stream: Some(stream),
+            } = &mut self.state
+            else {
+                return Ok(());
+            };
+            let text = match piece {
+                Piece::Object(object) => {
+                    stream.object = Some(object);
+                    continue;
+                }
+                Piece::Around(text) => text,
+            };
+            let end: WatchEnd = parse(&text)?;
+            let Some(object) = stream.object.take() else {
+                return Err(malformed("an event without an object"));
+            };
+            if end.kind == "ERROR" {
+                // Whatever it is, what was shown so far may not be all.
+                return Err(refused(GONE, object.text().unwrap_or_default()));
+            }
+            self.health.heard();
+            if end.kind == "BOOKMARK" {
+                let metadata = object.metadata().map(serde_json::from_slice::<ObjectMeta>);
+                if let Some(Ok(metadata)) = metadata {
+                    *version = metadata.resource_version.unwrap_or_else(|| version.clone());
+                }
+                continue;
+            }
+            let object = Guarded(decode::<K>(&object));
+            if let Some(seen) = &object.metadata().resource_version {
+                version.clone_from(seen);
+            }
+            self.ready.push_back(match end.kind.as_str() {
+                "ADDED" | "MODIFIED" => Event::Apply(object),
+                "DELETED" => Event::Delete(object),
+                _ => return Err(malformed("an event of an unknown type")),
+            });
+        }
+        Ok(())
+    }
+
+    /// The request for a page of the list, or for the watch; `from` is where it goes on.
+    fn request(&self, form: Form, from: &str) -> Result<Request<Body>, WatchError> {
+        let path = format!("{}?", self.path);
+        let begin = path.len();
+        let mut query = form_urlencoded::Serializer::for_suffix(path, begin);
+        match form {
+            Form::List => {
+                query.append_pair("limit", &PAGE.to_string());
+                if !from.is_empty() {
+                    query.append_pair("continue", from);
+                }
+            }
+            Form::Watch => {
+                query.append_pair("watch", "true");
+                query.append_pair("allowWatchBookmarks", "true");
+                query.append_pair("timeoutSeconds", &WATCH_SECONDS.to_string());
+                query.append_pair("resourceVersion", from);
+            }
+        }
+        if let Some(selector) = self.selection.selector() {
+            query.append_pair("labelSelector", selector);
+        }
+        Request::get(query.finish())
+            .header(header::ACCEPT, self.selection.accept(form))
+            .body(Body::empty())
+            .map_err(|error| malformed(&error.to_string()))
+    }
+
+    fn open(
+        &self,
+        form: Form,
+        from: &str,
+    ) -> impl Future<Output = Result<Stream, WatchError>> + Send + use<K> {
+        let (request, client) = (self.request(form, from), self.client.clone());
+        async move {
+            let answer = timeout(LIST_SILENCE, client.send(request?)).await;
+            let answer = answer.map_err(|_| WatchError::Silent)?;
+            let answer = answer.map_err(|error| unreachable(&error))?;
+            if !answer.status().is_success() {
+                return Err(failed(answer).await);
+            }
+            Ok(Stream {
+                body: answer.into_body(),
+                splitter: Splitter::new(form),
+                object: None,
+                heard: false,
+            })
+        }
+    }
+}
+
+impl Stream {
+    /// Adds what is complete by the next part of the body, and says whether it goes on.
+    async fn read(
+        &mut self,
+        silence: Duration,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<bool, WatchError> {
+        let frame = timeout(silence, self.body.frame()).await;
+        match frame.map_err(|_| WatchError::Silent)? {
+            None => Ok(false),
+            Some(Err(error)) => Err(unreachable(&error)),
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    self.splitter.push(data, pieces);
+                }
+                if self.splitter.too_much() {
+                    return Err(malformed(
+                        "more around the objects than an API server sends",
+                    ));
+                }
+                Ok(true)
+            }
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, WatchError> {
+    serde_json::from_slice(text).map_err(|error| malformed(&without_content(&error)))
+}
+
+fn malformed(what: &str) -> WatchError {
+    WatchError::Malformed(what.to_owned())
+}
+
+fn unreachable(error: &dyn std::error::Error) -> WatchError {
+    WatchError::Unreachable(crate::call::root_cause(error))
+}
+
+/// Whether a list has to begin anew: what the API server remembers does not go back so far.
+fn is_gone(error: &WatchError) -> bool {
+    matches!(error, WatchError::Refused { code: GONE, .. })
+}
+
+async fn failed(answer: Response<Body>) -> WatchError {
+    let code = answer.status().as_u16();
+    let body = http_body_util::Limited::new(answer.into_body(), MAX_ERROR_BYTES);
+    let text = timeout(LIST_SILENCE, body.collect()).await;
+    let text = text.ok().and_then(Result::ok).map(|text| text.to_bytes());
+    refused(code, &text.unwrap_or_default())
+}
+
+/// What a status says.
+fn refused(code: u16, text: &[u8]) -> WatchError {
+    let status = serde_json::from_slice::<Status>(text).unwrap_or_default();
+    let message = match status.message {
+        empty if empty.is_empty() => "no reason given".to_owned(),
+        message => message,
+    };
+    WatchError::Refused { code, message }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! Hooks that fail open are not stepped around by size: whatever is too large for one goes on as if there
+//! were none. So each takes the largest object that can be stored, and judges it.
+
+use oz_admission::Limits;
+use oz_core::audit::Action;
+use serde_json::{Value, json};
+
+use super::connect::grant;
+use super::server::Server;
+use super::{Answer, UID, Webhook, request, with};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// What etcd takes in a request: no object is larger.
+const STORED: usize = 3 << 19;
+/// What else there is in an object.
+const REST: usize = 8 << 10;
+
+/// A hook that fails open, and the largest that it can be asked about.
+struct Case {
+    /// As it is registered.
+    hook: &'static str,
+    path: &'static str,
+    group: &'static str,
+    resource: (&'static str, &'static str),
+    groups: &'static [&'static str],
+    object: Value,
+    /// Before the change.
+    old: Value,
+    judged: fn(&Webhook, &Answer) -> bool,
+}
+
+/// A text whose characters are one byte each in etcd, and six in a review: the API server escapes them.
+fn fat() -> String {
+    "<".repeat(STORED - REST)
+}
+
+fn refused(_: &Webhook, answer: &Answer) -> bool {
+    !answer.allowed && answer.status.code == 403
+}
+
+fn recorded(webhook: &Webhook, answer: &Answer) -> bool {
+    let recorded = webhook.recorded();
+    let opened = |action| action == Action::SessionOpened;
+    answer.allowed && recorded.iter().any(|record| opened(record.action))
+}
+
+/// A Role with what alice's grant gives, and another rule that names pods at length.
+fn role(name: &str) -> Value {
+    let rule = |pod: &str| {
+        json!({
+            "apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"],
+            "resourceNames": [pod],
+        })
+    };
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": { "name": name, "namespace": "shop" },
+        "rules": [rule("web"), rule(&fat())],
+    })
+}
+
+fn binding(role: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": { "name": "mine", "namespace": "shop" },
+        "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": role },
+        "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": fat() }],
+    })
+}
+
+fn pod(image: &str, ephemeral: &Value) -> Value {
+    let container = json!({ "name": "app", "image": image, "args": [fat()] });
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "web", "namespace": "shop", "uid": "uid-of-web" },
+        "spec": { "containers": [container], "ephemeralContainers": ephemeral },
+    })
+}
+
+/// Roles and RoleBindings: what is not for alice is refused.
+fn of_rbac() -> [Case; 3] {
+    let case = |hook, path, resource, object, old| Case {
+        hook,
+        path,
+        group: RBAC,
+        resource: (resource, ""),
+        groups: &["devs"],
+        object,
+        old,
+        judged: refused,
+    };
+    let theirs = binding("on-call");
+    let nobodys = with(theirs.clone(), "/subjects", json!([]));
+    let empty = with(role("mine"), "/rules", json!([]));
+    let (waits, none) = (binding("mine-7c9e6679"), Value::Null);
+    let bindings = "rolebindings";
+    let path = "/guard-copied-rolebinding";
+    [
+        case(
+            "guard-rolebinding.kb.io",
+            "/guard-rolebinding",
+            bindings,
+            waits,
+            none,
+        ),
+        case(
+            "guard-copied-role.kb.io",
+            "/guard-copied-role",
+            "roles",
+            role("mine"),
+            empty,
+        ),
+        case(
+            "guard-copied-rolebinding.kb.io",
+            path,
+            bindings,
+            theirs,
+            nobodys,
+        ),
+    ]
+}
+
+/// Changes of running pods: they are on record.
+fn of_pods() -> [Case; 2] {
+    let case = |hook, path, subresource, groups, object| Case {
+        hook,
+        path,
+        group: "",
+        resource: ("pods", subresource),
+        groups,
+        object,
+        old: pod("app:1", &json!([])),
+        judged: recorded,
+    };
+    let debugged = pod("app:1", &json!([{ "name": "debug", "image": "sh:1" }]));
+    let other = pod("app:2", &json!([]));
+    let (observing, glass) = ("/watch-v1-pod", "/connect-break-glass");
+    let subresource = "ephemeralcontainers";
+    [
+        case("vpod.kb.io", observing, subresource, &["devs"], debugged),
+        case("connect-break-glass.kb.io", glass, "", &["sre"], other),
+    ]
+}
+
+impl Case {
+    fn body(&self) -> Vec<u8> {
+        let (resource, subresource) = self.resource;
+        let kind = &self.object["kind"];
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "review",
+                "kind": { "group": self.group, "version": "v1", "kind": kind },
+                "resource": { "group": self.group, "version": "v1", "resource": resource },
+                "subResource": subresource,
+                "name": self.object["metadata"]["name"], "namespace": "shop",
+                "operation": if self.old.is_null() { "CREATE" } else { "UPDATE" },
+                "userInfo": { "username": "alice", "groups": self.groups },
+                "object": self.object, "oldObject": self.old,
+            },
+        });
+        // As Go writes it.
+        review.to_string().replace('<', "\\u003c").into_bytes()
+    }
+
+    async fn webhook() -> Webhook {
+        let asked = with(request("ExecAccessRequest", "shell"), "/metadata/uid", UID);
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "web", "namespace": "shop", "uid": "uid-of-web" },
+        });
+        let webhook = Webhook::new(Server {
+            forbids: vec!["create pods/exec", "get pods/exec"],
+            ..Server::with([asked, pod])
+        });
+        webhook.server.has_role(role("on-call"));
+        webhook.grants.insert(grant());
+        webhook.grants.known().await;
+        webhook
+    }
+}
+
+#[tokio::test]
+async fn each_hook_that_fails_open_judges_the_largest_object_there_can_be() {
+    let webhook = Webhook::new(Server::default());
+    let mut open: Vec<String> = Vec::new();
+    for configuration in webhook.manager.configurations() {
+        for hook in configuration["webhooks"].as_array().unwrap() {
+            if hook["failurePolicy"] == "Ignore" {
+                open.push(hook["name"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    let cases: Vec<Case> = of_rbac().into_iter().chain(of_pods()).collect();
+    let mut known: Vec<_> = cases.iter().map(|case| case.hook.to_owned()).collect();
+    open.sort();
+    known.sort();
+    assert_eq!(open, known, "one that fails open needs a case here");
+    for case in cases {
+        let webhook = Case::webhook().await;
+        let body = case.body();
+        let bytes = body.len();
+        assert!(bytes > 6 * (STORED - REST), "{}: {bytes}", case.hook);
+        assert!(bytes <= Limits::default().body, "{}: {bytes}", case.hook);
+        let reply = webhook.manager.review(case.path, &body).await;
+        let said = String::from_utf8_lossy(&reply.body)
+            .chars()
+            .take(500)
+            .collect::<String>();
+        assert_eq!(reply.status, 200, "{}: {said}", case.hook);
+        let review: Value = serde_json::from_slice(&reply.body).unwrap();
+        let answer: Answer = serde_json::from_value(review["response"].clone()).unwrap();
+        assert!((case.judged)(&webhook, &answer), "{}: {said}", case.hook);
+    }
+}
+
+/// An update carries two objects, each character of which may be six.
+#[test]
+fn no_review_of_stored_objects_is_larger_than_what_is_taken() {
+    let limits = Limits::default();
+    assert!(limits.body >= 2 * 6 * STORED, "{}", limits.body);
+    assert!(limits.bodies >= limits.body);
+}

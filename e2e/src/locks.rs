@@ -1,0 +1,270 @@
+//! What oz's policies refuse while nothing of oz runs, its webhooks out of the path of requests: one list
+//! of attempts for each installation, by hand or by the chart, on a real node or without.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use http::{Request, header};
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
+use oz_core::audit::{AuditKey, Chain, Writer};
+use oz_core::labels;
+use oz_testkit::{eventually, fixtures};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::access::{AccessRequest, Asked, exec_request, pod_request};
+use crate::connections::refused;
+use crate::scene::{Scene, TEMPLATE};
+
+/// How soon the API server goes by a policy, and by what its parameters are.
+const SOON: Duration = Duration::from_secs(60);
+/// The request of each kind that the attempts are about.
+const LOCK: &str = "lock";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Annotations that look like a stamp of this user's.
+#[must_use]
+pub fn stamped(by: &str) -> BTreeMap<String, String> {
+    [(labels::REQUESTED_BY, by), (labels::REQUESTER, "{}")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+}
+
+/// The first record of a chain that somebody begins who is not oz.
+#[must_use]
+pub fn forged_record() -> AuditEvent {
+    let now = Timestamp::now();
+    let writer = Writer::new("oz-operator", "oz-0", now, 1);
+    let (_, entry) = Chain::begin(writer, now, &[], &AuditKey::new(&[1; 32]));
+    AuditEvent::from(entry)
+}
+
+/// A Role with these rules.
+///
+/// # Errors
+/// When they are no rules.
+pub fn role(name: &str, rules: &Value) -> serde_json::Result<Role> {
+    serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules}))
+}
+
+/// A RoleBinding of a user to a Role.
+///
+/// # Errors
+/// Never: what it is made of is well formed.
+pub fn binding(name: &str, role: &str, user: &str) -> serde_json::Result<RoleBinding> {
+    serde_json::from_value(bound(name, role, user))
+}
+
+fn bound(name: &str, role: &str, user: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": role},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+    })
+}
+
+impl Scene {
+    /// Makes `user` an administrator who is in no group that mends clusters.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn administrator(&self, user: &str) -> Result<Client> {
+        self.cluster.issue_kubeconfig(user, &["mortals"])?;
+        let rights: ClusterRoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": administrator(self, user)},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+        }))?;
+        Api::all(self.admin.clone())
+            .create(&PostParams::default(), &rights)
+            .await?;
+        self.cluster.client(user).await
+    }
+
+    /// Tries everything that a policy is there to refuse, as people whom RBAC would let, in a scene with
+    /// a pod. The policies are called `prefix-…`; each refuses, and there is none that was not tried.
+    ///
+    /// # Errors
+    /// Which attempt was not refused by the policy that should, or which policy nothing was tried for.
+    pub async fn locks_hold(&self, prefix: &str) -> Result<()> {
+        let carol = self.administrator("carol").await?;
+        let common = [
+            ("namespace", self.name().to_owned()),
+            ("pod", self.pod()?),
+            ("container", fixtures::CONTAINER.to_owned()),
+            ("record", serde_json::to_string(&forged_record())?),
+        ];
+        let [exec, pod] = self.prepare(&carol).await?;
+        let of = |kind: &str, role: String| {
+            let (of, requests) = (kind.to_lowercase(), format!("{kind}AccessRequest"));
+            let names = [
+                ("grants", format!("grants-{of}")),
+                ("requests", format!("{}s", requests.to_lowercase())),
+                ("kind", requests),
+                ("role", role),
+            ];
+            let names: Vec<_> = common.iter().cloned().chain(names).collect();
+            Locks::read(&names)
+        };
+        let (exec, pod) = (of("Exec", exec)?, of("Pod", pod)?);
+        let all = exec.once.iter();
+        let all = all.chain(&exec.of_each_kind).chain(&pod.of_each_kind);
+        let mut tried = BTreeSet::new();
+        for lock in all {
+            tried.insert(self.holds(prefix, lock).await?);
+        }
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.admin.clone());
+        let there = policies.list(&ListParams::default()).await?.items;
+        let ours: BTreeSet<_> = there
+            .iter()
+            .map(|policy| policy.name_any())
+            .filter(|name| name.starts_with(&format!("{prefix}-")))
+            .collect();
+        ensure!(ours == tried, "there are {ours:?}, tried were {tried:?}");
+        self.tidy().await
+    }
+
+    /// Tries until the policy refuses, and gives its name.
+    async fn holds(&self, prefix: &str, lock: &Lock) -> Result<String> {
+        let policy = format!("{prefix}-{}", lock.policy);
+        let sign = format!("ValidatingAdmissionPolicy '{policy}'");
+        let client = self.cluster.client(&lock.by).await?;
+        let wanted = format!("{policy} to refuse {}", lock.what);
+        eventually(&wanted, SOON, async || {
+            let why = refused(client.request_text(lock.request()?).await)?;
+            ensure!(why.contains(&sign), "{why}");
+            Ok(Some(()))
+        })
+        .await?;
+        Ok(policy)
+    }
+
+    /// What the attempts need: rights, an enforcing namespace, a request of each kind. Gives the names of
+    /// the Roles that their grants would have.
+    async fn prepare(&self, carol: &Client) -> Result<[String; 2]> {
+        let namespaces = json!({
+            "apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "patch"],
+        });
+        let rbac = json!({
+            "apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": ["create"],
+        });
+        let into = into(&self.pod()?);
+        self.allow("lock-mallory", "mallory", &[namespaces]).await?;
+        self.allow("lock-alice", "alice", &[rbac, into.clone()])
+            .await?;
+        let on_call = role("lock-on-call", &json!([into]))?;
+        let create = PostParams::default();
+        self.api::<Role>().create(&create, &on_call).await?;
+        self.enforce().await?;
+        Ok([
+            self.stored(carol, exec_request(LOCK, TEMPLATE, "5m"))
+                .await?,
+            self.stored(carol, pod_request(LOCK, TEMPLATE, "5m"))
+                .await?,
+        ])
+    }
+
+    /// Creates a request with a stamp that only looks like one, and gives the name of its grant's Role.
+    async fn stored<K>(&self, carol: &Client, mut request: K) -> Result<String>
+    where
+        K: AccessRequest + Serialize + DeserializeOwned,
+    {
+        *request.annotations_mut() = stamped("carol");
+        let requests: Api<K> = Api::namespaced(carol.clone(), self.name());
+        let request = requests.create(&PostParams::default(), &request).await?;
+        Ok(Asked { request }.object_name())
+    }
+
+    /// As it was before. (What is in the namespace alone goes with it.)
+    async fn tidy(&self) -> Result<()> {
+        let (delete, merge) = (DeleteParams::default(), PatchParams::default());
+        self.api::<ExecAccessRequest>()
+            .delete(LOCK, &delete)
+            .await?;
+        self.api::<PodAccessRequest>().delete(LOCK, &delete).await?;
+        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
+        let off = Patch::Merge(labelled(Value::Null));
+        namespaces.patch(self.name(), &merge, &off).await?;
+        let rights: Api<ClusterRoleBinding> = Api::all(self.admin.clone());
+        rights
+            .delete(&administrator(self, "carol"), &delete)
+            .await?;
+        Ok(())
+    }
+}
+
+fn administrator(scene: &Scene, user: &str) -> String {
+    format!("{}-{user}", scene.name())
+}
+
+/// A namespace with the enforcing label.
+fn labelled(value: Value) -> Value {
+    json!({"metadata": {"labels": {labels::ENFORCE: value}}})
+}
+
+/// What a grant's own Role gives.
+fn into(pod: &str) -> Value {
+    json!({
+        "apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"],
+        "resourceNames": [pod],
+    })
+}
+
+/// The list, as it is written.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Locks {
+    once: Vec<Lock>,
+    of_each_kind: Vec<Lock>,
+}
+
+/// An attempt that a policy refuses. Nothing comes of it if it is let through, either.
+#[derive(Deserialize)]
+struct Lock {
+    what: String,
+    policy: String,
+    by: String,
+    method: String,
+    path: String,
+    #[serde(default)]
+    body: Value,
+}
+
+impl Locks {
+    /// The list with these values put in for names in braces.
+    fn read(names: &[(&str, String)]) -> Result<Self> {
+        let list = names.iter().fold(
+            include_str!("locks.yaml").to_owned(),
+            |list, (name, value)| list.replace(&format!("{{{name}}}"), value),
+        );
+        Ok(serde_saphyr::from_str(&list)?)
+    }
+}
+
+impl Lock {
+    fn request(&self) -> Result<Request<Vec<u8>>> {
+        let content = match self.path.starts_with("/api/") {
+            true if self.method == "PATCH" => "application/strategic-merge-patch+json",
+            false if self.method == "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        // What is proxied knows no dry run.
+        let (query, body) = match self.method.as_str() {
+            "GET" => ("", Vec::new()),
+            _ => ("?dryRun=All", serde_json::to_vec(&self.body)?),
+        };
+        let request = Request::builder()
+            .method(self.method.as_str())
+            .uri(format!("{}{query}", self.path))
+            .header(header::CONTENT_TYPE, content);
+        Ok(request.body(body)?)
+    }
+}

@@ -1,0 +1,274 @@
+//! What is run at once, and in which order. Most suites wait more than they compute: for leases, for
+//! ends, for an API server that starts. So several run beside each other, those that take long first,
+//! and a suite of which one test runs at a time runs in parts, each with a cluster of its own.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::build::{Suite, cargo};
+use super::output::Tier;
+
+/// Suites in so many parts, those that take longest first. Which tests are in which part depends on
+/// their names alone, so that a run can be repeated.
+const PARTS: [(&str, usize); 3] = [("failure", 3), ("hostile", 4), ("audit", 3)];
+/// The suite that says how late an end or a takeover may be. It has the processors before all others.
+const TIMED: &str = "failure";
+/// Further suites on a real API server, those that take longest first, and how many of their tests run
+/// at a time: each has a namespace of its own, and waits more than it computes.
+const CLUSTER: [(&str, usize); 9] = [
+    ("pod", 8),
+    ("chart", 2),
+    ("transient", 8),
+    ("cluster", 4),
+    ("connect", 2),
+    ("access", 8),
+    ("api_server", 4),
+    ("upgrade", 2),
+    ("ozctl", 4),
+];
+
+/// The environment variable by which the harness is told how many tests run at a time.
+const THREADS: &str = "RUST_TEST_THREADS";
+
+/// One process to run.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// The suite, as in `oz-e2e, access`.
+    pub(super) suite: String,
+    /// Which part of it, `1/4`.
+    pub(super) part: Option<String>,
+    pub(super) tier: Tier,
+    /// Whether it has to be run before others that want the processors.
+    timed: bool,
+    /// How many of its tests run at a time, if that is not for the harness to say.
+    threads: Option<usize>,
+    program: Option<PathBuf>,
+    directory: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Job {
+    /// The suite and the part.
+    pub(super) fn name(&self) -> String {
+        match &self.part {
+            Some(part) => format!("{} {part}", self.suite),
+            None => self.suite.clone(),
+        }
+    }
+
+    /// The doc tests of the whole workspace, by cargo.
+    pub(super) fn doc() -> Self {
+        Self {
+            suite: "doc tests".to_owned(),
+            part: None,
+            tier: Tier::Doc,
+            timed: false,
+            threads: None,
+            program: None,
+            directory: oz_e2e::repository(),
+            arguments: ["test", "--workspace", "--doc", "--no-fail-fast"]
+                .map(ToOwned::to_owned)
+                .to_vec(),
+        }
+    }
+
+    fn command(&self) -> Command {
+        let cargo = cargo();
+        let program = self.program.as_deref().map(Path::as_os_str);
+        let program = program.unwrap_or_else(|| cargo.get_program());
+        let mut command = if self.timed {
+            Command::new(program)
+        } else {
+            let mut command = Command::new("nice");
+            command.arg(program);
+            command
+        };
+        command
+            .current_dir(&self.directory)
+            .env("CARGO_MANIFEST_DIR", &self.directory)
+            .env("CARGO_TERM_COLOR", "never")
+            .args(&self.arguments)
+            .stdin(Stdio::null());
+        // Whoever says it by hand has the last word.
+        if let Some(threads) = self.threads
+            && std::env::var_os(THREADS).is_none()
+        {
+            command.env(THREADS, threads.to_string());
+        }
+        command
+    }
+}
+
+/// What the jobs are that run the tests of `suites` whose names contain `filter`: in the order in
+/// which they are to begin. Without `divided`, each suite is one.
+pub(super) fn jobs(suites: &[Suite], filter: Option<&str>, divided: bool) -> Result<Vec<Job>> {
+    let mut jobs = Vec::new();
+    let mut suites: Vec<&Suite> = suites.iter().collect();
+    suites.sort_by_key(|suite| (rank(&suite.target), suite.name.clone()));
+    for suite in suites {
+        let parts = PARTS.iter().find(|(name, _)| *name == suite.target);
+        let parts = parts.map_or(1, |(_, parts)| *parts);
+        let threads = CLUSTER.iter().find(|(name, _)| *name == suite.target);
+        let job = |part: Option<String>, arguments: Vec<String>| Job {
+            threads: threads.map(|(_, threads)| *threads),
+            suite: suite.name.clone(),
+            part,
+            tier: suite.tier,
+            timed: suite.target == TIMED,
+            program: Some(suite.program.clone()),
+            directory: suite.directory.clone(),
+            arguments,
+        };
+        if parts == 1 || !divided {
+            let arguments = filter.map(ToOwned::to_owned);
+            jobs.push(job(None, arguments.into_iter().collect()));
+            continue;
+        }
+        let tests = divide(tests(suite, filter)?, parts);
+        for (index, mut tests) in tests.into_iter().enumerate() {
+            if !tests.is_empty() {
+                tests.insert(0, "--exact".to_owned());
+                jobs.push(job(Some(format!("{}/{parts}", index + 1)), tests));
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// The place of a suite in the order in which they begin.
+fn rank(target: &str) -> usize {
+    let parts = PARTS.iter().map(|(name, _)| *name);
+    let mut order = parts.chain(CLUSTER.iter().map(|(name, _)| *name));
+    let place = order.position(|name| name == target);
+    place.unwrap_or(PARTS.len() + CLUSTER.len())
+}
+
+/// The tests of a suite, by name.
+fn tests(suite: &Suite, filter: Option<&str>) -> Result<Vec<String>> {
+    let output = Command::new(&suite.program)
+        .current_dir(&suite.directory)
+        .args(["--list", "--format=terse"])
+        .args(filter)
+        .output()
+        .with_context(|| format!("failed to run {}", suite.program.display()))?;
+    ensure!(
+        output.status.success(),
+        "failed to list the tests of {}",
+        suite.name
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(names.map(ToOwned::to_owned).collect())
+}
+
+/// Neighbours, which are of one file and much alike, go to different parts.
+fn divide(tests: Vec<String>, parts: usize) -> Vec<Vec<String>> {
+    let mut divided = vec![Vec::new(); parts];
+    for (index, test) in tests.into_iter().enumerate() {
+        if let Some(part) = divided.get_mut(index % parts) {
+            part.push(test);
+        }
+    }
+    divided
+}
+
+/// What a job says, by its number.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// It has begun.
+    Began(usize),
+    /// A line of its output.
+    Line(usize, String),
+    /// It has ended, well or with this.
+    Ended(usize, Result<(), String>),
+}
+
+/// Runs the jobs in their order, `at_once` of them beside each other; `environment` is for all.
+pub(super) fn run(
+    jobs: &Arc<[Job]>,
+    at_once: usize,
+    environment: &[(&'static str, PathBuf)],
+) -> Receiver<Event> {
+    let (sender, events) = channel();
+    let queue: Arc<Mutex<VecDeque<usize>>> = Arc::new(Mutex::new((0..jobs.len()).collect()));
+    for _ in 0..at_once {
+        let (jobs, queue, sender) = (Arc::clone(jobs), Arc::clone(&queue), sender.clone());
+        let environment = environment.to_vec();
+        std::thread::spawn(move || {
+            loop {
+                let next = queue
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .pop_front();
+                let Some((number, job)) = next.and_then(|it| Some((it, jobs.get(it)?))) else {
+                    break;
+                };
+                let _ = sender.send(Event::Began(number));
+                let ended = follow(number, job, &environment, &sender);
+                let ended = ended.map_err(|error| format!("{error:#}"));
+                // Whoever listens has gone: nothing more is to be run.
+                if sender.send(Event::Ended(number, ended)).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    events
+}
+
+/// Runs one job to its end and tells every line.
+fn follow(
+    number: usize,
+    job: &Job,
+    environment: &[(&'static str, PathBuf)],
+    sender: &Sender<Event>,
+) -> Result<()> {
+    // Both streams into one pipe: only then is the order kept.
+    let (reader, writer) = std::io::pipe().context("failed to make a pipe")?;
+    let mut command = job.command();
+    command
+        .stdout(writer.try_clone().context("failed to make a pipe")?)
+        .stderr(writer);
+    for (name, value) in environment {
+        command.env(name, Path::new(value));
+    }
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("failed to start {}", job.name()))?;
+    // Its ends of the pipe are copies of those that the command still holds.
+    drop(command);
+    for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let _ = sender.send(Event::Line(number, line));
+    }
+    let status = child.wait().context("failed to wait for it")?;
+    ensure!(status.success(), "it ended with {status}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_test_is_in_one_part() {
+        let all: Vec<String> = (0..11).map(|number| format!("t{number}")).collect();
+        let parts = divide(all.clone(), 4);
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 3, 2]);
+        let mut together: Vec<String> = parts.concat();
+        together.sort_by_key(|name| all.iter().position(|one| one == name));
+        assert_eq!(together, all);
+    }
+
+    #[test]
+    fn what_takes_longest_begins_first() {
+        assert!(rank("hostile") < rank("access"));
+        assert!(rank("ozctl") < rank("router"));
+    }
+}

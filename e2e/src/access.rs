@@ -1,20 +1,17 @@
 //! Asking for access as a user would, and what came of it.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::NamespaceResourceScope;
 use kube::api::PostParams;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use oz_core::api::{
-    AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessRequestSpec,
-    ExecAccessTemplate, ExecAccessTemplateSpec, Phase, PodAccessRequest, PodAccessRequestSpec,
-    PodAccessTemplate, PodAccessTemplateSpec, RequestStatus, TargetKind,
+    AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate,
+    ExecAccessTemplateSpec, Phase, PodAccessRequest, PodAccessTemplate, PodAccessTemplateSpec,
+    RequestStatus, TargetKind,
 };
+use oz_core::kinds::Terms;
 use oz_testkit::eventually;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// How long a grant may take before a test gives up; far above what it takes.
@@ -42,14 +39,7 @@ pub fn exec_template(name: &str, kind: TargetKind, target: &str) -> ExecAccessTe
 /// A request by `template` for `duration`.
 #[must_use]
 pub fn exec_request(name: &str, template: &str, duration: &str) -> ExecAccessRequest {
-    ExecAccessRequest::new(
-        name,
-        ExecAccessRequestSpec {
-            template_name: template.to_owned(),
-            duration: Some(duration.to_owned()),
-            ..ExecAccessRequestSpec::default()
-        },
-    )
+    ExecAccessRequest::by(name, template, duration)
 }
 
 /// A template for pods like those of the Deployment `target`, for the group `devs`, with `more`
@@ -72,50 +62,25 @@ pub fn pod_template(name: &str, target: &str, more: &Value) -> Result<PodAccessT
 /// A request for a pod by `template` for `duration`.
 #[must_use]
 pub fn pod_request(name: &str, template: &str, duration: &str) -> PodAccessRequest {
-    let spec = PodAccessRequestSpec {
-        template_name: template.to_owned(),
-        duration: Some(duration.to_owned()),
-        ..PodAccessRequestSpec::default()
-    };
-    PodAccessRequest::new(name, spec)
+    PodAccessRequest::by(name, template, duration)
 }
 
 /// A kind of request.
-pub trait AccessRequest:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
+pub trait AccessRequest: oz_core::kinds::AccessRequest {
     /// A request by `template` for `duration`.
-    fn by(name: &str, template: &str, duration: &str) -> Self;
-    /// Its status, if it has one.
-    fn stands(&self) -> Option<&RequestStatus>;
-}
-
-impl AccessRequest for ExecAccessRequest {
+    #[must_use]
     fn by(name: &str, template: &str, duration: &str) -> Self {
-        exec_request(name, template, duration)
-    }
-
-    fn stands(&self) -> Option<&RequestStatus> {
-        self.status.as_ref()
-    }
-}
-
-impl AccessRequest for PodAccessRequest {
-    fn by(name: &str, template: &str, duration: &str) -> Self {
-        pod_request(name, template, duration)
-    }
-
-    fn stands(&self) -> Option<&RequestStatus> {
-        self.status.as_ref()
+        let mut request = Self::asking(&Terms {
+            template,
+            duration: Some(duration),
+            ..Terms::default()
+        });
+        request.meta_mut().name = Some(name.to_owned());
+        request
     }
 }
+
+impl<R: oz_core::kinds::AccessRequest> AccessRequest for R {}
 
 /// A request that was granted.
 #[derive(Clone, Debug)]
@@ -128,7 +93,7 @@ impl<K: AccessRequest> Asked<K> {
     /// Its status.
     #[must_use]
     pub fn status(&self) -> RequestStatus {
-        self.request.stands().cloned().unwrap_or_default()
+        self.request.status().cloned().unwrap_or_default()
     }
 
     /// Name of its pod.
@@ -203,7 +168,7 @@ impl<K: AccessRequest> Requests<K> {
                 status.ready || status.phase.is_terminal()
             })
             .await?;
-        let status = request.stands().cloned().unwrap_or_default();
+        let status = request.status().cloned().unwrap_or_default();
         if !status.ready {
             bail!("{name} is {}: {}", status.phase, conditions_line(&status));
         }
@@ -220,7 +185,7 @@ impl<K: AccessRequest> Requests<K> {
                 status.phase == phase
             })
             .await?;
-        Ok(request.stands().cloned().unwrap_or_default())
+        Ok(request.status().cloned().unwrap_or_default())
     }
 
     /// Waits until the status of a request is as wanted.
@@ -236,7 +201,7 @@ impl<K: AccessRequest> Requests<K> {
         let mut last = None;
         let found = eventually(&format!("{name} {what}"), REQUEST_TIMEOUT, async || {
             let request = self.api.get(name).await?;
-            let status = request.stands().cloned().unwrap_or_default();
+            let status = request.status().cloned().unwrap_or_default();
             let done = wanted(&status);
             last = Some(status);
             Ok(done.then_some(request))

@@ -31,7 +31,7 @@ const CRDS: &str = "charts/oz/files/crds";
 /// Directories in which everything is generated, or nothing may be.
 const DIRECTORIES: [&str; 4] = [CRDS, rbac::FILES, command_line::MAN, "charts/oz/crds"];
 const HEADER: &str =
-    "# Generated from crates/core/src/api by `cargo xtask generate`; do not edit.\n";
+    "# Generated from crates/core/src/kinds by `cargo xtask generate`; do not edit.\n";
 
 /// What to do about files that are not what their sources say.
 #[derive(Args)]

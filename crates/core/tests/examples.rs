@@ -19,8 +19,9 @@ use oz_core::api::{
     ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
     TransientClusterRoleBinding, TransientRoleBinding,
 };
+use oz_core::kinds::{AccessRequest as _, AccessTemplate as _};
 use oz_core::transient::Kind;
-use oz_core::validate::{self, Violation};
+use oz_core::validate::Violation;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -92,18 +93,10 @@ fn first_loss(from: &Value, to: &Value, path: String) -> Option<String> {
 /// What is wrong with the object, by its own kind's rules.
 fn violations(file: &str, object: &Value) -> Vec<Violation> {
     let found = match object["kind"].as_str().unwrap() {
-        "ExecAccessTemplate" => {
-            validate::exec_access_template(&read::<ExecAccessTemplate>(file, object)).err()
-        }
-        "PodAccessTemplate" => {
-            validate::pod_access_template(&read::<PodAccessTemplate>(file, object)).err()
-        }
-        "ExecAccessRequest" => {
-            validate::exec_access_request(&read::<ExecAccessRequest>(file, object)).err()
-        }
-        "PodAccessRequest" => {
-            validate::pod_access_request(&read::<PodAccessRequest>(file, object)).err()
-        }
+        "ExecAccessTemplate" => read::<ExecAccessTemplate>(file, object).check().err(),
+        "PodAccessTemplate" => read::<PodAccessTemplate>(file, object).check().err(),
+        "ExecAccessRequest" => read::<ExecAccessRequest>(file, object).check().err(),
+        "PodAccessRequest" => read::<PodAccessRequest>(file, object).check().err(),
         "TransientRoleBinding" => read::<TransientRoleBinding>(file, object).terms().err(),
         "TransientClusterRoleBinding" => read::<TransientClusterRoleBinding>(file, object)
             .terms()

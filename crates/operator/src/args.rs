@@ -7,6 +7,7 @@ use oz_audit::AuditArgs;
 use oz_core::build::NameServer;
 use oz_core::duration::not_negative;
 use oz_core::names;
+use oz_core::settings::{self, Settings};
 use oz_core::transient::TransientArgs;
 use oz_runtime::{Address, Common};
 
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     pub(crate) leader_elect: bool,
 
     /// How long a request is kept as a record after it ended, such as 1h or 30m.
-    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = not_negative)]
+    #[arg(long, default_value = settings::KEEP_FINISHED, value_name = "DURATION", value_parser = not_negative)]
     pub(crate) keep_finished: SignedDuration,
 
     #[command(flatten)]
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     pub(crate) signing_key_life: SignedDuration,
 
     /// How long a pod made for a request may take to get ready, such as 5m.
-    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = not_negative)]
+    #[arg(long, default_value = settings::POD_READY_TIMEOUT, value_name = "DURATION", value_parser = not_negative)]
     pub(crate) pod_ready_timeout: SignedDuration,
 
     /// Make pods for PodAccessRequests. Without it, they and their templates are left as they are, and
@@ -74,7 +75,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "kube-system/k8s-app=kube-dns",
+        default_value = settings::NAME_SERVERS,
         value_name = "NAME_SERVERS"
     )]
     pub(crate) name_servers: Vec<NameServer>,
@@ -132,6 +133,22 @@ pub(crate) struct Args {
     pub(crate) task: Option<Task>,
 }
 
+impl Args {
+    /// What of the flags decides what is granted and how.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            keep_finished: self.keep_finished,
+            pod_ready_timeout: self.pod_ready_timeout,
+            pod_access: self.pod_access,
+            name_servers: self.name_servers.clone(),
+            impersonate_authors: self.impersonate_authors,
+            cut_sessions: self.cut_sessions,
+            access_namespaces: self.access_namespaces.clone(),
+            policy: (*self.transient.policy(&self.common.namespace)).clone(),
+        }
+    }
+}
+
 /// What to do once, in place of running.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Task {
@@ -183,6 +200,49 @@ mod tests {
         assert_eq!(args.access_namespaces, ["a", "b", "c"]);
         let task = ["oz-operator", "uninstall", "--patience=1s", "--patience=2s"];
         assert!(Args::try_parse_from(task).is_ok());
+    }
+
+    /// `ozctl explain` reads them without a parser of ours.
+    #[test]
+    fn settings_are_what_others_read_of_the_same_flags() {
+        for flags in [
+            &[][..],
+            &["--keep-finished=7m", "--pod-ready-timeout", "90s"],
+            &[
+                "--pod-access=false",
+                "--impersonate-authors",
+                "--cut-sessions=false",
+            ],
+            &[
+                "--impersonate-authors=false",
+                "--pod-access",
+                "--cut-sessions",
+                "true",
+            ],
+            &[
+                "--name-servers=dns/app=dns,10.0.0.10/32:5353",
+                "--name-servers=x/y=z",
+            ],
+            &[
+                "--access-namespaces=a,b",
+                "--access-namespaces",
+                "c",
+                "--workers=3",
+            ],
+            &[
+                "--bindable-roles=view,shop/deploy*",
+                "--max-binding-window=8h",
+            ],
+            &[
+                "--max-binding-window-in=prod=1h,staging=30m",
+                "--keep-finished=1h",
+            ],
+        ] {
+            let command = [&["oz-operator", "--namespace=oz"], flags].concat();
+            let args = Args::try_parse_from(&command).unwrap();
+            let read = Settings::read(&command[1..], "oz").unwrap();
+            assert_eq!(args.settings(), read, "{flags:?}");
+        }
     }
 
     #[test]

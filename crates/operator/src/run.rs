@@ -11,10 +11,9 @@ use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
-use oz_core::api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use oz_core::audit::{Action, Decision, Record};
+use oz_core::for_each_kind;
 use oz_core::labels;
-use oz_core::mutate::RenderCache;
 use oz_core::names;
 use oz_core::policies::Installation;
 use oz_core::sessions;
@@ -260,10 +259,7 @@ fn exec(
             probes: probes.clone(),
         },
     );
-    let exec = ExecAccess {
-        keys: keys.clone(),
-        keep_finished: args.keep_finished,
-    };
+    let exec = args.settings().exec_access(keys.clone());
     engine.controller(
         exec.clone(),
         ExecRequests {
@@ -324,14 +320,7 @@ fn pods(
             workloads: Arc::clone(workloads),
         },
     );
-    let access = PodAccess {
-        keys: keys.clone(),
-        keep_finished: args.keep_finished,
-        ready_timeout: args.pod_ready_timeout,
-        rendered: RenderCache::default(),
-        name_servers: args.name_servers.clone(),
-        as_author: args.impersonate_authors,
-    };
+    let access = args.settings().pod_access(keys.clone());
     engine.controller(
         access.clone(),
         PodRequests {
@@ -349,11 +338,9 @@ fn pods(
 /// switched off must end, and what is deleted must go.
 fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) {
     let policy = args.transient.policy(&args.common.namespace);
-    binding::<TransientRoleBinding>(engine, keys, &policy, owners);
-    binding::<TransientClusterRoleBinding>(engine, keys, &policy, owners);
+    for_each_kind!(bindings K => { binding::<K>(engine, keys, &policy, owners) });
     if args.transient.serve_example_com {
-        binding::<example_com::RoleBinding>(engine, keys, &policy, owners);
-        binding::<example_com::ClusterRoleBinding>(engine, keys, &policy, owners);
+        for_each_kind!(published K => { binding::<K>(engine, keys, &policy, owners) });
     }
 }
 

@@ -20,44 +20,23 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Api, Client, Resource};
-use oz_core::api::{GROUP, VERSION};
+use oz_core::api::GROUP;
 use oz_core::duration::not_negative;
-use oz_core::transient::FINALIZER;
+use oz_core::kinds::{self, Entry};
 use oz_core::{labels, names};
 use oz_runtime::Common;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// A kind of which each object stands for access. One that is not installed is passed over.
-struct Access {
-    kind: &'static str,
-    plural: &'static str,
-    /// What of ours keeps an object that is being deleted.
-    finalizer: Option<&'static str>,
+/// The kinds of which each object stands for access. One that is not installed is passed over.
+fn access() -> impl Iterator<Item = Entry> {
+    let all = kinds::all().into_iter();
+    all.filter(|kind| {
+        matches!(kind.role, kinds::Role::Request | kinds::Role::Binding)
+            && kind.resource.group == GROUP
+    })
 }
 
-const ACCESS: [Access; 4] = [
-    Access {
-        kind: "ExecAccessRequest",
-        plural: "execaccessrequests",
-        finalizer: None,
-    },
-    Access {
-        kind: "PodAccessRequest",
-        plural: "podaccessrequests",
-        finalizer: None,
-    },
-    Access {
-        kind: "TransientRoleBinding",
-        plural: "transientrolebindings",
-        finalizer: Some(FINALIZER),
-    },
-    Access {
-        kind: "TransientClusterRoleBinding",
-        plural: "transientclusterrolebindings",
-        finalizer: Some(FINALIZER),
-    },
-];
 /// Between two looks at what is left.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long pods of the webhook, and then those of the operator, may take to end. With the default
@@ -157,8 +136,8 @@ impl Here<'_> {
         let began = Instant::now();
         loop {
             let mut left = 0;
-            for access in &ACCESS {
-                left += self.delete_all(access).await?;
+            for kind in access() {
+                left += self.delete_all(&kind).await?;
             }
             let grants = self.grants::<RoleBinding>().await?.len()
                 + self.grants::<ClusterRoleBinding>().await?.len()
@@ -182,14 +161,15 @@ impl Here<'_> {
 
     /// Deletes all objects of a kind, and says how many there were, without those that only others
     /// keep.
-    async fn delete_all(&self, access: &Access) -> Result<usize> {
-        let (kind, resource) = (access.kind, resource(access));
-        let list = self.all_of(&resource).await?;
+    async fn delete_all(&self, access: &Entry) -> Result<usize> {
+        let resource = &access.resource;
+        let kind = &resource.kind;
+        let list = self.all_of(resource).await?;
         for object in &list {
             if object.deletion_timestamp.is_some() {
                 continue;
             }
-            let (api, name) = self.place_of(&resource, object);
+            let (api, name) = self.place_of(resource, object);
             match api.delete(name, &DeleteParams::default()).await {
                 Err(error) if !is_missing(&error) => {
                     return Err(error).with_context(|| format!("failed to delete {kind} {name}"));
@@ -204,10 +184,11 @@ impl Here<'_> {
     /// Lets objects go that nobody is there to let go of, now that nothing of them is left. What
     /// others keep is for them to let go of: it gives nobody access, and is in nobody's way.
     async fn let_go(&self) -> Result<()> {
-        for access in &ACCESS {
-            let (kind, resource) = (access.kind, resource(access));
-            for object in self.all_of(&resource).await? {
-                let (api, name) = self.place_of(&resource, &object);
+        for access in access() {
+            let resource = &access.resource;
+            let kind = &resource.kind;
+            for object in self.all_of(resource).await? {
+                let (api, name) = self.place_of(resource, &object);
                 let (ours, others): (Vec<String>, Vec<String>) = finalizers(&object)
                     .map(ToOwned::to_owned)
                     .partition(|name| Some(name.as_str()) == access.finalizer);
@@ -371,23 +352,13 @@ impl Here<'_> {
     }
 }
 
-fn resource(access: &Access) -> ApiResource {
-    ApiResource {
-        group: GROUP.to_owned(),
-        version: VERSION.to_owned(),
-        api_version: format!("{GROUP}/{VERSION}"),
-        kind: access.kind.to_owned(),
-        plural: access.plural.to_owned(),
-    }
-}
-
 fn finalizers(object: &ObjectMeta) -> impl Iterator<Item = &str> {
     object.finalizers.iter().flatten().map(String::as_str)
 }
 
 /// Whether an object would be gone, but for finalizers that are not oz's: whoever may ask for access
 /// can put one on a request, and is not to hold up anything by it.
-fn is_kept_by_others(access: &Access, object: &ObjectMeta) -> bool {
+fn is_kept_by_others(access: &Entry, object: &ObjectMeta) -> bool {
     let keeps = |name: &str| Some(name) == access.finalizer;
     object.deletion_timestamp.is_some()
         && finalizers(object).next().is_some()
@@ -416,6 +387,8 @@ fn is_missing(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use oz_core::transient::FINALIZER;
+
     use super::*;
 
     fn metadata(value: serde_json::Value) -> ObjectMeta {
@@ -424,7 +397,8 @@ mod tests {
 
     #[test]
     fn nothing_waits_for_the_finalizers_of_others() {
-        let [exec, _, binding, _] = &ACCESS;
+        let of = |role| access().find(|kind| kind.role == role).unwrap();
+        let (exec, binding) = (&of(kinds::Role::Request), &of(kinds::Role::Binding));
         let other = "example.com/other";
         let deleted = Some("2026-01-01T00:00:00Z");
         for (access, deleted, finalizers, kept) in [
@@ -439,7 +413,7 @@ mod tests {
             (binding, deleted, &[other, FINALIZER], false),
         ] {
             let object = metadata(json!({"deletionTimestamp": deleted, "finalizers": finalizers}));
-            let kind = access.kind;
+            let kind = &access.resource.kind;
             let found = is_kept_by_others(access, &object);
             assert_eq!(found, kept, "{kind} {deleted:?} {finalizers:?}");
         }

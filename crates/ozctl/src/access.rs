@@ -9,7 +9,9 @@ use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use oz_core::api::{Operation, Phase, RequestStatus};
+use oz_core::kinds::{AccessRequest, AccessTemplate as _};
 
+use crate::ask_which::ask_which;
 use crate::choose::{self, Wish};
 use crate::cluster::Cluster;
 use crate::complete;
@@ -18,9 +20,9 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::names;
-use crate::request::{self, Ask, Clock, Outcome, RequestKind};
-use crate::target::{Offering, Target};
-use crate::verbs::patience;
+use crate::request::{self, Ask, Clock, Outcome};
+use crate::target::Target;
+use crate::verbs::go_duration;
 use crate::waiting::Waiting;
 
 /// How to ask, on every verb that does.
@@ -69,7 +71,7 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    fn new<R: RequestKind>(
+    fn new<R: AccessRequest>(
         name: String,
         status: &RequestStatus,
         container: Option<String>,
@@ -86,7 +88,7 @@ impl Granted {
             until: status.expires_at,
             message: status.access_message.clone().unwrap_or_default(),
             clock,
-            verb: R::VERB,
+            verb: R::PURPOSE,
         })
     }
 
@@ -111,10 +113,9 @@ pub(crate) async fn with<R>(
     body: impl AsyncFnOnce(&Cluster, &Granted) -> Result<Exit>,
 ) -> Result<Exit>
 where
-    R: RequestKind,
-    R::Template: Offering,
+    R: AccessRequest,
 {
-    let within = patience(&flags.wait)
+    let within = go_duration(&flags.wait)
         .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", flags.wait)))?;
     let cluster = context.cluster().await?;
     if let Some(name) = &flags.request {
@@ -125,10 +126,7 @@ where
             exit = interrupts.next() => Ok(exit),
         };
     }
-    let prefix = flags
-        .request_name
-        .clone()
-        .unwrap_or_else(request::default_prefix);
+    let prefix = flags.request_name.clone().unwrap_or_else(default_prefix);
     request::check_prefix(&prefix)?;
     let wish = Wish {
         target: want.target,
@@ -137,7 +135,8 @@ where
         container: want.container,
         reason: flags.reason.as_deref(),
     };
-    let (template, target_pod) = choose::template::<R>(context, &cluster, &wish).await?;
+    let (template, target_pod) =
+        choose::template::<R>(&cluster, &wish, |some| ask_which(context, some)).await?;
     // Where a template names containers, the first is the one that is meant.
     let container = want
         .container
@@ -188,8 +187,15 @@ where
     result
 }
 
+/// What a request's name begins with unless the user says.
+pub(crate) fn default_prefix() -> String {
+    let mut names = ["USER", "LOGNAME"].iter();
+    let user = names.find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
+    request::prefix_of(&user.unwrap_or_default())
+}
+
 /// Creates a request. How the process is to end, if a signal came first; then nothing is left of it.
-pub(crate) async fn ask_for<R: RequestKind>(
+pub(crate) async fn ask_for<R: AccessRequest>(
     cluster: &Cluster,
     ask: &Ask,
     interrupts: &mut Interrupts,
@@ -203,7 +209,7 @@ pub(crate) async fn ask_for<R: RequestKind>(
 }
 
 /// Gives access back, unless whoever waits for it has had enough.
-pub(crate) async fn give_back<R: RequestKind>(
+pub(crate) async fn give_back<R: AccessRequest>(
     cluster: &Cluster,
     name: &str,
     interrupts: &mut Interrupts,
@@ -213,7 +219,7 @@ pub(crate) async fn give_back<R: RequestKind>(
     interrupts.given_back(name, released, later).await
 }
 
-async fn existing<R: RequestKind>(
+async fn existing<R: AccessRequest>(
     context: &Context,
     cluster: &Cluster,
     name: &str,
@@ -226,14 +232,14 @@ async fn existing<R: RequestKind>(
             true => failure.next("`ozctl requests` lists those that are there"),
             false => failure,
         })?;
-    let status = found.request_status().cloned().unwrap_or_default();
+    let status = found.status().cloned().unwrap_or_default();
     if !status.ready {
         return Err(request::over(name, &status));
     }
     let container = want
         .container
         .map(str::to_owned)
-        .or_else(|| found.asked().container);
+        .or_else(|| Ask::of(&found).container);
     let clock = Clock::of_server(cluster).await;
     let mut granted = Granted::new::<R>(name.to_owned(), &status, container, clock)?;
     if granted.left().is_some_and(|left| left.is_zero()) {
@@ -244,7 +250,7 @@ async fn existing<R: RequestKind>(
     Ok(granted)
 }
 
-async fn wait_for<R: RequestKind>(
+async fn wait_for<R: AccessRequest>(
     context: &Context,
     cluster: &Cluster,
     created: R,
@@ -274,15 +280,15 @@ async fn wait_for<R: RequestKind>(
     drop(line);
     match outcome {
         Outcome::Ready(ready) => {
-            let status = ready.request_status().cloned().unwrap_or_default();
+            let status = ready.status().cloned().unwrap_or_default();
             Granted::new::<R>(name, &status, container, clock)
         }
         Outcome::Over(request) => {
             ended.set(true);
-            let status = request.request_status().cloned().unwrap_or_default();
+            let status = request.status().cloned().unwrap_or_default();
             Err(request::over(&name, &status))
         }
-        Outcome::Late(request) => Err(request::late(&name, within, request.request_status())),
+        Outcome::Late(request) => Err(request::late(&name, within, request.status())),
     }
 }
 

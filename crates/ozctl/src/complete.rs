@@ -5,19 +5,22 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use clap_complete::CompletionCandidate;
-use futures::future::join;
+use futures::FutureExt as _;
+use futures::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Resource};
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate};
+use oz_core::api::{ExecAccessTemplate, GROUP, PodAccessTemplate};
+use oz_core::{for_each_kind, kinds};
 use serde::de::DeserializeOwned;
 
-use crate::cluster::{self, Cluster};
+use crate::cluster::Cluster;
+use crate::connect;
 use crate::connection::Connection;
-use crate::names;
 
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the shell waits for names.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Names of templates for exec.
 pub(crate) fn exec_templates() -> Vec<CompletionCandidate> {
@@ -29,27 +32,21 @@ pub(crate) fn pod_templates() -> Vec<CompletionCandidate> {
     ask(async |cluster| names_of::<PodAccessTemplate>(&cluster).await)
 }
 
-/// Names of templates of both kinds.
+/// Names of templates of every kind.
 pub(crate) fn templates() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
-        let (exec, pod) = join(
-            names_of::<ExecAccessTemplate>(&cluster),
-            names_of::<PodAccessTemplate>(&cluster),
-        )
-        .await;
-        [exec, pod].concat()
+        let mut lists = Vec::new();
+        for_each_kind!(templates T => { lists.push(names_of::<T>(&cluster).boxed_local()) });
+        join_all(lists).await.concat()
     })
 }
 
-/// Names of requests of both kinds.
+/// Names of requests of every kind.
 pub(crate) fn requests() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
-        let (exec, pod) = join(
-            names_of::<ExecAccessRequest>(&cluster),
-            names_of::<PodAccessRequest>(&cluster),
-        )
-        .await;
-        [exec, pod].concat()
+        let mut lists = Vec::new();
+        for_each_kind!(requests R => { lists.push(names_of::<R>(&cluster).boxed_local()) });
+        join_all(lists).await.concat()
     })
 }
 
@@ -58,18 +55,18 @@ pub(crate) fn words() -> Vec<CompletionCandidate> {
     let typed = typed();
     let verb = typed.iter().position(|word| word == "get");
     let after = typed.get(verb.map_or(0, |at| at + 1)..).unwrap_or_default();
-    let Some(kind) = after.iter().find_map(|word| names::resource(word)) else {
-        let kinds = [
-            "execaccessrequests",
-            "execaccesstemplates",
-            "podaccessrequests",
-            "podaccesstemplates",
-        ];
-        return kinds.map(CompletionCandidate::new).into();
+    let Some(kind) = after.iter().find_map(|word| kinds::named(word)) else {
+        let ours = kinds::all().into_iter();
+        let ours = ours.filter(|kind| kind.resource.group == GROUP);
+        let plurals = ours.map(|kind| CompletionCandidate::new(kind.resource.plural));
+        return plurals.collect();
     };
     ask(async move |cluster| {
         let client = cluster.client.clone();
-        let api: Api<DynamicObject> = Api::namespaced_with(client, &cluster.namespace, &kind);
+        let api: Api<DynamicObject> = match kind.namespaced {
+            true => Api::namespaced_with(client, &cluster.namespace, &kind.resource),
+            false => Api::all_with(client, &kind.resource),
+        };
         listed(&api).await
     })
 }
@@ -103,7 +100,7 @@ pub(crate) fn namespaces() -> Vec<CompletionCandidate> {
 
 /// Names of the kubeconfig's contexts.
 pub(crate) fn contexts() -> Vec<CompletionCandidate> {
-    let kubeconfig = cluster::kubeconfig(&connection()).ok().flatten();
+    let kubeconfig = connect::kubeconfig(&connection()).ok().flatten();
     kubeconfig
         .into_iter()
         .flat_map(|kubeconfig| kubeconfig.contexts)
@@ -136,12 +133,12 @@ fn ask<Q>(question: Q) -> Vec<CompletionCandidate>
 where
     Q: AsyncFnOnce(Cluster) -> Vec<String> + Send + 'static,
 {
-    let (tell, told) = channel();
+    let (sender, names) = channel();
     std::thread::spawn(move || {
         // Nobody listens any more if it took too long.
-        let _ = tell.send(answer(question));
+        let _ = sender.send(answer(question));
     });
-    let names = told.recv_timeout(PATIENCE).ok().flatten();
+    let names = names.recv_timeout(COMPLETION_TIMEOUT).ok().flatten();
     let names = names.unwrap_or_default();
     names.into_iter().map(CompletionCandidate::new).collect()
 }
@@ -154,7 +151,7 @@ fn answer(question: impl AsyncFnOnce(Cluster) -> Vec<String>) -> Option<Vec<Stri
         .build()
         .ok()?;
     runtime.block_on(async {
-        let cluster = Cluster::connect(&connection()).await.ok()?;
+        let cluster = connect::connect(&connection()).await.ok()?;
         Some(question(cluster).await)
     })
 }

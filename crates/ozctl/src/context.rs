@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 
 use crate::cluster::Cluster;
+use crate::connect;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
 use crate::output::line;
@@ -54,7 +55,7 @@ impl Context {
 
     /// A client for the cluster that the flags choose.
     pub(crate) async fn cluster(&self) -> Result<Cluster> {
-        Cluster::connect(&self.connection).await
+        connect::connect(&self.connection).await
     }
 
     /// For standard error.

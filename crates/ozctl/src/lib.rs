@@ -1,26 +1,23 @@
 //! `ozctl`, also installed as `kubectl-oz`: asks for access, uses it and gives it back. One module
-//! for each verb in [`verbs`]; what they share is beside it.
+//! for each verb in [`verbs`]; what they share is beside it, and what needs no terminal in
+//! [`oz_client`].
 
 mod access;
-mod choose;
+mod ask_which;
 mod cli;
-mod cluster;
 mod complete;
+mod connect;
 mod connection;
 mod context;
-mod exit;
-mod failure;
 mod interrupts;
 mod lint;
-mod names;
 mod output;
 mod proxy;
-mod request;
 mod session;
-mod target;
 mod terminal;
-mod trouble;
 mod verbs;
 mod waiting;
+
+use oz_client::{choose, cluster, exit, explain, failure, names, request, target, trail};
 
 pub use cli::{command, main};

@@ -11,13 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
-use oz_core::api::{
-    ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate,
-    TransientClusterRoleBinding, TransientRoleBinding, VERSION, example_com,
-};
-use oz_core::transient::Kind;
-use oz_core::validate::{self, Violation};
-use serde::de::DeserializeOwned;
+use oz_core::api::{GROUP, VERSION, example_com};
+use oz_core::kinds::{self, Entry};
+use oz_core::validate::Violation;
 use serde_json::{Value, json};
 
 use self::documents::{documents, line_of};
@@ -150,8 +146,10 @@ fn object(schemas: &BTreeMap<String, Value>, object: &Value, now: Timestamp) -> 
         None => found.push(("schema", "spec".to_owned(), "is required".to_owned())),
     }
     // Rules read typed objects; what is not of the schema cannot be one.
-    if found.is_empty() {
-        rules(kind, object, now, &mut found);
+    if found.is_empty()
+        && let Some(kind) = registered(GROUP, kind)
+    {
+        add(kind.check(object.clone(), now), "spec", &mut found);
     }
     Some(found)
 }
@@ -167,11 +165,7 @@ fn only(fields: &[&str], object: &Value, found: &mut Found) {
 
 /// The two kinds as they were published. Others of their group, which is everybody's, are none of oz's.
 fn published(version: &str, kind: &str, object: &Value, now: Timestamp) -> Option<Found> {
-    let rules = match kind {
-        "TransientRoleBinding" => of_published::<example_com::RoleBinding>,
-        "TransientClusterRoleBinding" => of_published::<example_com::ClusterRoleBinding>,
-        _ => return None,
-    };
+    let kind = registered(example_com::GROUP, kind)?;
     if version != example_com::VERSION {
         let message = format!("must be {}/{}", example_com::GROUP, example_com::VERSION);
         return Some(vec![("kind", "apiVersion".to_owned(), message)]);
@@ -181,14 +175,14 @@ fn published(version: &str, kind: &str, object: &Value, now: Timestamp) -> Optio
     let fields = ["validFrom", "validUntil", "roleRef", "subjects", "status"];
     only(&fields, object, &mut found);
     if found.is_empty() {
-        rules(object, now, &mut found);
+        add(kind.check(object.clone(), now), "metadata", &mut found);
     }
     Some(found)
 }
 
-fn of_published<K: Kind>(object: &Value, now: Timestamp, found: &mut Found) {
-    let violations = typed::<K>(object).map(|binding| of_binding(&binding, now));
-    add(violations, "metadata", found);
+fn registered(group: &str, kind: &str) -> Option<Entry> {
+    let mut all = kinds::all().into_iter();
+    all.find(|entry| entry.resource.group == group && entry.resource.kind == kind)
 }
 
 /// A kind of oz under a group that is not oz's: some other project's, unless it is one that nobody
@@ -201,57 +195,16 @@ fn astray(schemas: &BTreeMap<String, Value>, group: &str, kind: &str) -> Option<
     })
 }
 
-fn rules(kind: &str, object: &Value, now: Timestamp, found: &mut Found) {
-    let violations = match kind {
-        "ExecAccessTemplate" => typed::<ExecAccessTemplate>(object)
-            .map(|template| validate::exec_access_template(&template).err()),
-        "PodAccessTemplate" => typed::<PodAccessTemplate>(object)
-            .map(|template| validate::pod_access_template(&template).err()),
-        "ExecAccessRequest" => typed::<ExecAccessRequest>(object)
-            .map(|request| validate::exec_access_request(&request).err()),
-        "PodAccessRequest" => typed::<PodAccessRequest>(object)
-            .map(|request| validate::pod_access_request(&request).err()),
-        "TransientRoleBinding" => {
-            typed::<TransientRoleBinding>(object).map(|binding| of_binding(&binding, now))
-        }
-        "TransientClusterRoleBinding" => {
-            typed::<TransientClusterRoleBinding>(object).map(|binding| of_binding(&binding, now))
-        }
-        _ => Ok(None),
-    };
-    add(violations, "spec", found);
-}
-
 /// `whole` is what an object that cannot be read at all is wrong in.
-fn add(violations: Result<Option<Vec<Violation>>, String>, whole: &str, found: &mut Found) {
+fn add(violations: Result<Vec<Violation>, String>, whole: &str, found: &mut Found) {
     match violations {
         Err(message) => found.push(("schema", whole.to_owned(), message)),
         Ok(violations) => {
-            for Violation { field, message, .. } in violations.into_iter().flatten() {
+            for Violation { field, message, .. } in violations {
                 found.push(("rule", field, message));
             }
         }
     }
-}
-
-/// What it says, and that its window still opens, where that is asked for. Which roles may be bound, and by whom, is the
-/// cluster's to say.
-fn of_binding<K: Kind>(binding: &K, now: Timestamp) -> Option<Vec<Violation>> {
-    match binding.terms() {
-        Err(violations) => Some(violations),
-        Ok(_) if K::LENIENT => None,
-        Ok(terms) => terms.futile(now, now).map(|message| {
-            vec![Violation {
-                field: format!("{}validUntil", K::PREFIX),
-                message: message.to_owned(),
-                value: None,
-            }]
-        }),
-    }
-}
-
-fn typed<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
-    serde_json::from_value(object.clone()).map_err(|error| error.to_string())
 }
 
 static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(schemas);

@@ -16,11 +16,12 @@ use oz_audit::Sink;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::Standing;
 use oz_core::connect::copied::{Entry, copied};
+use oz_core::kinds::Right;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 use crate::connect::Grants;
-use crate::permission::{self, Right};
+use crate::permission;
 use crate::record;
 use crate::stamp::requester;
 

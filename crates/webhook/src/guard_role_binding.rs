@@ -4,11 +4,13 @@
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::try_join_all;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::{Api, Client, ResourceExt as _};
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 use oz_core::access::grant;
-use oz_core::api::{ExecAccessRequest, PodAccessRequest};
+use oz_core::for_each_kind;
 
 use crate::connect::Grants;
 
@@ -52,16 +54,18 @@ impl Validate for RoleBindingGuard {
 /// looks for such bindings before it makes a Role.
 async fn look_up(client: &Client, namespace: &str, role: &str) -> Option<String> {
     let (name, _) = role.rsplit_once('-')?;
-    let exec: Api<ExecAccessRequest> = Api::namespaced(client.clone(), namespace);
-    let pod: Api<PodAccessRequest> = Api::namespaced(client.clone(), namespace);
-    let found = futures::future::try_join(exec.get_metadata_opt(name), pod.get_metadata_opt(name));
-    match tokio::time::timeout(LOOKUP_TIMEOUT, found).await {
-        Ok(Ok((exec, pod))) => {
-            let uids = [
-                exec.and_then(|one| one.uid()),
-                pod.and_then(|one| one.uid()),
-            ];
-            let mut uids = uids.into_iter().flatten();
+    let mut lookups = Vec::new();
+    for_each_kind!(requests R => {
+        let requests = Api::<R>::namespaced(client.clone(), namespace);
+        let uid = async move {
+            let found = requests.get_metadata_opt(name).await?;
+            Ok::<_, kube::Error>(found.and_then(|found| found.uid()))
+        };
+        lookups.push(uid.boxed());
+    });
+    match tokio::time::timeout(LOOKUP_TIMEOUT, try_join_all(lookups)).await {
+        Ok(Ok(found)) => {
+            let mut uids = found.into_iter().flatten();
             uids.any(|uid| grant::object_name(name, &uid) == role)
                 .then(|| name.to_owned())
         }

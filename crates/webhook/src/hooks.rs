@@ -14,18 +14,16 @@ use kube::Resource;
 use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
 use oz_audit::Sink;
 use oz_core::access::seal::Keys;
-use oz_core::api::{
-    AuditEvent, ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessRequest, PodAccessTemplate,
-    VERSION,
-};
-use oz_core::labels;
+use oz_core::api::AuditEvent;
+use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
 use oz_core::transient::Policy;
+use oz_core::{for_each_kind, labels};
+use oz_runtime::Feeds;
 
 use crate::connect::{self, Connect, Connections, Mode};
 use crate::guard_copies::Copies;
 use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
-use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::limits::Census;
 use crate::note_author::AuthorNote;
 use crate::stamp::Stamper;
@@ -41,8 +39,6 @@ const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garba
 /// What the hooks decide by.
 pub(crate) struct Grounds {
     pub(crate) keys: Keys,
-    pub(crate) exec_templates: Templates<ExecAccessTemplate>,
-    pub(crate) pod_templates: Templates<PodAccessTemplate>,
     pub(crate) records: Arc<dyn Sink>,
     /// oz's own namespace.
     pub(crate) namespace: Arc<str>,
@@ -63,16 +59,22 @@ pub(crate) struct Grounds {
     pub(crate) break_glass: Vec<String>,
 }
 
-/// All hooks.
-pub(crate) fn hooks(grounds: &Grounds) -> Vec<Hook> {
-    let mut hooks = vec![
-        stamp::<ExecAccessRequest>(grounds, &grounds.exec_templates),
-        stamp::<PodAccessRequest>(grounds, &grounds.pod_templates),
-        request::<ExecAccessRequest>(grounds, &grounds.exec_templates),
-        request::<PodAccessRequest>(grounds, &grounds.pod_templates),
-        template::<ExecAccessTemplate>(grounds),
-        template::<PodAccessTemplate>(grounds),
-        note_author::<PodAccessTemplate>(grounds),
+/// The hooks of every kind. Those of our own transient bindings are there whether or not anything may be
+/// bound: who creates one is to learn that nothing comes of it. Templates are watched through `feeds`.
+pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
+    let mut all = Vec::new();
+    for_each_kind!(requests R => {
+        let templates = Templates(feeds.store());
+        all.push(stamp::<R>(grounds, &templates));
+        all.push(request::<R>(grounds, templates));
+    });
+    for_each_kind!(templates T => {
+        all.push(template::<T>(grounds));
+        if T::NOTES_AUTHOR {
+            all.push(note_author::<T>(grounds));
+        }
+    });
+    all.extend([
         audit_events(grounds),
         connection(grounds, Mode::Observing),
         connection(grounds, Mode::Enforcing),
@@ -81,9 +83,12 @@ pub(crate) fn hooks(grounds: &Grounds) -> Vec<Hook> {
         guard_role_binding(grounds),
         copies::roles(grounds),
         copies::bindings(grounds),
-    ];
-    hooks.extend(transient::hooks(grounds));
-    hooks
+    ]);
+    for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds)) });
+    if grounds.serve_example_com {
+        for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds)) });
+    }
+    all
 }
 
 /// oz's own processes are not asked about: the trail does not depend on us being up.
@@ -92,7 +97,7 @@ fn audit_events(grounds: &Grounds) -> Hook {
         operator: grounds.operator.clone(),
         webhook: grounds.webhook.clone(),
     };
-    let kind = kind::<AuditEvent>();
+    let kind = AuditEvent::NAME;
     Hook::validating(&format!("guard-{kind}"), guard)
         .on([Operation::Create, Operation::Update, Operation::Delete])
         .namespaces(NamespaceScope::All)
@@ -106,27 +111,27 @@ fn audit_events(grounds: &Grounds) -> Hook {
                 operator = quoted(&grounds.operator),
             ),
         )
-        .path(&path("validate", &kind))
+        .path(&path::<AuditEvent>("validate"))
         .webhook_name(&format!("v{kind}.kb.io"))
 }
 
 /// Nobody is left out: a request that is not stamped is never granted.
 fn stamp<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Template>) -> Hook {
-    let kind = kind::<R>();
+    let kind = R::NAME;
     let handler = Stamper::<R>::new(grounds.keys.clone(), templates.clone());
     Hook::mutating(&format!("stamp-{kind}"), handler)
         .on([Operation::Create])
         .namespaces(NamespaceScope::All)
         .reinvoke(true)
         .side_effects(SideEffects::None)
-        .path(&path("mutate", &kind))
+        .path(&path::<R>("mutate"))
         .webhook_name(&format!("m{kind}.kb.io"))
 }
 
-fn request<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Template>) -> Hook {
+fn request<R: AccessRequest>(grounds: &Grounds, templates: Templates<R::Template>) -> Hook {
     let handler = RequestValidator::<R> {
         keys: grounds.keys.clone(),
-        templates: templates.clone(),
+        templates,
         namespace: grounds.namespace.clone(),
         served: grounds.served.clone(),
         operator: grounds.operator.clone(),
@@ -136,7 +141,7 @@ fn request<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Templat
     };
     validating::<R>(
         grounds,
-        Hook::validating(&format!("validate-{}", kind::<R>()), handler),
+        Hook::validating(&format!("validate-{}", R::NAME), handler),
     )
 }
 
@@ -150,19 +155,19 @@ fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
     };
     validating::<T>(
         grounds,
-        Hook::validating(&format!("validate-{}", kind::<T>()), handler),
+        Hook::validating(&format!("validate-{}", T::NAME), handler),
     )
 }
 
 /// The garbage collector follows owner references of templates as well, and changes no spec.
 fn note_author<T: AccessTemplate>(grounds: &Grounds) -> Hook {
-    let kind = kind::<T>();
+    let kind = T::NAME;
     Hook::mutating(&format!("note-author-{kind}"), AuthorNote::<T>(PhantomData))
         .on([Operation::Create, Operation::Update])
         .namespaces(NamespaceScope::All)
         .side_effects(SideEffects::None)
         .reinvoke(true)
-        .path(&path("mutate", &kind))
+        .path(&path::<T>("mutate"))
         .webhook_name(&format!("m{kind}.kb.io"))
         .when(
             "not-an-update-by-those-who-end-access",
@@ -176,8 +181,7 @@ fn note_author<T: AccessTemplate>(grounds: &Grounds) -> Hook {
 
 /// Deletion is never gated: it is how access ends. The updates of those who end it when we are down
 /// are not gated either.
-pub(crate) fn validating<K: Resource<DynamicType = ()>>(grounds: &Grounds, hook: Hook) -> Hook {
-    let kind = kind::<K>();
+pub(crate) fn validating<K: Kind>(grounds: &Grounds, hook: Hook) -> Hook {
     hook.also(
         ResourceRule::of::<K>()
             .subresource("status")
@@ -194,8 +198,8 @@ pub(crate) fn validating<K: Resource<DynamicType = ()>>(grounds: &Grounds, hook:
             quoted(GARBAGE_COLLECTOR)
         ),
     )
-    .path(&path("validate", &kind))
-    .webhook_name(&format!("v{kind}.kb.io"))
+    .path(&path::<K>("validate"))
+    .webhook_name(&format!("v{}.kb.io", K::NAME))
 }
 
 /// Three registrations of one hook. Where nothing is enforced, it is told of connections and must not
@@ -349,12 +353,11 @@ fn guard_role_binding(grounds: &Grounds) -> Hook {
         )
 }
 
-fn kind<K: Resource<DynamicType = ()>>() -> String {
-    K::kind(&()).to_ascii_lowercase()
-}
-
-fn path(verb: &str, kind: &str) -> String {
-    format!("/{verb}-{}-{VERSION}-{kind}", GROUP.replace('.', "-"))
+/// Where the API server asks about a kind, as the original had it.
+pub(crate) fn path<K: Kind>(verb: &str) -> String {
+    let (group, version) = (<K as Resource>::group(&()), K::version(&()));
+    let kind = K::title().to_ascii_lowercase();
+    format!("/{verb}-{}-{version}-{kind}", group.replace('.', "-"))
 }
 
 /// A string of CEL; JSON's escapes are CEL's as well.

@@ -6,7 +6,6 @@ mod guard_copies;
 mod guard_namespace;
 mod guard_role_binding;
 mod hooks;
-mod kinds;
 mod limits;
 mod note_author;
 mod permission;

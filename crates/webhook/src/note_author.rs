@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_core::access::author;
+use oz_core::kinds::AccessTemplate;
 
-use crate::kinds::AccessTemplate;
 use crate::stamp::requester;
 
 /// Notes the authors of templates of one kind.

@@ -1,7 +1,6 @@
 //! Whether a user may do something themselves: the API server's own authorization is asked, by
 //! SubjectAccessReview, as the user whom it authenticated.
 
-use std::fmt;
 use std::time::Duration;
 
 use futures::future::try_join_all;
@@ -11,28 +10,10 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use oz_admission::{Rejection, UserInfo};
+use oz_core::kinds::Right;
 
 /// How long all answers together may take: well below what the API server waits for ours.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-/// Something that can be done in a namespace, to objects of the core group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Right {
-    pub(crate) verb: &'static str,
-    pub(crate) resource: &'static str,
-    pub(crate) subresource: Option<&'static str>,
-}
-
-impl fmt::Display for Right {
-    /// Writes `create pods/exec`.
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {}", self.verb, self.resource)?;
-        match self.subresource {
-            Some(subresource) => write!(formatter, "/{subresource}"),
-            None => Ok(()),
-        }
-    }
-}
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether the user may do everything with everything, as an administrator of the cluster may.
 ///
@@ -117,9 +98,9 @@ pub(crate) async fn patiently<T>(
             ),
         )
     };
-    match tokio::time::timeout(PATIENCE, answer).await {
+    match tokio::time::timeout(REVIEW_TIMEOUT, answer).await {
         Ok(answer) => answer.map_err(|error| unknown(error.to_string())),
-        Err(_) => Err(unknown(format!("no answer within {PATIENCE:?}"))),
+        Err(_) => Err(unknown(format!("no answer within {REVIEW_TIMEOUT:?}"))),
     }
 }
 

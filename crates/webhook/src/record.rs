@@ -6,8 +6,8 @@ use oz_core::access::request::Request;
 use oz_core::audit::{Action, Decision, Record};
 
 use oz_audit::Sink;
+use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
 
-use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::stamp::requester;
 
 /// The record of a request that is let in.
@@ -32,7 +32,7 @@ pub(crate) fn admitted<R: AccessRequest>(
         "Admitted",
         &message,
     );
-    let template_digest = template.map(AccessTemplate::spec_digest);
+    let template_digest = template.map(Kind::spec_digest);
     Record {
         template_digest,
         ..with_review(record, review)

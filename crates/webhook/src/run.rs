@@ -17,7 +17,6 @@ use crate::connect::{self, Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
 use crate::limits::Census;
-use crate::templates::Templates;
 
 /// Runs until a signal, or until what it needs is lost.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
@@ -59,7 +58,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     runtime
         .task("signing key watch", Everyone, signing_key)
         .task("clock alarm", Everyone, clock_alarm);
-    for hook in hooks(&grounds) {
+    let feeds = manager.runtime().feeds().clone();
+    for hook in hooks(&grounds, &feeds) {
         manager = manager.hook(hook);
     }
     if let Some(file) = &args.client_ca {
@@ -97,8 +97,6 @@ fn grounds(
     let namespace = args.common.namespace.as_str();
     Grounds {
         keys: keys.clone(),
-        exec_templates: Templates(runtime.feeds().store()),
-        pod_templates: Templates(runtime.feeds().store()),
         census: Census::new(args.limits, grants.clone()),
         copies,
         connections,

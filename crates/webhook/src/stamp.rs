@@ -4,14 +4,15 @@
 use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource as _;
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review, UserInfo};
 use oz_core::access::ending;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp};
+use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::{encode, labels};
 use rustls::crypto::SecureRandom;
 
-use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::templates::Templates;
 
 /// 128 bits: no two stamps are the same.
@@ -119,11 +120,11 @@ impl<R: AccessRequest> Stamper<R> {
     /// nothing else: another owner that lives would keep the request from going with it.
     async fn adopt(&self, review: &Review<R>, object: &mut R) -> Result<(), Rejection> {
         let namespace = review.namespace.as_deref();
-        let name = object.request().template.to_owned();
+        let name = object.view().template.to_owned();
         let template = self.templates.find(namespace, &name).await?;
         object.meta_mut().owner_references = None;
         let owner = template.and_then(|template| {
-            ending::adoption(object.meta(), R::Template::KIND, template.metadata())
+            ending::adoption(object.meta(), R::Template::title(), template.meta())
         });
         object.meta_mut().owner_references = owner.map(|owner| vec![owner]);
         Ok(())
@@ -141,7 +142,7 @@ impl<R: AccessRequest> Mutate for Stamper<R> {
     ) -> Result<Notes, Rejection> {
         identified(review)?;
         self.adopt(review, object).await?;
-        let request = object.request();
+        let request = object.view();
         let subject = Subject {
             kind: request.kind.to_owned(),
             spec_digest: request.spec_digest,

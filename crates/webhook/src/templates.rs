@@ -9,7 +9,7 @@ use oz_runtime::Store;
 
 /// How long a decision waits for the first list. Before it is complete, a template that exists
 /// could not be told from one that does not.
-const LIST_TIMEOUT: Duration = Duration::from_secs(2);
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The templates of one kind.
 pub(crate) struct Templates<T>(pub(crate) Store<T>);
@@ -27,7 +27,7 @@ impl<T: Resource> Templates<T> {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Arc<T>>, Rejection> {
-        if tokio::time::timeout(LIST_TIMEOUT, self.0.ready())
+        if tokio::time::timeout(FIRST_LIST_TIMEOUT, self.0.ready())
             .await
             .is_err()
         {

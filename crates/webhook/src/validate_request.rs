@@ -13,10 +13,10 @@ use oz_core::access::decide;
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::window::{Source, Window};
+use oz_core::kinds::{AccessRequest, AccessTemplate, Kind as _};
 use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
 
-use crate::kinds::{AccessRequest, AccessTemplate};
 use crate::limits::{Asking, Census};
 use crate::permission::patiently;
 use crate::record;
@@ -64,7 +64,7 @@ impl<R: AccessRequest> Validate for RequestValidator<R> {
 
 impl<R: AccessRequest> RequestValidator<R> {
     async fn create(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<Notes, Rejection> {
-        let request = object.request();
+        let request = object.view();
         let decided = self.decide(cx, review, object, &request).await;
         let decided = decided.and_then(|admitted| {
             self.counted(cx, review, object)?;
@@ -97,7 +97,7 @@ impl<R: AccessRequest> RequestValidator<R> {
             user: &review.user.username,
             namespace: review.namespace.as_deref().unwrap_or_default(),
             uid: object.meta().uid.as_deref().unwrap_or(&review.uid),
-            extends: object.extends(),
+            extends: object.terms().extends,
         };
         self.census.admit(&asking, cx.now, cx.dry_run)
     }
@@ -119,7 +119,7 @@ impl<R: AccessRequest> RequestValidator<R> {
             served(&self.served, review.namespace.as_deref())?;
         }
         bounded(object.meta(), None, &REQUEST_METADATA)?;
-        let violations = object.violations();
+        let violations = object.violations(cx.now);
         if !violations.is_empty() {
             return Err(invalid(request.kind, &violations));
         }
@@ -132,7 +132,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         let Some(template) = template else {
             let warning = format!(
                 "{} {} does not exist; the request stays Pending until it does",
-                R::Template::KIND,
+                R::Template::title(),
                 request.template
             );
             return Ok(Admitted {
@@ -169,7 +169,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         let namespace = review.namespace.as_deref().unwrap_or_default();
         let requests = Api::<R>::namespaced(cx.client.clone(), namespace);
         let found = patiently(&review.user, requests.get_opt(name)).await?;
-        let found = found.map(|found| Continued::of(&self.keys, &found.request()));
+        let found = found.map(|found| Continued::of(&self.keys, &found.view()));
         let requester = requester(&review.user);
         continued::may(&requester, request, cx.now, found.as_ref())
             .map_err(|denial| forbidden(denial.reason, "spec.extends", &denial.message))
@@ -203,7 +203,7 @@ struct Admitted<T> {
 /// What the requester should know although the request is let in.
 fn warnings<T: AccessTemplate>(request: &Request<'_>, template: &T) -> Notes {
     let notes = Notes::none();
-    if let Some(violation) = template.violations().first() {
+    if let Some(violation) = template.violations(request.created()).first() {
         return notes.warn(format!(
             "template {} cannot be used: {}: {}; the request stays Pending until it is mended",
             request.template, violation.field, violation.message
@@ -230,7 +230,7 @@ fn warnings<T: AccessTemplate>(request: &Request<'_>, template: &T) -> Notes {
 
 /// Refuses a change of what was asked for, or of who asked.
 fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> {
-    if let Some(change) = object.spec_change(old) {
+    if let Some(change) = object.change(old) {
         return Err(immutable(change.field, change.message));
     }
     same_requester(old.meta(), object.meta())?;

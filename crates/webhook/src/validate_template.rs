@@ -8,11 +8,11 @@ use kube::Resource;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 use oz_audit::Sink;
 use oz_core::access::author;
+use oz_core::kinds::AccessTemplate;
 use oz_core::labels;
 use oz_core::validate::{TEMPLATE_METADATA, Violation};
 
 use crate::connect::Policies;
-use crate::kinds::AccessTemplate;
 use crate::permission;
 use crate::record;
 use crate::refusal::{bounded, immutable, invalid, own_namespace, status_is_the_operators};
@@ -70,9 +70,9 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         if namespace == &*self.namespace {
             return Err(own_namespace(namespace));
         }
-        let violations = template.violations();
+        let violations = template.violations(cx.now);
         if !violations.is_empty() {
-            return Err(invalid(T::KIND, &violations));
+            return Err(invalid(T::title(), &violations));
         }
         let missing =
             permission::missing(&cx.client, &review.user, namespace, template.hands_out()).await?;
@@ -102,7 +102,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
                 message: format!("cannot be evaluated: {why}"),
                 value: None,
             };
-            return Err(invalid(T::KIND, &[violation]));
+            return Err(invalid(T::title(), &[violation]));
         }
         if !cx.dry_run {
             let record = record::template_changed(cx.now, review, template);

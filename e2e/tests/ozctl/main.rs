@@ -4,6 +4,7 @@
 
 mod create;
 mod exec;
+mod explain;
 mod look;
 
 use anyhow::Result;

@@ -197,12 +197,12 @@ impl<K: AccessRequest> Place<K> {
 }
 
 fn settled<K: AccessRequest>(seen: &Seen<K>) -> bool {
-    let status = seen.object.stands();
+    let status = seen.object.status();
     status.is_some_and(|status| status.ready || status.phase.is_terminal())
 }
 
 fn granted<K: AccessRequest>(seen: &Seen<K>) -> Result<()> {
-    let status = seen.object.stands().cloned().unwrap_or_default();
+    let status = seen.object.status().cloned().unwrap_or_default();
     if !status.ready {
         let name = seen.object.name_any();
         bail!("{name} is {}: {}", status.phase, conditions_line(&status));

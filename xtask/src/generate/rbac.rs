@@ -192,9 +192,9 @@ fn split(
 }
 
 fn cluster_scoped() -> BTreeSet<String> {
-    let ours = oz_core::api::crds().into_iter();
-    let ours = ours.filter(|crd| crd.spec.scope == "Cluster");
-    let ours = ours.map(|crd| crd.spec.names.plural);
+    let ours = oz_core::kinds::all().into_iter();
+    let ours = ours.filter(|kind| !kind.namespaced);
+    let ours = ours.map(|kind| kind.resource.plural);
     ours.chain(CLUSTER_SCOPED.map(ToOwned::to_owned)).collect()
 }
 

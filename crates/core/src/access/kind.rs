@@ -6,9 +6,7 @@ use std::fmt::Debug;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::{Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::ResourceExt;
 
 pub use super::facts::{Facts, PodMade, PodSeen, Question, Trial};
 
@@ -29,6 +27,7 @@ use crate::conditions::{self, message};
 use crate::controller::{
     Child, Controller, Decision, Failure, Live, Outcome, Plan, Transition, Verdict,
 };
+use crate::kinds::{self, AccessRequest, AccessTemplate, Kind as _};
 use crate::lifecycle::End;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::Window;
@@ -36,19 +35,10 @@ use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
 
 /// One kind of access. Whoever implements this has a [`Controller`] of its requests.
 pub trait Kind: Send + Sync + Sized + 'static {
-    /// Short name in lower case, see [`Controller::name`].
-    const NAME: &'static str;
     /// The requests.
-    type Request: Resource<DynamicType = ()>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static;
+    type Request: AccessRequest<Template = Self::Template>;
     /// The templates that they name.
-    type Template: Resource<DynamicType = ()> + Send + Sync + 'static;
+    type Template: AccessTemplate<Target = Self::Target>;
     /// What a template, validated, gives access to.
     type Target;
     /// What is read of a workload to decide.
@@ -60,25 +50,37 @@ pub trait Kind: Send + Sync + Sized + 'static {
     fn keep_finished(&self) -> SignedDuration;
 
     /// The request as the common rules see it.
-    fn view(request: &Self::Request) -> Request<'_>;
+    fn view(request: &Self::Request) -> Request<'_> {
+        request.view()
+    }
     /// Who may get access by the template, to do what.
-    fn config(template: &Self::Template) -> &AccessConfig;
+    fn config(template: &Self::Template) -> &AccessConfig {
+        template.config()
+    }
     /// Digest of the template's spec.
-    fn spec_digest(template: &Self::Template) -> String;
+    fn spec_digest(template: &Self::Template) -> String {
+        template.spec_digest()
+    }
     /// The workload that must be read before anything can be decided, if there is one.
-    fn target(template: &Self::Template) -> Option<CrossVersionObjectReference>;
+    fn target(template: &Self::Template) -> Option<CrossVersionObjectReference> {
+        template.workload().cloned()
+    }
     /// Checks a request.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    fn check_request(request: &Self::Request) -> Result<ValidatedRequest, Vec<Violation>>;
+    fn check_request(request: &Self::Request) -> Result<ValidatedRequest, Vec<Violation>> {
+        request.check()
+    }
     /// Checks a template.
     ///
     /// # Errors
     /// Everything that is wrong with it.
     fn check_template(
         template: &Self::Template,
-    ) -> Result<ValidatedTemplate<Self::Target>, Vec<Violation>>;
+    ) -> Result<ValidatedTemplate<Self::Target>, Vec<Violation>> {
+        template.check()
+    }
 
     /// The grant for a request that everything else allows.
     ///
@@ -312,7 +314,7 @@ impl<K: Kind> Controller for K {
     type Status = RequestStatus;
 
     fn name(&self) -> &'static str {
-        K::NAME
+        <K::Request as kinds::Kind>::NAME
     }
 
     fn dynamic_type(&self) {}

@@ -27,5 +27,6 @@ pub mod template;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unseen;
+pub mod workload;
 
 pub use crate::lifecycle::{seal, window};

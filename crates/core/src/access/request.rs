@@ -6,10 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::decide::Ask;
 use super::grant;
 use super::stamp::{self, Requester, StampError};
-use crate::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
+use crate::api::{Phase, RequestStatus};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::duration::{DurationError, GoDuration};
-use crate::encode;
+use crate::kinds::AccessRequest;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
 
@@ -38,47 +38,9 @@ pub struct Request<'a> {
     pub status: Option<&'a RequestStatus>,
 }
 
-impl<'a> From<&'a ExecAccessRequest> for Request<'a> {
-    fn from(request: &'a ExecAccessRequest) -> Self {
-        Self {
-            kind: "ExecAccessRequest",
-            metadata: &request.metadata,
-            template: &request.spec.template_name,
-            duration: request.spec.duration.as_deref(),
-            ask: Ask {
-                reason: request.spec.reason.as_deref(),
-                container: request.spec.container.as_deref(),
-            },
-            target_pod: request
-                .spec
-                .target_pod
-                .as_deref()
-                .filter(|name| !name.is_empty()),
-            extends: request.spec.extends.as_deref(),
-            makes_pod: false,
-            spec_digest: encode::digest(&request.spec),
-            status: request.status.as_ref(),
-        }
-    }
-}
-
-impl<'a> From<&'a PodAccessRequest> for Request<'a> {
-    fn from(request: &'a PodAccessRequest) -> Self {
-        Self {
-            kind: "PodAccessRequest",
-            metadata: &request.metadata,
-            template: &request.spec.template_name,
-            duration: request.spec.duration.as_deref(),
-            ask: Ask {
-                reason: request.spec.reason.as_deref(),
-                container: request.spec.container.as_deref(),
-            },
-            target_pod: None,
-            extends: request.spec.extends.as_deref(),
-            makes_pod: true,
-            spec_digest: encode::digest(&request.spec),
-            status: request.status.as_ref(),
-        }
+impl<'a, R: AccessRequest> From<&'a R> for Request<'a> {
+    fn from(request: &'a R) -> Self {
+        request.view()
     }
 }
 

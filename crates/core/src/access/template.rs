@@ -10,6 +10,7 @@ use crate::conditions::{self, message, reason};
 use crate::controller::{
     Controller, Decision, Failure, FailureClass, Live, Outcome, Plan, Transition, Verdict,
 };
+use crate::kinds::Kind as _;
 use crate::lifecycle::window::after;
 use crate::mutate::{self, Model};
 use crate::validate::{self, Violation};
@@ -49,7 +50,7 @@ impl Controller for ExecTemplate {
     type Status = TemplateStatus;
 
     fn name(&self) -> &'static str {
-        "execaccesstemplate"
+        ExecAccessTemplate::NAME
     }
 
     fn dynamic_type(&self) {}
@@ -111,7 +112,7 @@ impl Controller for PodTemplate {
     type Status = TemplateStatus;
 
     fn name(&self) -> &'static str {
-        "podaccesstemplate"
+        PodAccessTemplate::NAME
     }
 
     fn dynamic_type(&self) {}

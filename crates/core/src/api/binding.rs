@@ -13,22 +13,22 @@ use super::{Ending, Phase};
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Says that a role cannot be exchanged.
-pub(super) const ROLE_IS_IMMUTABLE: &str = "self == oldSelf";
+pub(crate) const ROLE_IS_IMMUTABLE: &str = "self == oldSelf";
 /// Said by [`ROLE_IS_IMMUTABLE`].
-pub(super) const ROLE_IS_IMMUTABLE_MESSAGE: &str =
+pub(crate) const ROLE_IS_IMMUTABLE_MESSAGE: &str =
     "roleRef is immutable: create a new object instead";
 /// A window has one end.
-pub(super) const ONE_END: &str =
+pub(crate) const ONE_END: &str =
     "!has(self.spec) || has(self.spec.validUntil) != has(self.spec.duration)";
 /// Said by [`ONE_END`].
-pub(super) const ONE_END_MESSAGE: &str = "exactly one of validUntil and duration must be set";
+pub(crate) const ONE_END_MESSAGE: &str = "exactly one of validUntil and duration must be set";
 /// It ends after it begins.
-pub(super) const END_AFTER_BEGIN: &str = "!has(self.spec) || !has(self.spec.validUntil) \
+pub(crate) const END_AFTER_BEGIN: &str = "!has(self.spec) || !has(self.spec.validUntil) \
     || !has(self.spec.validFrom) || self.spec.validUntil > self.spec.validFrom";
 /// Said by [`END_AFTER_BEGIN`].
-pub(super) const END_AFTER_BEGIN_MESSAGE: &str = "must be later than validFrom";
+pub(crate) const END_AFTER_BEGIN_MESSAGE: &str = "must be later than validFrom";
 /// What a binding was made for stays as it is.
-pub(super) const BINDING_IS_IMMUTABLE_MESSAGE: &str =
+pub(crate) const BINDING_IS_IMMUTABLE_MESSAGE: &str =
     "spec is immutable: delete the object to end it, create a new one for another window";
 
 const SUBJECT_NAMESPACE: &str = "(self.kind == 'ServiceAccount') \

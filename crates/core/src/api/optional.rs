@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 /// Reads a string; an empty one is none.
-pub(super) fn not_empty<'de, D: Deserializer<'de>>(
+pub(crate) fn not_empty<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;

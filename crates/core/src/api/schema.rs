@@ -5,45 +5,41 @@ use k8s_openapi::api::core::v1::{EnvVar, PodSpec, ResourceRequirements};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use kube::CustomResourceExt;
 use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::{
-    AuditEvent, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
-    TransientClusterRoleBinding, TransientRoleBinding,
-};
+use crate::kinds;
 
 /// What Go's `time.ParseDuration` reads, without a minus sign. Not a `pattern`, which could only be
 /// answered with itself.
-pub(super) const DURATION: &str =
+pub(crate) const DURATION: &str =
     r"self.matches(r'^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$')";
 
 /// The same for a field of a request, where the empty string counts as not given.
-pub(super) const OPTIONAL_DURATION: &str =
+pub(crate) const OPTIONAL_DURATION: &str =
     r"self.matches(r'^(\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+))?$')";
 
 /// Said by both.
-pub(super) const DURATION_MESSAGE: &str =
+pub(crate) const DURATION_MESSAGE: &str =
     "must be a duration such as 30m or 1h30m, not negative, in the units h, m, s, ms, us and ns";
 
 /// What the original takes as the duration of a PodAccessRequest.
-pub(super) const POD_REQUEST_DURATION: &str = "^[0-9]+(s|m|h)$";
+pub(crate) const POD_REQUEST_DURATION: &str = "^[0-9]+(s|m|h)$";
 
 /// No new object comes in without a spec; the original let one pass, and it stays as it is.
-pub(super) const SPEC_IS_GIVEN: &str =
+pub(crate) const SPEC_IS_GIVEN: &str =
     "has(self.spec) || (oldSelf.hasValue() && !has(oldSelf.value().spec))";
 
 /// Said by [`SPEC_IS_GIVEN`].
-pub(super) const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
+pub(crate) const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
 
 /// Holds for the spec as a whole: a rule on an optional field is not asked when the field comes
 /// or goes.
-pub(super) const SPEC_IS_IMMUTABLE: &str =
+pub(crate) const SPEC_IS_IMMUTABLE: &str =
     "has(self.spec) == has(oldSelf.spec) && (!has(self.spec) || self.spec == oldSelf.spec)";
 
 /// Said by [`SPEC_IS_IMMUTABLE`].
-pub(super) const SPEC_IS_IMMUTABLE_MESSAGE: &str =
+pub(crate) const SPEC_IS_IMMUTABLE_MESSAGE: &str =
     "spec is immutable: create a new request instead (spec.extends continues a running one)";
 
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
@@ -54,12 +50,12 @@ pub(crate) fn timestamp(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// The same, read as text: what the API server lets through is given a meaning in one place.
-pub(super) fn optional_timestamp(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn optional_timestamp(generator: &mut SchemaGenerator) -> Schema {
     timestamp(generator)
 }
 
 /// A Kubernetes quantity: an integer, or a string such as `500m` or `2Gi`.
-pub(super) fn quantity(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "anyOf": [{ "type": "integer" }, { "type": "string" }],
         "pattern": QUANTITY,
@@ -68,19 +64,19 @@ pub(super) fn quantity(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Any JSON at all, `null` included.
-pub(super) fn any_value(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn any_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
 
-pub(super) fn pod_spec(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn pod_spec(generator: &mut SchemaGenerator) -> Schema {
     foreign::<PodSpec>(generator)
 }
 
-pub(super) fn resources(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn resources(generator: &mut SchemaGenerator) -> Schema {
     foreign::<ResourceRequirements>(generator)
 }
 
-pub(super) fn env(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn env(generator: &mut SchemaGenerator) -> Schema {
     foreign::<Vec<EnvVar>>(generator)
 }
 
@@ -100,17 +96,13 @@ fn without_description(schema: &mut Schema) {
 /// The definitions of all kinds, as they are installed.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    [
-        AuditEvent::crd(),
-        ExecAccessRequest::crd(),
-        ExecAccessTemplate::crd(),
-        PodAccessRequest::crd(),
-        PodAccessTemplate::crd(),
-        TransientClusterRoleBinding::crd(),
-        TransientRoleBinding::crd(),
-    ]
-    .map(finished)
-    .into()
+    let all = kinds::all().into_iter();
+    let mut crds: Vec<_> = all
+        .filter_map(|kind| kind.definition())
+        .map(finished)
+        .collect();
+    crds.sort_by(|one, other| one.spec.names.kind.cmp(&other.spec.names.kind));
+    crds
 }
 
 /// What derived definitions say and ours do not: that `spec` is required (see [`SPEC_IS_GIVEN`]);

@@ -1,6 +1,7 @@
 //! `controllerTargetRef`: the workload that a template gives access to.
 
 use kube::KubeSchema;
+use kube::core::{ApiResource, GroupVersionKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +109,15 @@ impl TargetKind {
             Self::Job | Self::CronJob => TargetApiVersion::BatchV1,
             Self::Rollout => TargetApiVersion::ArgoprojV1Alpha1,
         }
+    }
+
+    /// The kind as the API server serves it.
+    #[must_use]
+    pub fn resource(self) -> ApiResource {
+        let version = self.api_version();
+        let kind: &str = self.into();
+        let named = GroupVersionKind::gvk(version.group(), version.version(), kind);
+        ApiResource::from_gvk_with_plural(&named, self.plural())
     }
 
     /// Plural, as in a path of the API.

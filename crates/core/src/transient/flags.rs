@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 
 use super::{BindableRoles, Policy, PolicyError, RolePattern};
 use crate::duration::positive;
+use crate::settings::MAX_BINDING_WINDOW;
 
 /// The flags by which transient bindings are allowed.
 #[derive(Args, Clone, Debug)]
@@ -19,7 +20,7 @@ pub struct TransientArgs {
     pub bindable_roles: Vec<RolePattern>,
 
     /// The longest window of a transient binding, such as 24h.
-    #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = positive)]
+    #[arg(long, default_value = MAX_BINDING_WINDOW, value_name = "DURATION", value_parser = positive)]
     pub max_binding_window: SignedDuration,
 
     /// The longest window in single namespaces, in place of --max-binding-window there: prod=1h.

@@ -1,35 +1,26 @@
 //! The kinds of transient binding, and what the common rules see of one object.
 
-use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::json;
 
 use super::grant::details;
 use super::policy::Policy;
-use super::terms::{Spec, Terms};
+use super::terms::Terms;
 use crate::access::stamp::{self, Requester, StampError};
-use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
+use crate::api::BindingStatus;
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::controller::{Sought, Step};
-use crate::encode;
+use crate::kinds;
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
 use crate::validate::Violation;
 
 /// One kind of transient binding.
-pub trait Kind:
-    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-    /// Short name in lower case, see [`crate::controller::Controller::name`].
-    const NAME: &'static str;
+pub trait Kind: kinds::Kind {
     /// Value of [`crate::labels::OWNER_KIND`] on its bindings. Two kinds of one name differ in it.
     const MARK: &'static str;
     /// Type of the condition that says whether the binding is in effect.
@@ -48,9 +39,6 @@ pub trait Kind:
     /// Every field that makes no sense.
     fn terms(&self) -> Result<Terms, Vec<Violation>>;
 
-    /// Digest of everything that says what is asked for.
-    fn spec_digest(&self) -> String;
-
     /// Its status.
     fn status(&self) -> Option<&BindingStatus>;
 
@@ -58,7 +46,7 @@ pub trait Kind:
     fn view(&self) -> Binding<'_> {
         Binding {
             api_version: Self::api_version(&()).into_owned(),
-            kind: Self::kind(&()).into_owned(),
+            kind: Self::title().to_owned(),
             mark: Self::MARK,
             metadata: self.meta(),
             terms: self.terms(),
@@ -175,83 +163,22 @@ impl Binding<'_> {
     }
 }
 
-macro_rules! own {
-    ($type:ident, $name:literal, $cluster:literal) => {
-        impl Kind for $type {
-            const NAME: &'static str = $name;
-            const MARK: &'static str = stringify!($type);
-            const EFFECTIVE: &'static str = "Effective";
-            const CLUSTER: bool = $cluster;
-            const PREFIX: &'static str = "spec.";
-            const LENIENT: bool = false;
-
-            fn terms(&self) -> Result<Terms, Vec<Violation>> {
-                let spec = &self.spec;
-                let spec = Spec {
-                    role: &spec.role_ref,
-                    subjects: &spec.subjects,
-                    valid_from: spec.valid_from.as_deref(),
-                    valid_until: spec.valid_until.as_deref(),
-                    duration: spec.duration.as_deref(),
-                    reason: spec.reason.as_deref(),
-                };
-                Terms::of_spec(&spec, Self::CLUSTER)
-            }
-
-            fn spec_digest(&self) -> String {
-                encode::digest(&self.spec)
-            }
-
-            fn status(&self) -> Option<&BindingStatus> {
-                self.status.as_ref()
-            }
+/// Which rules an object that is created `now` breaks: whether what it says makes sense, and whether its
+/// window still opens, where that is asked for.
+pub(crate) fn violations<K: Kind>(object: &K, now: Timestamp) -> Vec<Violation> {
+    match object.terms() {
+        Err(violations) => violations,
+        Ok(_) if K::LENIENT => Vec::new(),
+        Ok(terms) => {
+            let futile = terms.futile(now, now).map(|message| Violation {
+                field: format!("{}validUntil", K::PREFIX),
+                message: message.to_owned(),
+                value: None,
+            });
+            futile.into_iter().collect()
         }
-    };
+    }
 }
-
-macro_rules! published {
-    ($type:ident, $name:literal, $mark:literal, $cluster:literal) => {
-        impl Kind for example_com::$type {
-            const NAME: &'static str = $name;
-            const MARK: &'static str = $mark;
-            const EFFECTIVE: &'static str = "effective";
-            const CLUSTER: bool = $cluster;
-            const PREFIX: &'static str = "";
-            const LENIENT: bool = true;
-
-            fn terms(&self) -> Result<Terms, Vec<Violation>> {
-                Terms::of_flat(&self.flat, Self::CLUSTER)
-            }
-
-            fn spec_digest(&self) -> String {
-                encode::digest(&json!({ "flat": self.flat }))
-            }
-
-            fn status(&self) -> Option<&BindingStatus> {
-                self.status.as_ref()
-            }
-        }
-    };
-}
-
-own!(TransientRoleBinding, "transientrolebinding", false);
-own!(
-    TransientClusterRoleBinding,
-    "transientclusterrolebinding",
-    true
-);
-published!(
-    RoleBinding,
-    "example-com-transientrolebinding",
-    "TransientRoleBinding.example.com",
-    false
-);
-published!(
-    ClusterRoleBinding,
-    "example-com-transientclusterrolebinding",
-    "TransientClusterRoleBinding.example.com",
-    true
-);
 
 /// The controller of one kind of transient binding.
 pub struct Transient<K> {

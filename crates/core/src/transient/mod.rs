@@ -23,9 +23,11 @@ pub use danger::danger;
 pub use flags::TransientArgs;
 pub use grant::Grant;
 pub use instant::InstantError;
+pub(crate) use kind::violations;
 pub use kind::{Binding, Kind, Transient};
 pub use policy::{Policy, PolicyError, ROLE_TOO_POWERFUL};
 pub use roles::{BindableRoles, Listed, RolePattern, RolePatternError};
+pub(crate) use terms::Spec;
 pub use terms::{Closes, Position, Terms};
 
 use k8s_openapi::api::authorization::v1::{

@@ -55,18 +55,18 @@ pub enum Position {
 }
 
 /// A spec of our own kinds.
-pub(super) struct Spec<'a> {
-    pub(super) role: &'a RoleReference,
-    pub(super) subjects: &'a [BindingSubject],
-    pub(super) valid_from: Option<&'a str>,
-    pub(super) valid_until: Option<&'a str>,
-    pub(super) duration: Option<&'a str>,
-    pub(super) reason: Option<&'a str>,
+pub(crate) struct Spec<'a> {
+    pub(crate) role: &'a RoleReference,
+    pub(crate) subjects: &'a [BindingSubject],
+    pub(crate) valid_from: Option<&'a str>,
+    pub(crate) valid_until: Option<&'a str>,
+    pub(crate) duration: Option<&'a str>,
+    pub(crate) reason: Option<&'a str>,
 }
 
 impl Terms {
     /// Reads a spec; `cluster` says that there is no namespace.
-    pub(super) fn of_spec(spec: &Spec<'_>, cluster: bool) -> Result<Self, Vec<Violation>> {
+    pub(crate) fn of_spec(spec: &Spec<'_>, cluster: bool) -> Result<Self, Vec<Violation>> {
         let mut found = Vec::new();
         let mut read = |field: &str, text: Option<&str>| {
             let text = text?;
@@ -108,7 +108,7 @@ impl Terms {
     }
 
     /// Reads the published form. Both instants must be given: without them nothing was ever made.
-    pub(super) fn of_flat(flat: &Flat, cluster: bool) -> Result<Self, Vec<Violation>> {
+    pub(crate) fn of_flat(flat: &Flat, cluster: bool) -> Result<Self, Vec<Violation>> {
         let mut found = Vec::new();
         let mut read = |field: &str, value: &Value| {
             let Some(text) = value.as_str() else {

@@ -17,10 +17,7 @@ use crate::duration::GoDuration;
 pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
 pub use quantity::{Amount, QuantityError};
-pub use request::{
-    MAX_GENERATE_NAME, MAX_REASON, MAX_REQUEST_NAME, ValidatedRequest, exec_access_request,
-    pod_access_request,
-};
+pub use request::{MAX_GENERATE_NAME, MAX_REASON, MAX_REQUEST_NAME, ValidatedRequest, request};
 pub use template::{
     MAX_TEMPLATE_SPEC, Target, ValidatedTemplate, exec_access_template, pod_access_template,
 };

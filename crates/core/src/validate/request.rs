@@ -1,10 +1,10 @@
-//! Both kinds of request. Whether somebody may have what is asked for is not decided here.
+//! Requests. Whether somebody may have what is asked for is not decided here.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Found, Violation, name};
-use crate::api::{ExecAccessRequest, PodAccessRequest};
 use crate::duration::GoDuration;
+use crate::kinds::Terms;
 
 /// The longest name of a request: `-`, eight characters of its UID and this fit into 253, the
 /// longest name of a pod.
@@ -32,55 +32,24 @@ pub struct ValidatedRequest {
     pub extends: Option<String>,
 }
 
-/// Checks a request for exec.
+/// Checks what a request of any kind asks for.
 ///
 /// # Errors
 ///
 /// Everything that is wrong with it.
-pub fn exec_access_request(
-    request: &ExecAccessRequest,
-) -> Result<ValidatedRequest, Vec<Violation>> {
-    let spec = &request.spec;
-    check(
-        &request.metadata,
-        ValidatedRequest {
-            template: spec.template_name.clone(),
-            duration: None,
-            target_pod: spec.target_pod.clone(),
-            container: spec.container.clone(),
-            reason: spec.reason.clone(),
-            extends: spec.extends.clone(),
-        },
-        spec.duration.as_deref(),
-    )
-}
-
-/// Checks a request for a pod.
-///
-/// # Errors
-///
-/// Everything that is wrong with it.
-pub fn pod_access_request(request: &PodAccessRequest) -> Result<ValidatedRequest, Vec<Violation>> {
-    let spec = &request.spec;
-    check(
-        &request.metadata,
-        ValidatedRequest {
-            template: spec.template_name.clone(),
-            duration: None,
-            target_pod: None,
-            container: spec.container.clone(),
-            reason: spec.reason.clone(),
-            extends: spec.extends.clone(),
-        },
-        spec.duration.as_deref(),
-    )
-}
-
-fn check(
+pub fn request(
     metadata: &ObjectMeta,
-    asked: ValidatedRequest,
-    duration: Option<&str>,
+    terms: &Terms<'_>,
 ) -> Result<ValidatedRequest, Vec<Violation>> {
+    let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
+    let asked = ValidatedRequest {
+        template: terms.template.to_owned(),
+        duration: None,
+        target_pod: owned(terms.target_pod),
+        container: owned(terms.container),
+        reason: owned(terms.reason),
+        extends: owned(terms.extends),
+    };
     let mut found = Found::default();
     own_name(metadata, &mut found);
     for (field, name) in [
@@ -92,7 +61,7 @@ fn check(
             found.check(field, name, name::dns_subdomain(name));
         }
     }
-    let duration = duration.and_then(|text| lifetime(text, &mut found));
+    let duration = terms.duration.and_then(|text| lifetime(text, &mut found));
     if let Some(container) = &asked.container {
         found.check("spec.container", container, name::dns_label(container));
     }

@@ -10,6 +10,7 @@ mod show;
 mod tail;
 mod verify;
 
+pub(super) use self::verify::Oz;
 use clap::{Args, Subcommand};
 
 use crate::context::Context;

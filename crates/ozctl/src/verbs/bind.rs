@@ -9,14 +9,15 @@ use oz_core::api::{BindingStatus, Phase, TransientClusterRoleBinding, TransientR
 use oz_core::transient::Kind;
 use serde_json::{Map, Value, json};
 
+use crate::access::default_prefix;
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::request;
-use crate::trouble::Trouble;
-use crate::verbs::patience;
+use crate::request::Retry;
+use crate::verbs::go_duration;
 use crate::waiting::Waiting;
 
 /// How often to look whether it is bound.
@@ -81,7 +82,7 @@ pub(crate) struct Bind {
 
 impl Bind {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        let within = patience(&self.wait)
+        let within = go_duration(&self.wait)
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
         let object = self.object()?;
         let cluster = context.cluster().await?;
@@ -98,7 +99,7 @@ impl Bind {
     fn object(&self) -> Result<Value> {
         let prefix = match &self.request_name {
             Some(prefix) => prefix.clone(),
-            None => request::default_prefix(),
+            None => default_prefix(),
         };
         request::check_prefix(&prefix)?;
         let (kind, name) = match self.role.split_once('/') {
@@ -203,14 +204,14 @@ async fn bound<K: Kind>(
     within: Duration,
 ) -> Result<BindingStatus> {
     let (name, role) = (created.name_any(), role(created));
-    let mut trouble = Trouble::default();
+    let mut retry = Retry::default();
     let looking = async {
         let waiting = Waiting::new(context, &format!("waiting until {role} is bound"));
         loop {
             match cluster.answer(api.get(&name)).await {
-                Err(failure) => trouble.with(failure).await?,
+                Err(failure) => retry.with(failure).await?,
                 Ok(found) => {
-                    trouble.over();
+                    retry.over();
                     let status = found.status().cloned().unwrap_or_default();
                     if settled(&status) {
                         return Ok(status);
@@ -225,7 +226,7 @@ async fn bound<K: Kind>(
         return looked;
     }
     let late = format!("{role} was not bound within {within:?}");
-    Err(match trouble.at_the_end() {
+    Err(match retry.at_the_end() {
         Some(failure) => failure.during(&late),
         None => Failure::new(late).next(format!(
             "`kubectl describe {}` says what it waits for",

@@ -7,8 +7,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use oz_core::api::{ExecAccessRequest, PodAccessRequest, RequestStatus};
+use oz_core::kinds::AccessRequest;
 use serde_json::Value;
 
+use crate::access::default_prefix;
 use crate::cli;
 use crate::cluster::Cluster;
 use crate::complete;
@@ -17,8 +19,8 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::names;
 use crate::output;
-use crate::request::{self, Ask, Outcome, RequestKind};
-use crate::verbs::patience;
+use crate::request::{self, Ask, Outcome};
+use crate::verbs::go_duration;
 
 /// Create a request and wait until it is ready
 ///
@@ -139,7 +141,7 @@ impl Common {
     fn ask(&self, template: String, target_pod: Option<String>) -> Result<Ask> {
         let prefix = match &self.request_name {
             Some(prefix) => prefix.clone(),
-            None => request::default_prefix(),
+            None => default_prefix(),
         };
         request::check_prefix(&prefix)?;
         Ok(Ask {
@@ -154,12 +156,12 @@ impl Common {
     }
 
     fn wait(&self) -> Result<Duration> {
-        patience(&self.wait)
+        go_duration(&self.wait)
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))
     }
 }
 
-async fn create<R: RequestKind>(
+async fn create<R: AccessRequest>(
     context: &Context,
     output: Output,
     common: &Common,
@@ -213,12 +215,12 @@ async fn create<R: RequestKind>(
                     one.type_, one.status, one.reason, one.message
                 ));
             }
-            Err(request::late(&name, within, request.request_status()))
+            Err(request::late(&name, within, request.status()))
         }
     }
 }
 
-async fn template_exists<R: RequestKind>(cluster: &Cluster, name: &str) -> Result<()> {
+async fn template_exists<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<()> {
     let api = cluster.api::<R::Template>();
     match cluster.answer(api.get_metadata(name)).await {
         Ok(_) => Ok(()),
@@ -249,11 +251,11 @@ async fn dots<T>(context: &Context, shown: bool, waiting: impl Future<Output = T
     }
 }
 
-fn status_of<R: RequestKind>(request: &R) -> RequestStatus {
-    request.request_status().cloned().unwrap_or_default()
+fn status_of<R: AccessRequest>(request: &R) -> RequestStatus {
+    request.status().cloned().unwrap_or_default()
 }
 
-fn show<R: RequestKind>(context: &Context, output: Output, request: &R) -> Result<()> {
+fn show<R: AccessRequest>(context: &Context, output: Output, request: &R) -> Result<()> {
     let object: Value = output::whole(request)?;
     let text = match output {
         Output::Json => output::json(&object)?,

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::context::{Context, Style};
 use crate::exit::Exit;
+use crate::explain::operator;
 use crate::failure::Result;
 use crate::output::{self, TextFormat};
 
@@ -139,7 +140,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     }
     findings.extend(installed::webhooks(cluster).await);
     findings.push(installed::operator(cluster, oz).await);
-    let deployments = installed::deployments(cluster, oz).await;
+    let deployments = operator::deployments(cluster, oz).await;
     findings.push(installed::operator_rights(cluster, oz, &deployments).await);
     findings.extend(name_servers::name_servers(cluster, &deployments).await);
     findings.push(policies::policies(cluster, oz, &deployments).await);

@@ -3,15 +3,15 @@
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use oz_core::api::{ExecAccessRequest, Operation};
+use oz_core::kinds::AccessRequest;
 
 use crate::access::{self, AccessFlags, Granted, Want};
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::request::RequestKind;
 use crate::session::{self, Command};
-use crate::target::{Offering, Target};
+use crate::target::Target;
 use crate::terminal;
 
 /// Open a shell, or run one command, in a running pod
@@ -60,8 +60,7 @@ impl Session {
     /// Gets access to the target, runs the command in it, and gives the access back.
     pub(crate) async fn run<R>(self, context: &Context, target: &Target) -> Result<Exit>
     where
-        R: RequestKind,
-        R::Template: Offering,
+        R: AccessRequest,
     {
         let want = Want {
             target,

@@ -1,33 +1,28 @@
 //! `ozctl explain`: how a request was decided, or would be, rule by rule, and the plan that the
 //! operator would carry out. All of it comes from the functions that the operator itself calls.
 
-mod binding;
-mod made_now;
-mod plan;
 mod show;
+mod show_binding;
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use jiff::Timestamp;
-use kube::ResourceExt;
-use oz_core::access::decide::{self, Ask as Asked, Rule};
-use oz_core::access::stamp::{self, Requester};
-use oz_core::access::window::Window;
-use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
-use oz_core::validate::Violation;
+use oz_core::access::stamp::Requester;
+use oz_core::for_each_kind;
+use oz_core::kinds::{AccessRequest, Role};
 
-use self::plan::Planned;
-use super::revoke::kinds;
+use super::audit::Oz;
 use crate::choose;
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::explain::access::{self, Explained, Explanation};
+use crate::explain::binding;
+use crate::explain::operator::Flags;
 use crate::failure::{Failure, Result};
-use crate::names;
+use crate::names::{self, Named};
 use crate::output::TextFormat;
-use crate::request::{Ask, RequestKind};
-use crate::target::Offering;
+use crate::request::{Ask, requester};
 
 /// Show how a request is decided, rule by rule, and what would be done
 #[derive(Args)]
@@ -43,7 +38,8 @@ chosen by --context.
 
 The requester's seal is checked by the operator alone: nobody else has its key.
 What needs rights that you do not have, such as listing pods, is left out, and
-that is said.
+that is said. So are the operator's flags, if neither given nor to be read from
+its Deployment: then its defaults are assumed.
 
 Exit codes: 0 if access is or would be given, 1 if not.")]
 pub(crate) struct Explain {
@@ -71,41 +67,15 @@ pub(crate) struct Explain {
     /// The reason that they would give
     #[arg(long, requires = "template")]
     reason: Option<String>,
+    #[command(flatten)]
+    oz: Oz,
+    /// A flag that the operator runs with, such as --pod-ready-timeout=10m; may be
+    /// repeated [default: those of its Deployment]
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    operator_flag: Vec<String>,
     /// How to show it
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
-}
-
-/// All that is to be told.
-struct Explanation {
-    kind: String,
-    namespace: String,
-    name: Option<String>,
-    requester: Requester,
-    ask: Ask,
-    /// What became of it, if it exists.
-    status: Option<RequestStatus>,
-    template_exists: bool,
-    rules: Vec<Rule>,
-    request_violations: Vec<Violation>,
-    template_violations: Vec<Violation>,
-    window: Option<Window>,
-    plan: Planned,
-}
-
-impl Explanation {
-    /// Whether access is there, or would be given.
-    fn is_yes(&self) -> bool {
-        if let Some(status) = &self.status
-            && status.phase != Phase::Pending
-        {
-            return status.phase == Phase::Active;
-        }
-        self.template_exists
-            && self.rules.iter().all(|rule| rule.verdict.is_ok())
-            && self.request_violations.is_empty()
-            && self.template_violations.is_empty()
-    }
 }
 
 impl Explain {
@@ -124,26 +94,38 @@ impl Explain {
                     .next("name one with --user"),
             );
         }
+        if let Some(template) = &self.template {
+            names::checked(template)?;
+        }
+        if let Some(word) = &self.request {
+            names::checked(word.split_once('/').map_or(word, |(_, name)| name))?;
+        }
         let cluster = context.cluster().await?;
-        let exit = |yes| if yes { Exit::SUCCESS } else { Exit::FAILURE };
+        let flags = Flags::of(&cluster, &self.oz.namespace, &self.operator_flag).await?;
         let explanation = match (&self.request, &self.template) {
-            (Some(word), _) => match of_request(&cluster, word).await? {
+            (Some(word), _) => match of_request(&cluster, &flags, word).await? {
                 Some(found) => found,
                 // Not a request of access; perhaps a transient binding.
                 None => {
-                    let explained = binding::explain(context, &cluster, word, self.output).await?;
-                    return explained.map(exit).ok_or_else(|| none(&cluster, word));
+                    let found = of_binding(&cluster, &flags, word).await?;
+                    let found = found.ok_or_else(|| none(&cluster, word))?;
+                    show_binding::show(context, self.output, &found)?;
+                    return Ok(exit(found.holds));
                 }
             },
-            (None, Some(template)) => self.of_template(&cluster, template).await?,
+            (None, Some(template)) => self.of_template(&cluster, &flags, template).await?,
             (None, None) => return Err(Failure::new("name a request, or a --template")),
         };
         show::show(context, self.output, &explanation)?;
         Ok(exit(explanation.is_yes()))
     }
 
-    async fn of_template(&self, cluster: &Cluster, template: &str) -> Result<Explanation> {
-        names::checked(template)?;
+    async fn of_template(
+        &self,
+        cluster: &Cluster,
+        flags: &Flags,
+        template: &str,
+    ) -> Result<Explanation> {
         let requester = match &self.person {
             None => choose::myself(cluster).await?,
             Some(user) => Requester {
@@ -161,14 +143,12 @@ impl Explain {
             reason: self.reason.clone(),
             extends: None,
         };
-        let exec = cluster.api::<<ExecAccessRequest as RequestKind>::Template>();
-        if cluster.find(&exec, template).await?.is_some() {
-            return explained::<ExecAccessRequest>(cluster, requester, ask, None).await;
-        }
-        let pod = cluster.api::<<PodAccessRequest as RequestKind>::Template>();
-        if cluster.find(&pod, template).await?.is_some() {
-            return explained::<PodAccessRequest>(cluster, requester, ask, None).await;
-        }
+        for_each_kind!(requests R => {
+            let templates = cluster.api::<<R as AccessRequest>::Template>();
+            if cluster.find(&templates, template).await?.is_some() {
+                return access::explain::<R>(cluster, flags, requester, ask, None).await;
+            }
+        });
         Err(Failure::new(format!(
             "no template {template} in namespace {}",
             cluster.namespace
@@ -177,101 +157,79 @@ impl Explain {
     }
 }
 
+fn exit(yes: bool) -> Exit {
+    if yes { Exit::SUCCESS } else { Exit::FAILURE }
+}
+
 /// The request that `word` names, if there is one.
-async fn of_request(cluster: &Cluster, word: &str) -> Result<Option<Explanation>> {
-    let Ok((exec, pod, name)) = kinds(word) else {
+async fn of_request(cluster: &Cluster, flags: &Flags, word: &str) -> Result<Option<Explanation>> {
+    let Ok(named) = Named::request(word) else {
         return Ok(None);
     };
-    if exec && let Some(found) = existing::<ExecAccessRequest>(cluster, name).await? {
-        return Ok(Some(found));
-    }
-    if pod {
-        return existing::<PodAccessRequest>(cluster, name).await;
-    }
+    for_each_kind!(requests R => {
+        if named.may_be::<R>()
+            && let Some(found) = existing::<R>(cluster, flags, named.name).await?
+        {
+            return Ok(Some(found));
+        }
+    });
     Ok(None)
 }
 
 /// The failure that a word which names nothing is.
 fn none(cluster: &Cluster, word: &str) -> Failure {
-    match kinds(word) {
+    match Named::request(word) {
         Err(failure) => failure,
-        Ok((_, _, name)) => super::revoke::no_request(cluster, name),
+        Ok(named) => super::revoke::no_request(cluster, named.name),
     }
 }
 
-async fn existing<R>(cluster: &Cluster, name: &str) -> Result<Option<Explanation>>
-where
-    R: plan::Explained,
-    R::Template: Offering,
-{
+async fn existing<R: Explained>(
+    cluster: &Cluster,
+    flags: &Flags,
+    name: &str,
+) -> Result<Option<Explanation>> {
     let Some(request) = cluster.find(&cluster.api::<R>(), name).await? else {
         return Ok(None);
     };
-    // What the webhook wrote; whether it is believed is the operator's to say, and its status does.
-    let requester = stamp::of(request.meta())
-        .and_then(|text| serde_json::from_str::<Requester>(text).ok())
-        .or_else(|| {
-            super::requests::requester(&request).map(|user| Requester {
-                user,
-                ..Requester::default()
-            })
-        })
-        .unwrap_or_default();
-    let ask = request.asked();
-    explained::<R>(cluster, requester, ask, Some(&request))
-        .await
-        .map(Some)
+    let (requester, ask) = (requester(&request).unwrap_or_default(), Ask::of(&request));
+    let explanation = access::explain::<R>(cluster, flags, requester, ask, Some(&request));
+    explanation.await.map(Some)
 }
 
-async fn explained<R>(
+/// The binding that `word` names, `trb/NAME` or `tcrb/NAME`, or only its name; `None` if there is
+/// none.
+async fn of_binding(
     cluster: &Cluster,
-    requester: Requester,
-    ask: Ask,
-    request: Option<&R>,
-) -> Result<Explanation>
-where
-    R: plan::Explained,
-    R::Template: Offering,
-{
-    let templates = cluster.api::<R::Template>();
-    let template = cluster.find(&templates, &ask.template).await?;
-    let now = Timestamp::now();
-    let asked = Asked {
-        reason: ask.reason.as_deref(),
-        container: ask.container.as_deref(),
+    flags: &Flags,
+    word: &str,
+) -> Result<Option<binding::Explanation>> {
+    let Some(named) = Named::of(word, Role::Binding)? else {
+        return Ok(None);
     };
-    let created = request
-        .and_then(|request| request.meta().creation_timestamp.as_ref())
-        .map_or(now, |time| time.0);
-    let mut rules = Vec::new();
-    let mut template_violations = Vec::new();
-    let mut window = None;
-    let would_be = plan::would_be::<R>(&cluster.namespace, &requester, &ask, now)?;
-    let checked = R::check_request(&would_be);
-    if let Some(template) = &template {
-        rules = decide::rules(&requester, &ask.template, template.config(), asked).collect();
-        match R::terms(template) {
-            Ok((default, max)) => {
-                let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
-                window = Some(Window::new(created, asked, default, max));
-            }
-            Err(violations) => template_violations = violations,
+    // Whoever gave only a name may have meant a request, and need not know of bindings.
+    let only_a_name = named.is_of_any_kind();
+    for_each_kind!(bindings B => {
+        if named.may_be::<B>()
+            && let Some(found) = absent(only_a_name, cluster.find_kind::<B>(named.name).await)?
+        {
+            return binding::explain(cluster, flags, &found).await.map(Some);
         }
+    });
+    if only_a_name {
+        return Ok(None);
     }
-    let template_exists = template.is_some();
-    let plan = would_be.plan(cluster, template, now).await?;
-    Ok(Explanation {
-        kind: R::kind(&()).into_owned(),
-        namespace: cluster.namespace.clone(),
-        name: request.map(ResourceExt::name_any),
-        requester,
-        status: request.and_then(|request| request.request_status().cloned()),
-        template_exists,
-        ask,
-        rules,
-        request_violations: checked.err().unwrap_or_default(),
-        template_violations,
-        window,
-        plan,
-    })
+    Err(Failure::new(format!("there is no {word}"))
+        .next("`ozctl get trb` and `ozctl get tcrb` list those that are there"))
+}
+
+/// Where only a name was given, a kind that is not installed, or that one may not read, has no object
+/// of that name.
+fn absent<K>(only_a_name: bool, answer: Result<Option<K>>) -> Result<Option<K>> {
+    match answer {
+        Err(failure) if only_a_name && (failure.is_unknown_kind() || failure.is_forbidden()) => {
+            Ok(None)
+        }
+        answer => answer,
+    }
 }

@@ -4,19 +4,22 @@
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
-use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
+use oz_core::api::Phase;
+use oz_core::for_each_kind;
+use oz_core::kinds::AccessRequest;
 
-use super::patience;
-use super::revoke::{kinds, no_request};
-use crate::access::{ask_for, give_back};
+use super::go_duration;
+use super::revoke::no_request;
+use crate::access::{ask_for, default_prefix, give_back};
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
+use crate::names::Named;
 use crate::output::{TextFormat, json, whole, yaml};
-use crate::request::{self, Ask, Outcome, RequestKind};
+use crate::request::{self, Ask, Outcome};
 
 /// Ask for more time, by a new request that continues a running one
 ///
@@ -49,50 +52,40 @@ pub(crate) struct Extend {
 impl Extend {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let (exec, pod, name) = kinds(&self.name)?;
-        if exec
-            && let Some(running) = cluster
-                .find(&cluster.api::<ExecAccessRequest>(), name)
-                .await?
-        {
-            self.extend(context, &cluster, &running).await
-        } else if pod
-            && let Some(running) = cluster
-                .find(&cluster.api::<PodAccessRequest>(), name)
-                .await?
-        {
-            self.extend(context, &cluster, &running).await
-        } else {
-            Err(no_request(&cluster, name))
-        }
+        let named = Named::request(&self.name)?;
+        for_each_kind!(requests R => {
+            if named.may_be::<R>()
+                && let Some(running) = cluster.find(&cluster.api::<R>(), named.name).await?
+            {
+                return self.extend(context, &cluster, &running).await;
+            }
+        });
+        Err(no_request(&cluster, named.name))
     }
 
-    async fn extend<R: RequestKind>(
+    async fn extend<R: AccessRequest>(
         &self,
         context: &Context,
         cluster: &Cluster,
         running: &R,
     ) -> Result<Exit> {
-        let within = patience(&self.wait)
+        let within = go_duration(&self.wait)
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
         let old = running.name_any();
-        let status = running.request_status().cloned().unwrap_or_default();
+        let status = running.status().cloned().unwrap_or_default();
         if status.phase != Phase::Active {
             return Err(Failure::new(format!(
                 "request {old} is {}; only one that is Active can be continued",
                 status.phase
             ))
-            .next(format!("ask anew with `ozctl {}`", R::VERB)));
+            .next(format!("ask anew with `ozctl {}`", R::PURPOSE)));
         }
-        let asked = running.asked();
+        let asked = Ask::of(running);
         let ask = Ask {
             prefix: prefix(&old),
             duration: self.duration.clone().or(asked.duration),
             reason: self.reason.clone().or(asked.reason),
-            target_pod: status
-                .pod_name
-                .clone()
-                .filter(|_| R::kind(&()) == "ExecAccessRequest"),
+            target_pod: status.pod_name.clone().filter(|_| !R::MAKES_POD),
             extends: Some(old.clone()),
             template: asked.template,
             container: asked.container,
@@ -115,11 +108,11 @@ impl Extend {
         let ready = match outcome {
             Outcome::Ready(ready) => ready,
             Outcome::Over(request) => {
-                let status = request.request_status().cloned().unwrap_or_default();
+                let status = request.status().cloned().unwrap_or_default();
                 return Err(request::over(&name, &status));
             }
             Outcome::Late(request) => {
-                let late = request::late(&name, within, request.request_status());
+                let late = request::late(&name, within, request.status());
                 return Err(still_there(late, &name));
             }
         };
@@ -141,9 +134,9 @@ fn still_there(failure: Failure, name: &str) -> Failure {
 }
 
 /// What became of it, and how it is used.
-fn continued<R: RequestKind>(running: &R, ready: &R) -> String {
+fn continued<R: AccessRequest>(running: &R, ready: &R) -> String {
     let end = |request: &R| {
-        let status = request.request_status();
+        let status = request.status();
         let until = status.and_then(|status| status.expires_at);
         until.map_or("its end".to_owned(), |until| until.to_string())
     };
@@ -154,8 +147,8 @@ fn continued<R: RequestKind>(running: &R, ready: &R) -> String {
         running.name_any(),
         end(ready),
         end(running),
-        R::VERB,
-        ready.place(),
+        R::PURPOSE,
+        request::place(ready),
     )
 }
 
@@ -164,6 +157,6 @@ fn prefix(old: &str) -> String {
     let stem = old.rsplit_once('-').map_or(old, |(stem, _)| stem);
     match request::check_prefix(stem) {
         Ok(()) => stem.to_owned(),
-        Err(_) => request::default_prefix(),
+        Err(_) => default_prefix(),
     }
 }

@@ -9,6 +9,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::api::{GROUP, VERSION};
+use oz_core::kinds;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
@@ -163,8 +164,12 @@ enum Scope {
 
 /// The kinds that are known here need no question; others of oz's group are looked up.
 async fn resource(cluster: &Cluster, word: &str) -> Result<(ApiResource, Scope)> {
-    if let Some(resource) = names::resource(word) {
-        return Ok((resource, Scope::Namespaced));
+    if let Some(kind) = kinds::named(word) {
+        let scope = match kind.namespaced {
+            true => Scope::Namespaced,
+            false => Scope::Cluster,
+        };
+        return Ok((kind.resource, scope));
     }
     let version = format!("{GROUP}/{VERSION}");
     let list = cluster

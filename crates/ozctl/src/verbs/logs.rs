@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::LogParams;
 use oz_core::api::{ExecAccessRequest, Operation};
 
-use super::patience;
+use super::go_duration;
 use crate::access::{self, AccessFlags, Granted, Want};
 use crate::cluster::Cluster;
 use crate::complete;
@@ -57,7 +57,7 @@ impl Logs {
         let since = match &self.since {
             None => None,
             Some(text) => {
-                let since = patience(text);
+                let since = go_duration(text);
                 let since = since.ok_or_else(|| {
                     Failure::new(format!("--since: {text} is no duration, such as 10m"))
                 })?;

@@ -59,7 +59,7 @@ verbs! {
 }
 
 /// A duration as Go writes them; one that points backwards is none at all.
-pub(crate) fn patience(text: &str) -> Option<Duration> {
+pub(crate) fn go_duration(text: &str) -> Option<Duration> {
     let duration: GoDuration = text.parse().ok()?;
     Some(Duration::from_nanos(
         u64::try_from(duration.as_nanos()).unwrap_or(0),

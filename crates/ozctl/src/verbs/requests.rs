@@ -1,12 +1,14 @@
 //! `ozctl requests`: what was asked for, by whom, and how much of it is left.
 
 use clap::Args;
-use futures::future::try_join;
+use futures::FutureExt as _;
+use futures::future::try_join_all;
 use jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
-use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest};
-use oz_core::labels;
+use oz_core::api::Phase;
+use oz_core::for_each_kind;
+use oz_core::kinds::AccessRequest;
 use serde_json::Value;
 
 use crate::choose;
@@ -14,7 +16,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{self, Format, Table, short};
-use crate::request::RequestKind;
+use crate::request::{Ask, user};
 
 /// Show what was asked for, by whom, and how much of it is left
 #[derive(Args)]
@@ -49,28 +51,24 @@ impl Requests {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
         let parameters = ListParams::default();
-        let (exec, pod): (Api<ExecAccessRequest>, Api<PodAccessRequest>) = if self.all_namespaces {
-            (
-                Api::all(cluster.client.clone()),
-                Api::all(cluster.client.clone()),
-            )
-        } else {
-            (cluster.api(), cluster.api())
-        };
-        let (exec, pod) = try_join(
-            cluster.answer(exec.list(&parameters)),
-            cluster.answer(pod.list(&parameters)),
-        )
-        .await?;
         let me = if self.mine {
             Some(choose::myself(&cluster).await?.user)
         } else {
             None
         };
-        let now = Timestamp::now();
-        let mut rows = Vec::new();
-        self.add(&mut rows, "exec", exec.items, me.as_deref(), now)?;
-        self.add(&mut rows, "pod", pod.items, me.as_deref(), now)?;
+        let (asking, me) = (&cluster, me.as_deref());
+        let mut lists = Vec::new();
+        for_each_kind!(requests R => {
+            let api = asking.api_in::<R>(self.all_namespaces);
+            let (parameters, flags) = (&parameters, &self);
+            let list = async move {
+                let found = asking.answer(api.list(parameters)).await?;
+                flags.rows(found.items, me, Timestamp::now())
+            };
+            lists.push(list.boxed_local());
+        });
+        let rows = try_join_all(lists).await?.into_iter().flatten();
+        let rows: Vec<Row> = rows.collect();
         if rows.is_empty() && matches!(self.output, Format::Table | Format::Wide) {
             context.say("No requests found.");
             return Ok(Exit::SUCCESS);
@@ -82,23 +80,22 @@ impl Requests {
         Ok(Exit::SUCCESS)
     }
 
-    fn add<R: RequestKind>(
+    fn rows<R: AccessRequest>(
         &self,
-        rows: &mut Vec<Row>,
-        kind: &str,
         requests: Vec<R>,
         me: Option<&str>,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
         for mut request in requests {
-            let status = request.request_status().cloned().unwrap_or_default();
-            let requester = requester(&request);
+            let status = request.status().cloned().unwrap_or_default();
+            let requester = user(&request);
             if (self.active && status.phase.is_terminal())
                 || me.is_some_and(|me| requester.as_deref() != Some(me))
             {
                 continue;
             }
-            let asked = request.asked();
+            let asked = Ask::of(&request);
             let left = match (status.phase, status.expires_at) {
                 (Phase::Active, Some(until)) => short(until.duration_since(now)),
                 _ => String::new(),
@@ -108,7 +105,7 @@ impl Requests {
                 namespace: request.namespace().unwrap_or_default(),
                 cells: vec![
                     request.name_any(),
-                    kind.to_owned(),
+                    R::PURPOSE.to_owned(),
                     status.phase.to_string(),
                     requester.unwrap_or_else(|| "<unknown>".to_owned()),
                     asked.template,
@@ -122,7 +119,7 @@ impl Requests {
                 object: output::whole(&request)?,
             });
         }
-        Ok(())
+        Ok(rows)
     }
 
     fn table(&self, rows: Vec<Row>, wide: bool) -> Table {
@@ -156,12 +153,4 @@ impl Requests {
         }
         table
     }
-}
-
-/// Who asked: what the operator verified, or else what the webhook wrote.
-pub(super) fn requester<R: RequestKind>(request: &R) -> Option<String> {
-    let verified = request
-        .request_status()
-        .and_then(|status| status.requester.clone());
-    verified.or_else(|| request.annotations().get(labels::REQUESTED_BY).cloned())
 }

@@ -5,17 +5,17 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
-use oz_core::api::{ExecAccessRequest, PodAccessRequest};
+use oz_core::for_each_kind;
+use oz_core::kinds::AccessRequest;
 
-use super::requests::requester;
 use crate::choose;
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::names;
-use crate::request::RequestKind;
+use crate::names::Named;
+use crate::request::user;
 
 /// End access before its time
 #[derive(Args)]
@@ -41,14 +41,16 @@ pub(crate) struct Revoke {
 
 impl Revoke {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        let wanted = self.names.iter().map(|name| kinds(name));
+        let wanted = self.names.iter().map(|name| Named::request(name));
         let wanted: Vec<_> = wanted.collect::<Result<_>>()?;
         let cluster = context.cluster().await?;
         if self.mine {
             let me = choose::myself(&cluster).await?.user;
-            let exec = revoke_of::<ExecAccessRequest>(context, &cluster, &me).await?;
-            let pod = revoke_of::<PodAccessRequest>(context, &cluster, &me).await?;
-            if exec + pod == 0 {
+            let mut count = 0;
+            for_each_kind!(requests R => {
+                count += revoke_of::<R>(context, &cluster, &me).await?;
+            });
+            if count == 0 {
                 context.say(&format!(
                     "{me} has no requests in namespace {}.",
                     cluster.namespace
@@ -69,14 +71,13 @@ impl Revoke {
     }
 }
 
-async fn revoke(
-    context: &Context,
-    cluster: &Cluster,
-    (exec, pod, name): (bool, bool, &str),
-) -> Result<()> {
-    let found = (exec && delete::<ExecAccessRequest>(context, cluster, name).await?)
-        || (pod && delete::<PodAccessRequest>(context, cluster, name).await?);
-    found.then_some(()).ok_or_else(|| no_request(cluster, name))
+async fn revoke(context: &Context, cluster: &Cluster, named: Named<'_>) -> Result<()> {
+    for_each_kind!(requests R => {
+        if named.may_be::<R>() && delete::<R>(context, cluster, named.name).await? {
+            return Ok(());
+        }
+    });
+    Err(no_request(cluster, named.name))
 }
 
 /// The failure that a name of no request is.
@@ -88,23 +89,11 @@ pub(super) fn no_request(cluster: &Cluster, name: &str) -> Failure {
     .next("`ozctl requests` lists those that are there")
 }
 
-/// Which kinds of request a word may mean, and its name.
-pub(super) fn kinds(word: &str) -> Result<(bool, bool, &str)> {
-    let Some((kind, name)) = word.split_once('/') else {
-        return Ok((true, true, names::checked(word)?));
-    };
-    let name = names::checked(name)?;
-    match names::resource(kind).map(|found| found.kind).as_deref() {
-        Some("ExecAccessRequest") => Ok((true, false, name)),
-        Some("PodAccessRequest") => Ok((false, true, name)),
-        _ => Err(
-            Failure::new(format!("{word}: {kind} is no kind of request"))
-                .next("write ear/NAME or par/NAME, or only the name"),
-        ),
-    }
-}
-
-async fn delete<R: RequestKind>(context: &Context, cluster: &Cluster, name: &str) -> Result<bool> {
+async fn delete<R: AccessRequest>(
+    context: &Context,
+    cluster: &Cluster,
+    name: &str,
+) -> Result<bool> {
     let api = cluster.api::<R>();
     match cluster
         .answer(api.delete(name, &DeleteParams::default()))
@@ -119,7 +108,7 @@ async fn delete<R: RequestKind>(context: &Context, cluster: &Cluster, name: &str
     }
 }
 
-async fn revoke_of<R: RequestKind>(
+async fn revoke_of<R: AccessRequest>(
     context: &Context,
     cluster: &Cluster,
     me: &str,
@@ -128,10 +117,10 @@ async fn revoke_of<R: RequestKind>(
     let mut count = 0;
     for request in cluster.answer(api.list(&ListParams::default())).await? {
         let over = request
-            .request_status()
+            .status()
             .is_some_and(|status| status.phase.is_terminal());
         // What is over is a record, and stays one.
-        if !over && requester(&request).as_deref() == Some(me) {
+        if !over && user(&request).as_deref() == Some(me) {
             delete::<R>(context, cluster, &request.name_any()).await?;
             count += 1;
         }

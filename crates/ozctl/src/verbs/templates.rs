@@ -2,20 +2,20 @@
 //! that the webhook and the operator decide with.
 
 use clap::Args;
-use futures::future::try_join3;
-use kube::Api;
+use futures::FutureExt as _;
+use futures::future::{try_join, try_join_all};
 use kube::api::ListParams;
 use oz_core::access::decide::{self, Ask};
 use oz_core::access::stamp::Requester;
-use oz_core::api::{ExecAccessTemplate, PodAccessTemplate};
+use oz_core::for_each_kind;
+use oz_core::kinds::AccessTemplate;
 use serde_json::{Value, json};
 
 use crate::choose;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output::{self, Format, Table};
-use crate::target::Offering;
 
 /// Show what may be asked for here, and for how long
 #[derive(Args)]
@@ -47,28 +47,29 @@ struct Row {
     may: Result<(), String>,
 }
 
+/// Makes the row of a template for who we are.
+type Rowing = Box<dyn FnOnce(&Requester) -> Result<Row>>;
+
 impl Templates {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
         let parameters = ListParams::default();
-        let (exec, pod): (Api<ExecAccessTemplate>, Api<PodAccessTemplate>) = if self.all_namespaces
-        {
-            (
-                Api::all(cluster.client.clone()),
-                Api::all(cluster.client.clone()),
-            )
-        } else {
-            (cluster.api(), cluster.api())
-        };
-        let (me, exec, pod) = try_join3(
-            choose::myself(&cluster),
-            cluster.answer(exec.list(&parameters)),
-            cluster.answer(pod.list(&parameters)),
-        )
-        .await?;
-        let exec = exec.items.iter().map(|one| row(&me, "exec", one));
-        let pod = pod.items.iter().map(|one| row(&me, "pod", one));
-        let rows: Vec<Row> = exec.chain(pod).collect::<Result<_>>()?;
+        let asking = &cluster;
+        let mut lists = Vec::new();
+        for_each_kind!(templates T => {
+            let api = asking.api_in::<T>(self.all_namespaces);
+            let parameters = &parameters;
+            let list = async move {
+                let found = asking.answer(api.list(parameters)).await?;
+                let found = found.items.into_iter();
+                let rows = found.map(|one| Box::new(move |me: &Requester| row(me, &one)) as Rowing);
+                Ok::<Vec<Rowing>, Failure>(rows.collect())
+            };
+            lists.push(list.boxed_local());
+        });
+        let (me, lists) = try_join(choose::myself(&cluster), try_join_all(lists)).await?;
+        let rows = lists.into_iter().flatten().map(|row| row(&me));
+        let rows: Vec<Row> = rows.collect::<Result<_>>()?;
         let count = rows.len();
         let shown: Vec<Row> = rows
             .into_iter()
@@ -134,10 +135,7 @@ impl Templates {
     }
 }
 
-fn row<T>(me: &Requester, kind: &str, template: &T) -> Result<Row>
-where
-    T: Offering + kube::Resource<DynamicType = ()> + serde::Serialize,
-{
+fn row<T: AccessTemplate>(me: &Requester, template: &T) -> Result<Row> {
     let config = template.config();
     // A reason and a container are the request's own; here the question is who.
     let ask = Ask {
@@ -165,11 +163,11 @@ where
     Ok(Row {
         cells: vec![
             template.name().to_owned(),
-            kind.to_owned(),
+            T::PURPOSE.to_owned(),
             target,
             config.default_duration.clone(),
             config.max_duration.clone(),
-            template.ready().to_string(),
+            template.is_ready().to_string(),
         ],
         more: vec![
             operations.join(","),

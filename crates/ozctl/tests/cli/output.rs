@@ -112,6 +112,12 @@ tells! {
         "explain --template shell --user bob --group devs",
         "explain --template debug", "explain --template nothing", "explain nobody",
         "explain trb/lea-m2k9c", "explain trb/nobody", "explain pods/x",
+        "explain --template shell --operator-flag=--keep-finished=2h",
+        "explain --template debug --operator-flag --pod-access=false",
+        "explain --template shell --operator-flag=--access-namespaces=till,stock",
+        "explain --template shell --operator-flag=--keep-finished=1d",
+        "explain trb/lea-m2k9c --operator-flag=--bindable-roles=view",
+        "explain trb/lea-m2k9c --operator-flag=--bindable-roles=shop/*",
     ];
     explain_as_data: [
         "explain --template database -o json", "explain bob-a1b2c -o yaml",
@@ -316,6 +322,17 @@ fn doctor_says_that_nobody_answers_pods_that_may_ask_name_servers_alone() {
     );
     let none = told(&shop::open(), &["doctor"]);
     assert!(!none.contains("name servers"), "{none}");
+}
+
+#[test]
+fn explain_of_another_release() {
+    let stub = Stub::start(elsewhere);
+    let lines = [
+        "explain --template debug --oz-namespace access",
+        "explain --template shell --oz-namespace access",
+        "explain trb/lea-m2k9c --oz-namespace access -o json",
+    ];
+    shows(&told(&stub, &lines), "explain_of_another_release");
 }
 
 #[test]

@@ -31,17 +31,18 @@ use oz_core::audit::Record;
 use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{BindableRoles, Policy};
-use oz_runtime::{Selection, Store, guarded_store};
+use oz_runtime::{Runtime, RuntimeError, Selection, Store, guarded_store};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::connect::{Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
 use crate::limits::{Census, RequestLimits};
-use crate::templates::Templates;
 use server::Server;
 
 const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
@@ -74,6 +75,7 @@ struct Webhook {
     server: Arc<Server>,
     grants: Grants,
     registry: Registry,
+    _watches: AbortOnDropHandle<Result<(), RuntimeError>>,
 }
 
 /// What was put on record.
@@ -116,8 +118,6 @@ impl Webhook {
     fn recording(server: Server, records: Records) -> Self {
         let (server, records) = (Arc::new(server), Arc::new(records));
         let client = server.client();
-        let exec_templates = Templates(fed(&client));
-        let pod_templates = Templates(fed(&client));
         let exec = fed(&client);
         let (pod, ..) = guarded_store(&client, None, Selection::default());
         let grants = Grants::new(keys(), exec, pod);
@@ -127,8 +127,6 @@ impl Webhook {
             census: Census::new(RequestLimits::default(), grants.clone()),
             break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),
-            exec_templates,
-            pod_templates,
             records: records.clone(),
             namespace: "oz-system".into(),
             served: server.served.clone().into(),
@@ -145,15 +143,18 @@ impl Webhook {
             .endpoint(Endpoint::Url("https://127.0.0.1:9443".to_owned()))
             .registration(RegistrationMode::Never)
             .clock(now);
-        for hook in hooks(&grounds) {
+        let runtime = Runtime::new("oz", server.client(), now);
+        for hook in hooks(&grounds, runtime.feeds()) {
             builder = builder.hook(hook);
         }
+        let watches = tokio::spawn(runtime.run(CancellationToken::new()));
         Self {
             manager: builder.build().unwrap(),
             records,
             server,
             grants,
             registry,
+            _watches: AbortOnDropHandle::new(watches),
         }
     }
 

@@ -19,16 +19,12 @@ use super::request::Request;
 use super::sessions;
 use super::status::Fact;
 use super::target::Workload;
-use crate::api::{
-    AccessConfig, CrossVersionObjectReference, ExecAccessRequest, ExecAccessTemplate, Follow,
-    SessionProbe,
-};
+use crate::api::{ExecAccessRequest, ExecAccessTemplate, Follow, SessionProbe};
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
 use crate::controller::{Failure, Live};
-use crate::encode;
 use crate::lifecycle::seal::Keys;
-use crate::validate::{self, Target, ValidatedRequest, ValidatedTemplate, Violation};
+use crate::validate::Target;
 
 /// The controller of ExecAccessRequests.
 #[derive(Clone, Debug)]
@@ -43,7 +39,6 @@ pub struct ExecAccess {
 pub type Facts = kind::Facts<ExecAccessTemplate, Workload>;
 
 impl Kind for ExecAccess {
-    const NAME: &'static str = "execaccessrequest";
     type Request = ExecAccessRequest;
     type Template = ExecAccessTemplate;
     type Target = Target;
@@ -55,32 +50,6 @@ impl Kind for ExecAccess {
 
     fn keep_finished(&self) -> SignedDuration {
         self.keep_finished
-    }
-
-    fn view(request: &ExecAccessRequest) -> Request<'_> {
-        Request::from(request)
-    }
-
-    fn config(template: &ExecAccessTemplate) -> &AccessConfig {
-        &template.spec.access_config
-    }
-
-    fn spec_digest(template: &ExecAccessTemplate) -> String {
-        encode::digest(&template.spec)
-    }
-
-    fn target(template: &ExecAccessTemplate) -> Option<CrossVersionObjectReference> {
-        Some(template.spec.controller_target_ref.clone())
-    }
-
-    fn check_request(request: &ExecAccessRequest) -> Result<ValidatedRequest, Vec<Violation>> {
-        validate::exec_access_request(request)
-    }
-
-    fn check_template(
-        template: &ExecAccessTemplate,
-    ) -> Result<ValidatedTemplate<Target>, Vec<Violation>> {
-        validate::exec_access_template(template)
     }
 
     fn facts(&self, _: &Request<'_>, grant: &Grant, _: &[Live]) -> Vec<Fact> {

@@ -16,18 +16,15 @@ use super::objects::Objects;
 use super::request::Request;
 use super::status::Fact;
 use crate::access_command;
-use crate::api::{
-    AccessConfig, CrossVersionObjectReference, Phase, PodAccessRequest, PodAccessTemplate,
-};
+use crate::api::{Phase, PodAccessRequest, PodAccessTemplate};
 use crate::build::{self, NameServer};
 use crate::controller::{Failure, Live, Plan, Step};
-use crate::encode;
 use crate::labels;
 use crate::lifecycle::End;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;
 use crate::mutate::{Model, RenderCache};
-use crate::validate::{self, AccessPod, ValidatedRequest, ValidatedTemplate, Violation};
+use crate::validate::AccessPod;
 
 pub use isolation::Isolation;
 
@@ -59,7 +56,6 @@ impl PodAccess {
 }
 
 impl Kind for PodAccess {
-    const NAME: &'static str = "podaccessrequest";
     type Request = PodAccessRequest;
     type Template = PodAccessTemplate;
     type Target = AccessPod;
@@ -71,32 +67,6 @@ impl Kind for PodAccess {
 
     fn keep_finished(&self) -> SignedDuration {
         self.keep_finished
-    }
-
-    fn view(request: &PodAccessRequest) -> Request<'_> {
-        Request::from(request)
-    }
-
-    fn config(template: &PodAccessTemplate) -> &AccessConfig {
-        &template.spec.access_config
-    }
-
-    fn spec_digest(template: &PodAccessTemplate) -> String {
-        encode::digest(&template.spec)
-    }
-
-    fn target(template: &PodAccessTemplate) -> Option<CrossVersionObjectReference> {
-        template.spec.controller_target_ref.clone()
-    }
-
-    fn check_request(request: &PodAccessRequest) -> Result<ValidatedRequest, Vec<Violation>> {
-        validate::pod_access_request(request)
-    }
-
-    fn check_template(
-        template: &PodAccessTemplate,
-    ) -> Result<ValidatedTemplate<AccessPod>, Vec<Violation>> {
-        validate::pod_access_template(template)
     }
 
     fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Otherwise> {

@@ -5,6 +5,11 @@ use serde_json::json;
 use super::super::*;
 use super::{exec_request, lines, object};
 use crate::api::PodAccessRequest;
+use crate::kinds::AccessRequest;
+
+fn checked<R: AccessRequest>(request: &R) -> Result<ValidatedRequest, Vec<Violation>> {
+    request.check()
+}
 
 #[test]
 fn a_request_is_checked_field_by_field() {
@@ -65,13 +70,13 @@ fn a_request_is_checked_field_by_field() {
         ),
     ] {
         let exec = exec_request(json!({ "spec": spec.clone() }));
-        assert_eq!(lines(exec_access_request(&exec)), violations, "{spec}");
+        assert_eq!(lines(checked(&exec)), violations, "{spec}");
         if spec.get("targetPod").is_none() {
             let pod = object::<PodAccessRequest>(
                 serde_json::to_value(&exec).unwrap(),
                 json!({ "kind": "PodAccessRequest" }),
             );
-            assert_eq!(lines(pod_access_request(&pod)), violations, "{spec}");
+            assert_eq!(lines(checked(&pod)), violations, "{spec}");
         }
     }
 }
@@ -87,11 +92,7 @@ fn zero_asks_for_the_default() {
         (json!("1h30m"), Some(GoDuration::from_secs(5400))),
     ] {
         let request = exec_request(json!({ "spec": { "duration": duration.clone() } }));
-        assert_eq!(
-            exec_access_request(&request).unwrap().duration,
-            asked,
-            "{duration}"
-        );
+        assert_eq!(checked(&request).unwrap().duration, asked, "{duration}");
     }
 }
 
@@ -99,7 +100,7 @@ fn zero_asks_for_the_default() {
 fn a_request_leaves_room_for_the_name_of_its_grant() {
     let named = |field: &str, length: usize| {
         let change = json!({ "metadata": { "name": null, field: "a".repeat(length) } });
-        lines(exec_access_request(&exec_request(change)))
+        lines(checked(&exec_request(change)))
     };
     assert_eq!(MAX_REQUEST_NAME + "-".len() + 8, 253);
     assert!(named("name", MAX_REQUEST_NAME).is_empty());
@@ -118,7 +119,7 @@ fn a_request_leaves_room_for_the_name_of_its_grant() {
 fn violations_make_one_line() {
     let request =
         exec_request(json!({ "spec": { "duration": "x", "container": "A", "reason": "\r" } }));
-    let violations = exec_access_request(&request).unwrap_err();
+    let violations = checked(&request).unwrap_err();
     assert!(violations[0].is_about_duration());
     assert!(!violations[1].is_about_duration());
     assert_eq!(
@@ -134,7 +135,7 @@ fn an_empty_string_is_one_that_was_not_given() {
     let empty = json!({
         "duration": "", "targetPod": "", "container": "", "reason": "", "extends": "",
     });
-    let given = exec_access_request(&exec_request(json!({ "spec": empty })));
-    assert_eq!(given, exec_access_request(&exec_request(json!({}))));
+    let given = checked(&exec_request(json!({ "spec": empty })));
+    assert_eq!(given, checked(&exec_request(json!({}))));
     assert!(given.is_ok());
 }

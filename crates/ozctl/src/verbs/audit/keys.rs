@@ -2,14 +2,14 @@
 //! change them.
 
 use clap::Args;
-use oz_core::names::AUDIT_PUBLIC_KEYS as KEYS;
 use oz_core::audit::Published;
+use oz_core::names::AUDIT_PUBLIC_KEYS as KEYS;
 
-use super::read::map;
 use super::verify::Oz;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::trail::map;
 
 /// Print the public keys of the trail, to keep them outside the cluster
 #[derive(Args)]

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use oz_core::names;
 use oz_core::audit::PruneOrder;
+use oz_core::names;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -76,7 +76,9 @@ impl Prune {
         let since = Instant::now();
         while since.elapsed() < PRUNE_TIMEOUT {
             let left = maps.get_opt(name).await.map_err(|error| {
-                Failure::new(format!("failed to read ConfigMap {namespace}/{name}: {error}"))
+                Failure::new(format!(
+                    "failed to read ConfigMap {namespace}/{name}: {error}"
+                ))
             })?;
             if left.is_none() {
                 context.say(&format!(

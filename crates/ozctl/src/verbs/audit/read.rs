@@ -1,25 +1,16 @@
-//! Reading the trail: events from the cluster, page by page, or lines from logs; and which of them
-//! are wanted.
+//! Which records are wanted, from the cluster or from logs, and as what they are shown.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject};
-use oz_core::api::AuditEvent;
 use oz_core::audit::{Action, Decision, Entry, Query};
 use oz_core::duration::GoDuration;
 
-use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::output::Table;
-
-/// Events in one answer of the API server.
-const PAGE: u32 = 500;
+use crate::trail;
 
 /// Which records.
 #[derive(Args)]
@@ -69,14 +60,7 @@ impl Filter {
         let query = self.query(context);
         let mut entries = Vec::new();
         if self.log.is_empty() {
-            let cluster = context.cluster().await?;
-            let selector = query.selector();
-            pages(&cluster, &selector, |object| {
-                if let Ok(entry) = serde_json::from_value(object.data["spec"].clone()) {
-                    entries.push(entry);
-                }
-            })
-            .await?;
+            entries = trail::entries(&context.cluster().await?, &query).await?;
         }
         for path in &self.log {
             let text = log(path)?;
@@ -87,12 +71,7 @@ impl Filter {
             );
         }
         entries.retain(|entry| query.matches(entry));
-        // Records of one chain may have one time; they stay in its order.
-        entries.sort_by(|one, other| {
-            let times = one.record.time.cmp(&other.record.time);
-            let (one, other) = (&one.link, &other.link);
-            times.then_with(|| (&one.writer, one.seq).cmp(&(&other.writer, other.seq)))
-        });
+        trail::sort(&mut entries);
         Ok(entries)
     }
 }
@@ -102,53 +81,6 @@ pub(super) fn log(path: &PathBuf) -> Result<String> {
     std::fs::read(path)
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .map_err(|error| Failure::new(format!("failed to read {}: {error}", path.display())))
-}
-
-pub(super) fn events(cluster: &Cluster) -> Api<DynamicObject> {
-    Api::all_with(
-        cluster.client.clone(),
-        &ApiResource::erase::<AuditEvent>(&()),
-    )
-}
-
-/// Hands every event to `each`, a page at a time.
-pub(super) async fn pages(
-    cluster: &Cluster,
-    selector: &str,
-    mut each: impl FnMut(DynamicObject),
-) -> Result<()> {
-    let events = events(cluster);
-    let mut page = ListParams::default().limit(PAGE).labels(selector);
-    loop {
-        let list = cluster.answer(events.list(&page)).await.map_err(rights)?;
-        list.items.into_iter().for_each(&mut each);
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
-}
-
-/// What a ConfigMap of oz says, if it exists.
-pub(super) async fn map(
-    cluster: &Cluster,
-    namespace: &str,
-    name: &str,
-) -> Result<Vec<(String, String)>> {
-    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
-    let map = cluster.answer(maps.get_opt(name)).await.map_err(rights)?;
-    let data = map.and_then(|map| map.data).unwrap_or_default();
-    Ok(data.into_iter().collect())
-}
-
-fn rights(failure: Failure) -> Failure {
-    if failure.is_forbidden() {
-        return failure.next(
-            "have an administrator bind you to ClusterRole oz-audit-reader, and to the Role of \
-             that name in oz's namespace",
-        );
-    }
-    failure
 }
 
 pub(super) fn when(text: &str) -> Result<Timestamp, String> {

@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-use super::read::events;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{json, yaml};
+use crate::trail::events;
 
 /// Show one record, whole
 #[derive(Args)]

@@ -5,10 +5,11 @@ use futures::TryStreamExt;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use oz_core::audit::Entry;
 
-use super::read::{Filter, cells, events, table};
+use super::read::{Filter, cells, table};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::trail::events;
 
 /// Show records as they come, until Ctrl-C
 #[derive(Args)]

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use oz_core::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_PUBLIC_KEYS as KEYS};
 use oz_core::audit::verify::{Evidence, Report, Terms, Verdict, verify};
 use oz_core::audit::{Published, Trust};
 use oz_core::duration::GoDuration;
+use oz_core::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_PUBLIC_KEYS as KEYS};
 use serde_json::json;
 
-use super::read::{log, map, pages, plain, when};
+use super::read::{log, plain, when};
 use crate::context::{Context, Style};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::{self, TextFormat};
-
+use crate::trail::{map, pages};
 
 /// How far the clock here may be behind that of the cluster, which decides what is old enough to go.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
@@ -28,14 +28,16 @@ fn kept_since(now: Timestamp, retention: GoDuration) -> Option<Timestamp> {
 
 /// Where oz runs.
 #[derive(Args)]
-pub(super) struct Oz {
+pub(crate) struct Oz {
     /// Namespace that oz runs in
+    // Its own id: that of the namespace to work in is another.
     #[arg(
+        id = "oz-namespace",
         long = "oz-namespace",
         default_value = "oz-system",
         value_name = "NAME"
     )]
-    pub(super) namespace: String,
+    pub(crate) namespace: String,
 }
 
 /// Verify that no record is missing, changed, doubled or out of place

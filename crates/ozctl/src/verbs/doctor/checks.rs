@@ -14,12 +14,13 @@ use kube::{Api, ResourceExt};
 use oz_core::api::{
     ExecAccessRequest, ExecAccessTemplate, GROUP, PodAccessTemplate, TemplateStatus, VERSION,
 };
+use oz_core::kinds::{self, Role};
 use oz_core::labels;
 
 use super::{Finding, logs};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::request::{Ask, RequestKind};
+use crate::request::Ask;
 
 /// What a clock may be off: sessions end by the API server's, and what is shown by ours.
 const TOLERATED: SignedDuration = SignedDuration::from_secs(5);
@@ -92,21 +93,23 @@ pub(super) async fn kinds(cluster: &Cluster) -> Finding {
     Finding::wrong(CHECK, format!("{} are not there", missing.join(", ")), fix)
 }
 
-/// What people need, and which of oz's roles gives it.
-const RIGHTS: [(&str, &str, &str); 7] = [
-    ("list", "execaccesstemplates", "oz-view-access"),
-    ("list", "podaccesstemplates", "oz-view-access"),
-    ("create", "execaccessrequests", "oz-request-access"),
-    ("watch", "execaccessrequests", "oz-request-access"),
-    ("delete", "execaccessrequests", "oz-request-access"),
-    ("create", "podaccessrequests", "oz-request-access"),
-    ("delete", "podaccessrequests", "oz-request-access"),
-];
+/// What people need: verb, resource, and which of oz's roles gives it.
+fn needed() -> impl Iterator<Item = (&'static str, String, &'static str)> {
+    kinds::all().into_iter().flat_map(|kind| {
+        let (verbs, role): (&[_], _) = match kind.role {
+            Role::Template => (&["list"], "oz-view-access"),
+            Role::Request => (&["create", "watch", "delete"], "oz-request-access"),
+            Role::Binding | Role::Record => (&[], ""),
+        };
+        let plural = kind.resource.plural;
+        verbs.iter().map(move |&verb| (verb, plural.clone(), role))
+    })
+}
 
 pub(super) async fn rights(cluster: &Cluster) -> Vec<Finding> {
     const CHECK: &str = "your rights";
     let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client.clone());
-    let answers = join_all(RIGHTS.map(|(verb, resource, role)| {
+    let answers = join_all(needed().map(|(verb, resource, role)| {
         let reviews = &reviews;
         async move {
             let question = SelfSubjectAccessReview {
@@ -114,7 +117,7 @@ pub(super) async fn rights(cluster: &Cluster) -> Vec<Finding> {
                     resource_attributes: Some(ResourceAttributes {
                         group: Some(GROUP.to_owned()),
                         namespace: Some(cluster.namespace.clone()),
-                        resource: Some(resource.to_owned()),
+                        resource: Some(resource.clone()),
                         verb: Some(verb.to_owned()),
                         ..ResourceAttributes::default()
                     }),
@@ -162,7 +165,7 @@ pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Finding {
         prefix: "oz-doctor".to_owned(),
         ..Ask::default()
     };
-    let request = ExecAccessRequest::asking(&ask);
+    let request: ExecAccessRequest = ask.request();
     let parameters = PostParams {
         dry_run: true,
         ..PostParams::default()

@@ -13,16 +13,16 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use oz_core::names;
 use oz_core::api::GROUP;
+use oz_core::names;
 use x509_parser::pem::Pem;
 
 use super::{Finding, logs};
 use crate::cluster::Cluster;
+use crate::explain::operator;
 use crate::failure::{Failure, Result};
 
 /// The operator renews its lease every two seconds.
@@ -212,14 +212,6 @@ const OPERATOR: [(&str, &str, &str, &str); 10] = [
     ("delete", GROUP, "execaccessrequests", ""),
 ];
 
-/// The Deployments that oz runs as.
-pub(super) async fn deployments(cluster: &Cluster, oz: &str) -> Result<Vec<Deployment>> {
-    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), oz);
-    let parameters = ListParams::default().labels("app.kubernetes.io/name=oz");
-    let list = cluster.answer(deployments.list(&parameters)).await?;
-    Ok(list.items)
-}
-
 /// Who the operator is, and whether it makes pods.
 struct Operator {
     account: String,
@@ -229,7 +221,9 @@ struct Operator {
 impl Operator {
     /// What its Deployment says; else what it is without a word.
     fn of(deployments: &[Deployment]) -> Self {
-        let account = operator_pod(deployments).and_then(|spec| spec.service_account_name.clone());
+        let account = operator::operator(deployments)
+            .and_then(operator::pod)
+            .and_then(|spec| spec.service_account_name.clone());
         let arguments = operator_arguments(deployments);
         Self {
             account: account.unwrap_or_else(|| names::OPERATOR.to_owned()),
@@ -238,22 +232,9 @@ impl Operator {
     }
 }
 
-fn operator_pod(deployments: &[Deployment]) -> Option<&PodSpec> {
-    let is_operator = |one: &&Deployment| {
-        let labels = one.metadata.labels.iter().flatten();
-        let mut labels = labels.filter(|(key, _)| *key == "app.kubernetes.io/component");
-        labels.any(|(_, component)| component == "operator")
-    };
-    let found = deployments.iter().find(is_operator)?;
-    found.spec.as_ref()?.template.spec.as_ref()
-}
-
 /// The flags that the operator is started with.
 pub(super) fn operator_arguments(deployments: &[Deployment]) -> Vec<&str> {
-    let spec = operator_pod(deployments);
-    let containers = spec.iter().flat_map(|spec| &spec.containers);
-    let arguments = containers.flat_map(|container| container.args.iter().flatten());
-    arguments.map(String::as_str).collect()
+    operator::operator(deployments).map_or_else(Vec::new, operator::arguments)
 }
 
 pub(super) async fn operator_rights(

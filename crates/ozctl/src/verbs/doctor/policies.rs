@@ -24,7 +24,9 @@ fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
     };
     let break_glass = values("--break-glass-group=");
     Some(Installation {
-        name: values("--policies=").pop().filter(|name| !name.is_empty())?,
+        name: values("--policies=")
+            .pop()
+            .filter(|name| !name.is_empty())?,
         namespace: oz.to_owned(),
         break_glass,
     })
@@ -63,7 +65,10 @@ async fn faults(cluster: &Cluster, installation: &Installation) -> Result<(usize
     for one in &expected {
         let policy = cluster.answer(policies.get_opt(&one.name)).await?;
         let binding = cluster.answer(bindings.get_opt(&one.name)).await?;
-        let (policy, binding) = (policy.and_then(|it| it.spec), binding.and_then(|it| it.spec));
+        let (policy, binding) = (
+            policy.and_then(|it| it.spec),
+            binding.and_then(|it| it.spec),
+        );
         if let Some(fault) = one.fault(policy.as_ref(), binding.as_ref()) {
             faults.push(format!("{} {fault}", one.name));
         }
@@ -89,13 +94,19 @@ mod tests {
             .unwrap()
         };
         assert_eq!(installation("access", &[]), None);
-        assert_eq!(installation("access", &[deployment(&["--policies="])]), None);
+        assert_eq!(
+            installation("access", &[deployment(&["--policies="])]),
+            None
+        );
         let arguments = ["--policies=access-oz", "--break-glass-group=menders,root"];
         let expected = Installation {
             name: "access-oz".to_owned(),
             namespace: "access".to_owned(),
             break_glass: vec!["menders".to_owned(), "root".to_owned()],
         };
-        assert_eq!(installation("access", &[deployment(&arguments)]), Some(expected));
+        assert_eq!(
+            installation("access", &[deployment(&arguments)]),
+            Some(expected)
+        );
     }
 }

@@ -70,20 +70,21 @@ async fn read(cluster: &Cluster) -> Result<Rbac> {
         rbac.roles.insert(key(role.metadata), rules);
     }
     let bindings = all::<RoleBinding>(cluster, cut_short).await?;
-    rbac.bindings.extend(bindings.into_iter().map(|one| Binding {
-        metadata: one.metadata,
-        role: one.role_ref,
-        subjects: one.subjects.unwrap_or_default(),
-    }));
+    rbac.bindings
+        .extend(bindings.into_iter().map(|one| Binding {
+            metadata: one.metadata,
+            role: one.role_ref,
+            subjects: one.subjects.unwrap_or_default(),
+        }));
     let bindings = all::<ClusterRoleBinding>(cluster, cut_short).await?;
-    rbac.bindings.extend(bindings.into_iter().map(|one| Binding {
-        metadata: one.metadata,
-        role: one.role_ref,
-        subjects: one.subjects.unwrap_or_default(),
-    }));
-    let active = |status: Option<BindingStatus>| {
-        status.is_some_and(|status| status.phase == Phase::Active)
-    };
+    rbac.bindings
+        .extend(bindings.into_iter().map(|one| Binding {
+            metadata: one.metadata,
+            role: one.role_ref,
+            subjects: one.subjects.unwrap_or_default(),
+        }));
+    let active =
+        |status: Option<BindingStatus>| status.is_some_and(|status| status.phase == Phase::Active);
     for one in all::<TransientRoleBinding>(cluster, cut_short).await? {
         if active(one.status) {
             rbac.ours.insert(key(one.metadata));
@@ -94,7 +95,8 @@ async fn read(cluster: &Cluster) -> Result<Rbac> {
             rbac.ours.insert(key(one.metadata));
         }
     }
-    rbac.ours.extend(grants::<ExecAccessRequest>(cluster).await?);
+    rbac.ours
+        .extend(grants::<ExecAccessRequest>(cluster).await?);
     rbac.ours.extend(grants::<PodAccessRequest>(cluster).await?);
     Ok(rbac)
 }
@@ -213,13 +215,19 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
         Some(namespace) => format!("RoleBinding {namespace}/{name}"),
         None => format!("ClusterRoleBinding {name}"),
     };
-    Some(format!("{place}: {} ({}{which})", some(&who), ways.join(", ")))
+    Some(format!(
+        "{place}: {} ({}{which})",
+        some(&who),
+        ways.join(", ")
+    ))
 }
 
 /// Whether a rule lets somebody talk to kubelets, which run commands in every pod of theirs.
 fn into_nodes(rule: &PolicyRule) -> bool {
     let any = |all: &Option<Vec<String>>, wanted: &[&str]| {
-        all.iter().flatten().any(|one| wanted.contains(&one.as_str()))
+        all.iter()
+            .flatten()
+            .any(|one| wanted.contains(&one.as_str()))
     };
     any(&rule.api_groups, &["", "*"]) && any(&rule.resources, &["nodes/proxy", "*/proxy", "*"])
 }
@@ -249,7 +257,11 @@ fn some(all: &[String]) -> String {
 
 /// Others chose the name: nothing in it moves a cursor, and it is not endless.
 fn shown(name: &str) -> String {
-    let plain: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    let plain: String = name
+        .chars()
+        .take(LONGEST)
+        .flat_map(char::escape_debug)
+        .collect();
     if name.chars().count() > LONGEST {
         return format!("{plain}…");
     }

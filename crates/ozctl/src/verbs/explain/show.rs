@@ -7,9 +7,9 @@ use oz_core::controller::{Plan, Step, Which};
 use oz_core::sessions::Sessions;
 use serde_json::{Value, json};
 
-use super::Explanation;
-use super::plan::Planned;
 use crate::context::{Context, Style};
+use crate::explain::access::{Explanation, Planned};
+use crate::explain::operator::Source;
 use crate::failure::Result;
 use crate::output::{self, TextFormat, to_value};
 
@@ -40,6 +40,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
         Planned::Unknown(why) => lines.push(format!("  cannot be told: {why}")),
         Planned::Plan(plan) => steps(plan, &mut lines),
     }
+    lines.push(flags(&explanation.flags));
     lines.join("\n") + "\n"
 }
 
@@ -212,6 +213,23 @@ fn step_text(step: &Step) -> String {
     }
 }
 
+/// By which flags of the operator the plan is made.
+pub(super) fn flags(source: &Source) -> String {
+    let mut text = format!("  ({source}");
+    if let Source::Defaults(_) = source {
+        text.push_str("; give those that differ with --operator-flag");
+    }
+    output::line(&text) + ")"
+}
+
+pub(super) fn flags_value(source: &Source) -> Value {
+    match source {
+        Source::Given => json!({"from": "given"}),
+        Source::Deployment(name) => json!({"from": "deployment", "deployment": name}),
+        Source::Defaults(why) => json!({"from": "defaults", "why": why}),
+    }
+}
+
 fn words(value: &Value) -> String {
     let words = value.as_array().into_iter().flatten();
     let words: Vec<&str> = words.filter_map(Value::as_str).collect();
@@ -256,6 +274,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
             Planned::Plan(plan) => to_value(plan)?,
             Planned::Unknown(_) => Value::Null,
         },
+        "operatorFlags": flags_value(&explanation.flags),
         "planUnknown": match &explanation.plan {
             Planned::Plan(_) => None,
             Planned::Unknown(why) => Some(why),

@@ -8,8 +8,8 @@ use super::super::*;
 use crate::access::testing::{self, InMemory};
 pub(super) use crate::access::testing::{NANOSECOND, applies, at, is_transient, keys};
 use crate::api::{
-    AccessConfig, ExecAccessRequestSpec, ExecAccessTemplateSpec, RequestStatus, TargetApiVersion,
-    TargetKind,
+    AccessConfig, CrossVersionObjectReference, ExecAccessRequestSpec, ExecAccessTemplateSpec,
+    RequestStatus, TargetApiVersion, TargetKind,
 };
 
 pub(super) type World = testing::World<ExecAccess>;

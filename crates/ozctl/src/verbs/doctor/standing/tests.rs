@@ -38,7 +38,10 @@ fn rbac(bindings: Vec<Binding>) -> Rbac {
         roles: BTreeMap::from([
             ((None, "edit".to_owned()), rules("pods/exec", &[])),
             ((None, "view".to_owned()), rules("pods/log", &[])),
-            ((shop, "for-ever".to_owned()), rules("pods/attach", &["db-0"])),
+            (
+                (shop, "for-ever".to_owned()),
+                rules("pods/attach", &["db-0"]),
+            ),
         ]),
         bindings,
         ours: BTreeSet::from([(Some("shop".to_owned()), "mine-01234567".to_owned())]),
@@ -81,7 +84,11 @@ fn every_kind_of_role_right_and_subject_is_told() {
         (rule(&[""], &["pods/exec"], &["create"]), "(exec)", "(exec)"),
         (rule(&[""], &["pods/exec"], &["get"]), "(exec)", "(exec)"),
         (rule(&["*"], &["*/attach"], &["*"]), "(attach)", "(attach)"),
-        (rule(&[""], &["pods/portforward"], &["*"]), "(portforward)", "(portforward)"),
+        (
+            rule(&[""], &["pods/portforward"], &["*"]),
+            "(portforward)",
+            "(portforward)",
+        ),
         (rule(&[""], &["pods/proxy"], &["get"]), "(proxy)", "(proxy)"),
         (
             rule(&[""], &["pods/ephemeralcontainers"], &["patch"]),
@@ -93,10 +100,22 @@ fn every_kind_of_role_right_and_subject_is_told() {
             &format!("({connect})"),
             "(attach, ephemeralcontainers, exec, nodes/proxy, portforward, proxy)",
         ),
-        (rule(&[""], &["nodes/proxy"], &["get"]), "nobody", "(nodes/proxy)"),
-        (rule(&[""], &["pods/*", "pods", "pods/log"], &["*"]), "nobody", "nobody"),
+        (
+            rule(&[""], &["nodes/proxy"], &["get"]),
+            "nobody",
+            "(nodes/proxy)",
+        ),
+        (
+            rule(&[""], &["pods/*", "pods", "pods/log"], &["*"]),
+            "nobody",
+            "nobody",
+        ),
         (rule(&["apps"], &["*"], &["*"]), "nobody", "nobody"),
-        (rule(&[""], &["pods/exec"], &["list", "watch"]), "nobody", "nobody"),
+        (
+            rule(&[""], &["pods/exec"], &["list", "watch"]),
+            "nobody",
+            "nobody",
+        ),
     ] {
         for (subject, who) in [
             (&user, "User alice"),
@@ -134,7 +153,10 @@ fn a_grant_is_left_out_while_its_request_exists() {
         ("bank", "mine-01234567", "1 binding"),
     ] {
         let grant = binding(namespace, name, ("ClusterRole", "edit"), &user);
-        assert!(text(&rbac(vec![grant])).starts_with(told), "{namespace} {name}");
+        assert!(
+            text(&rbac(vec![grant])).starts_with(told),
+            "{namespace} {name}"
+        );
     }
 }
 
@@ -144,5 +166,8 @@ fn what_is_shown_is_bounded() {
     let user = json!({ "kind": "User", "name": name });
     let many = (0..1000).map(|_| binding("shop", &name, ("ClusterRole", "edit"), &user));
     let told = text(&rbac(many.collect()));
-    assert!(told.len() < 10_000 && told.ends_with("and 980 more"), "{told}");
+    assert!(
+        told.len() < 10_000 && told.ends_with("and 980 more"),
+        "{told}"
+    );
 }

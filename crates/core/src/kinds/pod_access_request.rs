@@ -1,14 +1,20 @@
 //! PodAccessRequest: one person asks for a pod of their own, made from a workload.
 
+use jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::RequestStatus;
-use super::optional::not_empty;
-use super::schema::{
+use crate::api::RequestStatus;
+use crate::api::optional::not_empty;
+use crate::api::schema::{
     POD_REQUEST_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
     SPEC_IS_IMMUTABLE_MESSAGE,
 };
+
+use super::{AccessRequest, Change, Kind, Role, Terms, defined};
+use crate::api::PodAccessTemplate;
+use crate::encode;
+use crate::validate::Violation;
 
 /// What is asked for. Cannot be changed once created.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,4 +83,56 @@ pub struct PodAccessRequestSpec {
     )]
     #[schemars(length(max = 253))]
     pub extends: Option<String>,
+}
+
+impl Kind for PodAccessRequest {
+    const ROLE: Role = Role::Request;
+    const NAME: &'static str = "podaccessrequest";
+
+    defined!();
+
+    fn spec_digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, _: Timestamp) -> Vec<Violation> {
+        self.check().err().unwrap_or_default()
+    }
+}
+
+impl AccessRequest for PodAccessRequest {
+    type Template = PodAccessTemplate;
+    const PURPOSE: &'static str = "pod";
+    const MAKES_POD: bool = true;
+
+    fn terms(&self) -> Terms<'_> {
+        let spec = &self.spec;
+        Terms {
+            template: &spec.template_name,
+            duration: spec.duration.as_deref(),
+            target_pod: None,
+            container: spec.container.as_deref(),
+            reason: spec.reason.as_deref(),
+            extends: spec.extends.as_deref(),
+        }
+    }
+
+    fn asking(terms: &Terms<'_>) -> Self {
+        let spec = PodAccessRequestSpec {
+            template_name: terms.template.to_owned(),
+            duration: terms.duration.map(ToOwned::to_owned),
+            container: terms.container.map(ToOwned::to_owned),
+            reason: terms.reason.map(ToOwned::to_owned),
+            extends: terms.extends.map(ToOwned::to_owned),
+        };
+        Self::new("", spec)
+    }
+
+    fn status(&self) -> Option<&RequestStatus> {
+        self.status.as_ref()
+    }
+
+    fn change(&self, old: &Self) -> Option<Change> {
+        (self.spec != old.spec).then_some(Change::OF_SPEC)
+    }
 }

@@ -1,10 +1,15 @@
 //! ExecAccessTemplate: lets people into the running pods of a workload.
 
+use jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE};
-use super::{AccessConfig, CrossVersionObjectReference, TemplateStatus};
+use crate::api::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE};
+use crate::api::{AccessConfig, CrossVersionObjectReference, TemplateStatus};
+
+use super::{AccessTemplate, Kind, Role, defined};
+use crate::encode;
+use crate::validate::{self, Target, ValidatedTemplate, Violation};
 
 /// Which workload, and who may get into its pods, for how long.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,4 +38,41 @@ pub struct ExecAccessTemplateSpec {
 
     /// The workload whose pods can be entered, in the template's own namespace.
     pub controller_target_ref: CrossVersionObjectReference,
+}
+
+impl Kind for ExecAccessTemplate {
+    const ROLE: Role = Role::Template;
+    const NAME: &'static str = "execaccesstemplate";
+
+    defined!();
+
+    fn spec_digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, _: Timestamp) -> Vec<Violation> {
+        self.check().err().unwrap_or_default()
+    }
+}
+
+impl AccessTemplate for ExecAccessTemplate {
+    type Target = Target;
+    const PURPOSE: &'static str = "exec";
+    const NOTES_AUTHOR: bool = false;
+
+    fn config(&self) -> &AccessConfig {
+        &self.spec.access_config
+    }
+
+    fn workload(&self) -> Option<&CrossVersionObjectReference> {
+        Some(&self.spec.controller_target_ref)
+    }
+
+    fn check(&self) -> Result<ValidatedTemplate<Target>, Vec<Violation>> {
+        validate::exec_access_template(self)
+    }
+
+    fn status(&self) -> Option<&TemplateStatus> {
+        self.status.as_ref()
+    }
 }

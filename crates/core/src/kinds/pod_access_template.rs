@@ -1,15 +1,20 @@
 //! PodAccessTemplate: gives people pods of their own, made from a workload or from a given spec.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, pod_spec, quantity};
-use super::{
+use crate::api::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, pod_spec, quantity};
+use crate::api::{
     AccessConfig, CrossVersionObjectReference, Network, PodTemplateSpecMutationConfig,
     TemplateStatus,
 };
+
+use super::{AccessTemplate, Kind, Right, Role, defined};
+use crate::encode;
+use crate::validate::{self, AccessPod, ValidatedTemplate, Violation};
 
 /// What the pods look like, and who may get one, for how long.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -85,3 +90,53 @@ const EXACTLY_ONE_SOURCE: &str = "has(self.podSpec) != has(self.controllerTarget
     (oldSelf.hasValue() \
     && has(oldSelf.value().podSpec) == has(self.podSpec) \
     && has(oldSelf.value().controllerTargetRef) == has(self.controllerTargetRef))";
+
+impl Kind for PodAccessTemplate {
+    const ROLE: Role = Role::Template;
+    const NAME: &'static str = "podaccesstemplate";
+
+    defined!();
+
+    fn spec_digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, _: Timestamp) -> Vec<Violation> {
+        self.check().err().unwrap_or_default()
+    }
+}
+
+impl AccessTemplate for PodAccessTemplate {
+    type Target = AccessPod;
+    const PURPOSE: &'static str = "pod";
+    const NOTES_AUTHOR: bool = true;
+
+    fn config(&self) -> &AccessConfig {
+        &self.spec.access_config
+    }
+
+    fn workload(&self) -> Option<&CrossVersionObjectReference> {
+        self.spec.controller_target_ref.as_ref()
+    }
+
+    fn check(&self) -> Result<ValidatedTemplate<AccessPod>, Vec<Violation>> {
+        validate::pod_access_template(self)
+    }
+
+    fn status(&self) -> Option<&TemplateStatus> {
+        self.status.as_ref()
+    }
+
+    /// A pod first, whose service account and Secrets may be any of the namespace: whoever may
+    /// create pods may do that. Then what is done with the pod.
+    fn hands_out(&self) -> Vec<Right> {
+        let pods = Right {
+            verb: "create",
+            resource: "pods",
+            subresource: None,
+        };
+        std::iter::once(pods)
+            .chain(Right::on_pods(self.config()))
+            .collect()
+    }
+}

@@ -8,10 +8,11 @@ use kube::{Api, ResourceExt};
 use oz_core::api::RequestStatus;
 use tokio::time::Instant;
 
-use super::RequestKind;
+use oz_core::kinds::AccessRequest;
+
+use super::retry::Retry;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
-use crate::trouble::Trouble;
 
 /// Between two looks where watching is not permitted.
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
@@ -19,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 const WATCH_AGAIN: Duration = Duration::from_millis(200);
 
 /// How a request turned out.
-pub(crate) enum Outcome<R> {
+pub enum Outcome<R> {
     /// It can be used.
     Ready(R),
     /// It ended without ever being ready.
@@ -30,7 +31,7 @@ pub(crate) enum Outcome<R> {
 
 /// Waits until a request is ready or over. `seen` is told each status. What passes while it waits,
 /// such as an API server that starts anew, ends nothing.
-pub(crate) async fn wait<R: RequestKind>(
+pub async fn wait<R: AccessRequest>(
     cluster: &Cluster,
     created: R,
     within: Duration,
@@ -42,12 +43,12 @@ pub(crate) async fn wait<R: RequestKind>(
         name: created.name_any(),
         last: created,
         seen,
-        trouble: Trouble::default(),
+        retry: Retry::default(),
     };
     match tokio::time::timeout_at(deadline, wait.watch()).await {
         Ok(outcome) => outcome,
         // What it is like now is not known.
-        Err(_) => match wait.trouble.at_the_end() {
+        Err(_) => match wait.retry.at_the_end() {
             Some(failure) => {
                 let what = format!("request {} is not ready after {within:?}", wait.name);
                 Err(failure.during(&what))
@@ -64,10 +65,10 @@ struct Wait<R, F> {
     /// What is known of it.
     last: R,
     seen: F,
-    trouble: Trouble,
+    retry: Retry,
 }
 
-impl<R: RequestKind, F: FnMut(&RequestStatus)> Wait<R, F> {
+impl<R: AccessRequest, F: FnMut(&RequestStatus)> Wait<R, F> {
     /// Watches until the end; again, where a watch ends early or breaks.
     async fn watch(&mut self) -> Result<Outcome<R>> {
         let parameters = WatchParams::default().fields(&format!("metadata.name={}", self.name));
@@ -75,7 +76,7 @@ impl<R: RequestKind, F: FnMut(&RequestStatus)> Wait<R, F> {
             let version = self.last.resource_version().unwrap_or_default();
             match self.api.watch(&parameters, &version).await {
                 Ok(events) => {
-                    self.trouble.over();
+                    self.retry.over();
                     if let Some(outcome) = self.follow(events).await? {
                         return Ok(outcome);
                     }
@@ -86,7 +87,7 @@ impl<R: RequestKind, F: FnMut(&RequestStatus)> Wait<R, F> {
                     failure if failure.is_forbidden() => return self.poll().await,
                     // Too old to go on from there.
                     failure if failure.is_gone() => tokio::time::sleep(WATCH_AGAIN).await,
-                    failure => self.trouble.with(failure).await?,
+                    failure => self.retry.with(failure).await?,
                 },
             }
             // Where it broke is not known, so what is there now is looked at first.
@@ -122,7 +123,7 @@ impl<R: RequestKind, F: FnMut(&RequestStatus)> Wait<R, F> {
             if let Some(outcome) = self.look().await? {
                 return Ok(outcome);
             }
-            self.trouble.over();
+            self.retry.over();
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
@@ -132,18 +133,18 @@ impl<R: RequestKind, F: FnMut(&RequestStatus)> Wait<R, F> {
         loop {
             match self.api.get(&self.name).await.map_err(Failure::from) {
                 Ok(request) => {
-                    self.trouble.eased();
+                    self.retry.eased();
                     return Ok(self.judge(request));
                 }
                 Err(failure) if failure.is_not_found() => return Err(deleted(&self.name)),
-                Err(failure) => self.trouble.with(failure).await?,
+                Err(failure) => self.retry.with(failure).await?,
             }
         }
     }
 
     fn judge(&mut self, request: R) -> Option<Outcome<R>> {
         self.last = request;
-        let status = self.last.request_status()?;
+        let status = self.last.status()?;
         (self.seen)(status);
         if status.phase.is_terminal() {
             return Some(Outcome::Over(self.last.clone()));

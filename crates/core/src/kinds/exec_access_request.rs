@@ -1,14 +1,20 @@
 //! ExecAccessRequest: one person asks to get into one running pod.
 
+use jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::RequestStatus;
-use super::optional::not_empty;
-use super::schema::{
+use crate::api::RequestStatus;
+use crate::api::optional::not_empty;
+use crate::api::schema::{
     DURATION_MESSAGE, OPTIONAL_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
     SPEC_IS_IMMUTABLE_MESSAGE,
 };
+
+use super::{AccessRequest, Change, Kind, Role, Terms, defined};
+use crate::api::ExecAccessTemplate;
+use crate::encode;
+use crate::validate::Violation;
 
 /// What is asked for. Cannot be changed once created.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -98,3 +104,62 @@ const TARGET_POD_IS_IMMUTABLE: &str = "!has(self.spec) || !has(oldSelf.spec) || 
 /// Said by [`TARGET_POD_IS_IMMUTABLE`], in the original's words.
 const TARGET_POD_IS_IMMUTABLE_MESSAGE: &str =
     "error - Spec.TargetPod is an immutable field, create a new PodAccessRequest instead";
+
+impl Kind for ExecAccessRequest {
+    const ROLE: Role = Role::Request;
+    const NAME: &'static str = "execaccessrequest";
+
+    defined!();
+
+    fn spec_digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, _: Timestamp) -> Vec<Violation> {
+        self.check().err().unwrap_or_default()
+    }
+}
+
+impl AccessRequest for ExecAccessRequest {
+    type Template = ExecAccessTemplate;
+    const PURPOSE: &'static str = "exec";
+    const MAKES_POD: bool = false;
+
+    fn terms(&self) -> Terms<'_> {
+        let spec = &self.spec;
+        Terms {
+            template: &spec.template_name,
+            duration: spec.duration.as_deref(),
+            target_pod: spec.target_pod.as_deref(),
+            container: spec.container.as_deref(),
+            reason: spec.reason.as_deref(),
+            extends: spec.extends.as_deref(),
+        }
+    }
+
+    fn asking(terms: &Terms<'_>) -> Self {
+        let spec = ExecAccessRequestSpec {
+            template_name: terms.template.to_owned(),
+            duration: terms.duration.map(ToOwned::to_owned),
+            target_pod: terms.target_pod.map(ToOwned::to_owned),
+            container: terms.container.map(ToOwned::to_owned),
+            reason: terms.reason.map(ToOwned::to_owned),
+            extends: terms.extends.map(ToOwned::to_owned),
+        };
+        Self::new("", spec)
+    }
+
+    fn status(&self) -> Option<&RequestStatus> {
+        self.status.as_ref()
+    }
+
+    fn change(&self, old: &Self) -> Option<Change> {
+        if self.spec.target_pod != old.spec.target_pod {
+            return Some(Change {
+                field: "spec.targetPod",
+                message: TARGET_POD_IS_IMMUTABLE_MESSAGE,
+            });
+        }
+        (self.spec != old.spec).then_some(Change::OF_SPEC)
+    }
+}

@@ -1,164 +1,110 @@
 //! Asking for access: a request is created, watched until it is ready or over, and given back.
 
 mod clock;
+mod retry;
 mod wait;
 
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
-use kube::Resource;
 use kube::api::{DeleteParams, PostParams};
-use oz_core::api::{
-    ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, Phase, PodAccessRequest,
-    PodAccessRequestSpec, PodAccessTemplate, RequestStatus,
-};
-use oz_core::conditions;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use oz_core::access::stamp::{self, Requester};
+use oz_core::api::{Phase, RequestStatus};
+use oz_core::kinds::{AccessRequest, Terms};
+use oz_core::{conditions, labels};
 
-pub(crate) use self::clock::Clock;
-pub(crate) use self::wait::{Outcome, wait};
+pub use self::clock::Clock;
+pub use self::retry::Retry;
+pub use self::wait::{Outcome, wait};
 use crate::cluster::Cluster;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 
 /// The longest `generateName` that the webhook lets in, with its `-`.
 const PREFIX: usize = 57;
+
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ask {
-    pub(crate) template: String,
+pub struct Ask {
+    /// Name of the template.
+    pub template: String,
     /// What the request's name begins with.
-    pub(crate) prefix: String,
-    pub(crate) duration: Option<String>,
-    pub(crate) target_pod: Option<String>,
-    pub(crate) container: Option<String>,
-    pub(crate) reason: Option<String>,
-    pub(crate) extends: Option<String>,
+    pub prefix: String,
+    /// For how long.
+    pub duration: Option<String>,
+    /// In which pod.
+    pub target_pod: Option<String>,
+    /// In which container.
+    pub container: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// The request that it continues.
+    pub extends: Option<String>,
 }
 
-/// A kind of request, and the kind of template that it names.
-pub(crate) trait RequestKind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + std::fmt::Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-    /// The templates.
-    type Template: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + 'static;
-
-    /// The verb that opens a session by it.
-    const VERB: &'static str;
-
-    /// What that verb is to be told of where.
-    fn place(&self) -> String;
-    /// A request that asks for this.
-    fn asking(ask: &Ask) -> Self;
-    /// What became of it.
-    fn request_status(&self) -> Option<&RequestStatus>;
-    /// What it was asked for by, and how.
-    fn asked(&self) -> Ask;
-}
-
-impl RequestKind for ExecAccessRequest {
-    type Template = ExecAccessTemplate;
-    const VERB: &'static str = "exec";
-
-    fn place(&self) -> String {
-        let status = self.status.as_ref();
-        let pod = status.and_then(|status| status.pod_name.as_deref());
-        pod.map_or_else(|| "TARGET".to_owned(), |pod| format!("pod/{pod}"))
-    }
-
-    fn asking(ask: &Ask) -> Self {
-        let mut request = Self::new(
-            "",
-            ExecAccessRequestSpec {
-                template_name: ask.template.clone(),
-                duration: ask.duration.clone(),
-                target_pod: ask.target_pod.clone(),
-                container: ask.container.clone(),
-                reason: ask.reason.clone(),
-                extends: ask.extends.clone(),
-            },
-        );
-        request.metadata.name = None;
-        request.metadata.generate_name = Some(format!("{}-", ask.prefix));
-        request
-    }
-
-    fn request_status(&self) -> Option<&RequestStatus> {
-        self.status.as_ref()
-    }
-
-    fn asked(&self) -> Ask {
-        let spec = self.spec.clone();
-        Ask {
-            template: spec.template_name,
+impl Ask {
+    /// What an existing request asks for.
+    pub fn of<R: AccessRequest>(request: &R) -> Self {
+        let terms = request.terms();
+        let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
+        Self {
+            template: terms.template.to_owned(),
             prefix: String::new(),
-            duration: spec.duration,
-            target_pod: spec.target_pod,
-            container: spec.container,
-            reason: spec.reason,
-            extends: spec.extends,
+            duration: owned(terms.duration),
+            target_pod: owned(terms.target_pod),
+            container: owned(terms.container),
+            reason: owned(terms.reason),
+            extends: owned(terms.extends),
         }
     }
-}
 
-impl RequestKind for PodAccessRequest {
-    type Template = PodAccessTemplate;
-    const VERB: &'static str = "pod";
-
-    fn place(&self) -> String {
-        format!("template/{}", self.spec.template_name)
-    }
-
-    fn asking(ask: &Ask) -> Self {
-        let mut request = Self::new(
-            "",
-            PodAccessRequestSpec {
-                template_name: ask.template.clone(),
-                duration: ask.duration.clone(),
-                container: ask.container.clone(),
-                reason: ask.reason.clone(),
-                extends: ask.extends.clone(),
-            },
-        );
-        request.metadata.name = None;
-        request.metadata.generate_name = Some(format!("{}-", ask.prefix));
+    /// The request, whose name the API server completes.
+    pub fn request<R: AccessRequest>(&self) -> R {
+        let mut request = R::asking(&Terms {
+            template: &self.template,
+            duration: self.duration.as_deref(),
+            target_pod: self.target_pod.as_deref(),
+            container: self.container.as_deref(),
+            reason: self.reason.as_deref(),
+            extends: self.extends.as_deref(),
+        });
+        let metadata = request.meta_mut();
+        metadata.name = None;
+        metadata.generate_name = Some(format!("{}-", self.prefix));
         request
     }
+}
 
-    fn request_status(&self) -> Option<&RequestStatus> {
-        self.status.as_ref()
+/// What the verb that uses a request is to be told of where.
+pub fn place<R: AccessRequest>(request: &R) -> String {
+    if R::MAKES_POD {
+        return format!("template/{}", request.terms().template);
     }
+    let pod = request
+        .status()
+        .and_then(|status| status.pod_name.as_deref());
+    pod.map_or_else(|| "TARGET".to_owned(), |pod| format!("pod/{pod}"))
+}
 
-    fn asked(&self) -> Ask {
-        let spec = self.spec.clone();
-        Ask {
-            template: spec.template_name,
-            prefix: String::new(),
-            duration: spec.duration,
-            target_pod: None,
-            container: spec.container,
-            reason: spec.reason,
-            extends: spec.extends,
-        }
-    }
+/// Who asked: what the webhook stamped, or else what the operator verified or the webhook noted.
+/// Whether a stamp is believed is the operator's to say, and its status does.
+pub fn requester<R: AccessRequest>(request: &R) -> Option<Requester> {
+    let stamped = stamp::of(request.meta()).and_then(|text| serde_json::from_str(text).ok());
+    let named = |user| Requester {
+        user,
+        ..Requester::default()
+    };
+    stamped.or_else(|| user(request).map(named))
+}
+
+/// The name of who asked: what the operator verified, or else what the webhook noted.
+pub fn user<R: AccessRequest>(request: &R) -> Option<String> {
+    let verified = request.status().and_then(|status| status.requester.clone());
+    let annotations = request.meta().annotations.as_ref();
+    verified.or_else(|| annotations?.get(labels::REQUESTED_BY).cloned())
 }
 
 /// Checks what a request's name is to begin with, by the original's rule.
-pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
+pub fn check_prefix(prefix: &str) -> Result<()> {
     let bytes = prefix.as_bytes();
     let letter = |byte: u8| byte.is_ascii_lowercase();
     let alphanumeric = |byte: u8| letter(byte) || byte.is_ascii_digit();
@@ -181,17 +127,9 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a request's name begins with unless the user says: their name, as far as a name may have
-/// its letters. The original refused to work for Alice.Smith.
-pub(crate) fn default_prefix() -> String {
-    let user = ["USER", "LOGNAME"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
-        .unwrap_or_default();
-    tidy(&user)
-}
-
-fn tidy(user: &str) -> String {
+/// What the names of a user's requests begin with: their name, as far as a name may have its letters.
+/// The original refused to work for Alice.Smith.
+pub fn prefix_of(user: &str) -> String {
     let mut name = String::new();
     for letter in user.to_lowercase().chars() {
         if letter.is_ascii_alphanumeric() {
@@ -214,16 +152,16 @@ fn tidy(user: &str) -> String {
 }
 
 /// Creates a request.
-pub(crate) async fn create<R: RequestKind>(cluster: &Cluster, ask: &Ask) -> Result<R> {
+pub async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R> {
     let api = cluster.api::<R>();
-    let request = R::asking(ask);
+    let request: R = ask.request();
     cluster
         .answer(api.create(&PostParams::default(), &request))
         .await
 }
 
 /// Gives access back. That it is gone already is what was wanted.
-pub(crate) async fn release<R: RequestKind>(cluster: &Cluster, name: &str) -> Result<()> {
+pub async fn release<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<()> {
     let api = cluster.api::<R>();
     match api.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -234,7 +172,7 @@ pub(crate) async fn release<R: RequestKind>(cluster: &Cluster, name: &str) -> Re
 }
 
 /// Why a request cannot be used, in the words of its first condition that is not True.
-pub(crate) fn why_not(status: &RequestStatus) -> Option<&str> {
+pub fn why_not(status: &RequestStatus) -> Option<&str> {
     let refused = status
         .conditions
         .iter()
@@ -253,7 +191,7 @@ pub(crate) fn why_not(status: &RequestStatus) -> Option<&str> {
 }
 
 /// The failure that a request which ended is.
-pub(crate) fn over(name: &str, status: &RequestStatus) -> Failure {
+pub fn over(name: &str, status: &RequestStatus) -> Failure {
     let what = match status.phase {
         Phase::Denied => "was denied",
         Phase::Failed => "cannot be granted",
@@ -267,7 +205,7 @@ pub(crate) fn over(name: &str, status: &RequestStatus) -> Failure {
 }
 
 /// The failure that a request which takes too long is.
-pub(crate) fn late(name: &str, within: Duration, status: Option<&RequestStatus>) -> Failure {
+pub fn late(name: &str, within: Duration, status: Option<&RequestStatus>) -> Failure {
     let why = match status {
         None => {
             return Failure::new(format!(
@@ -311,9 +249,9 @@ mod tests {
             ("", "ozctl"),
             ("Ünal", "nal"),
         ] {
-            assert_eq!(tidy(user), prefix, "{user}");
-            assert!(check_prefix(&tidy(user)).is_ok(), "{user}");
+            assert_eq!(prefix_of(user), prefix, "{user}");
+            assert!(check_prefix(&prefix_of(user)).is_ok(), "{user}");
         }
-        assert_eq!(tidy(&"a".repeat(80)).len(), PREFIX);
+        assert_eq!(prefix_of(&"a".repeat(80)).len(), PREFIX);
     }
 }

@@ -4,24 +4,24 @@ use std::process::ExitCode;
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exit(u8);
+pub struct Exit(u8);
 
 impl Exit {
     /// Done.
-    pub(crate) const SUCCESS: Self = Self(0);
+    pub const SUCCESS: Self = Self(0);
     /// Failed, or the answer is no.
-    pub(crate) const FAILURE: Self = Self(1);
+    pub const FAILURE: Self = Self(1);
     /// `audit verify`: there was no record to verify.
-    pub(crate) const NOTHING: Self = Self(2);
+    pub const NOTHING: Self = Self(2);
     /// `exec`, `pod`: access ended while the command ran, as timeout(1) says it.
-    pub(crate) const ENDED: Self = Self(124);
+    pub const ENDED: Self = Self(124);
     /// `exec`, `pod`: ozctl failed, and not what it was to run, as env(1) says it.
-    pub(crate) const NOT_RUN: Self = Self(125);
+    pub const NOT_RUN: Self = Self(125);
     /// Ctrl-C while waiting, as a shell says it.
-    pub(crate) const INTERRUPTED: Self = Self(130);
+    pub const INTERRUPTED: Self = Self(130);
 
     /// Any other code: that of a remote command.
-    pub(crate) const fn code(code: u8) -> Self {
+    pub const fn code(code: u8) -> Self {
         Self(code)
     }
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::RequestKind;
+use oz_core::kinds::AccessRequest;
+
 use crate::cluster::{Clocks, Cluster};
 
 /// How much is left of a grant.
@@ -12,20 +13,20 @@ use crate::cluster::{Clocks, Cluster};
 /// The API server's clock counts. Ours is believed if it agrees with the time that the API server
 /// wrote at the creation, and is corrected by the difference if not.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     ahead: jiff::SignedDuration,
 }
 
 impl Clock {
     /// Ours, where there is nothing to compare it with.
-    pub(crate) fn local() -> Self {
+    pub fn local() -> Self {
         Self {
             ahead: jiff::SignedDuration::ZERO,
         }
     }
 
     /// From what the API server says now.
-    pub(crate) async fn of_server(cluster: &Cluster) -> Self {
+    pub async fn of_server(cluster: &Cluster) -> Self {
         match cluster.clocks().await {
             Ok(Clocks {
                 before,
@@ -37,7 +38,7 @@ impl Clock {
     }
 
     /// From an object that was created just now.
-    pub(crate) fn at_creation<R: RequestKind>(created: &R) -> Self {
+    pub fn at_creation<R: AccessRequest>(created: &R) -> Self {
         let Some(time) = created.meta().creation_timestamp.as_ref() else {
             return Self::local();
         };
@@ -59,14 +60,14 @@ impl Clock {
     }
 
     /// What the API server's clock says now.
-    pub(crate) fn now(self) -> Timestamp {
+    pub fn now(self) -> Timestamp {
         Timestamp::now()
             .checked_sub(self.ahead)
             .unwrap_or(Timestamp::MAX)
     }
 
     /// What is left until then; nothing, if it is past.
-    pub(crate) fn left(self, until: Timestamp) -> Duration {
+    pub fn left(self, until: Timestamp) -> Duration {
         Duration::try_from(until.duration_since(self.now())).unwrap_or_default()
     }
 }

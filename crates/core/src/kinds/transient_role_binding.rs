@@ -1,36 +1,38 @@
-//! TransientClusterRoleBinding: rights in the whole cluster that exist only inside their window.
+//! TransientRoleBinding: rights in one namespace that exist only inside their window.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::binding::{
+use crate::api::binding::{
     BINDING_IS_IMMUTABLE_MESSAGE, END_AFTER_BEGIN, END_AFTER_BEGIN_MESSAGE, ONE_END,
     ONE_END_MESSAGE, ROLE_IS_IMMUTABLE, ROLE_IS_IMMUTABLE_MESSAGE,
 };
-use super::optional::not_empty;
-use super::schema::{
+use crate::api::optional::not_empty;
+use crate::api::schema::{
     DURATION_MESSAGE, OPTIONAL_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
     optional_timestamp,
 };
-use super::{BindingStatus, BindingSubject, RoleReference};
+use crate::api::{BindingStatus, BindingSubject, RoleReference};
+
+use super::own_binding;
 
 /// Who is bound to what, from when until when. Cannot be changed once created.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "crds.wizardofoz.co",
     version = "v1alpha1",
-    kind = "TransientClusterRoleBinding",
-    plural = "transientclusterrolebindings",
+    kind = "TransientRoleBinding",
+    plural = "transientrolebindings",
+    namespaced,
     status = "BindingStatus",
     derive = "PartialEq",
     derive = "Default",
-    shortname = "tcrb",
+    shortname = "trb",
     category = "oz",
-    doc = "Binds subjects to a ClusterRole in the whole cluster from validFrom until validUntil, and not an instant longer.",
+    doc = "Binds subjects to a role in this namespace from validFrom until validUntil, and not an instant longer.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
     validation = Rule::new(ONE_END).message(ONE_END_MESSAGE).field_path(".spec"),
     validation = Rule::new(END_AFTER_BEGIN).message(END_AFTER_BEGIN_MESSAGE).field_path(".spec.validUntil"),
-    validation = Rule::new(A_CLUSTER_ROLE).message(A_CLUSTER_ROLE_MESSAGE).field_path(".spec.roleRef.kind"),
     validation = Rule::new(SPEC_IS_IMMUTABLE).message(BINDING_IS_IMMUTABLE_MESSAGE).field_path(".spec"),
     printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"How far it came"}"#,
     printcolumn = r#"{"name":"Role", "type":"string", "jsonPath":".spec.roleRef.name", "description":"What is bound"}"#,
@@ -40,12 +42,12 @@ use super::{BindingStatus, BindingSubject, RoleReference};
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was created"}"#
 )]
 #[serde(rename_all = "camelCase")]
-pub struct TransientClusterRoleBindingSpec {
-    /// The ClusterRole.
+pub struct TransientRoleBindingSpec {
+    /// The role: a Role of the same namespace, or a ClusterRole whose rights hold in it.
     #[x_kube(validation = Rule::new(ROLE_IS_IMMUTABLE).message(ROLE_IS_IMMUTABLE_MESSAGE))]
     pub role_ref: RoleReference,
 
-    /// Who is bound in the whole cluster. Taken as a whole: two may have the same name.
+    /// Who is bound in this namespace. Taken as a whole: two may have the same name.
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     #[schemars(length(min = 1, max = 64))]
     pub subjects: Vec<BindingSubject>,
@@ -89,7 +91,4 @@ pub struct TransientClusterRoleBindingSpec {
     pub reason: Option<String>,
 }
 
-/// A Role has a namespace, and the cluster has none.
-const A_CLUSTER_ROLE: &str = "!has(self.spec) || self.spec.roleRef.kind == 'ClusterRole'";
-/// Said by [`A_CLUSTER_ROLE`].
-const A_CLUSTER_ROLE_MESSAGE: &str = "must be ClusterRole";
+own_binding!(TransientRoleBinding, "transientrolebinding", false);

@@ -13,7 +13,7 @@ const UNKNOWN_KIND: &str = "the cluster does not know oz's kinds";
 
 /// An error for a person at a terminal.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     message: String,
     next: Option<String>,
     exit: Exit,
@@ -23,10 +23,11 @@ pub(crate) struct Failure {
 }
 
 /// What verbs give.
-pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
+    /// One that says this.
+    pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
             next: None,
@@ -37,25 +38,25 @@ impl Failure {
     }
 
     /// Marks one that may be over when it is tried again.
-    pub(crate) fn passing(mut self) -> Self {
+    pub fn passing(mut self) -> Self {
         self.passes = true;
         self
     }
 
     /// Marks one about an object that is not there.
-    pub(crate) fn not_found(mut self) -> Self {
+    pub fn not_found(mut self) -> Self {
         self.status = Some(404);
         self
     }
 
     /// What to do next. What is known already stays.
-    pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
+    pub fn next(mut self, next: impl Into<String>) -> Self {
         self.next.get_or_insert_with(|| next.into());
         self
     }
 
     /// What else might be done next.
-    pub(crate) fn or_next(mut self, next: &str) -> Self {
+    pub fn or_next(mut self, next: &str) -> Self {
         self.next = Some(match self.next.take() {
             Some(known) => format!("{known}; or {next}"),
             None => next.to_owned(),
@@ -64,50 +65,55 @@ impl Failure {
     }
 
     /// Ends the process with another code than 1.
-    pub(crate) fn with(mut self, exit: Exit) -> Self {
+    pub fn with(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
     /// Says what was being done.
-    pub(crate) fn during(mut self, what: &str) -> Self {
+    pub fn during(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    pub(crate) fn exit(&self) -> Exit {
+    /// How a program that ends by it should exit.
+    pub fn exit(&self) -> Exit {
         self.exit
     }
 
-    pub(crate) fn message(&self) -> &str {
+    /// What went wrong.
+    pub fn message(&self) -> &str {
         &self.message
     }
 
-    pub(crate) fn next_step(&self) -> Option<&str> {
+    /// What to do next, if that is known.
+    pub fn next_step(&self) -> Option<&str> {
         self.next.as_deref()
     }
 
     /// Whether there is no object of the name.
-    pub(crate) fn is_not_found(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         self.status == Some(404) && !self.is_unknown_kind()
     }
 
     /// Whether the API server does not serve the kind at all.
-    pub(crate) fn is_unknown_kind(&self) -> bool {
+    pub fn is_unknown_kind(&self) -> bool {
         self.status == Some(404) && self.message.contains(UNKNOWN_KIND)
     }
 
     /// Whether it may be over when it is tried again: the API server is busy, starts anew, or cannot
     /// be reached at the moment.
-    pub(crate) fn passes(&self) -> bool {
+    pub fn passes(&self) -> bool {
         self.passes || self.status.is_some_and(|code| code == 429 || code >= 500)
     }
 
-    pub(crate) fn is_gone(&self) -> bool {
+    /// Whether what was asked for is too old to go on from.
+    pub fn is_gone(&self) -> bool {
         self.status == Some(410)
     }
 
-    pub(crate) fn is_forbidden(&self) -> bool {
+    /// Whether the API server refused it to the user.
+    pub fn is_forbidden(&self) -> bool {
         self.status == Some(403)
     }
 }

@@ -1,40 +1,45 @@
 //! Which template: the one that leads to the target, and of several the one that the user may use
 //! and chooses.
 
-use std::io::{BufRead, IsTerminal, Write};
-
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use oz_core::access::decide::{self, Ask as Asked};
 use oz_core::access::stamp::Requester;
 use oz_core::api::Operation;
+use oz_core::kinds::{AccessRequest, AccessTemplate};
 
 use crate::cluster::Cluster;
-use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::names;
-use crate::request::RequestKind;
-use crate::target::{Offering, Target, Way, hands_out, leads};
+use crate::target::{Target, Way, hands_out, leads};
 
 /// What is looked for.
-pub(crate) struct Wish<'a> {
-    pub(crate) target: &'a Target,
-    pub(crate) operation: Operation,
-    pub(crate) template: Option<&'a str>,
-    pub(crate) container: Option<&'a str>,
-    pub(crate) reason: Option<&'a str>,
+pub struct Wish<'a> {
+    /// What is to be got into.
+    pub target: &'a Target,
+    /// What is to be done there.
+    pub operation: Operation,
+    /// The template, if it was named.
+    pub template: Option<&'a str>,
+    /// The container, if one is meant.
+    pub container: Option<&'a str>,
+    /// The reason that will be given.
+    pub reason: Option<&'a str>,
 }
 
-/// The template to ask by, and the pod of its workload if one is wanted.
-pub(crate) async fn template<R>(
-    context: &Context,
+/// The template to ask by, and the pod of its workload if one is wanted. `which` chooses among several
+/// that the user may ask by, in the order of their names; it answers `None` if nobody can be asked.
+///
+/// # Errors
+/// When none leads to the target, or lets the user in.
+pub async fn template<R>(
     cluster: &Cluster,
     wish: &Wish<'_>,
+    which: impl FnOnce(&[&R::Template]) -> Option<Result<usize>>,
 ) -> Result<(R::Template, Option<String>)>
 where
-    R: RequestKind,
-    R::Template: Offering,
+    R: AccessRequest,
 {
     let api = cluster.api::<R::Template>();
     let named = match (wish.template, wish.target) {
@@ -71,7 +76,7 @@ where
     let chosen = match fitting.len() {
         0 => return Err(nothing_fits(wish, &unfit)),
         1 => fitting.into_iter().next(),
-        _ => several::<R::Template>(context, cluster, wish, fitting).await?,
+        _ => several::<R::Template>(cluster, wish, fitting, which).await?,
     };
     let (template, way) = chosen.ok_or_else(|| Failure::new("no template was chosen"))?;
     let pod = match way {
@@ -96,7 +101,7 @@ fn nothing_leads(kind: &str, cluster: &Cluster, wish: &Wish<'_>, named: Option<&
     }
 }
 
-fn nothing_fits<T: Offering>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
+fn nothing_fits<T: AccessTemplate>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
     let container = wish.container.map_or(String::new(), |container| {
         format!(" in container {container}")
     });
@@ -116,7 +121,7 @@ fn nothing_fits<T: Offering>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
 }
 
 /// Names, as many as one reads in a message.
-fn some_of<T: Offering>(templates: &[(T, Way)]) -> String {
+fn some_of<T: AccessTemplate>(templates: &[(T, Way)]) -> String {
     const SOME: usize = 10;
     let names = templates
         .iter()
@@ -130,7 +135,7 @@ fn some_of<T: Offering>(templates: &[(T, Way)]) -> String {
 }
 
 /// Who we are, as the API server sees it.
-pub(crate) async fn myself(cluster: &Cluster) -> Result<Requester> {
+pub async fn myself(cluster: &Cluster) -> Result<Requester> {
     let reviews: Api<SelfSubjectReview> = Api::all(cluster.client.clone());
     let question = SelfSubjectReview::default();
     let answer = cluster
@@ -145,11 +150,11 @@ pub(crate) async fn myself(cluster: &Cluster) -> Result<Requester> {
     })
 }
 
-async fn several<T: Offering>(
-    context: &Context,
+async fn several<T: AccessTemplate>(
     cluster: &Cluster,
     wish: &Wish<'_>,
     fitting: Vec<(T, Way)>,
+    which: impl FnOnce(&[&T]) -> Option<Result<usize>>,
 ) -> Result<Option<(T, Way)>> {
     let me = myself(cluster).await?;
     let ask = Asked {
@@ -165,58 +170,22 @@ async fn several<T: Offering>(
         }
     }
     match (mine.len(), denial) {
-        (0, Some(denial)) => Err(Failure::new(denial.message)),
-        (0 | 1, _) => Ok(mine.into_iter().next()),
-        _ if can_be_asked() => ask_which(context, mine),
-        _ => Err(Failure::new(format!(
+        (0, Some(denial)) => return Err(Failure::new(denial.message)),
+        (0 | 1, _) => return Ok(mine.into_iter().next()),
+        _ => {}
+    }
+    mine.sort_by(|(one, _), (other, _)| one.name().cmp(other.name()));
+    let templates: Vec<&T> = mine.iter().map(|(template, _)| template).collect();
+    match which(&templates) {
+        Some(chosen) => {
+            let chosen = chosen?;
+            Ok(mine.into_iter().nth(chosen))
+        }
+        None => Err(Failure::new(format!(
             "several templates lead to {}: {}",
             wish.target,
             some_of(&mine)
         ))
         .next("name one with --template")),
-    }
-}
-
-fn can_be_asked() -> bool {
-    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
-}
-
-fn ask_which<T: Offering>(context: &Context, mut mine: Vec<(T, Way)>) -> Result<Option<(T, Way)>> {
-    mine.sort_by(|(one, _), (other, _)| one.name().cmp(other.name()));
-    context.say("Several templates let you in:");
-    for (number, (template, _)) in mine.iter().enumerate() {
-        let config = template.config();
-        context.say(&format!(
-            "  {}  {}  for {}, at most {}{}",
-            number + 1,
-            template.name(),
-            config.default_duration,
-            config.max_duration,
-            if template.ready() {
-                ""
-            } else {
-                "  (not ready)"
-            },
-        ));
-    }
-    loop {
-        context.say_on(&format!("Which one (1-{})? ", mine.len()));
-        let _ = std::io::stderr().flush();
-        let mut line = String::new();
-        if std::io::stdin().lock().read_line(&mut line)? == 0 {
-            return Err(Failure::new("no template was chosen").next("name one with --template"));
-        }
-        let answer = line.trim();
-        let number = answer
-            .parse::<usize>()
-            .ok()
-            .and_then(|number| number.checked_sub(1));
-        let at = number.filter(|&at| at < mine.len()).or_else(|| {
-            mine.iter()
-                .position(|(template, _)| template.name() == answer)
-        });
-        if let Some(at) = at {
-            return Ok(Some(mine.swap_remove(at)));
-        }
     }
 }

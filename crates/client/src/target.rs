@@ -3,17 +3,15 @@
 //! The operator checks the owner chain before it grants anything.
 
 use oz_core::access::decide;
-use oz_core::api::{
-    AccessConfig, CrossVersionObjectReference, ExecAccessTemplate, Operation, PodAccessTemplate,
-    TargetKind,
-};
+use oz_core::api::{CrossVersionObjectReference, Operation, TargetKind};
+use oz_core::kinds::{self, AccessTemplate, Role};
 
 use crate::failure::{Failure, Result};
 use crate::names;
 
 /// What a person typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     /// `deploy/web`
     Workload(TargetKind, String),
     /// `pod/web-7d4b9c-x2x8p`
@@ -44,9 +42,7 @@ impl std::str::FromStr for Target {
         match kind.to_lowercase().as_str() {
             "po" | "pod" | "pods" => Ok(Self::Pod(name)),
             "template" | "templates" => Ok(Self::Template(name)),
-            other
-                if names::resource(other).is_some_and(|found| found.kind.ends_with("Template")) =>
-            {
+            other if kinds::named(other).is_some_and(|kind| kind.role == Role::Template) => {
                 Ok(Self::Template(name))
             }
             _ => Err(
@@ -69,53 +65,9 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// A template, as far as it matters here.
-pub(crate) trait Offering {
-    fn name(&self) -> &str;
-    fn config(&self) -> &AccessConfig;
-    fn workload(&self) -> Option<&CrossVersionObjectReference>;
-    fn ready(&self) -> bool;
-}
-
-impl Offering for ExecAccessTemplate {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    fn config(&self) -> &AccessConfig {
-        &self.spec.access_config
-    }
-
-    fn workload(&self) -> Option<&CrossVersionObjectReference> {
-        Some(&self.spec.controller_target_ref)
-    }
-
-    fn ready(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| status.ready)
-    }
-}
-
-impl Offering for PodAccessTemplate {
-    fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    fn config(&self) -> &AccessConfig {
-        &self.spec.access_config
-    }
-
-    fn workload(&self) -> Option<&CrossVersionObjectReference> {
-        self.spec.controller_target_ref.as_ref()
-    }
-
-    fn ready(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| status.ready)
-    }
-}
-
 /// How a template leads to the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// Any pod of its workload will do.
     Any,
     /// This pod of its workload is wanted.
@@ -123,7 +75,7 @@ pub(crate) enum Way {
 }
 
 /// Whether the template leads to the target, and how.
-pub(crate) fn leads<T: Offering>(template: &T, target: &Target) -> Option<Way> {
+pub fn leads<T: AccessTemplate>(template: &T, target: &Target) -> Option<Way> {
     let workload = template.workload();
     let is = |kind: Option<TargetKind>, name: &str| {
         workload.is_some_and(|workload| {
@@ -166,7 +118,7 @@ fn looks_like(workload: &CrossVersionObjectReference, pod: &str) -> bool {
 }
 
 /// Whether the template hands out the operation, in the container if one is named.
-pub(crate) fn hands_out<T: Offering>(
+pub fn hands_out<T: AccessTemplate>(
     template: &T,
     operation: Operation,
     container: Option<&str>,
@@ -180,7 +132,7 @@ pub(crate) fn hands_out<T: Offering>(
 
 #[cfg(test)]
 mod tests {
-    use oz_core::api::ExecAccessTemplateSpec;
+    use oz_core::api::{AccessConfig, ExecAccessTemplate, ExecAccessTemplateSpec};
 
     use super::*;
 

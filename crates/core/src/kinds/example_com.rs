@@ -10,7 +10,8 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::BindingStatus;
+use super::published_binding;
+use crate::api::BindingStatus;
 
 /// The published API group.
 pub const GROUP: &str = "example.com";
@@ -100,6 +101,19 @@ published!(
     "transientclusterrolebindings",
     ClusterResourceScope,
     "The published TransientClusterRoleBinding."
+);
+
+published_binding!(
+    RoleBinding,
+    "example-com-transientrolebinding",
+    "TransientRoleBinding.example.com",
+    false
+);
+published_binding!(
+    ClusterRoleBinding,
+    "example-com-transientclusterrolebinding",
+    "TransientClusterRoleBinding.example.com",
+    true
 );
 
 /// What does not read as a status counts as none, and is written anew.

@@ -6,120 +6,24 @@ use std::io::{ErrorKind, IsTerminal};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
-use kube::client::{AuthError, Body};
+use kube::Config;
 use kube::config::{AuthInfo, ExecInteractiveMode, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Api, Client, Config, Resource};
 use oz_core::duration::GoDuration;
-use serde::de::DeserializeOwned;
 
+use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
-use crate::{names, proxy};
+use crate::proxy;
 
 /// How long it may take until a connection stands.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A cluster, seen as one user, in one namespace.
-#[derive(Clone)]
-pub(crate) struct Cluster {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
-    /// Where the API server is.
-    pub(crate) url: String,
-    request_timeout: Option<Duration>,
-}
-
-/// The API server's clock, if it tells its time, and ours.
-pub(crate) struct Clocks {
-    pub(crate) before: Timestamp,
-    pub(crate) after: Timestamp,
-    pub(crate) server: Option<Timestamp>,
-}
-
-impl Cluster {
-    pub(crate) async fn connect(flags: &Connection) -> Result<Self> {
-        let config = config(flags).await?;
-        let named = flags.namespace.clone();
-        let namespace = named.unwrap_or_else(|| config.default_namespace.clone());
-        names::checked(&namespace)?;
-        let url = config.cluster_url.to_string();
-        let plugin = config.auth_info.exec.as_ref();
-        let plugin = plugin.and_then(|plugin| plugin.command.clone());
-        let client = Client::try_from(config).map_err(|error| match (error, plugin) {
-            // The error does not say what could not be run.
-            (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(plugin)) => Failure::new(
-                format!("failed to run the credential plugin {plugin}: {error}"),
-            )
-            .next("install it, or correct the user of your kubeconfig"),
-            (error, _) => error.into(),
-        })?;
-        Ok(Self {
-            client,
-            namespace,
-            url,
-            request_timeout: request_timeout(flags)?,
-        })
-    }
-
-    /// Objects of a kind in the chosen namespace.
-    pub(crate) fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
-    /// The object of this name, if there is one.
-    pub(crate) async fn find<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>>
-    where
-        K: Clone + DeserializeOwned + std::fmt::Debug,
-    {
-        match self.answer(api.get(name)).await {
-            Ok(found) => Ok(Some(found)),
-            Err(failure) if failure.is_not_found() => Ok(None),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// What the API server's clock says. It is in whole seconds, and was written between two instants
-    /// of ours.
-    pub(crate) async fn clocks(&self) -> Result<Clocks> {
-        let request = http::Request::get("/version").body(Body::empty());
-        let request = request.map_err(|error| Failure::new(error.to_string()))?;
-        let before = Timestamp::now();
-        let answer = self.answer(self.client.send(request)).await?;
-        let after = Timestamp::now();
-        let date = answer.headers().get(http::header::DATE);
-        let server = date.and_then(|date| {
-            let parser = jiff::fmt::rfc2822::DateTimeParser::new();
-            parser.parse_timestamp(date.to_str().ok()?).ok()
-        });
-        Ok(Clocks {
-            before,
-            after,
-            server,
-        })
-    }
-
-    /// Waits for an answer of the API server, as long as `--request-timeout` lets it.
-    pub(crate) async fn answer<T>(
-        &self,
-        request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T> {
-        let Some(limit) = self.request_timeout else {
-            return Ok(request.await?);
-        };
-        match tokio::time::timeout(limit, request).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(
-                Failure::new(format!("the API server did not answer within {limit:?}"))
-                    .next("try again, or give it longer with --request-timeout")
-                    .passing(),
-            ),
-        }
-    }
+/// The cluster that the flags choose.
+pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
+    let config = config(flags).await?;
+    let named = flags.namespace.clone();
+    let namespace = named.unwrap_or_else(|| config.default_namespace.clone());
+    Cluster::new(config, &namespace, request_timeout(flags)?)
 }
 
 fn request_timeout(flags: &Connection) -> Result<Option<Duration>> {
@@ -172,7 +76,7 @@ async fn config(flags: &Connection) -> Result<Config> {
     config.proxy_url = proxy::of(&config.cluster_url, own_proxy.as_deref(), |name| {
         std::env::var(name).ok()
     })?;
-    config.connect_timeout = Some(CONNECT);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     // A session may be silent for as long as it lasts; its connection is kept alive by pings.
     config.read_timeout = None;
     config.default_retry = false;

@@ -10,12 +10,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What is wrong at the moment, if anything is.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub struct Retry {
     pause: Duration,
     last: Option<Failure>,
 }
 
-impl Default for Trouble {
+impl Default for Retry {
     fn default() -> Self {
         Self {
             pause: FIRST_PAUSE,
@@ -24,9 +24,9 @@ impl Default for Trouble {
     }
 }
 
-impl Trouble {
+impl Retry {
     /// Rests after a failure that passes; any other stays one.
-    pub(crate) async fn with(&mut self, failure: Failure) -> Result<()> {
+    pub async fn with(&mut self, failure: Failure) -> Result<()> {
         if !failure.passes() {
             return Err(failure);
         }
@@ -37,17 +37,17 @@ impl Trouble {
     }
 
     /// An answer came: how things are is known, but one good answer does not quicken the pace.
-    pub(crate) fn eased(&mut self) {
+    pub fn eased(&mut self) {
         self.last = None;
     }
 
     /// There is none any more.
-    pub(crate) fn over(&mut self) {
+    pub fn over(&mut self) {
         *self = Self::default();
     }
 
     /// What was wrong until the end, if it was.
-    pub(crate) fn at_the_end(self) -> Option<Failure> {
+    pub fn at_the_end(self) -> Option<Failure> {
         self.last
     }
 }

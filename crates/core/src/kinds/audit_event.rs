@@ -1,11 +1,16 @@
 //! AuditEvent: one record in the cluster. Cluster-scoped, since deleting a namespace would erase
 //! its trail, and owned by nothing, so that nothing collects it.
 
+use jiff::Timestamp;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE};
+use crate::api::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE};
 use crate::audit::{Link, Record};
+
+use super::{Kind, Role, defined};
+use crate::encode;
+use crate::validate::Violation;
 
 /// What happened, and its place in the chain of who wrote it. Cannot be changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,3 +47,18 @@ pub struct AuditEventSpec {
 }
 
 const AUDIT_IS_IMMUTABLE: &str = "spec is immutable: an audit record is never changed";
+
+impl Kind for AuditEvent {
+    const ROLE: Role = Role::Record;
+    const NAME: &'static str = "auditevent";
+
+    defined!();
+
+    fn spec_digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, _: Timestamp) -> Vec<Violation> {
+        Vec::new()
+    }
+}

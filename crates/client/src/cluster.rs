@@ -1,0 +1,143 @@
+//! A cluster, seen as one user.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use kube::client::{AuthError, Body};
+use kube::core::DynamicObject;
+use kube::{Api, Client, Config, Resource};
+use oz_core::kinds::{Entry, Kind};
+use serde::de::DeserializeOwned;
+
+use crate::failure::{Failure, Result};
+use crate::names;
+
+/// A cluster, seen as one user, in one namespace.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The client.
+    pub client: Client,
+    /// The namespace.
+    pub namespace: String,
+    /// Where the API server is.
+    pub url: String,
+    request_timeout: Option<Duration>,
+}
+
+/// The API server's clock, if it tells its time, and ours.
+pub struct Clocks {
+    /// Ours, before it was asked.
+    pub before: Timestamp,
+    /// Ours, after it answered.
+    pub after: Timestamp,
+    /// The API server's.
+    pub server: Option<Timestamp>,
+}
+
+impl Cluster {
+    /// A client by this configuration, that works in `namespace`. An answer may take as long as
+    /// `request_timeout` says.
+    ///
+    /// # Errors
+    /// When the namespace is no name, or the configuration makes no client.
+    pub fn new(config: Config, namespace: &str, request_timeout: Option<Duration>) -> Result<Self> {
+        names::checked(namespace)?;
+        let url = config.cluster_url.to_string();
+        let plugin = config.auth_info.exec.as_ref();
+        let plugin = plugin.and_then(|plugin| plugin.command.clone());
+        let client = Client::try_from(config).map_err(|error| match (error, plugin) {
+            // The error does not say what could not be run.
+            (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(plugin)) => Failure::new(
+                format!("failed to run the credential plugin {plugin}: {error}"),
+            )
+            .next("install it, or correct the user of your kubeconfig"),
+            (error, _) => error.into(),
+        })?;
+        Ok(Self {
+            client,
+            namespace: namespace.to_owned(),
+            url,
+            request_timeout,
+        })
+    }
+
+    /// Objects of a kind in the chosen namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The same, or in every namespace.
+    pub fn api_in<K>(&self, everywhere: bool) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        match everywhere {
+            true => Api::all(self.client.clone()),
+            false => self.api(),
+        }
+    }
+
+    /// The object of this name and of a kind of oz's, in the chosen namespace if it lives in one.
+    pub async fn find_kind<K: Kind>(&self, name: &str) -> Result<Option<K>> {
+        let (kind, client) = (Entry::of::<K>(), self.client.clone());
+        let api: Api<DynamicObject> = match kind.namespaced {
+            true => Api::namespaced_with(client, &self.namespace, &kind.resource),
+            false => Api::all_with(client, &kind.resource),
+        };
+        let found = self.find(&api, name).await?;
+        let parsed = found.map(DynamicObject::try_parse).transpose();
+        parsed.map_err(|error| Failure::new(format!("{} {name}: {error}", K::title())))
+    }
+
+    /// The object of this name, if there is one.
+    pub async fn find<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        match self.answer(api.get(name)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(failure) if failure.is_not_found() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// What the API server's clock says. It is in whole seconds, and was written between two instants
+    /// of ours.
+    pub async fn clocks(&self) -> Result<Clocks> {
+        let request = http::Request::get("/version").body(Body::empty());
+        let request = request.map_err(|error| Failure::new(error.to_string()))?;
+        let before = Timestamp::now();
+        let answer = self.answer(self.client.send(request)).await?;
+        let after = Timestamp::now();
+        let date = answer.headers().get(http::header::DATE);
+        let server = date.and_then(|date| {
+            let parser = jiff::fmt::rfc2822::DateTimeParser::new();
+            parser.parse_timestamp(date.to_str().ok()?).ok()
+        });
+        Ok(Clocks {
+            before,
+            after,
+            server,
+        })
+    }
+
+    /// Waits for an answer of the API server, as long as `--request-timeout` lets it.
+    pub async fn answer<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T> {
+        let Some(limit) = self.request_timeout else {
+            return Ok(request.await?);
+        };
+        match tokio::time::timeout(limit, request).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(
+                Failure::new(format!("the API server did not answer within {limit:?}"))
+                    .next("try again, or give it longer with --request-timeout")
+                    .passing(),
+            ),
+        }
+    }
+}

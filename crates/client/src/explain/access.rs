@@ -1,0 +1,313 @@
+//! A request for access explained: the rules, and the plan that the operator's own controller makes
+//! for such a request, were it made now.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use oz_core::access::continued::Continued;
+use oz_core::access::decide::{self, Ask as Asked, Rule};
+use oz_core::access::exec::ExecAccess;
+use oz_core::access::kind::{FactsOf, Kind, Question};
+use oz_core::access::pod::PodAccess;
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp::Requester;
+use oz_core::access::window::Window;
+use oz_core::access::workload;
+use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
+use oz_core::controller::{Controller as _, Failure as CoreFailure, Plan, Verdict};
+use oz_core::kinds::{AccessRequest, AccessTemplate as _};
+use oz_core::labels;
+use oz_core::settings::Settings;
+use oz_core::validate::Violation;
+
+use super::operator::{Flags, Source};
+use super::unsaved::{Unsaved, keys};
+use super::{UNREADABLE, unreadable};
+use crate::cluster::Cluster;
+use crate::failure::Result;
+use crate::request::{Ask, requester};
+
+const NAME: &str = "explained";
+const OPERATOR_ONLY: &str = "it depends on what only the operator can find out";
+/// How many NetworkPolicies of the namespace are looked at, as the operator does.
+const POLICIES: u32 = 500;
+
+/// All that is to be told.
+pub struct Explanation {
+    /// Kind of the request.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// `None` if the request does not exist.
+    pub name: Option<String>,
+    /// Who asks.
+    pub requester: Requester,
+    /// For what.
+    pub ask: Ask,
+    /// What became of it, if it exists.
+    pub status: Option<RequestStatus>,
+    /// Whether there is a template of that name.
+    pub template_exists: bool,
+    /// The rules of the template, and whether they hold.
+    pub rules: Vec<Rule>,
+    /// What is wrong with the request.
+    pub request_violations: Vec<Violation>,
+    /// What is wrong with the template.
+    pub template_violations: Vec<Violation>,
+    /// Until when, if that can be told.
+    pub window: Option<Window>,
+    /// What the operator would do.
+    pub plan: Planned,
+    /// By which flags of the operator.
+    pub flags: Source,
+}
+
+/// The plan, or why it cannot be made here.
+pub enum Planned {
+    /// The plan.
+    Plan(Plan),
+    /// What is missing to make it.
+    Unknown(String),
+}
+
+impl Explanation {
+    /// Whether access is there, or would be given.
+    pub fn is_yes(&self) -> bool {
+        if let Some(status) = &self.status
+            && status.phase != Phase::Pending
+        {
+            return status.phase == Phase::Active;
+        }
+        self.template_exists
+            && self.rules.iter().all(|rule| rule.verdict.is_ok())
+            && self.request_violations.is_empty()
+            && self.template_violations.is_empty()
+    }
+}
+
+/// A kind of request whose decision can be made here.
+pub trait Explained: AccessRequest {
+    /// Its controller.
+    type Access: Kind<Request = Self, Template = <Self as AccessRequest>::Template>;
+
+    /// The controller by the operator's flags. `Err` says why the operator would do nothing.
+    fn access(settings: &Settings, keys: Keys) -> Result<Self::Access, String>;
+
+    /// Finds out what the operator would, to decide about the request. `Err` says what cannot be.
+    fn answer(
+        cluster: &Cluster,
+        settings: &Settings,
+        question: Question,
+        facts: &mut FactsOf<Self::Access>,
+    ) -> impl Future<Output = Result<(), String>>;
+}
+
+impl Explained for ExecAccessRequest {
+    type Access = ExecAccess;
+
+    fn access(settings: &Settings, keys: Keys) -> Result<ExecAccess, String> {
+        Ok(settings.exec_access(keys))
+    }
+
+    async fn answer(
+        cluster: &Cluster,
+        settings: &Settings,
+        question: Question,
+        facts: &mut FactsOf<ExecAccess>,
+    ) -> Result<(), String> {
+        match question {
+            Question::Workload(target) => {
+                let read = async {
+                    let identity = workload::identify(cluster, &target).await?;
+                    workload::with_pods(cluster, &target, identity).await
+                };
+                facts.workload = Some(readable(read.await)?);
+            }
+            Question::Probes(_) => {
+                // The operator runs a script in the pod; what it found so far is in the status.
+                let template = facts.template.as_deref().filter(|_| settings.cut_sessions);
+                let status = template.and_then(|template| template.status.as_ref());
+                let probes = status.map(|status| status.session_probes.clone());
+                facts.probes = Some(probes.unwrap_or_default());
+            }
+            _ => return Err(OPERATOR_ONLY.to_owned()),
+        }
+        Ok(())
+    }
+}
+
+impl Explained for PodAccessRequest {
+    type Access = PodAccess;
+
+    fn access(settings: &Settings, keys: Keys) -> Result<PodAccess, String> {
+        if !settings.pod_access {
+            return Err("the operator runs with --pod-access=false, and makes no pods".to_owned());
+        }
+        Ok(PodAccess {
+            // Nobody else can try the pod as its template's author.
+            as_author: false,
+            ..settings.pod_access(keys)
+        })
+    }
+
+    async fn answer(
+        cluster: &Cluster,
+        _: &Settings,
+        question: Question,
+        facts: &mut FactsOf<PodAccess>,
+    ) -> Result<(), String> {
+        match question {
+            Question::Workload(target) => {
+                facts.workload = Some(readable(workload::model(cluster, &target).await)?);
+            }
+            Question::Policies => {
+                let first = ListParams::default().limit(POLICIES);
+                let api = cluster.api::<NetworkPolicy>();
+                let listed = cluster.answer(api.list(&first)).await;
+                facts.policies = Some(listed.map(|list| list.items).map_err(unreadable));
+            }
+            _ => return Err(OPERATOR_ONLY.to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// What is not there is an answer; what whoever asks may not read is none.
+fn readable<T>(read: Result<T, CoreFailure>) -> Result<Result<T, CoreFailure>, String> {
+    match read {
+        Err(failure) if failure.reason == UNREADABLE => Err(failure.message),
+        read => Ok(read),
+    }
+}
+
+/// Explains a request: one that exists, or what `requester` would ask for.
+pub async fn explain<R: Explained>(
+    cluster: &Cluster,
+    flags: &Flags,
+    requester: Requester,
+    ask: Ask,
+    request: Option<&R>,
+) -> Result<Explanation> {
+    let templates = cluster.api::<<R as AccessRequest>::Template>();
+    let template = cluster.find(&templates, &ask.template).await?;
+    let now = Timestamp::now();
+    let asked = Asked {
+        reason: ask.reason.as_deref(),
+        container: ask.container.as_deref(),
+    };
+    let created = request
+        .and_then(|request| request.meta().creation_timestamp.as_ref())
+        .map_or(now, |time| time.0);
+    let mut rules = Vec::new();
+    let mut template_violations = Vec::new();
+    let mut window = None;
+    let unsaved = unsaved::<R>(&cluster.namespace, &requester, &ask, now)?;
+    let checked = unsaved.check();
+    if let Some(template) = &template {
+        let config = template.config();
+        rules = decide::rules(&requester, &ask.template, config, asked).collect();
+        match template.check() {
+            Ok(terms) => {
+                let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
+                window = Some(Window::new(created, asked, terms.default, terms.max));
+            }
+            Err(violations) => template_violations = violations,
+        }
+    }
+    Ok(Explanation {
+        kind: R::title().to_owned(),
+        namespace: cluster.namespace.clone(),
+        name: request.map(ResourceExt::name_any),
+        template_exists: template.is_some(),
+        plan: plan(cluster, &flags.settings, &unsaved, template, now).await?,
+        requester,
+        status: request.and_then(|request| request.status().cloned()),
+        ask,
+        rules,
+        request_violations: checked.err().unwrap_or_default(),
+        template_violations,
+        window,
+        flags: flags.source.clone(),
+    })
+}
+
+/// The request as it would be, had it been made now by this person.
+fn unsaved<R: Explained>(
+    namespace: &str,
+    requester: &Requester,
+    ask: &Ask,
+    now: Timestamp,
+) -> Result<R> {
+    let mut request: R = ask.request();
+    let unsaved = Unsaved {
+        requester,
+        kind: R::title().to_owned(),
+        namespace: Some(namespace),
+        name: NAME,
+        spec_digest: request.spec_digest(),
+        at: now,
+    };
+    *request.meta_mut() = unsaved.metadata()?;
+    Ok(request)
+}
+
+/// What the operator's controller plans for the request. What it would see and we cannot is said.
+async fn plan<R: Explained>(
+    cluster: &Cluster,
+    settings: &Settings,
+    request: &R,
+    template: Option<<R as AccessRequest>::Template>,
+    now: Timestamp,
+) -> Result<Planned> {
+    if !settings.serves(&cluster.namespace) {
+        let why = "the operator runs with --access-namespaces, and this namespace is none of them";
+        return Ok(Planned::Unknown(why.to_owned()));
+    }
+    let access = match R::access(settings, keys()?) {
+        Ok(access) => access,
+        Err(why) => return Ok(Planned::Unknown(why)),
+    };
+    let mut facts = FactsOf::<R::Access> {
+        continued: continued::<R>(cluster, request).await?,
+        policies: None,
+        ..FactsOf::<R::Access>::alone(template.map(Arc::new))
+    };
+    loop {
+        match access.decide(now, request, &facts, &[]) {
+            Verdict::Decided(decision) => return Ok(Planned::Plan(decision.plan)),
+            Verdict::Need { question, .. } => {
+                if let Err(why) = R::answer(cluster, settings, question, &mut facts).await {
+                    return Ok(Planned::Unknown(why));
+                }
+            }
+        }
+    }
+}
+
+/// What is known of the request that this one continues. Its stamp is sealed anew: whether it is the
+/// webhook's own is for the operator to say.
+async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Option<Continued>> {
+    let Some(name) = request.view().extends else {
+        return Ok(None);
+    };
+    let Some(mut found) = cluster.find(&cluster.api::<R>(), name).await? else {
+        return Ok(None);
+    };
+    if let Some(requester) = requester(&found) {
+        let stamp = Unsaved {
+            requester: &requester,
+            kind: R::title().to_owned(),
+            namespace: Some(&cluster.namespace),
+            name,
+            spec_digest: found.spec_digest(),
+            at: found.view().created(),
+        }
+        .stamp()?;
+        let annotations = found.annotations_mut();
+        annotations.insert(labels::REQUESTER.to_owned(), stamp);
+    }
+    Ok(Some(Continued::of(&keys()?, &found.view())))
+}

@@ -1,0 +1,312 @@
+//! A transient binding explained: what was asked for, what became of it, and the rules as they apply
+//! now. The plan is the operator's own, for such an object made now. Which roles may be bound at all
+//! is in the operator's flags: where those are not known, that is said.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::PostParams;
+use oz_core::access::stamp::{self, Requester};
+use oz_core::api::{BindingStatus, Phase, RoleKind, RoleReference};
+use oz_core::controller::{Controller, Failure as CoreFailure, Plan};
+use oz_core::lifecycle::window::has_come;
+use oz_core::transient::{
+    BindableRoles, Binding, Facts, Kind, Listed, Lookup, Policy, Position, RolePattern, Terms,
+    Transient, may_bind,
+};
+
+use super::operator::{Flags, Source};
+use super::unsaved::{Unsaved, keys};
+use crate::cluster::Cluster;
+use crate::failure::{Failure, Result};
+
+/// A rule, as it applies now. `None` if it cannot be told from here.
+pub struct Rule {
+    /// Which rule.
+    pub name: &'static str,
+    /// Whether it holds.
+    pub holds: Option<bool>,
+    /// Why.
+    pub message: String,
+}
+
+impl Rule {
+    fn new(name: &'static str, holds: Option<bool>, message: impl Into<String>) -> Self {
+        Self {
+            name,
+            holds,
+            message: message.into(),
+        }
+    }
+}
+
+/// All that is to be told.
+pub struct Explanation {
+    /// The object, without its managed fields.
+    pub view: View,
+    /// Whether its rights are there, or would be given.
+    pub holds: bool,
+    /// Who asks.
+    pub requester: Requester,
+    /// The rules, and whether they hold.
+    pub rules: Vec<Rule>,
+    /// `None` if what it needs cannot be read.
+    pub plan: Option<Plan>,
+    /// By which flags of the operator.
+    pub flags: Source,
+}
+
+/// What an object says of itself.
+pub struct View {
+    /// Kind.
+    pub kind: String,
+    /// `None` for the whole cluster.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// What is asked for, if that makes sense.
+    pub terms: Option<Terms>,
+    /// Its status.
+    pub status: Option<BindingStatus>,
+}
+
+/// Explains a binding.
+pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> Result<Explanation> {
+    let now = Timestamp::now();
+    let binding = object.view();
+    // What the webhook wrote; whether it is believed is the operator's to say, and its status does.
+    let requester = stamp::of(binding.metadata)
+        .and_then(|text| serde_json::from_str::<Requester>(text).ok())
+        .unwrap_or_default();
+    let mut rules = Vec::new();
+    let mut plan = None;
+    match &binding.terms {
+        Err(violations) => {
+            let wrong = |one| Rule::new("spec", Some(false), format!("{one}"));
+            rules.extend(violations.iter().map(wrong));
+        }
+        Ok(terms) => {
+            let policy = policy(flags, &binding, terms)?;
+            rules.push(window(terms, &binding, now));
+            let content = content(cluster, terms, binding.namespace()).await;
+            let permits = policy.permits(terms, binding.namespace(), binding.created());
+            let listed = *permits.as_ref().unwrap_or(&Listed::ByPattern);
+            let listed = if flags.are_known() {
+                listed
+            } else {
+                Listed::ByPattern
+            };
+            rules.push(role(&terms.role, listed, content.as_ref()));
+            let may = may(cluster, &requester, binding.namespace(), &terms.role).await;
+            rules.push(right(&requester, &terms.role, may.as_ref()));
+            rules.push(list(flags, permits));
+            if let (Ok(content), Ok(may)) = (content, may) {
+                let lookup = Lookup {
+                    role: Ok(content),
+                    may_bind: Ok(may),
+                    taken: Ok(false),
+                };
+                plan = Some(planned(object, policy, &requester, lookup, now)?);
+            }
+        }
+    }
+    let phase = binding
+        .status
+        .map(|status| status.phase)
+        .unwrap_or_default();
+    Ok(Explanation {
+        holds: match phase {
+            Phase::Pending => rules.iter().all(|rule| rule.holds != Some(false)),
+            phase => phase == Phase::Active,
+        },
+        view: View {
+            kind: binding.kind.clone(),
+            namespace: binding.namespace().map(ToOwned::to_owned),
+            name: binding.name().to_owned(),
+            status: binding.status.cloned(),
+            terms: binding.terms.ok(),
+        },
+        requester,
+        rules,
+        plan,
+        flags: flags.source.clone(),
+    })
+}
+
+/// What the operator lets be bound. If that is not known, it is taken to be this role.
+fn policy(flags: &Flags, binding: &Binding<'_>, terms: &Terms) -> Result<Policy> {
+    if flags.are_known() {
+        return Ok(flags.settings.policy.clone());
+    }
+    let entry = match (terms.role.kind, binding.namespace()) {
+        (RoleKind::Role, Some(namespace)) => format!("{namespace}/{}", terms.role.name),
+        _ => terms.role.name.clone(),
+    };
+    let entry: RolePattern = entry
+        .parse()
+        .map_err(|error| Failure::new(format!("{error}")))?;
+    Ok(Policy {
+        roles: BindableRoles(vec![entry]),
+        longest: SignedDuration::MAX,
+        longest_in: BTreeMap::new(),
+        own_namespace: String::new(),
+    })
+}
+
+fn list(flags: &Flags, permits: Result<Listed, CoreFailure>) -> Rule {
+    if !flags.are_known() {
+        return Rule::new(
+            "list",
+            None,
+            "which roles oz may bind, and for how long, is in its flags --bindable-roles and \
+             --max-binding-window",
+        );
+    }
+    match permits {
+        Ok(_) => Rule::new("list", Some(true), "oz may bind it, for as long as this"),
+        Err(failure) => Rule::new("list", Some(false), failure.message),
+    }
+}
+
+fn window(terms: &Terms, binding: &Binding<'_>, now: Timestamp) -> Rule {
+    if let Some(why) = terms.never() {
+        return Rule::new("window", Some(false), why);
+    }
+    let status = binding.status;
+    let end = status.and_then(|status| status.expires_at);
+    match terms.position(now, binding.created()) {
+        _ if end.is_some_and(|end| has_come(now, end)) => {
+            Rule::new("window", Some(false), "it is over")
+        }
+        Position::After => Rule::new("window", Some(false), "it is over"),
+        Position::Before(opens) => Rule::new("window", Some(true), format!("it opens at {opens}")),
+        Position::Inside(until) => {
+            let until = end.unwrap_or(until);
+            Rule::new("window", Some(true), format!("it is open until {until}"))
+        }
+    }
+}
+
+fn role(
+    role: &RoleReference,
+    listed: Listed,
+    content: Result<&Option<Vec<PolicyRule>>, &Failure>,
+) -> Rule {
+    let title = format!("{} {}", role.kind, role.name);
+    match content {
+        Err(why) => Rule::new(
+            "role",
+            None,
+            format!("{title} cannot be read: {}", why.message()),
+        ),
+        Ok(None) => Rule::new("role", Some(false), format!("there is no {title}")),
+        Ok(Some(rules)) => match Policy::permits_content(role, listed, rules) {
+            Ok(_) => Rule::new(
+                "role",
+                Some(true),
+                format!("{title} holds nothing dangerous"),
+            ),
+            Err(why) => Rule::new("role", None, why.message),
+        },
+    }
+}
+
+fn right(requester: &Requester, role: &RoleReference, may: Result<&bool, &Failure>) -> Rule {
+    let (user, title) = (&requester.user, format!("{} {}", role.kind, role.name));
+    match may {
+        _ if user.is_empty() => {
+            Rule::new("requester", Some(false), "nobody is known to have asked")
+        }
+        Err(why) => Rule::new(
+            "requester",
+            None,
+            format!("cannot be told: {}", why.message()),
+        ),
+        Ok(true) => Rule::new("requester", Some(true), format!("{user} may bind {title}")),
+        Ok(false) => Rule::new(
+            "requester",
+            Some(false),
+            format!("{user} may not bind {title}"),
+        ),
+    }
+}
+
+async fn content(
+    cluster: &Cluster,
+    terms: &Terms,
+    namespace: Option<&str>,
+) -> Result<Option<Vec<PolicyRule>>> {
+    let name = &terms.role.name;
+    let rules = match (terms.role.kind, namespace) {
+        (RoleKind::Role, Some(namespace)) => {
+            let api = Api::<Role>::namespaced(cluster.client.clone(), namespace);
+            cluster
+                .answer(api.get_opt(name))
+                .await?
+                .map(|role| role.rules)
+        }
+        _ => {
+            let api = Api::<ClusterRole>::all(cluster.client.clone());
+            cluster
+                .answer(api.get_opt(name))
+                .await?
+                .map(|role| role.rules)
+        }
+    };
+    Ok(rules.map(Option::unwrap_or_default))
+}
+
+async fn may(
+    cluster: &Cluster,
+    requester: &Requester,
+    namespace: Option<&str>,
+    role: &RoleReference,
+) -> Result<bool> {
+    let reviews: Api<SubjectAccessReview> = Api::all(cluster.client.clone());
+    let review = may_bind(requester, namespace, role);
+    let answer = cluster
+        .answer(reviews.create(&PostParams::default(), &review))
+        .await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// The operator's plan for such an object, had it been made now.
+fn planned<K: Kind>(
+    object: &K,
+    policy: Policy,
+    requester: &Requester,
+    lookup: Lookup,
+    now: Timestamp,
+) -> Result<Plan> {
+    let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
+    let view = object.view();
+    let mut value = serde_json::to_value(object).map_err(|error| failed(&error))?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("status");
+    }
+    let mut unsaved: K = serde_json::from_value(value).map_err(|error| failed(&error))?;
+    let metadata = Unsaved {
+        requester,
+        kind: view.kind.clone(),
+        namespace: view.namespace(),
+        name: view.name(),
+        spec_digest: view.spec_digest.clone(),
+        at: now,
+    };
+    *unsaved.meta_mut() = ObjectMeta {
+        finalizers: object.meta().finalizers.clone(),
+        ..metadata.metadata()?
+    };
+    let facts = Facts {
+        same_stamp: Some(None),
+        lookup: Some(lookup),
+    };
+    let controller = Transient::<K>::new(keys()?, Arc::new(policy));
+    let decision = controller.decide(now, &unsaved, &facts, &[]).decided();
+    Ok(decision.map(|decision| decision.plan).unwrap_or_default())
+}

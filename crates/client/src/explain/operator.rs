@@ -1,0 +1,114 @@
+//! The operator as it runs: its Deployment, and the flags by which it decides.
+
+use std::fmt;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::PodSpec;
+use kube::Api;
+use kube::api::ListParams;
+use oz_core::settings::Settings;
+
+use crate::cluster::Cluster;
+use crate::failure::{Failure, Result};
+
+/// The flags by which the operator decides, and how they are known.
+pub struct Flags {
+    /// What they say.
+    pub settings: Settings,
+    /// How they are known.
+    pub source: Source,
+}
+
+/// How the operator's flags are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Somebody gave them.
+    Given,
+    /// From this Deployment.
+    Deployment(String),
+    /// Not at all: they are taken for the defaults, for this reason.
+    Defaults(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given => formatter.write_str("by the operator's flags as they were given"),
+            Self::Deployment(name) => {
+                write!(formatter, "by the operator's flags in Deployment {name}")
+            }
+            Self::Defaults(why) => {
+                write!(formatter, "by the defaults of the operator's flags: {why}")
+            }
+        }
+    }
+}
+
+impl Flags {
+    /// Those that are `given`; else those of the operator that runs in `namespace`.
+    pub async fn of(cluster: &Cluster, namespace: &str, given: &[String]) -> Result<Self> {
+        let read = |arguments: &[&str]| Settings::read(arguments, namespace);
+        if !given.is_empty() {
+            let given: Vec<&str> = given.iter().map(String::as_str).collect();
+            return Ok(Self {
+                settings: read(&given).map_err(Failure::new)?,
+                source: Source::Given,
+            });
+        }
+        let found = match deployments(cluster, namespace).await {
+            Err(failure) => Err(failure.message().to_owned()),
+            Ok(deployments) => match operator(&deployments) {
+                None => Err(format!("no operator was found in namespace {namespace}")),
+                Some(deployment) => read(&arguments(deployment)).map(|settings| Self {
+                    settings,
+                    source: Source::Deployment(format!(
+                        "{namespace}/{}",
+                        deployment.metadata.name.as_deref().unwrap_or_default()
+                    )),
+                }),
+            },
+        };
+        match found {
+            Ok(found) => Ok(found),
+            Err(why) => Ok(Self {
+                settings: read(&[]).map_err(Failure::new)?,
+                source: Source::Defaults(why),
+            }),
+        }
+    }
+
+    /// Whether they are the operator's own, and no defaults.
+    pub fn are_known(&self) -> bool {
+        !matches!(self.source, Source::Defaults(_))
+    }
+}
+
+/// The Deployments that oz runs as.
+pub async fn deployments(cluster: &Cluster, namespace: &str) -> Result<Vec<Deployment>> {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), namespace);
+    let parameters = ListParams::default().labels("app.kubernetes.io/name=oz");
+    let list = cluster.answer(deployments.list(&parameters)).await?;
+    Ok(list.items)
+}
+
+/// The operator's own.
+pub fn operator(deployments: &[Deployment]) -> Option<&Deployment> {
+    let is_operator = |one: &&Deployment| {
+        let labels = one.metadata.labels.iter().flatten();
+        let mut labels = labels.filter(|(key, _)| *key == "app.kubernetes.io/component");
+        labels.any(|(_, component)| component == "operator")
+    };
+    deployments.iter().find(is_operator)
+}
+
+/// What the pods of a Deployment are.
+pub fn pod(deployment: &Deployment) -> Option<&PodSpec> {
+    deployment.spec.as_ref()?.template.spec.as_ref()
+}
+
+/// The flags that it is started with.
+pub fn arguments(deployment: &Deployment) -> Vec<&str> {
+    let containers = pod(deployment).into_iter().flat_map(|pod| &pod.containers);
+    let arguments = containers.flat_map(|container| container.args.iter().flatten());
+    arguments.map(String::as_str).collect()
+}

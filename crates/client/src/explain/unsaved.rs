@@ -1,0 +1,62 @@
+//! Metadata of an object that is not stored and stands for one made now. Its stamp is sealed with a key of our own: the
+//! operator's is a secret, and the rest of a plan is the same.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp::{Requester, Stamp};
+use oz_core::labels;
+
+use crate::failure::{Failure, Result};
+
+/// Stands for the UID that the API server would give.
+const UID: &str = "00000000-0000-0000-0000-000000000000";
+const NONCE: &str = "explained";
+
+/// What the webhook would have stamped.
+pub(crate) struct Unsaved<'a> {
+    pub(crate) requester: &'a Requester,
+    pub(crate) kind: String,
+    /// `None` for the whole cluster.
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) name: &'a str,
+    pub(crate) spec_digest: String,
+    pub(crate) at: Timestamp,
+}
+
+impl Unsaved<'_> {
+    /// The metadata that the API server would have stored.
+    pub(crate) fn metadata(&self) -> Result<ObjectMeta> {
+        Ok(ObjectMeta {
+            name: Some(self.name.to_owned()),
+            namespace: self.namespace.map(ToOwned::to_owned),
+            uid: Some(UID.to_owned()),
+            creation_timestamp: Some(Time(self.at)),
+            generation: Some(1),
+            annotations: Some([(labels::REQUESTER.to_owned(), self.stamp()?)].into()),
+            ..ObjectMeta::default()
+        })
+    }
+
+    /// The stamp, sealed with our key.
+    pub(crate) fn stamp(&self) -> Result<String> {
+        let stamp = Stamp {
+            requester: self.requester.clone(),
+            kind: self.kind.clone(),
+            namespace: self.namespace.unwrap_or_default().to_owned(),
+            name: self.name.to_owned(),
+            generate_name: String::new(),
+            spec_digest: self.spec_digest.clone(),
+            at: self.at,
+            nonce: NONCE.to_owned(),
+        };
+        stamp
+            .seal(&keys()?)
+            .map_err(|error| Failure::new(error.to_string()))
+    }
+}
+
+/// The key that seals and opens what is made here.
+pub(crate) fn keys() -> Result<Keys> {
+    Keys::new(vec![vec![0; Keys::MIN_BYTES]]).map_err(|error| Failure::new(error.to_string()))
+}

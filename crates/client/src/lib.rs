@@ -1,0 +1,13 @@
+//! Working with oz on behalf of somebody: which template leads to a target ([`choose`]), asking and
+//! waiting ([`request`]), how a decision is made ([`explain`]), what happened ([`trail`]). Without a
+//! terminal: `ozctl` is a command line over it.
+
+pub mod choose;
+pub mod cluster;
+pub mod exit;
+pub mod explain;
+pub mod failure;
+pub mod names;
+pub mod request;
+pub mod target;
+pub mod trail;

@@ -1,0 +1,99 @@
+//! What people may type for objects of oz's kinds, and for workloads.
+
+use kube::core::ApiResource;
+use oz_core::api::TargetKind;
+use oz_core::kinds::{self, Entry, Kind, Role};
+
+use crate::failure::{Failure, Result};
+
+/// What a word names: KIND/NAME, or only a name, which may be of any kind.
+pub struct Named<'a> {
+    kind: Option<Entry>,
+    /// The name.
+    pub name: &'a str,
+}
+
+impl<'a> Named<'a> {
+    /// An object of one of the kinds of a role; `None` if the word names another kind.
+    pub fn of(word: &'a str, role: Role) -> Result<Option<Self>> {
+        let Some((kind, name)) = word.split_once('/') else {
+            let (kind, name) = (None, checked(word)?);
+            return Ok(Some(Self { kind, name }));
+        };
+        let name = checked(name)?;
+        let kind = kinds::named(kind).filter(|kind| kind.role == role);
+        Ok(kind.map(|kind| Self {
+            kind: Some(kind),
+            name,
+        }))
+    }
+
+    /// A request.
+    pub fn request(word: &'a str) -> Result<Self> {
+        Self::of(word, Role::Request)?.ok_or_else(|| {
+            let (kind, _) = word.split_once('/').unwrap_or_default();
+            Failure::new(format!("{word}: {kind} is no kind of request"))
+                .next("write ear/NAME or par/NAME, or only the name")
+        })
+    }
+
+    /// Whether only a name was given.
+    pub fn is_of_any_kind(&self) -> bool {
+        self.kind.is_none()
+    }
+
+    /// Whether it may be an object of this kind.
+    pub fn may_be<K: Kind>(&self) -> bool {
+        let kind = self.kind.as_ref();
+        kind.is_none_or(|kind| kind.resource == ApiResource::erase::<K>(&()))
+    }
+}
+
+/// A name as it may stand in a path of the API; with a slash in it, it would be another path.
+pub fn checked(name: &str) -> Result<&str> {
+    let strange =
+        |letter: char| letter.is_whitespace() || letter.is_control() || "/%?#\\".contains(letter);
+    if name.is_empty() || name == "." || name == ".." || name.contains(strange) {
+        return Err(Failure::new(format!("{name:?} is no name"))
+            .next("names are of a-z, 0-9, - and ., as `kubectl get` shows them"));
+    }
+    Ok(name)
+}
+
+/// The kind of workload that a word names.
+pub fn workload(word: &str) -> Option<TargetKind> {
+    let word = word.to_lowercase();
+    let word = word.split_once('.').map_or(word.as_str(), |(name, _)| name);
+    Some(match word {
+        "deploy" | "deployment" | "deployments" => TargetKind::Deployment,
+        "sts" | "statefulset" | "statefulsets" => TargetKind::StatefulSet,
+        "job" | "jobs" => TargetKind::Job,
+        "cj" | "cronjob" | "cronjobs" => TargetKind::CronJob,
+        "ds" | "daemonset" | "daemonsets" => TargetKind::DaemonSet,
+        "ro" | "rollout" | "rollouts" => TargetKind::Rollout,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_nowhere_else() {
+        for good in ["web", "web-7d4b9c5f6-x2x8p", "a.b", "system:node"] {
+            assert!(checked(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "", ".", "..", "a/b", "../pods", "a?b", "a b", "a\n", "%2e", "a#b",
+        ] {
+            assert!(checked(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_workload_goes_by_its_names() {
+        assert_eq!(workload("deployments.apps"), Some(TargetKind::Deployment));
+        assert_eq!(workload("po"), None);
+    }
+}

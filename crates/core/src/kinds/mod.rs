@@ -1,0 +1,314 @@
+//! The registry of oz's kinds: one file for each, with its type, names, columns, definition and
+//! validation, and what all of its role have in common. Hooks, controllers, definitions, the removal of
+//! oz and the command line go by it, and name no kind themselves: a new kind is a file here, its line in
+//! [`for_each_kind`](crate::for_each_kind), and its decision.
+
+#![allow(
+    unreachable_pub,
+    reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
+)]
+
+pub(crate) mod audit_event;
+pub mod example_com;
+pub(crate) mod exec_access_request;
+pub(crate) mod exec_access_template;
+pub(crate) mod pod_access_request;
+pub(crate) mod pod_access_template;
+mod registry;
+mod right;
+pub(crate) mod transient_cluster_role_binding;
+pub(crate) mod transient_role_binding;
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use registry::{Entry, all, named};
+pub use right::Right;
+
+use crate::access::decide::Ask;
+use crate::access::request::Request;
+use crate::api::schema::SPEC_IS_IMMUTABLE_MESSAGE;
+use crate::api::{AccessConfig, CrossVersionObjectReference, RequestStatus, TemplateStatus};
+use crate::validate::{self, ValidatedRequest, ValidatedTemplate, Violation};
+
+/// What a kind is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Asks for access: an [`AccessRequest`].
+    Request,
+    /// Says who may have access: an [`AccessTemplate`].
+    Template,
+    /// Binds subjects to a role for a time: a [`transient::Kind`](crate::transient::Kind).
+    Binding,
+    /// Keeps what happened.
+    Record,
+}
+
+/// One kind, of any role.
+pub trait Kind:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// What it is for.
+    const ROLE: Role;
+    /// The name of its controller and in those of its hooks: unique, in lower case.
+    const NAME: &'static str;
+    /// The finalizer that oz has on its objects.
+    const FINALIZER: Option<&'static str> = None;
+
+    /// Its definition; `None` if others install it.
+    fn definition() -> Option<CustomResourceDefinition>;
+
+    /// Its short names.
+    fn short_names() -> &'static [&'static str];
+
+    /// The kind's name, such as `ExecAccessRequest`.
+    #[must_use]
+    fn title() -> &'static str {
+        match Self::kind(&()) {
+            Cow::Borrowed(title) => title,
+            Cow::Owned(_) => Self::NAME,
+        }
+    }
+
+    /// Digest of everything that says what is asked for.
+    fn spec_digest(&self) -> String;
+
+    /// Which rules an object that is created `now` breaks, as far as that can be told from itself.
+    fn violations(&self, now: Timestamp) -> Vec<Violation>;
+}
+
+/// The parts of [`Kind`] that follow from a definition of our own.
+macro_rules! defined {
+    () => {
+        fn definition() -> Option<$crate::kinds::CustomResourceDefinition> {
+            Some(<Self as kube::CustomResourceExt>::crd())
+        }
+
+        fn short_names() -> &'static [&'static str] {
+            <Self as kube::CustomResourceExt>::shortnames()
+        }
+    };
+}
+pub(crate) use defined;
+
+/// What a request asks for, as written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms<'a> {
+    /// Name of the template.
+    pub template: &'a str,
+    /// For how long.
+    pub duration: Option<&'a str>,
+    /// In which pod; `None` in a request for a pod of one's own.
+    pub target_pod: Option<&'a str>,
+    /// In which container.
+    pub container: Option<&'a str>,
+    /// Why.
+    pub reason: Option<&'a str>,
+    /// The request that it continues.
+    pub extends: Option<&'a str>,
+}
+
+/// A change that is not allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The field that was changed.
+    pub field: &'static str,
+    /// Why it cannot be, and what to do instead.
+    pub message: &'static str,
+}
+
+impl Change {
+    /// Of anything in a spec.
+    pub const OF_SPEC: Self = Self {
+        field: "spec",
+        message: SPEC_IS_IMMUTABLE_MESSAGE,
+    };
+}
+
+/// A kind of access request.
+pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
+    /// The kind of template that it names.
+    type Template: AccessTemplate;
+    /// What it is used for, which is also the verb of ozctl that does.
+    const PURPOSE: &'static str;
+    /// Whether its pod is made for it.
+    const MAKES_POD: bool;
+
+    /// What it asks for.
+    fn terms(&self) -> Terms<'_>;
+
+    /// A request for this, without a name.
+    fn asking(terms: &Terms<'_>) -> Self;
+
+    /// Its status.
+    fn status(&self) -> Option<&RequestStatus>;
+
+    /// How its spec differs from the one that it had.
+    fn change(&self, old: &Self) -> Option<Change>;
+
+    /// The request as the common rules see it.
+    fn view(&self) -> Request<'_> {
+        let terms = self.terms();
+        Request {
+            kind: Self::title(),
+            metadata: self.meta(),
+            template: terms.template,
+            duration: terms.duration,
+            ask: Ask {
+                reason: terms.reason,
+                container: terms.container,
+            },
+            target_pod: terms.target_pod.filter(|name| !name.is_empty()),
+            extends: terms.extends,
+            makes_pod: Self::MAKES_POD,
+            spec_digest: self.spec_digest(),
+            status: self.status(),
+        }
+    }
+
+    /// What it asks for, checked.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    fn check(&self) -> Result<ValidatedRequest, Vec<Violation>> {
+        validate::request(self.meta(), &self.terms())
+    }
+}
+
+/// A kind of template.
+pub trait AccessTemplate: Kind + Resource<Scope = NamespaceResourceScope> {
+    /// What it gives access to, checked.
+    type Target;
+    /// What its grants are used for, see [`AccessRequest::PURPOSE`].
+    const PURPOSE: &'static str;
+    /// Whether who wrote it is noted on it.
+    const NOTES_AUTHOR: bool;
+
+    /// Who may get access, to do what, for how long.
+    fn config(&self) -> &AccessConfig;
+
+    /// The workload that it is about; `None` if it needs none.
+    fn workload(&self) -> Option<&CrossVersionObjectReference>;
+
+    /// What it says, checked.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    fn check(&self) -> Result<ValidatedTemplate<Self::Target>, Vec<Violation>>;
+
+    /// Its status.
+    fn status(&self) -> Option<&TemplateStatus>;
+
+    /// What its grants permit, and so what its author must be permitted.
+    fn hands_out(&self) -> Vec<Right> {
+        Right::on_pods(self.config()).collect()
+    }
+
+    /// Its name.
+    fn name(&self) -> &str {
+        self.meta().name.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it can be asked by, as far as its status knows.
+    fn is_ready(&self) -> bool {
+        self.status().is_some_and(|status| status.ready)
+    }
+}
+
+/// [`Kind`] and [`transient::Kind`](crate::transient::Kind) of a kind of our own group.
+macro_rules! own_binding {
+    ($type:ident, $name:literal, $cluster:literal) => {
+        impl $crate::kinds::Kind for $type {
+            const ROLE: $crate::kinds::Role = $crate::kinds::Role::Binding;
+            const NAME: &'static str = $name;
+            const FINALIZER: Option<&'static str> = Some($crate::transient::FINALIZER);
+
+            $crate::kinds::defined!();
+
+            fn spec_digest(&self) -> String {
+                $crate::encode::digest(&self.spec)
+            }
+
+            fn violations(&self, now: jiff::Timestamp) -> Vec<$crate::validate::Violation> {
+                $crate::transient::violations(self, now)
+            }
+        }
+
+        impl $crate::transient::Kind for $type {
+            const MARK: &'static str = stringify!($type);
+            const EFFECTIVE: &'static str = "Effective";
+            const CLUSTER: bool = $cluster;
+            const PREFIX: &'static str = "spec.";
+            const LENIENT: bool = false;
+
+            fn terms(&self) -> Result<$crate::transient::Terms, Vec<$crate::validate::Violation>> {
+                let spec = &self.spec;
+                let spec = $crate::transient::Spec {
+                    role: &spec.role_ref,
+                    subjects: &spec.subjects,
+                    valid_from: spec.valid_from.as_deref(),
+                    valid_until: spec.valid_until.as_deref(),
+                    duration: spec.duration.as_deref(),
+                    reason: spec.reason.as_deref(),
+                };
+                $crate::transient::Terms::of_spec(&spec, Self::CLUSTER)
+            }
+
+            fn status(&self) -> Option<&BindingStatus> {
+                self.status.as_ref()
+            }
+        }
+    };
+}
+pub(crate) use own_binding;
+
+/// The same for a kind as it was published.
+macro_rules! published_binding {
+    ($type:ident, $name:literal, $mark:literal, $cluster:literal) => {
+        impl $crate::kinds::Kind for $type {
+            const ROLE: $crate::kinds::Role = $crate::kinds::Role::Binding;
+            const NAME: &'static str = $name;
+            const FINALIZER: Option<&'static str> = Some($crate::transient::FINALIZER);
+
+            fn definition() -> Option<$crate::kinds::CustomResourceDefinition> {
+                None
+            }
+
+            fn short_names() -> &'static [&'static str] {
+                &[]
+            }
+
+            fn spec_digest(&self) -> String {
+                $crate::encode::digest(&serde_json::json!({ "flat": self.flat }))
+            }
+
+            fn violations(&self, now: jiff::Timestamp) -> Vec<$crate::validate::Violation> {
+                $crate::transient::violations(self, now)
+            }
+        }
+
+        impl $crate::transient::Kind for $type {
+            const MARK: &'static str = $mark;
+            const EFFECTIVE: &'static str = "effective";
+            const CLUSTER: bool = $cluster;
+            const PREFIX: &'static str = "";
+            const LENIENT: bool = true;
+
+            fn terms(&self) -> Result<$crate::transient::Terms, Vec<$crate::validate::Violation>> {
+                $crate::transient::Terms::of_flat(&self.flat, Self::CLUSTER)
+            }
+
+            fn status(&self) -> Option<&BindingStatus> {
+                self.status.as_ref()
+            }
+        }
+    };
+}
+pub(crate) use published_binding;

@@ -1,0 +1,48 @@
+//! What a template hands out, as a right that its author must have.
+
+use std::fmt;
+
+use crate::access::decide;
+use crate::api::AccessConfig;
+use crate::build;
+
+/// Something that can be done in a namespace, to objects of the core group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    /// Verb.
+    pub verb: &'static str,
+    /// Resource.
+    pub resource: &'static str,
+    /// Subresource, if it is of one.
+    pub subresource: Option<&'static str>,
+}
+
+impl Right {
+    /// Each right that the Role of a grant holds.
+    pub fn on_pods(config: &AccessConfig) -> impl Iterator<Item = Self> + use<> {
+        let operations = decide::operations(config);
+        let rights = build::handed_out(&operations).flat_map(|(resource, verbs)| {
+            let (resource, subresource) = match resource.split_once('/') {
+                Some((resource, subresource)) => (resource, Some(subresource)),
+                None => (resource, None),
+            };
+            verbs.iter().map(move |&verb| Self {
+                verb,
+                resource,
+                subresource,
+            })
+        });
+        rights.collect::<Vec<_>>().into_iter()
+    }
+}
+
+impl fmt::Display for Right {
+    /// Writes `create pods/exec`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.verb, self.resource)?;
+        match self.subresource {
+            Some(subresource) => write!(formatter, "/{subresource}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The operator's flags that decide what is granted and how. The operator has them from its command
+//! line; whoever explains a decision reads them where the operator runs. Both make the same
+//! controllers of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use jiff::SignedDuration;
+
+use crate::access::exec::ExecAccess;
+use crate::access::pod::PodAccess;
+use crate::access::seal::Keys;
+use crate::build::NameServer;
+use crate::duration::GoDuration;
+use crate::mutate::RenderCache;
+use crate::transient::{BindableRoles, Policy};
+
+/// Default of `--keep-finished`.
+pub const KEEP_FINISHED: &str = "1h";
+/// Default of `--pod-ready-timeout`.
+pub const POD_READY_TIMEOUT: &str = "5m";
+/// Default of `--name-servers`.
+pub const NAME_SERVERS: &str = "kube-system/k8s-app=kube-dns";
+/// Default of `--max-binding-window`.
+pub const MAX_BINDING_WINDOW: &str = "24h";
+
+/// What the flags say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How long a request is kept as a record after it ended.
+    pub keep_finished: SignedDuration,
+    /// How long a pod that was made for a request may take to get ready.
+    pub pod_ready_timeout: SignedDuration,
+    /// Whether pods are made.
+    pub pod_access: bool,
+    /// The name servers that pods may ask that may ask nothing else.
+    pub name_servers: Vec<NameServer>,
+    /// Whether a pod is made only if its template's author could make it themselves.
+    pub impersonate_authors: bool,
+    /// Whether scripts are run in containers, to end sessions and to learn how they can be ended.
+    pub cut_sessions: bool,
+    /// The namespaces that are served; all if empty.
+    pub access_namespaces: Vec<String>,
+    /// What transient bindings may bind.
+    pub policy: Policy,
+}
+
+impl Settings {
+    /// Reads the arguments of an operator that runs in `own_namespace`. Flags that decide nothing are
+    /// passed over.
+    ///
+    /// # Errors
+    /// Which flag makes no sense.
+    pub fn read<S: AsRef<str>>(arguments: &[S], own_namespace: &str) -> Result<Self, String> {
+        let given = Given::of(arguments);
+        let limits = given.many::<String>("max-binding-window-in", &[])?;
+        let limits = limits.iter().map(|limit| Policy::namespace_limit(limit));
+        let policy = Policy {
+            roles: BindableRoles(given.many("bindable-roles", &[])?),
+            longest: given.duration("max-binding-window", MAX_BINDING_WINDOW)?,
+            longest_in: limits
+                .collect::<Result<_, _>>()
+                .map_err(|error| error.to_string())?,
+            own_namespace: own_namespace.to_owned(),
+        };
+        Ok(Self {
+            keep_finished: given.duration("keep-finished", KEEP_FINISHED)?,
+            pod_ready_timeout: given.duration("pod-ready-timeout", POD_READY_TIMEOUT)?,
+            pod_access: given.one("pod-access", "true")?,
+            name_servers: given.many("name-servers", &[NAME_SERVERS])?,
+            impersonate_authors: given.one("impersonate-authors", "false")?,
+            cut_sessions: given.one("cut-sessions", "true")?,
+            access_namespaces: given.many("access-namespaces", &[])?,
+            policy,
+        })
+    }
+
+    /// Whether anything is granted in a namespace.
+    #[must_use]
+    pub fn serves(&self, namespace: &str) -> bool {
+        let mut served = self.access_namespaces.iter();
+        self.access_namespaces.is_empty() || served.any(|name| name == namespace)
+    }
+
+    /// The controller of ExecAccessRequests.
+    #[must_use]
+    pub fn exec_access(&self, keys: Keys) -> ExecAccess {
+        ExecAccess {
+            keys,
+            keep_finished: self.keep_finished,
+        }
+    }
+
+    /// The controller of PodAccessRequests.
+    #[must_use]
+    pub fn pod_access(&self, keys: Keys) -> PodAccess {
+        PodAccess {
+            keys,
+            keep_finished: self.keep_finished,
+            ready_timeout: self.pod_ready_timeout,
+            rendered: RenderCache::default(),
+            name_servers: self.name_servers.clone(),
+            as_author: self.impersonate_authors,
+        }
+    }
+}
+
+/// Flags and the values that each was given, as the operator's own parser takes them.
+struct Given<'a>(BTreeMap<&'a str, Vec<&'a str>>);
+
+impl<'a> Given<'a> {
+    fn of<S: AsRef<str>>(arguments: &'a [S]) -> Self {
+        let mut given: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut words = arguments.iter().map(AsRef::as_ref).peekable();
+        while let Some(word) = words.next() {
+            let Some(flag) = word.strip_prefix("--") else {
+                continue;
+            };
+            let (name, value) = match flag.split_once('=') {
+                Some((name, value)) => (name, value),
+                None => {
+                    let value = words.next_if(|next| !next.starts_with('-'));
+                    (flag, value.unwrap_or("true"))
+                }
+            };
+            given.entry(name).or_default().push(value);
+        }
+        Self(given)
+    }
+
+    /// The last value: manifests are extended at the end.
+    fn one<T: FromStr<Err: Display>>(&self, name: &str, default: &str) -> Result<T, String> {
+        let given = self.0.get(name).and_then(|values| values.last());
+        parsed(name, given.copied().unwrap_or(default))
+    }
+
+    /// All values, of which each may be several.
+    fn many<T: FromStr<Err: Display>>(
+        &self,
+        name: &str,
+        default: &[&str],
+    ) -> Result<Vec<T>, String> {
+        let values = self.0.get(name).map_or(default, Vec::as_slice);
+        let each = values.iter().flat_map(|value| value.split(','));
+        each.map(|value| parsed(name, value)).collect()
+    }
+
+    fn duration(&self, name: &str, default: &str) -> Result<SignedDuration, String> {
+        let duration: GoDuration = self.one(name, default)?;
+        Ok(duration.into())
+    }
+}
+
+fn parsed<T: FromStr<Err: Display>>(name: &str, value: &str) -> Result<T, String> {
+    value
+        .parse()
+        .map_err(|error| format!("--{name}={value}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_that_is_repeated_has_its_last_value_and_lists_have_all() {
+        let flags = [
+            "--leader-elect",
+            "--pod-ready-timeout=10m",
+            "--pod-ready-timeout",
+            "7m",
+            "--pod-access=false",
+            "--impersonate-authors",
+            "--bindable-roles=view,shop/deploy*",
+            "--bindable-roles=edit",
+            "uninstall",
+        ];
+        let settings = Settings::read(&flags, "oz").unwrap();
+        assert_eq!(settings.pod_ready_timeout, SignedDuration::from_mins(7));
+        assert!(!settings.pod_access && settings.impersonate_authors);
+        let roles = settings.policy.roles.to_string();
+        assert_eq!(roles, "view, shop/deploy*, edit");
+    }
+
+    #[test]
+    fn a_flag_that_makes_no_sense_is_named() {
+        for flag in [
+            "--keep-finished=1d",
+            "--pod-access=perhaps",
+            "--name-servers=nowhere",
+            "--bindable-roles=a/b/c",
+            "--max-binding-window-in=prod",
+        ] {
+            assert!(Settings::read(&[flag], "oz").is_err(), "{flag}");
+        }
+    }
+}

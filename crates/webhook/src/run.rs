@@ -100,7 +100,7 @@ fn grounds(
         counter: RequestCounter::new(args.limits, grants.clone()),
         copies,
         connections,
-        break_glass: args.break_glass_groups.clone(),
+        break_glass: args.break_glass.break_glass_groups.clone(),
         records,
         namespace: namespace.into(),
         served: args.access_namespaces.as_slice().into(),

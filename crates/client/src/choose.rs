@@ -24,8 +24,6 @@ pub struct Wish<'a> {
     pub template: Option<&'a str>,
     /// The container, if one is meant.
     pub container: Option<&'a str>,
-    /// The reason that will be given.
-    pub reason: Option<&'a str>,
 }
 
 /// The template to ask by, and the pod of its workload if one is wanted. `which` chooses among several
@@ -158,7 +156,8 @@ async fn several<T: AccessTemplate>(
 ) -> Result<Option<(T, Way)>> {
     let me = myself(cluster).await?;
     let ask = Asked {
-        reason: wish.reason,
+        // Where one is required it can still be given.
+        reason: Some("given later"),
         container: wish.container,
     };
     let mut denial = None;

@@ -6,33 +6,16 @@ mod common;
 use std::{sync::Arc, time::Duration};
 
 use axum::{body::Body, http::Request};
-use common::{answer, manager, patched, pod, review_of};
+use common::{Label, answer, manager, patched, pod, review_of};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::{ResourceExt, core::DynamicObject};
+use kube::core::DynamicObject;
 use oz_admission::{
     Cx, FailurePolicy, Gate, Hook, Limits, Mutate, Notes, Operation, Rejection, ResourceRule,
     Review, Validate, connect::PodStreamOptions,
 };
 use serde_json::{Value, json};
 use tower::ServiceExt;
-
-struct Label;
-
-impl Mutate for Label {
-    type Object = Pod;
-
-    async fn mutate(
-        &self,
-        _: &Cx,
-        review: &Review<Pod>,
-        pod: &mut Pod,
-    ) -> Result<Notes, Rejection> {
-        pod.labels_mut()
-            .insert("asked-by".to_owned(), review.user.username.clone());
-        Ok(Notes::none().warn("labelled").annotate("label", "asked-by"))
-    }
-}
 
 struct Refuse;
 

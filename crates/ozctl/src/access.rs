@@ -12,7 +12,7 @@ use oz_core::api::{Operation, Phase, RequestStatus};
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 
 use crate::ask::{self, ask_which};
-use crate::choose::{self, Wish};
+use crate::choose::{self, AccessQuery};
 use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
@@ -147,14 +147,14 @@ where
     }
     let prefix = flags.request_name.clone().unwrap_or_else(default_prefix);
     request::check_prefix(&prefix)?;
-    let wish = Wish {
+    let query = AccessQuery {
         target: want.target,
         operation: want.operation,
         template: flags.template.as_deref(),
         container: want.container,
     };
     let (template, target_pod) =
-        choose::template::<R>(&cluster, &wish, |some| ask_which(context, some)).await?;
+        choose::template::<R>(&cluster, &query, |some| ask_which(context, some)).await?;
     // Where a template names containers, the first is the one that is meant.
     let container = want
         .container

@@ -25,7 +25,7 @@ use crate::deletion::DeletionObserver;
 use crate::guard_copies::Copies;
 use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
-use crate::limits::Census;
+use crate::limits::RequestCounter;
 use crate::note_author::AuthorNote;
 use crate::stamp::Stamper;
 use crate::templates::Templates;
@@ -56,7 +56,7 @@ pub(crate) struct Grounds {
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
     pub(crate) connections: Connections,
-    pub(crate) census: Census,
+    pub(crate) counter: RequestCounter,
     pub(crate) copies: Copies,
     /// Who gets in everywhere, whatever becomes of us.
     pub(crate) break_glass: Vec<String>,
@@ -140,7 +140,7 @@ fn request<R: AccessRequest>(grounds: &Grounds, templates: Templates<R::Template
         served: grounds.served.clone(),
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
-        census: grounds.census.clone(),
+        counter: grounds.counter.clone(),
         kind: PhantomData,
     };
     validating::<R>(

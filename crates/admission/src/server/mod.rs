@@ -7,9 +7,9 @@ pub(crate) mod accept;
 pub(crate) mod budget;
 pub(crate) mod pace;
 pub(crate) mod paths;
+pub(crate) mod peer;
 pub(crate) mod reviewer;
 pub(crate) mod router;
-pub(crate) mod visitor;
 
 use std::time::Duration;
 

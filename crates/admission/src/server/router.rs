@@ -17,8 +17,8 @@ use super::{
     Limits,
     budget::Budget,
     paths::Paths,
+    peer::Peer,
     reviewer::{Reply, Reviewer},
-    visitor::Visitor,
 };
 
 /// A body of more than this is large.
@@ -47,13 +47,13 @@ pub(crate) fn router(reviewer: Arc<Reviewer>, paths: Paths, limits: &Limits) -> 
 
 async fn answer(State(context): State<Context>, request: Request) -> Response {
     let version = request.version();
-    let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
+    let peer = request.extensions().get::<Arc<Peer>>().cloned();
     let found = context
         .paths
         .open(request.uri().path())
         .filter(|path| context.reviewer.serves(path));
     let Some(path) = found.map(str::to_owned) else {
-        visitor.iter().for_each(|visitor| visitor.is_lost());
+        peer.iter().for_each(|peer| peer.has_shown_no_key());
         context.reviewer.metrics().refused("unknown_path");
         // The path may hold a key that is mistyped, or a previous one: it is not repeated.
         let mut response = respond(Reply::text(404, "failed to find a hook at this path"));
@@ -66,7 +66,7 @@ async fn answer(State(context): State<Context>, request: Request) -> Response {
         }
         return response;
     };
-    visitor.iter().for_each(|visitor| visitor.knows_the_key());
+    peer.iter().for_each(|peer| peer.has_shown_the_key());
     match review(&context, &path, request).await {
         Ok(reply) | Err(reply) => respond(reply),
     }

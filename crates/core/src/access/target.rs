@@ -135,7 +135,9 @@ fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
 
-fn unusable(pod: &Pod) -> Option<String> {
+/// Why nobody can be let into the pod now.
+#[must_use]
+pub fn unusable(pod: &Pod) -> Option<String> {
     if pod.metadata.deletion_timestamp.is_some() {
         return Some("it is terminating".to_owned());
     }

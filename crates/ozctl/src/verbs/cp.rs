@@ -35,9 +35,9 @@ Examples:
   ozctl cp ./fixtures pod/db-0:/tmp/ -c postgres")]
 pub(crate) struct Cp {
     /// From where: a path, or TARGET:PATH
-    source: Place,
+    source: CopyPath,
     /// To where: a path, or TARGET:PATH
-    destination: Place,
+    destination: CopyPath,
     /// The container [default: the template's, else the pod's main one]
     #[arg(short, long)]
     container: Option<String>,
@@ -46,12 +46,12 @@ pub(crate) struct Cp {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
-    Here(PathBuf),
-    There(Target, String),
+enum CopyPath {
+    Local(PathBuf),
+    Remote(Target, String),
 }
 
-impl std::str::FromStr for Place {
+impl std::str::FromStr for CopyPath {
     type Err = Failure;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -60,10 +60,10 @@ impl std::str::FromStr for Place {
                 if path.is_empty() {
                     return Err(Failure::new(format!("{text}: no path after the colon")));
                 }
-                Ok(Self::There(target.parse()?, path.to_owned()))
+                Ok(Self::Remote(target.parse()?, path.to_owned()))
             }
             _ if text.is_empty() => Err(Failure::new("an empty path")),
-            _ => Ok(Self::Here(PathBuf::from(text))),
+            _ => Ok(Self::Local(PathBuf::from(text))),
         }
     }
 }
@@ -71,8 +71,8 @@ impl std::str::FromStr for Place {
 impl Cp {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let target = match (&self.source, &self.destination) {
-            (Place::There(target, _), Place::Here(_)) => target,
-            (Place::Here(path), Place::There(target, _)) => {
+            (CopyPath::Remote(target, _), CopyPath::Local(_)) => target,
+            (CopyPath::Local(path), CopyPath::Remote(target, _)) => {
                 // Before anybody is asked for access.
                 std::fs::symlink_metadata(path)
                     .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
@@ -91,10 +91,10 @@ impl Cp {
         let body = async |cluster: &Cluster, granted: &Granted| {
             let copying = async {
                 match (&self.source, &self.destination) {
-                    (Place::There(_, from), Place::Here(to)) => {
+                    (CopyPath::Remote(_, from), CopyPath::Local(to)) => {
                         download(context, cluster, granted, from, to).await
                     }
-                    (Place::Here(from), Place::There(_, to)) => {
+                    (CopyPath::Local(from), CopyPath::Remote(_, to)) => {
                         upload(context, cluster, granted, from, to).await
                     }
                     _ => Ok(()),
@@ -456,12 +456,12 @@ mod tests {
 
     #[test]
     fn one_place_is_here_and_one_is_in_a_pod() {
-        let place = |text: &str| text.parse::<Place>().ok();
-        assert_eq!(place("./a:b"), Some(Place::Here("./a:b".into())));
-        assert_eq!(place("/tmp/x"), Some(Place::Here("/tmp/x".into())));
-        let there = Place::There("deploy/web".parse().unwrap(), "/tmp/x".to_owned());
-        assert_eq!(place("deploy/web:/tmp/x"), Some(there));
-        assert_eq!(place("deploy/web:"), None);
+        let path = |text: &str| text.parse::<CopyPath>().ok();
+        assert_eq!(path("./a:b"), Some(CopyPath::Local("./a:b".into())));
+        assert_eq!(path("/tmp/x"), Some(CopyPath::Local("/tmp/x".into())));
+        let there = CopyPath::Remote("deploy/web".parse().unwrap(), "/tmp/x".to_owned());
+        assert_eq!(path("deploy/web:/tmp/x"), Some(there));
+        assert_eq!(path("deploy/web:"), None);
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Terms {
 
 /// Where something was read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
+pub struct Location {
     /// The file, or the kind and name of the object.
     pub source: String,
     /// Line of the file, from 1.
@@ -60,7 +60,7 @@ pub struct Place {
     pub line: Option<usize>,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Location {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.line {
             Some(line) => write!(formatter, "{}:{line}", self.source),
@@ -129,7 +129,7 @@ pub struct Problem {
     pub fault: Fault,
     /// Where it shows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<Location>,
     /// The same for people.
     pub message: String,
 }
@@ -225,7 +225,7 @@ impl Report {
 /// A statement that a chain came this far.
 struct Claim {
     head: Head,
-    place: Place,
+    place: Location,
     /// Whether it is by the first record of another chain, which found it in the cluster.
     mentioned: bool,
 }
@@ -319,7 +319,7 @@ fn shorten(terms: &mut Terms, mut shortened: Vec<Shortened>, notes: &mut Vec<Str
 
 /// What the checkpoints state of each writer's chain, as far as they are signed by whom is trusted.
 fn claims(
-    checkpoints: Vec<(Place, Checkpoint)>,
+    checkpoints: Vec<(Location, Checkpoint)>,
     trust: &Trust,
     problems: &mut Vec<Problem>,
 ) -> BTreeMap<Writer, Vec<Claim>> {

@@ -1,5 +1,6 @@
 //! How much memory a process may have, as a container's limit says it: a control group of its own.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::Process;
@@ -25,7 +26,10 @@ impl MemoryLimit {
             root.join(limit).exists() || root.join("cgroup.subtree_control").exists()
         })?;
         let group = Path::new(root).join(format!("oz-memory-{pid}"));
-        std::fs::create_dir(&group).ok()?;
+        if let Err(error) = std::fs::create_dir(&group) {
+            // Whoever was killed left the group of a process, whose number comes again.
+            (error.kind() == ErrorKind::AlreadyExists).then_some(())?;
+        }
         let limit = Self(group);
         std::fs::write(limit.0.join(file), bytes.to_string()).ok()?;
         std::fs::write(limit.0.join("cgroup.procs"), pid.to_string()).ok()?;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::checkpoint::{Checkpoint, Medium};
 use super::super::event::{labels_of, name_of};
 use super::super::{Action, Entry, Link, Published, Shortening};
-use super::{Fault, Place, Problem};
+use super::report::{Fault, Place, Problem};
 
 /// What was read back.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use super::super::chain::{SIGNED_RECORD, Writer};
 use super::super::checkpoint::Medium;
 use super::evidence::Item;
-use super::{ChainReport, Claim, Fault, IN_FLIGHT, Place, Problem, Terms, UNCLAIMED, UNSIGNED};
+use super::report::{
+    ChainReport, Claim, Fault, IN_FLIGHT, Place, Problem, Terms, UNCLAIMED, UNSIGNED,
+};
 
 pub(super) struct Walk<'a> {
     pub(super) terms: &'a Terms,

@@ -38,4 +38,4 @@ pub use system::{
     unregister, unregister_hooks,
 };
 pub use terminal::Terminal;
-pub use traffic::{Course, Outcome, Rhythm, Traffic};
+pub use traffic::{GrantTimes, Outcome, Traffic, TrafficPlan};

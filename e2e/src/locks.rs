@@ -2,7 +2,6 @@
 //! of attempts for each installation, by hand or by the chart, on a real node or without.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use http::{Request, header};
@@ -15,7 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
 use oz_core::audit::{AuditKey, Chain, Writer};
 use oz_core::labels;
-use oz_testkit::{eventually, fixtures};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -24,8 +23,6 @@ use crate::access::{AccessRequest, Asked, exec_request, pod_request};
 use crate::connections::refused;
 use crate::scene::{Scene, TEMPLATE};
 
-/// How soon the API server goes by a policy, and by what its parameters are.
-const SOON: Duration = Duration::from_secs(60);
 /// The request of each kind that the attempts are about.
 const LOCK: &str = "lock";
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -138,7 +135,7 @@ impl Scene {
         let sign = format!("ValidatingAdmissionPolicy '{policy}'");
         let client = self.cluster.client(&lock.by).await?;
         let wanted = format!("{policy} to refuse {}", lock.what);
-        eventually(&wanted, SOON, async || {
+        eventually(&wanted, CONDITION_TIMEOUT, async || {
             let why = refused(client.request_text(lock.request()?).await)?;
             ensure!(why.contains(&sign), "{why}");
             Ok(Some(()))
@@ -157,7 +154,12 @@ impl Scene {
             "apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": ["create"],
         });
         let into = into(&self.pod()?);
-        self.allow("lock-mallory", "mallory", &[namespaces]).await?;
+        let deletions = json!({
+            "apiGroups": ["crds.wizardofoz.co"], "verbs": ["delete"],
+            "resources": ["execaccessrequests", "podaccessrequests"],
+        });
+        self.allow("lock-mallory", "mallory", &[namespaces, deletions])
+            .await?;
         self.allow("lock-alice", "alice", &[rbac, into.clone()])
             .await?;
         let on_call = role("lock-on-call", &json!([into]))?;

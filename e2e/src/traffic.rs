@@ -18,14 +18,14 @@ use crate::{Asked, ExecRequests, Scene, TEMPLATE, conditions_line, exec_request}
 
 /// How often somebody asks, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Rhythm {
+pub struct TrafficPlan {
     /// Between two requests.
     pub pace: Duration,
     /// Grants last this many seconds and more.
     pub shortest: usize,
 }
 
-impl Default for Rhythm {
+impl Default for TrafficPlan {
     /// What has heaped up when nobody led is worked off before and beside the first that waited: how
     /// fast is for the benches to say, and depends on the machine. Grants last longer than a lease, so
     /// that each can begin before it ends.
@@ -60,7 +60,7 @@ struct Asking {
 
 /// When a grant came and went.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct GrantTimes {
     /// Of the request.
     pub name: String,
     /// When the API server was asked to create it.
@@ -82,7 +82,7 @@ pub struct Course {
 #[derive(Debug)]
 pub struct Outcome {
     /// Of those that were granted, by name.
-    pub courses: Vec<Course>,
+    pub granted: Vec<GrantTimes>,
     /// Those that were over before they were granted, with what their conditions say.
     pub in_vain: Vec<String>,
     /// What the API server said to those that it refused.
@@ -91,7 +91,7 @@ pub struct Outcome {
     pub unreachable: usize,
 }
 
-impl Course {
+impl GrantTimes {
     /// From asking until access.
     #[must_use]
     pub fn wait(&self) -> SignedDuration {
@@ -117,19 +117,19 @@ impl Traffic {
     /// # Errors
     /// When there is no audit log.
     pub async fn start(scene: &Scene) -> Result<Self> {
-        Self::start_as(scene, "alice", Rhythm::default()).await
+        Self::start_as(scene, "alice", TrafficPlan::default()).await
     }
 
-    /// As [`Traffic::start`], as somebody else and in another rhythm.
+    /// As [`Traffic::start`], as somebody else and in other terms.
     ///
     /// # Errors
     /// As [`Traffic::start`], and when there is no such user.
-    pub async fn start_as(scene: &Scene, user: &str, rhythm: Rhythm) -> Result<Self> {
+    pub async fn start_as(scene: &Scene, user: &str, plan: TrafficPlan) -> Result<Self> {
         let requests = scene.requests(user).await?;
         let mark = scene.cluster.audit().mark()?;
         let (stop, stopped) = watch::channel(false);
         let made = Arc::default();
-        let task = tokio::spawn(ask(requests, rhythm, stopped, Arc::clone(&made)));
+        let task = tokio::spawn(ask(requests, plan, stopped, Arc::clone(&made)));
         Ok(Self {
             mark,
             stop,
@@ -185,16 +185,16 @@ impl Traffic {
         let over = ended(scene, asking.names.len()).await?;
         let entries = scene.cluster.audit().since(self.mark)?;
         let log = Log(entries.in_namespace(scene.name()));
-        let (mut courses, mut in_vain) = (Vec::new(), Vec::new());
+        let (mut granted, mut in_vain) = (Vec::new(), Vec::new());
         for request in over {
             let told = format!("{}: {}", request.name_any(), told(&request));
-            match log.course(request)? {
-                Some(course) => courses.push(course),
+            match log.times(request)? {
+                Some(times) => granted.push(times),
                 None => in_vain.push(told),
             }
         }
         Ok(Outcome {
-            courses,
+            granted,
             in_vain,
             refused: asking.refused,
             unreachable: asking.unreachable,
@@ -207,7 +207,7 @@ struct Log(AuditEntries);
 
 impl Log {
     /// `None` if it was never granted.
-    fn course(&self, request: ExecAccessRequest) -> Result<Option<Course>> {
+    fn times(&self, request: ExecAccessRequest) -> Result<Option<GrantTimes>> {
         const REQUESTS: &str = "execaccessrequests";
         let name = request.name_any();
         let status = request.status.clone().unwrap_or_default();
@@ -229,7 +229,7 @@ impl Log {
         let mut statuses = self.of(REQUESTS, "status", &name);
         let ready = statuses.find(|entry| entry.received >= bound && entry.succeeded());
         let writes = [asked, role, binding, ready].into_iter().flatten();
-        Ok(Some(Course {
+        Ok(Some(GrantTimes {
             asked: asked.map_or(created, |entry| entry.received),
             bound,
             ready: ready.map(|entry| entry.stage_timestamp),
@@ -259,19 +259,19 @@ fn name(number: usize) -> String {
 
 async fn ask(
     requests: ExecRequests,
-    rhythm: Rhythm,
+    plan: TrafficPlan,
     mut stopped: watch::Receiver<bool>,
     made: Arc<AtomicUsize>,
 ) -> Asking {
     let mut asking = Asking::default();
-    let mut pace = tokio::time::interval(rhythm.pace);
+    let mut pace = tokio::time::interval(plan.pace);
     while !*stopped.borrow_and_update() {
         pace.tick().await;
         let number = asking.names.len();
         let request = exec_request(
             &name(number),
             TEMPLATE,
-            &format!("{}s", rhythm.shortest + number % STEPS),
+            &format!("{}s", plan.shortest + number % STEPS),
         );
         match requests.create(&request).await {
             Ok(_) => {}

@@ -24,9 +24,9 @@ pub(crate) enum Action {
     /// Start it, compiling Kubernetes first if that has not been done, and say how to use it.
     Up(Start),
     /// Say whether it runs (exit code 0) or not (exit code 1), and where.
-    Status(Place),
+    Status(DirectoryFlag),
     /// End it and remove all it kept.
-    Down(Place),
+    Down(DirectoryFlag),
     /// Own the cluster until SIGTERM; `up` runs this in the background.
     #[command(hide = true)]
     Serve(Start),
@@ -36,7 +36,7 @@ pub(crate) enum Action {
 #[derive(Args)]
 pub(crate) struct Start {
     #[command(flatten)]
-    place: Place,
+    directory: DirectoryFlag,
     /// With a real node: pods run, and `kubectl exec` is one. Takes root, and says what else.
     #[arg(long)]
     node: bool,
@@ -50,13 +50,13 @@ impl Start {
 
 /// Where the cluster keeps its files.
 #[derive(Args)]
-pub(crate) struct Place {
+pub(crate) struct DirectoryFlag {
     /// The cluster's directory [default: oz/cluster in the user's cache directory]
     #[arg(long)]
     directory: Option<PathBuf>,
 }
 
-impl Place {
+impl DirectoryFlag {
     fn directory(&self) -> Result<PathBuf> {
         match &self.directory {
             Some(path) => std::path::absolute(path).context("failed to find the directory"),
@@ -71,10 +71,10 @@ pub(crate) fn run(action: Action) -> Result<ExitCode> {
         .build()?;
     runtime.block_on(async {
         match action {
-            Action::Up(start) => up(&start.place.directory()?, start.node()).await,
-            Action::Status(place) => status(&place.directory()?).await,
-            Action::Down(place) => down(&place.directory()?).await,
-            Action::Serve(start) => serve(start.place.directory()?, start.node()).await,
+            Action::Up(start) => up(&start.directory.directory()?, start.node()).await,
+            Action::Status(directory) => status(&directory.directory()?).await,
+            Action::Down(directory) => down(&directory.directory()?).await,
+            Action::Serve(start) => serve(start.directory.directory()?, start.node()).await,
         }
     })
 }

@@ -1,6 +1,7 @@
 //! Tasks of the workspace that are not tests: `cargo xtask <task>`. One module for each.
 
 mod bench;
+mod changes;
 mod cluster;
 mod command_line;
 mod demo;
@@ -13,7 +14,6 @@ mod programs;
 mod real_node;
 mod record;
 mod screen;
-mod seen;
 mod test;
 
 use std::process::ExitCode;

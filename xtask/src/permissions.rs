@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
-use oz_testkit::permissions::{Place, Use, recorded};
+use oz_testkit::permissions::{Use, UsedIn, recorded};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -127,7 +127,7 @@ impl Permission {
             && self.verb == one.verb
             && self.api_group == one.api_group
             && self.resource == one.resource
-            && (self.everywhere || one.place == Place::Own)
+            && (self.everywhere || one.used_in == UsedIn::Own)
             && self.name.as_ref().is_none_or(|name| *name == one.name)
     }
 }
@@ -367,13 +367,13 @@ mod tests {
         .unwrap()
     }
 
-    fn used(resource: &str, place: Place, name: &str) -> Use {
+    fn used(resource: &str, used_in: UsedIn, name: &str) -> Use {
         Use {
             account: "home:oz".to_owned(),
             verb: "get".to_owned(),
             api_group: String::new(),
             resource: resource.to_owned(),
-            place,
+            used_in,
             name: name.to_owned(),
             refused: None,
         }
@@ -381,10 +381,10 @@ mod tests {
 
     fn all() -> Vec<Use> {
         vec![
-            used("pods", Place::Cluster, ""),
-            used("pods/log", Place::Other, ""),
-            used("secrets", Place::Own, "a"),
-            used("secrets", Place::Own, "b"),
+            used("pods", UsedIn::Cluster, ""),
+            used("pods/log", UsedIn::Other, ""),
+            used("secrets", UsedIn::Own, "a"),
+            used("secrets", UsedIn::Own, "b"),
         ]
     }
 
@@ -423,12 +423,12 @@ mod tests {
         }
         // Elsewhere than the role is for, or by somebody else, is no use of it.
         let mut uses = all();
-        uses[2].place = Place::Other;
+        uses[2].used_in = UsedIn::Other;
         assert_eq!(
             judged(&uses, false, &[], &[]),
             ["unused: Role oz: get secrets a"]
         );
-        uses[2].place = Place::Own;
+        uses[2].used_in = UsedIn::Own;
         uses[2].account = "home:other".to_owned();
         assert_eq!(
             judged(&uses, false, &[], &[]),
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn a_refusal_is_found_unless_a_test_is_about_it() {
         let mut uses = all();
-        let mut refusal = used("nodes", Place::Cluster, "");
+        let mut refusal = used("nodes", UsedIn::Cluster, "");
         refusal.refused = Some("forbidden".to_owned());
         uses.push(refusal);
         assert_eq!(

@@ -9,6 +9,9 @@
     clippy::print_stdout
 )]
 
+#[path = "../tests/common/mod.rs"]
+mod common;
+
 use std::{
     net::TcpListener,
     sync::Arc,
@@ -16,35 +19,19 @@ use std::{
 };
 
 use axum::http::Request;
+use common::Label;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{ResourceExt, client::Body};
+use kube::client::Body;
 use oz_admission::{
-    CertSource, Cx, Endpoint, Hook, Manager, ManagerBuilder, Mutate, Notes, RegistrationMode,
-    Rejection, Review, Validate,
+    CertSource, Cx, Endpoint, Hook, Manager, ManagerBuilder, Notes, RegistrationMode, Rejection,
+    Review, Validate,
 };
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::json;
 use tokio_rustls::TlsConnector;
-
-struct Label;
-
-impl Mutate for Label {
-    type Object = Pod;
-
-    async fn mutate(
-        &self,
-        _: &Cx,
-        review: &Review<Pod>,
-        pod: &mut Pod,
-    ) -> Result<Notes, Rejection> {
-        pod.labels_mut()
-            .insert("asked-by".to_owned(), review.user.username.clone());
-        Ok(Notes::none())
-    }
-}
 
 struct Check;
 

@@ -25,12 +25,12 @@ use tokio::{
 
 /// Says when a review is inside, and waits to let it out.
 #[derive(Default)]
-struct Door {
+struct HeldReview {
     inside: Notify,
     out: Notify,
 }
 
-struct Wait(Arc<Door>);
+struct Wait(Arc<HeldReview>);
 
 impl Validate for Wait {
     type Object = Pod;
@@ -230,14 +230,14 @@ async fn connections_over_the_limit_have_one_answer_each() {
 
 #[tokio::test]
 async fn draining_fails_readiness_first_and_finishes_what_is_under_way() {
-    let door = Arc::new(Door::default());
+    let held = Arc::new(HeldReview::default());
     let builder = manager("acme")
-        .hook(Hook::validating("wait", Wait(door.clone())))
+        .hook(Hook::validating("wait", Wait(held.clone())))
         .hook(Hook::validating("yes", Yes))
         .drain(Duration::from_millis(300));
     let served = Served::start(builder).await;
     let under_way = tokio::spawn(call1(served.connect1().await, request("/validate/wait")));
-    door.inside.notified().await;
+    held.inside.notified().await;
 
     served.shutdown.cancel();
     served.until_ready(false).await;
@@ -255,7 +255,7 @@ async fn draining_fails_readiness_first_and_finishes_what_is_under_way() {
         !served.ended.is_finished(),
         "it waits for the review under way"
     );
-    door.out.notify_one();
+    held.out.notify_one();
     assert_eq!(under_way.await.unwrap().unwrap().status(), 200);
     tokio::time::timeout(LONG, served.ended)
         .await
@@ -266,13 +266,13 @@ async fn draining_fails_readiness_first_and_finishes_what_is_under_way() {
 
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
-    let door = Arc::new(Door::default());
+    let held = Arc::new(HeldReview::default());
     let builder = manager("acme")
-        .hook(Hook::validating("wait", Wait(door.clone())).timeout(Duration::from_secs(30)))
+        .hook(Hook::validating("wait", Wait(held.clone())).timeout(Duration::from_secs(30)))
         .drain(Duration::from_secs(600));
     let served = Served::start(builder).await;
     let under_way = tokio::spawn(call1(served.connect1().await, request("/validate/wait")));
-    door.inside.notified().await;
+    held.inside.notified().await;
     served.shutdown.cancel();
     served.until_ready(false).await;
     served.abort.cancel();

@@ -20,7 +20,7 @@ use crate::args::AuditArgs;
 use crate::outlets::{Intake, Outlet, Written};
 
 /// Pauses after failures.
-const SOON: Duration = Duration::from_millis(200);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(30);
 /// How long the collector may take to answer.
 const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
@@ -220,7 +220,7 @@ impl Answer {
                 // RFC 9110, section 10.2.3. A date is not understood, and tried as without.
                 let asked = headers.get(RETRY_AFTER).and_then(|value| {
                     let seconds = value.to_str().ok()?.trim().parse().ok()?;
-                    Some(Duration::from_secs(seconds).clamp(SOON, ASKED))
+                    Some(Duration::from_secs(seconds).clamp(FIRST_PAUSE, ASKED))
                 });
                 Self::Later(asked)
             }
@@ -244,7 +244,7 @@ pub(crate) async fn deliver(
     spool: Spool,
     component: &'static str,
 ) {
-    let mut pause = SOON;
+    let mut pause = FIRST_PAUSE;
     let (mut refused, mut times) = (0, 0);
     loop {
         let event = spool.first().await;
@@ -252,11 +252,11 @@ pub(crate) async fn deliver(
         if let Ok(Answer::Taken) = answer {
             spool.taken(&event);
             trail.arrived(event.seq, Outlet::Collector);
-            pause = SOON;
+            pause = FIRST_PAUSE;
             continue;
         }
         trail.shared.meters.failed("http");
-        if pause == SOON {
+        if pause == FIRST_PAUSE {
             tracing::warn!(
                 component,
                 "the audit collector does not take records: {answer:?}"
@@ -273,7 +273,7 @@ pub(crate) async fn deliver(
                 );
                 spool.taken(&event);
                 trail.lost(event.seq, Outlet::Collector);
-                pause = SOON;
+                pause = FIRST_PAUSE;
                 continue;
             }
         }
@@ -303,7 +303,7 @@ mod tests {
             (401, None, Answer::Later(None)),
             (404, None, Answer::Later(None)),
             (429, Some("9"), seconds(9)),
-            (503, Some("0"), Answer::Later(Some(SOON))),
+            (503, Some("0"), Answer::Later(Some(FIRST_PAUSE))),
             (503, Some("86400"), Answer::Later(Some(ASKED))),
             (
                 503,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use jiff::Timestamp;
 use oz_core::audit::{
-    Admitted, AuditKey, Chain, Checkpoint, Entry, Floodgate, Head, Medium, Record, Writer,
+    Admitted, AuditKey, Chain, Checkpoint, Entry, FloodCounter, Head, Medium, Record, Writer,
 };
 use tokio::sync::oneshot;
 
@@ -54,7 +54,7 @@ struct Open {
 pub(crate) struct Ledger {
     origin: Origin,
     chain: Option<Chain>,
-    gate: Floodgate,
+    gate: FloodCounter,
     required: BTreeSet<Outlet>,
     media: Vec<Medium>,
     open: BTreeMap<u64, Open>,
@@ -77,7 +77,7 @@ impl Ledger {
         Self {
             origin,
             chain: None,
-            gate: Floodgate::default(),
+            gate: FloodCounter::default(),
             media: media
                 .into_iter()
                 .filter(|(outlet, _)| required.contains(outlet))

@@ -88,7 +88,7 @@ impl Trail {
             known: checkpoints::known(client, namespace, &key).await?,
             key: key.clone(),
         };
-        let lines = log::Lines::default();
+        let lines = log::LineQueue::default();
         let (jobs, queue) = mpsc::unbounded_channel();
         let spool = http::Spool::new(args.spool());
         let mut outlets: Vec<Box<dyn Intake>> = Vec::new();

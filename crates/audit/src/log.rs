@@ -32,7 +32,7 @@ pub enum Fsync {
 
 /// Lines to be written, in order.
 #[derive(Clone, Default)]
-pub(crate) struct Lines(Arc<Waiting>);
+pub(crate) struct LineQueue(Arc<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
@@ -43,7 +43,7 @@ struct Waiting {
 /// A record with its place in the chain, or a checkpoint.
 type Line = (Option<u64>, Arc<str>);
 
-impl Lines {
+impl LineQueue {
     fn push(&self, seq: Option<u64>, line: Arc<str>) {
         let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push((seq, line));
@@ -64,7 +64,7 @@ impl Lines {
     }
 }
 
-impl Intake for Lines {
+impl Intake for LineQueue {
     fn record(&self, written: &Written) -> u64 {
         self.push(Some(written.entry.link.seq), written.line.clone());
         0
@@ -221,7 +221,7 @@ impl std::str::FromStr for Target {
 }
 
 /// Starts the thread that writes.
-pub(crate) fn start(trail: Trail, lines: Lines, mut out: Out, fsync: Fsync) -> io::Result<()> {
+pub(crate) fn start(trail: Trail, lines: LineQueue, mut out: Out, fsync: Fsync) -> io::Result<()> {
     let write = move || {
         loop {
             let batch = lines.take();

@@ -20,7 +20,7 @@ use crate::outlets::{Intake, Outlet, Written};
 /// How many are written at once.
 const AT_ONCE: usize = 16;
 /// Pauses after failures.
-const SOON: Duration = Duration::from_millis(100);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LATE: Duration = Duration::from_secs(5);
 /// How often a record is tried that the API server does not take as it is: half a minute, in which
 /// whoever upgrades oz may have replaced the definition of AuditEvents.
@@ -83,7 +83,7 @@ pub(crate) async fn write(trail: Trail, client: Client, mut queue: mpsc::Unbound
 /// Gives its place, and whether it was taken. What the cluster will never take is not tried for
 /// ever: all that follows would wait for it, and nobody would get in any more.
 async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> (u64, bool) {
-    let mut pause = SOON;
+    let mut pause = FIRST_PAUSE;
     let (mut failures, mut hopeless) = (0_u32, 0);
     loop {
         let why = match api.create(&PostParams::default(), &job.event).await {

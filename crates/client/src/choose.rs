@@ -15,7 +15,7 @@ use crate::names;
 use crate::target::{Target, Way, hands_out, leads};
 
 /// What is looked for.
-pub struct Wish<'a> {
+pub struct AccessQuery<'a> {
     /// What is to be got into.
     pub target: &'a Target,
     /// What is to be done there.
@@ -24,8 +24,6 @@ pub struct Wish<'a> {
     pub template: Option<&'a str>,
     /// The container, if one is meant.
     pub container: Option<&'a str>,
-    /// The reason that will be given.
-    pub reason: Option<&'a str>,
 }
 
 /// The template to ask by, and the pod of its workload if one is wanted. `which` chooses among several
@@ -35,14 +33,14 @@ pub struct Wish<'a> {
 /// When none leads to the target, or lets the user in.
 pub async fn template<R>(
     cluster: &Cluster,
-    wish: &Wish<'_>,
+    query: &AccessQuery<'_>,
     which: impl FnOnce(&[&R::Template]) -> Option<Result<usize>>,
 ) -> Result<(R::Template, Option<String>)>
 where
     R: AccessRequest,
 {
     let api = cluster.api::<R::Template>();
-    let named = match (wish.template, wish.target) {
+    let named = match (query.template, query.target) {
         (Some(name), _) => Some(name),
         (None, Target::Template(name)) => Some(name.as_str()),
         _ => None,
@@ -65,18 +63,18 @@ where
     let kind = <R::Template as kube::Resource>::kind(&()).into_owned();
     let leading: Vec<(R::Template, Way)> = all
         .into_iter()
-        .filter_map(|template| leads(&template, wish.target).map(|way| (template, way)))
+        .filter_map(|template| leads(&template, query.target).map(|way| (template, way)))
         .collect();
     if leading.is_empty() {
-        return Err(nothing_leads(&kind, cluster, wish, named));
+        return Err(nothing_leads(&kind, cluster, query, named));
     }
     let (fitting, unfit): (Vec<_>, Vec<_>) = leading
         .into_iter()
-        .partition(|(template, _)| hands_out(template, wish.operation, wish.container));
+        .partition(|(template, _)| hands_out(template, query.operation, query.container));
     let chosen = match fitting.len() {
-        0 => return Err(nothing_fits(wish, &unfit)),
+        0 => return Err(nothing_fits(query, &unfit)),
         1 => fitting.into_iter().next(),
-        _ => several::<R::Template>(cluster, wish, fitting, which).await?,
+        _ => several::<R::Template>(cluster, query, fitting, which).await?,
     };
     let (template, way) = chosen.ok_or_else(|| Failure::new("no template was chosen"))?;
     let pod = match way {
@@ -86,9 +84,14 @@ where
     Ok((template, pod))
 }
 
-fn nothing_leads(kind: &str, cluster: &Cluster, wish: &Wish<'_>, named: Option<&str>) -> Failure {
+fn nothing_leads(
+    kind: &str,
+    cluster: &Cluster,
+    query: &AccessQuery<'_>,
+    named: Option<&str>,
+) -> Failure {
     let namespace = &cluster.namespace;
-    let target = wish.target;
+    let target = query.target;
     match named {
         Some(name) => Failure::new(format!(
             "template {name} in namespace {namespace} does not lead to {target}"
@@ -101,21 +104,22 @@ fn nothing_leads(kind: &str, cluster: &Cluster, wish: &Wish<'_>, named: Option<&
     }
 }
 
-fn nothing_fits<T: AccessTemplate>(wish: &Wish<'_>, unfit: &[(T, Way)]) -> Failure {
-    let container = wish.container.map_or(String::new(), |container| {
+fn nothing_fits<T: AccessTemplate>(query: &AccessQuery<'_>, unfit: &[(T, Way)]) -> Failure {
+    let container = query.container.map_or(String::new(), |container| {
         format!(" in container {container}")
     });
     Failure::new(format!(
         "no template allows {}{container} on {}: {} {} not",
-        wish.operation,
-        wish.target,
+        query.operation,
+        query.target,
         some_of(unfit),
         if unfit.len() == 1 { "does" } else { "do" },
     ))
     .next(format!(
         "have a template's owners add {} to spec.accessConfig.operations{}",
-        wish.operation,
-        wish.container
+        query.operation,
+        query
+            .container
             .map_or("", |_| ", or the container to spec.accessConfig.containers")
     ))
 }
@@ -152,14 +156,15 @@ pub async fn myself(cluster: &Cluster) -> Result<Requester> {
 
 async fn several<T: AccessTemplate>(
     cluster: &Cluster,
-    wish: &Wish<'_>,
+    query: &AccessQuery<'_>,
     fitting: Vec<(T, Way)>,
     which: impl FnOnce(&[&T]) -> Option<Result<usize>>,
 ) -> Result<Option<(T, Way)>> {
     let me = myself(cluster).await?;
     let ask = Asked {
-        reason: wish.reason,
-        container: wish.container,
+        // Where one is required it can still be given.
+        reason: Some("given later"),
+        container: query.container,
     };
     let mut denial = None;
     let mut mine = Vec::new();
@@ -183,7 +188,7 @@ async fn several<T: AccessTemplate>(
         }
         None => Err(Failure::new(format!(
             "several templates lead to {}: {}",
-            wish.target,
+            query.target,
             some_of(&mine)
         ))
         .next("name one with --template")),

@@ -2,6 +2,7 @@
 //! process of ours (deploy/policies): as they should stand in a cluster, and what is wrong with those
 //! that do.
 
+use clap::Args;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
 };
@@ -11,6 +12,22 @@ use crate::names;
 
 /// What the chart makes its policies of.
 const FILE: &str = include_str!("../../../charts/oz/files/policies.json");
+
+/// The flag by which groups are kept out of what oz enforces. Operator and webhook have the same: the one
+/// looks after the policies that leave these groups alone, the other lets them in.
+#[derive(Args, Clone, Debug)]
+pub struct BreakGlassArgs {
+    /// Groups that get into the pods of enforcing namespaces without a grant, also when no replica
+    /// of the webhook runs, and that the ValidatingAdmissionPolicies leave alone: the same for operator
+    /// and webhook. Give it several times, or names with commas between them.
+    #[arg(
+        long = "break-glass-group",
+        value_name = "GROUP",
+        value_delimiter = ',',
+        default_value = "system:masters"
+    )]
+    pub break_glass_groups: Vec<String>,
+}
 
 /// Who is who in an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Sockets that anybody may reach: how many connections are held, for how long, and whose.
 //!
-//! A [`Room`] holds connections of which nothing is known yet. It has few places, and whoever comes
-//! when all are taken has that of whoever has been there for longest: a crowd that waits keeps nobody
-//! out. [`plain`] serves probes and metrics in such a room.
+//! [`ConnectionSlots`] hold connections of which nothing is known yet. They are few, and a connection that
+//! comes when all are taken gets that of the oldest: many that wait keep nobody out. [`plain`] serves
+//! probes and metrics within such slots.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod connection_slots;
 pub mod plain;
-mod room;
 
-pub use room::{Guest, Room};
+pub use connection_slots::{ConnectionSlot, ConnectionSlots};

@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 
-use crate::room::Room;
+use crate::connection_slots::ConnectionSlots;
 
 /// Probes and scrapers are few.
 const CONNECTIONS: usize = 64;
@@ -28,7 +28,7 @@ const HEAD_SIZE: usize = 8 << 10;
 
 /// Serves until dropped. Bodies are not read.
 pub async fn serve(listener: TcpListener, router: Router) {
-    let room = Room::new(CONNECTIONS, PER_PEER);
+    let slots = ConnectionSlots::new(CONNECTIONS, PER_PEER);
     let mut connections = tokio::task::JoinSet::new();
     loop {
         // What has ended is forgotten.
@@ -42,12 +42,12 @@ pub async fn serve(listener: TcpListener, router: Router) {
                 continue;
             }
         };
-        let guest = room.admit(peer.ip());
+        let slot = slots.take(peer.ip());
         let router = router.clone();
         connections.spawn(async move {
             tokio::select! {
                 () = connection(stream, router) => {}
-                () = guest.sent_away() => {}
+                () = slot.evicted() => {}
             }
         });
     }

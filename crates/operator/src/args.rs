@@ -7,6 +7,7 @@ use oz_audit::AuditArgs;
 use oz_core::build::NameServer;
 use oz_core::duration::not_negative;
 use oz_core::names;
+use oz_core::policies::BreakGlassArgs;
 use oz_core::settings::{self, Settings};
 use oz_core::transient::TransientArgs;
 use oz_runtime::{Address, Common};
@@ -115,15 +116,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = "", value_name = "NAME")]
     pub(crate) policies: String,
 
-    /// Groups that these policies leave alone, as the webhook's flag of this name says. Give it several
-    /// times, or names with commas between them.
-    #[arg(
-        long = "break-glass-group",
-        value_name = "GROUP",
-        value_delimiter = ',',
-        default_value = "system:masters"
-    )]
-    pub(crate) break_glass_groups: Vec<String>,
+    #[command(flatten)]
+    pub(crate) break_glass: BreakGlassArgs,
 
     /// How many requests are worked on at once.
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 /// After a failure, which at the start is only the webhook not being up yet.
-const SOON: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// How long the API server, and the webhook behind it, may take to answer.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(10);
 const NAME: &str = "oz-canary";
@@ -45,7 +45,7 @@ pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
             ),
             Err(why) => {
                 tracing::info!(why, "not stamped yet");
-                tokio::time::sleep(SOON / 5).await;
+                tokio::time::sleep(RETRY_PAUSE / 5).await;
             }
         }
     }
@@ -113,7 +113,7 @@ impl Task for Canary {
             let pause = if failures == 0 {
                 INTERVAL
             } else {
-                SOON.saturating_mul(failures).min(INTERVAL)
+                RETRY_PAUSE.saturating_mul(failures).min(INTERVAL)
             };
             tokio::time::sleep(pause).await;
         }

@@ -229,7 +229,7 @@ impl Operator<'_> {
         let installation = Installation {
             name: self.args.policies.clone(),
             namespace: self.args.common.namespace.clone(),
-            break_glass: self.args.break_glass_groups.clone(),
+            break_glass: self.args.break_glass.break_glass_groups.clone(),
         };
         let alarm = PolicyAlarm::new(&installation, &self.client, self.warnings.clone())?;
         alarm.register(&mut runtime.registry());

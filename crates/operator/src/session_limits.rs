@@ -18,7 +18,7 @@ pub(crate) const ALTOGETHER: usize = 256;
 
 /// Where a script runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Site {
+pub(crate) struct ScriptLocation {
     pub(crate) namespace: String,
     pub(crate) node: String,
 }
@@ -33,67 +33,67 @@ struct State {
     nodes: HashMap<String, usize>,
     all: usize,
     /// Those who came first are first.
-    waiting: VecDeque<(Site, oneshot::Sender<Permit>)>,
+    waiting: VecDeque<(ScriptLocation, oneshot::Sender<Permit>)>,
 }
 
 /// One script may run; dropped, another one may.
 pub(crate) struct Permit {
     limits: Limits,
-    site: Site,
+    location: ScriptLocation,
 }
 
 impl Limits {
     /// Lets a script run at once, if there is room.
-    pub(crate) fn try_enter(&self, site: &Site) -> Option<Permit> {
-        let entered = self.state().enter(site);
-        entered.then(|| self.permit(site.clone()))
+    pub(crate) fn try_enter(&self, location: &ScriptLocation) -> Option<Permit> {
+        let entered = self.state().enter(location);
+        entered.then(|| self.permit(location.clone()))
     }
 
     /// Waits until there is room.
-    pub(crate) async fn enter(&self, site: Site) -> Permit {
+    pub(crate) async fn enter(&self, location: ScriptLocation) -> Permit {
         let receiver = {
             let mut state = self.state();
-            if state.enter(&site) {
+            if state.enter(&location) {
                 drop(state);
-                return self.permit(site);
+                return self.permit(location);
             }
             let (sender, receiver) = oneshot::channel();
-            state.waiting.push_back((site.clone(), sender));
+            state.waiting.push_back((location.clone(), sender));
             receiver
         };
         match receiver.await {
             Ok(permit) => permit,
             // The other end goes only with these very limits, which live as long as this does.
-            Err(_) => self.permit(site),
+            Err(_) => self.permit(location),
         }
     }
 
-    fn permit(&self, site: Site) -> Permit {
+    fn permit(&self, location: ScriptLocation) -> Permit {
         Permit {
             limits: self.clone(),
-            site,
+            location,
         }
     }
 
-    fn leave(&self, site: &Site) {
+    fn leave(&self, location: &ScriptLocation) {
         let mut admitted = Vec::new();
         {
             let mut state = self.state();
-            state.leave(site);
-            for (site, sender) in std::mem::take(&mut state.waiting) {
+            state.leave(location);
+            for (location, sender) in std::mem::take(&mut state.waiting) {
                 if sender.is_closed() {
                     continue;
                 }
-                if state.enter(&site) {
-                    admitted.push((site, sender));
+                if state.enter(&location) {
+                    admitted.push((location, sender));
                 } else {
-                    state.waiting.push_back((site, sender));
+                    state.waiting.push_back((location, sender));
                 }
             }
         }
-        for (site, sender) in admitted {
+        for (location, sender) in admitted {
             // Nobody waits for it any more: it leaves as it is dropped, and lets the next one in.
-            let _ = sender.send(self.permit(site));
+            let _ = sender.send(self.permit(location));
         }
     }
 
@@ -104,29 +104,32 @@ impl Limits {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.limits.leave(&self.site);
+        self.limits.leave(&self.location);
     }
 }
 
 impl State {
-    fn enter(&mut self, site: &Site) -> bool {
-        let in_namespace = self.namespaces.get(&site.namespace).copied();
-        let on_node = self.nodes.get(&site.node).copied();
+    fn enter(&mut self, location: &ScriptLocation) -> bool {
+        let in_namespace = self.namespaces.get(&location.namespace).copied();
+        let on_node = self.nodes.get(&location.node).copied();
         let room = self.all < ALTOGETHER
             && in_namespace.unwrap_or_default() < IN_NAMESPACE
             && on_node.unwrap_or_default() < ON_NODE;
         if room {
             self.all += 1;
-            *self.namespaces.entry(site.namespace.clone()).or_default() += 1;
-            *self.nodes.entry(site.node.clone()).or_default() += 1;
+            *self
+                .namespaces
+                .entry(location.namespace.clone())
+                .or_default() += 1;
+            *self.nodes.entry(location.node.clone()).or_default() += 1;
         }
         room
     }
 
-    fn leave(&mut self, site: &Site) {
+    fn leave(&mut self, location: &ScriptLocation) {
         self.all = self.all.saturating_sub(1);
-        one_less(&mut self.namespaces, &site.namespace);
-        one_less(&mut self.nodes, &site.node);
+        one_less(&mut self.namespaces, &location.namespace);
+        one_less(&mut self.nodes, &location.node);
     }
 }
 
@@ -146,30 +149,32 @@ mod tests {
 
     use super::*;
 
-    fn site(namespace: &str, node: &str) -> Site {
-        Site {
+    fn location(namespace: &str, node: &str) -> ScriptLocation {
+        ScriptLocation {
             namespace: namespace.into(),
             node: node.into(),
         }
     }
 
-    fn fill(limits: &Limits, sites: impl IntoIterator<Item = Site>) -> Vec<Permit> {
-        let permits = sites.into_iter().map_while(|site| limits.try_enter(&site));
+    fn fill(limits: &Limits, locations: impl IntoIterator<Item = ScriptLocation>) -> Vec<Permit> {
+        let permits = locations
+            .into_iter()
+            .map_while(|location| limits.try_enter(&location));
         permits.collect()
     }
 
     #[tokio::test]
     async fn a_full_node_keeps_only_its_own_waiting() {
         let limits = Limits::default();
-        let many = (0..ON_NODE * 2).map(|number| site(&format!("team-{number}"), "slow"));
+        let many = (0..ON_NODE * 2).map(|number| location(&format!("team-{number}"), "slow"));
         let mut held = fill(&limits, many);
         assert_eq!(held.len(), ON_NODE);
-        let mut waits = Box::pin(limits.enter(site("shop", "slow")));
+        let mut waits = Box::pin(limits.enter(location("shop", "slow")));
         assert!((&mut waits).now_or_never().is_none());
         // It holds no place of its namespace meanwhile.
         let others = fill(
             &limits,
-            std::iter::repeat_n(site("shop", "quick"), IN_NAMESPACE * 2),
+            std::iter::repeat_n(location("shop", "quick"), IN_NAMESPACE * 2),
         );
         assert_eq!(others.len(), IN_NAMESPACE);
         drop(others);
@@ -180,20 +185,23 @@ mod tests {
     #[tokio::test]
     async fn a_full_namespace_leaves_room_on_its_nodes() {
         let limits = Limits::default();
-        let held = fill(&limits, std::iter::repeat_n(site("shop", "one"), ON_NODE));
+        let held = fill(
+            &limits,
+            std::iter::repeat_n(location("shop", "one"), ON_NODE),
+        );
         assert_eq!(held.len(), IN_NAMESPACE);
-        assert!(limits.try_enter(&site("shop", "two")).is_none());
-        assert!(limits.try_enter(&site("bank", "one")).is_some());
+        assert!(limits.try_enter(&location("shop", "two")).is_none());
+        assert!(limits.try_enter(&location("bank", "one")).is_some());
     }
 
     #[tokio::test]
     async fn who_came_first_is_first_and_who_gave_up_takes_no_place() {
         let limits = Limits::default();
-        let sites = (0..ALTOGETHER * 2).map(|n| site(&format!("n{n}"), &format!("m{n}")));
-        let mut held = fill(&limits, sites);
+        let locations = (0..ALTOGETHER * 2).map(|n| location(&format!("n{n}"), &format!("m{n}")));
+        let mut held = fill(&limits, locations);
         assert_eq!(held.len(), ALTOGETHER);
         let mut waiting: Vec<_> = (0..3)
-            .map(|_| Box::pin(limits.enter(site("shop", "one"))))
+            .map(|_| Box::pin(limits.enter(location("shop", "one"))))
             .collect();
         for one in &mut waiting {
             assert!(one.now_or_never().is_none());

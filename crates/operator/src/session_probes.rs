@@ -14,7 +14,7 @@ use oz_core::connect::cut;
 use crate::container_exec::{Unrun, run, running};
 
 /// How long a probe may hold up a grant.
-const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// For how long a container that could not be probed is not probed again.
 const AGAIN: Duration = Duration::from_secs(30);
 /// Known images; more only if somebody makes them up.
@@ -25,12 +25,12 @@ const KNOWN: usize = 10_000;
 pub(crate) struct Probes {
     /// Whether any container is run anything in.
     pub(crate) enabled: bool,
-    known: Arc<Mutex<HashMap<Place, Known>>>,
+    known: Arc<Mutex<HashMap<ContainerImage, Known>>>,
 }
 
 /// Where a container was looked into: namespace, name of the container, image. What those of one
 /// namespace write into the status of their templates tells nothing about others.
-type Place = (String, String, String);
+type ContainerImage = (String, String, String);
 
 #[derive(Clone)]
 enum Known {
@@ -50,7 +50,7 @@ impl Probes {
     /// Takes in what an earlier process found in a namespace.
     pub(crate) fn learn(&self, namespace: &str, probes: &[SessionProbe]) {
         for probe in probes {
-            let key = place(namespace, &probe.container, &probe.image_id);
+            let key = container_image(namespace, &probe.container, &probe.image_id);
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             known
                 .entry(key)
@@ -82,7 +82,7 @@ impl Probes {
         container: &ContainerStatus,
     ) -> Option<SessionProbe> {
         let (name, image) = (&container.name, &container.image_id);
-        let key = place(namespace, name, image);
+        let key = container_image(namespace, name, image);
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(&key).cloned();
         match known {
@@ -92,7 +92,7 @@ impl Probes {
         }
         let probe = async || {
             let command = ["/bin/sh", "-c", cut::PROBE].map(str::to_owned).to_vec();
-            run(pods, pod, name, command, PROBE_PATIENCE).await
+            run(pods, pod, name, command, PROBE_TIMEOUT).await
         };
         let mut answer = probe().await;
         if let Err(Unrun::Unreached(_)) = answer {
@@ -120,7 +120,7 @@ impl Probes {
     }
 }
 
-fn place(namespace: &str, container: &str, image: &str) -> Place {
+fn container_image(namespace: &str, container: &str, image: &str) -> ContainerImage {
     (namespace.to_owned(), container.to_owned(), image.to_owned())
 }
 

@@ -11,7 +11,7 @@ use oz_core::sessions::{self, Sessions, SessionsEnded};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::session_limits::{Limits, Site};
+use crate::session_limits::{Limits, ScriptLocation};
 
 /// How many grants one script ends: as many as its answer and its command line hold with ease.
 pub(crate) const GRANTS_IN_RUN: usize = 64;
@@ -113,14 +113,14 @@ impl<R: RunScript> ScriptQueue<R> {
         let Some(pod) = self.find(sessions.clone()).await? else {
             return Ok(None);
         };
-        let site = Site {
+        let location = ScriptLocation {
             namespace: sessions.namespace.clone(),
             node: R::node(&pod),
         };
-        if let Some(permit) = self.limits.try_enter(&site) {
+        if let Some(permit) = self.limits.try_enter(&location) {
             return Ok(Some((pod, permit)));
         }
-        let permit = self.limits.enter(site).await;
+        let permit = self.limits.enter(location).await;
         // A pod stays on its node, but it may have gone meanwhile.
         let pod = self.find(sessions).await?;
         Ok(pod.map(|pod| (pod, permit)))

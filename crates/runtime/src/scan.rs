@@ -4,58 +4,40 @@
 
 use std::collections::BTreeMap;
 
+use axum::body::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{GetParams, ListParams};
 use kube::core::{ApiResource, DynamicObject, Request, Status};
-use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use crate::call::{CallError, within};
-use crate::raw;
+use crate::raw::{self, Form, Piece, RawObject, Splitter};
 
 /// How many objects are asked for at once, as long as they are small.
 const PAGE: u32 = 250;
 /// The longest answer. One object may take 9 MiB: 1.5 MiB in etcd, six bytes for one in JSON.
 const PAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// One page of a list, as text.
-#[derive(Deserialize)]
-struct Page<'a> {
-    #[serde(default)]
-    metadata: PageMetadata,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMetadata {
-    #[serde(rename = "continue")]
-    next: Option<String>,
-}
-
-type Fields<'a> = BTreeMap<String, &'a RawValue>;
-
 /// An object from its text. Managed fields are left out, and so is each field that nests too deeply or
 /// has too many values to be read: name and UID are enough to end it.
-#[must_use]
-pub(crate) fn decode(resource: &ApiResource, text: &str) -> Option<DynamicObject> {
-    let mut fields: Fields<'_> = serde_json::from_str(text).ok()?;
-    let metadata: Fields<'_> = serde_json::from_str(fields.remove("metadata")?.get()).ok()?;
-    let parse = |(name, raw): (String, &RawValue)| Some((name, raw::value(raw.get())?));
-    let metadata: Map<String, Value> = metadata
-        .into_iter()
-        .filter(|(name, _)| name != "managedFields")
-        .filter_map(parse)
-        .collect();
-    let mut object = DynamicObject::new("", resource);
-    object.metadata = serde_json::from_value(Value::Object(metadata)).ok()?;
+fn decode(resource: &ApiResource, object: &RawObject) -> Option<DynamicObject> {
+    let metadata = raw::metadata_of(object)?;
+    let fields = object.text().map(serde_json::from_slice).transpose().ok()?;
+    let fields: BTreeMap<String, &RawValue> = fields.unwrap_or_default();
     let rest = fields
         .into_iter()
-        .filter(|(name, _)| name != "apiVersion" && name != "kind");
-    object.data = Value::Object(rest.filter_map(parse).collect());
-    Some(object)
+        .filter(|(name, _)| !["apiVersion", "kind", "metadata"].contains(&name.as_str()))
+        .filter_map(|(name, text)| Some((name, raw::value(text.get())?)));
+    let mut decoded = DynamicObject::new("", resource);
+    decoded.data = Value::Object(rest.collect());
+    decoded.metadata = ObjectMeta {
+        managed_fields: None,
+        ..metadata
+    };
+    Some(decoded)
 }
 
 /// Reads one object; `None` if there is none of that name.
@@ -85,7 +67,7 @@ pub async fn get(
     .await?;
     match text {
         None | Some(None) => Ok(None),
-        Some(Some(text)) => match decode(resource, &text) {
+        Some(Some(text)) => match decode(resource, &RawObject::with_largest(&text, PAGE_BYTES)) {
             Some(object) => Ok(Some(object)),
             None => Err(CallError::passing(
                 "UnexpectedAnswer",
@@ -96,8 +78,8 @@ pub async fn get(
 }
 
 /// Reads all objects of a kind, or those that `labels` select, in one namespace or in all, and hands each
-/// to `visit`. Never from a cache
-/// that may be behind, which `resourceVersion=0` would allow; and in pages, which it would not.
+/// to `visit`. Never from a cache that may be behind, which `resourceVersion=0` would allow; and in pages,
+/// which it would not.
 ///
 /// # Errors
 ///
@@ -133,17 +115,24 @@ pub async fn scan(
             limit = (limit / 8).max(1);
             continue;
         };
-        let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
-            let error = raw::without_content(&error);
-            CallError::passing("UnexpectedAnswer", format!("{}: {error}", what()))
-        })?;
-        for item in page.items.into_iter().flatten() {
-            match decode(resource, item.get()) {
-                Some(object) => visit(object),
-                None => tracing::warn!(kind = resource.kind, "passed over what does not decode"),
+        let mut pieces = Vec::new();
+        Splitter::with_largest(Form::List, PAGE_BYTES).push(&text, &mut pieces);
+        let mut end = None;
+        for piece in pieces {
+            match piece {
+                Piece::Object(object) => match decode(resource, &object) {
+                    Some(object) => visit(object),
+                    None => {
+                        tracing::warn!(kind = resource.kind, "passed over what does not decode");
+                    }
+                },
+                Piece::Around(text) => end = Some(raw::list_end(&text)),
             }
         }
-        next = page.metadata.next.filter(|token| !token.is_empty());
+        let unexpected =
+            |error: &str| CallError::passing("UnexpectedAnswer", format!("{}: {error}", what()));
+        let end = end.ok_or_else(|| unexpected("the list ends early"))?;
+        next = end.map_err(|error| unexpected(&error))?.next();
         if next.is_none() {
             return Ok(());
         }
@@ -151,7 +140,7 @@ pub async fn scan(
 }
 
 /// The answer as text; `None` if it is too long.
-async fn bounded(client: &Client, request: http::Request<Vec<u8>>) -> kube::Result<Option<String>> {
+async fn bounded(client: &Client, request: http::Request<Vec<u8>>) -> kube::Result<Option<Bytes>> {
     let answer = client.send(request.map(kube::client::Body::from)).await?;
     let status = answer.status();
     let body = match Limited::new(answer.into_body(), PAGE_BYTES).collect().await {
@@ -160,8 +149,7 @@ async fn bounded(client: &Client, request: http::Request<Vec<u8>>) -> kube::Resu
         Err(error) => return Err(kube::Error::Service(error)),
     };
     if status.is_success() {
-        let text = String::from_utf8(body.into()).map_err(kube::Error::FromUtf8)?;
-        return Ok(Some(text));
+        return Ok(Some(body));
     }
     let told: Status = serde_json::from_slice(&body).unwrap_or_else(|_| {
         Status::failure("the answer does not decode", "").with_code(status.as_u16())
@@ -192,13 +180,14 @@ mod tests {
              \"roleRef\":{{\"kind\":\"Role\",\"name\":\"r\"}},\"subjects\":{deep}}}"
         );
         let resource = ApiResource::erase::<RoleBinding>(&());
-        let object = decode(&resource, &text).unwrap();
+        let decoded = |text: &str| decode(&resource, &RawObject::new(text.as_bytes()));
+        let object = decoded(&text).unwrap();
         assert_eq!(object.metadata.uid.as_deref(), Some("u"));
         assert_eq!(object.metadata.managed_fields, None);
         assert_eq!(object.data["roleRef"]["name"], "r");
         assert_eq!(object.data.get("subjects"), None);
         for text in ["", "[]", "{}", "{\"metadata\":3}"] {
-            assert_eq!(decode(&resource, text), None, "{text}");
+            assert_eq!(decoded(text), None, "{text}");
         }
     }
 }

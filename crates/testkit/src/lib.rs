@@ -64,4 +64,4 @@ pub use process::{PROGRAMS, Process, cargo_binary, cargo_example, libfaketime, s
 pub use state::{owner, stop};
 pub use system::leave_the_terminal;
 pub use tools::{KUBERNETES_VERSION, Tool, Tools};
-pub use wait::eventually;
+pub use wait::{CONDITION_TIMEOUT, eventually};

@@ -32,7 +32,7 @@ const ADMISSION: [&str; 5] = [
 /// Where something was used, as seen from the service account's own namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Place {
+pub enum UsedIn {
     /// In no namespace, or in all at once.
     Cluster,
     /// In the account's namespace.
@@ -54,7 +54,7 @@ pub struct Use {
     /// Plural, with the subresource, as in `pods/exec`.
     pub resource: String,
     /// Where.
-    pub place: Place,
+    pub used_in: UsedIn,
     /// Of which object. Empty where it is in another namespace, and for those that have no name
     /// beforehand.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -193,20 +193,20 @@ impl Event {
         if !self.user_agent.starts_with(PROGRAMS) || object.resource.is_empty() {
             return Vec::new();
         }
-        let place = match object.namespace.as_str() {
-            "" => Place::Cluster,
-            namespace if namespace == own => Place::Own,
-            _ => Place::Other,
+        let used_in = match object.namespace.as_str() {
+            "" => UsedIn::Cluster,
+            namespace if namespace == own => UsedIn::Own,
+            _ => UsedIn::Other,
         };
         let of = |verb: &str, api_group: &str, resource: &str, name: &str| Use {
             account: account.to_owned(),
             verb: verb.to_owned(),
             api_group: api_group.to_owned(),
             resource: resource.to_owned(),
-            place,
+            used_in,
             // A role that is bound in any namespace may be everybody's.
-            name: match place {
-                Place::Other if verb != "bind" => String::new(),
+            name: match used_in {
+                UsedIn::Other if verb != "bind" => String::new(),
                 _ => name.to_owned(),
             },
             refused: None,
@@ -278,7 +278,7 @@ mod tests {
             let mark = if one.refused.is_some() { "not " } else { "" };
             format!(
                 "{mark}{} {}/{} {:?} {}",
-                one.verb, one.api_group, one.resource, one.place, one.name
+                one.verb, one.api_group, one.resource, one.used_in, one.name
             )
         });
         said.collect()

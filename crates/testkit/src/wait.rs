@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+/// How long a test waits for a condition before it fails: far above what one takes on a busy machine.
+pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(120);
+
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 

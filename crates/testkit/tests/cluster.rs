@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -11,10 +10,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use oz_testkit::{Cluster, ClusterOptions, dump_objects, eventually, fixtures, with_namespace};
+use oz_testkit::{
+    CONDITION_TIMEOUT, Cluster, ClusterOptions, dump_objects, eventually, fixtures, with_namespace,
+};
 use serde_json::json;
-
-const SOON: Duration = Duration::from_secs(30);
 
 /// Who the API server takes the owner of a kubeconfig for: user and groups.
 async fn whoami(cluster: &Cluster, user: &str) -> Result<(String, Vec<String>)> {
@@ -156,7 +155,7 @@ async fn the_audit_log_counts_what_a_user_wrote() -> Result<()> {
             dry_run: true,
             ..PostParams::default()
         };
-        eventually("the grant to be seen", SOON, async || {
+        eventually("the grant to be seen", CONDITION_TIMEOUT, async || {
             Ok(Some(maps.create(&dry_run, &map).await?))
         })
         .await?;
@@ -167,7 +166,7 @@ async fn the_audit_log_counts_what_a_user_wrote() -> Result<()> {
 
         let count = |verb: &str| (("alice".into(), verb.into(), "configmaps".into()), 1);
         let expected = BTreeMap::from(["create", "delete", "update"].map(count));
-        eventually("three writes in the log", SOON, async || {
+        eventually("three writes in the log", CONDITION_TIMEOUT, async || {
             let entries = cluster.audit().since(mark)?.in_namespace(namespace.name());
             let counts = entries.by_user("alice").writes().counts();
             ensure!(counts == expected, "{counts:?}");
@@ -195,7 +194,7 @@ async fn what_is_in_a_namespace_can_be_dumped_and_the_namespace_goes_with_the_te
     .await?;
 
     let namespaces = Api::<Namespace>::all(client);
-    eventually("the namespace to be gone", SOON, async || {
+    eventually("the namespace to be gone", CONDITION_TIMEOUT, async || {
         Ok(namespaces.get_opt(&name).await?.is_none().then_some(()))
     })
     .await
@@ -259,7 +258,7 @@ async fn own_a_cluster_until_killed() -> Result<()> {
         .args(["exec", "deploy/web", "--", "sleep", LONG_SLEEP])
         .spawn()?;
     let kwok = *cluster.components().get("kwok").context("no kwok")?;
-    let sleeping = eventually("the exec's process", SOON, async || {
+    let sleeping = eventually("the exec's process", CONDITION_TIMEOUT, async || {
         // The child of the shell that guards kwok is kwok.
         Ok(child_of(kwok).and_then(child_of))
     })
@@ -297,12 +296,13 @@ async fn nothing_outlives_an_owner_that_is_killed() -> Result<()> {
         ])
         .env(REPORT, &report)
         .spawn()?;
-    let facts: serde_json::Value = eventually("the owner's report", SOON * 4, async || {
-        let exited = owner.try_wait()?;
-        ensure!(exited.is_none(), "the owner ended with {exited:?}");
-        Ok(Some(serde_json::from_slice(&std::fs::read(&report)?)?))
-    })
-    .await?;
+    let facts: serde_json::Value =
+        eventually("the owner's report", CONDITION_TIMEOUT, async || {
+            let exited = owner.try_wait()?;
+            ensure!(exited.is_none(), "the owner ended with {exited:?}");
+            Ok(Some(serde_json::from_slice(&std::fs::read(&report)?)?))
+        })
+        .await?;
     let pids: Vec<u32> = serde_json::from_value(facts["pids"].clone())?;
     let directory: std::path::PathBuf = serde_json::from_value(facts["directory"].clone())?;
     assert_eq!(pids.len(), 6);
@@ -311,7 +311,7 @@ async fn nothing_outlives_an_owner_that_is_killed() -> Result<()> {
     owner.kill()?;
     owner.wait()?;
 
-    eventually("every process to end", SOON, async || {
+    eventually("every process to end", CONDITION_TIMEOUT, async || {
         let left: Vec<_> = pids.iter().filter(|pid| runs(**pid)).collect();
         ensure!(left.is_empty(), "still running: {left:?}");
         Ok(Some(()))

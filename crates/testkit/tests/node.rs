@@ -3,13 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use oz_testkit::{Cluster, ClusterOptions, Node, eventually, fixtures};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, ClusterOptions, Node, eventually, fixtures};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(30);
 /// The variable that makes [`own_a_node_until_killed`] do so, and names the file it reports in.
 const REPORT: &str = "TESTKIT_REPORT";
 
@@ -187,7 +185,7 @@ async fn nothing_outlives_an_owner_that_is_killed() -> Result<()> {
         ])
         .env(REPORT, &report)
         .spawn()?;
-    let facts: Value = eventually("the owner's report", SOON * 6, async || {
+    let facts: Value = eventually("the owner's report", CONDITION_TIMEOUT, async || {
         if let Some(status) = owner.try_wait()? {
             bail!("the owner ended with {status}");
         }
@@ -206,7 +204,7 @@ async fn nothing_outlives_an_owner_that_is_killed() -> Result<()> {
     owner.kill()?;
     owner.wait()?;
 
-    eventually("the node to end", SOON, async || {
+    eventually("the node to end", CONDITION_TIMEOUT, async || {
         traces.are_gone().map(Some)
     })
     .await?;

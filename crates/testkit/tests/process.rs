@@ -1,13 +1,10 @@
 //! Processes of a test: what they print is found, they end when told to, and their clock can lie.
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
-use oz_testkit::{Process, eventually, libfaketime, shift_clock};
-
-const SOON: Duration = Duration::from_secs(10);
+use oz_testkit::{CONDITION_TIMEOUT, Process, eventually, libfaketime, shift_clock};
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
@@ -21,10 +18,10 @@ async fn a_line_is_waited_for_and_a_process_that_ends_without_it_fails_the_wait(
     let mut process = Process::spawn("talk", logs.path(), shell("echo one; echo two >&2; exit 7"))?;
 
     let line = process
-        .wait_for_line("a two", SOON, |line| line.starts_with("tw"))
+        .wait_for_line("a two", CONDITION_TIMEOUT, |line| line.starts_with("tw"))
         .await?;
     let missing = process
-        .wait_for_line("a three", SOON * 100, |line| line == "three")
+        .wait_for_line("a three", CONDITION_TIMEOUT, |line| line == "three")
         .await;
 
     assert_eq!(line, "two");
@@ -44,10 +41,14 @@ async fn a_process_may_clean_up_when_terminated_and_may_not_when_killed() -> Res
     let ready = |line: &str| line == "ready";
     let mut polite = Process::spawn("polite", logs.path(), shell(script))?;
     let mut sudden = Process::spawn("sudden", logs.path(), shell(script))?;
-    polite.wait_for_line("its start", SOON, ready).await?;
-    sudden.wait_for_line("its start", SOON, ready).await?;
+    polite
+        .wait_for_line("its start", CONDITION_TIMEOUT, ready)
+        .await?;
+    sudden
+        .wait_for_line("its start", CONDITION_TIMEOUT, ready)
+        .await?;
 
-    let status = polite.terminate(SOON).await?;
+    let status = polite.terminate(CONDITION_TIMEOUT).await?;
     sudden.kill9();
 
     assert!(status.success());
@@ -62,12 +63,12 @@ async fn a_dropped_process_takes_its_group_along() -> Result<()> {
     let logs = tempfile::tempdir()?;
     let mut process = Process::spawn("parent", logs.path(), shell("sleep 1000 & echo $!; wait"))?;
     let child = process
-        .wait_for_line("the child's number", SOON, |_| true)
+        .wait_for_line("the child's number", CONDITION_TIMEOUT, |_| true)
         .await?;
 
     drop(process);
 
-    eventually("the child to end", SOON, async || {
+    eventually("the child to end", CONDITION_TIMEOUT, async || {
         let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
         ensure!(stat.is_empty() || stat.contains(") Z "), "{stat}");
         Ok(Some(()))
@@ -86,7 +87,9 @@ async fn a_clock_can_be_shifted() -> Result<()> {
     shift_clock(&mut command, "+1h")?;
 
     let mut process = Process::spawn("date", logs.path(), command)?;
-    let line = process.wait_for_line("the time", SOON, |_| true).await?;
+    let line = process
+        .wait_for_line("the time", CONDITION_TIMEOUT, |_| true)
+        .await?;
 
     let ahead = line.parse::<i64>()? - Timestamp::now().as_second();
     ensure!((3590..=3610).contains(&ahead), "{ahead} s ahead");

@@ -8,6 +8,7 @@ use oz_admission::{Endpoint, RegistrationMode};
 use oz_audit::AuditArgs;
 use oz_core::duration::not_negative;
 use oz_core::names;
+use oz_core::policies::BreakGlassArgs;
 use oz_core::transient::TransientArgs;
 use oz_runtime::{Address, Common};
 
@@ -72,15 +73,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) limits: RequestLimits,
 
-    /// Groups that get into the pods of enforcing namespaces without a grant, also when no replica
-    /// of this webhook runs. Give it several times, or names with commas between them.
-    #[arg(
-        long = "break-glass-group",
-        value_name = "GROUP",
-        value_delimiter = ',',
-        default_value = "system:masters"
-    )]
-    pub(crate) break_glass_groups: Vec<String>,
+    #[command(flatten)]
+    pub(crate) break_glass: BreakGlassArgs,
 
     /// Namespaces that the operator serves, as its own flag says: elsewhere nothing that is asked for
     /// would ever be given, so it is refused. By default all.
@@ -202,7 +196,7 @@ mod tests {
             "--break-glass-group=b,c",
         ]);
         assert_eq!(args.drain, Duration::from_secs(2));
-        assert_eq!(args.break_glass_groups, ["a", "b", "c"]);
+        assert_eq!(args.break_glass.break_glass_groups, ["a", "b", "c"]);
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Mutate for BindingGuard {
         let (kind, name) = (&binding.role_ref.kind, &binding.role_ref.name);
         let role = format!("{kind} {name}");
         let read = rules_of(&cx.client, namespace, kind, name);
-        match permission::patiently(&review.user, read).await {
+        match permission::within_permission_timeout(&review.user, read).await {
             // Kubernetes refuses to bind to what is not there.
             Ok(None) => Ok(Notes::none()),
             Ok(Some(rules)) => self.0.judge(cx, review, &standings, &rules, &role).await,

@@ -64,7 +64,7 @@ pub(crate) struct Asking<'a> {
 /// Counts requests: those that the watch has shown, and those of the last moments that it has not. Each
 /// replica counts for itself: a burst that outruns the watch gets as much as this from each.
 #[derive(Clone)]
-pub(crate) struct Census {
+pub(crate) struct RequestCounter {
     limits: RequestLimits,
     grants: Grants,
     admitted: Arc<Mutex<HashMap<String, Admitted>>>,
@@ -103,7 +103,7 @@ impl Counts {
     }
 }
 
-impl Census {
+impl RequestCounter {
     pub(crate) fn new(limits: RequestLimits, grants: Grants) -> Self {
         Self {
             limits,

@@ -10,10 +10,11 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use oz_admission::{Rejection, UserInfo};
+use oz_core::api::GROUP;
 use oz_core::kinds::Right;
 
 /// How long all answers together may take: well below what the API server waits for ours.
-const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
+const PERMISSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether the user may do everything with everything, as an administrator of the cluster may.
 ///
@@ -58,7 +59,7 @@ pub(crate) async fn missing(
         let allowed = answer.status.is_some_and(|status| status.allowed);
         kube::Result::Ok((right, allowed))
     }));
-    let answers = patiently(user, answers).await?;
+    let answers = within_permission_timeout(user, answers).await?;
     Ok(answers
         .into_iter()
         .filter(|(_, allowed)| !allowed)
@@ -79,12 +80,35 @@ pub(crate) async fn allowed(
     review.spec.extra = (!user.extra.is_empty()).then(|| user.extra.clone());
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let parameters = PostParams::default();
-    let answer = patiently(user, reviews.create(&parameters, &review)).await?;
+    let answer = within_permission_timeout(user, reviews.create(&parameters, &review)).await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
+/// Whether the user may end the access of others in the namespace.
+///
+/// # Errors
+/// When it could not be found out.
+pub(crate) async fn may_revoke(
+    client: &Client,
+    user: &UserInfo,
+    namespace: &str,
+    plural: &str,
+) -> Result<bool, Rejection> {
+    let right = Right {
+        verb: "revoke",
+        resource: "",
+        subresource: None,
+    };
+    let mut asked = review(user, namespace, &right);
+    if let Some(attributes) = &mut asked.spec.resource_attributes {
+        attributes.group = Some(GROUP.to_owned());
+        attributes.resource = Some(plural.to_owned());
+    }
+    allowed(client, user, asked).await
+}
+
 /// Waits for what must be known of a user; refuses if it does not come.
-pub(crate) async fn patiently<T>(
+pub(crate) async fn within_permission_timeout<T>(
     user: &UserInfo,
     answer: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, Rejection> {
@@ -98,9 +122,9 @@ pub(crate) async fn patiently<T>(
             ),
         )
     };
-    match tokio::time::timeout(REVIEW_TIMEOUT, answer).await {
+    match tokio::time::timeout(PERMISSION_TIMEOUT, answer).await {
         Ok(answer) => answer.map_err(|error| unknown(error.to_string())),
-        Err(_) => Err(unknown(format!("no answer within {REVIEW_TIMEOUT:?}"))),
+        Err(_) => Err(unknown(format!("no answer within {PERMISSION_TIMEOUT:?}"))),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::args::Args;
 use crate::connect::{self, Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
-use crate::limits::Census;
+use crate::limits::RequestCounter;
 
 /// Runs until a signal, or until what it needs is lost.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
@@ -97,10 +97,10 @@ fn grounds(
     let namespace = args.common.namespace.as_str();
     Grounds {
         keys: keys.clone(),
-        census: Census::new(args.limits, grants.clone()),
+        counter: RequestCounter::new(args.limits, grants.clone()),
         copies,
         connections,
-        break_glass: args.break_glass_groups.clone(),
+        break_glass: args.break_glass.break_glass_groups.clone(),
         records,
         namespace: namespace.into(),
         served: args.access_namespaces.as_slice().into(),

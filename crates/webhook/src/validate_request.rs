@@ -17,8 +17,8 @@ use oz_core::kinds::{AccessRequest, AccessTemplate, Kind as _};
 use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
 
-use crate::limits::{Asking, Census};
-use crate::permission::patiently;
+use crate::limits::{Asking, RequestCounter};
+use crate::permission::within_permission_timeout;
 use crate::record;
 use crate::refusal::{
     bounded, forbidden, immutable, invalid, own_namespace, served, status_is_the_operators,
@@ -36,7 +36,7 @@ pub(crate) struct RequestValidator<R: AccessRequest> {
     pub(crate) served: Arc<[String]>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
-    pub(crate) census: Census,
+    pub(crate) counter: RequestCounter,
     pub(crate) kind: PhantomData<fn() -> R>,
 }
 
@@ -99,7 +99,7 @@ impl<R: AccessRequest> RequestValidator<R> {
             uid: object.meta().uid.as_deref().unwrap_or(&review.uid),
             extends: object.terms().extends,
         };
-        self.census.admit(&asking, cx.now, cx.dry_run)
+        self.counter.admit(&asking, cx.now, cx.dry_run)
     }
 
     /// Whether the request is let in, by the rules of its template if there is one.
@@ -168,7 +168,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         };
         let namespace = review.namespace.as_deref().unwrap_or_default();
         let requests = Api::<R>::namespaced(cx.client.clone(), namespace);
-        let found = patiently(&review.user, requests.get_opt(name)).await?;
+        let found = within_permission_timeout(&review.user, requests.get_opt(name)).await?;
         let found = found.map(|found| Continued::of(&self.keys, &found.view()));
         let requester = requester(&review.user);
         continued::may(&requester, request, cx.now, found.as_ref())

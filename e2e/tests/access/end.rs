@@ -12,12 +12,10 @@ use oz_core::audit::Action;
 use oz_e2e::{
     Asked, Scene, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_of,
 };
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::{scene, system};
-
-const SOON: Duration = Duration::from_secs(30);
 
 /// Waits until nothing of the grant is left, and says when the binding was seen to be gone.
 async fn gone(scene: &Scene, asked: &Asked) -> Result<Timestamp> {
@@ -36,14 +34,18 @@ async fn gone(scene: &Scene, asked: &Asked) -> Result<Timestamp> {
     )
     .await?;
     let at = Timestamp::now();
-    eventually(&format!("role {name} to go"), SOON, async || {
-        Ok(scene
-            .api::<Role>()
-            .get_opt(&name)
-            .await?
-            .is_none()
-            .then_some(()))
-    })
+    eventually(
+        &format!("role {name} to go"),
+        CONDITION_TIMEOUT,
+        async || {
+            Ok(scene
+                .api::<Role>()
+                .get_opt(&name)
+                .await?
+                .is_none()
+                .then_some(()))
+        },
+    )
     .await?;
     Ok(at)
 }
@@ -87,7 +89,7 @@ async fn deleting_a_request_revokes() -> Result<()> {
         alice.api().delete(name, &how).await?;
         gone(&scene, &asked).await?;
         let operator = &system().await?.operator.process;
-        eventually("the record of it", SOON, async || {
+        eventually("the record of it", CONDITION_TIMEOUT, async || {
             let records = records_of(operator, scene.name(), name)?;
             Ok((records.last() == Some(&Action::AccessRevoked)).then_some(()))
         })
@@ -137,13 +139,13 @@ async fn meddling_revokes() -> Result<()> {
     let scene = scene("drift").await?;
     let alice = scene.requests("alice").await?;
     for (name, meddle) in [
-        ("rules", Meddle::Rules),
-        ("subjects", Meddle::Subjects),
-        ("unbound", Meddle::DeleteBinding),
-        ("roleless", Meddle::DeleteRole),
-        ("unlabelled", Meddle::Unlabel),
-        ("binding-held", Meddle::HoldBinding),
-        ("role-held", Meddle::HoldRole),
+        ("rules", Tampering::Rules),
+        ("subjects", Tampering::Subjects),
+        ("unbound", Tampering::DeleteBinding),
+        ("roleless", Tampering::DeleteRole),
+        ("unlabelled", Tampering::Unlabel),
+        ("binding-held", Tampering::HoldBinding),
+        ("role-held", Tampering::HoldRole),
     ] {
         let asked = alice.granted(&exec_request(name, TEMPLATE, "5m")).await?;
         meddle.with(&scene, &asked).await?;
@@ -155,7 +157,7 @@ async fn meddling_revokes() -> Result<()> {
         );
         eventually(
             &format!("{name} to give nothing any more"),
-            SOON,
+            CONDITION_TIMEOUT,
             async || {
                 let (role, _) = scene.grant(&asked.object_name()).await?;
                 // A Role that a finalizer keeps holds nothing any more.
@@ -173,7 +175,7 @@ async fn meddling_revokes() -> Result<()> {
     Ok(())
 }
 
-enum Meddle {
+enum Tampering {
     Rules,
     Subjects,
     DeleteBinding,
@@ -186,7 +188,7 @@ enum Meddle {
 /// Keeps an object from going.
 const HOLD: &str = "example.test/hold";
 
-impl Meddle {
+impl Tampering {
     /// Lets go of what was held: the namespace could not go.
     async fn undo(&self, scene: &Scene, asked: &Asked) -> Result<()> {
         let (name, merge) = (asked.object_name(), PatchParams::default());

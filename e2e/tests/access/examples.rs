@@ -1,11 +1,10 @@
 //! Every manifest in `examples/` is applied, and does what its header says.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oz_e2e::{repository, run};
-use oz_testkit::{Cluster, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::json;
 
 use crate::scene;
@@ -15,7 +14,6 @@ const REFUSED: [&str; 1] = ["bad_pod_access_template.yaml"];
 
 /// Names a request that must have been granted.
 const CONTINUES: &str = "extends";
-const SOON: Duration = Duration::from_secs(60);
 
 /// Argo Rollouts, as far as an example needs them.
 fn define_rollouts(cluster: &Cluster) -> Result<()> {
@@ -92,7 +90,7 @@ async fn every_example_applies_as_it_is() -> Result<()> {
         let mut output = apply()?;
         if name.contains(CONTINUES) {
             // What it names is granted in a moment.
-            output = eventually("what is continued to last", SOON, async || {
+            output = eventually("what is continued to last", CONDITION_TIMEOUT, async || {
                 let output = apply()?;
                 Ok(output.status.success().then_some(output))
             })

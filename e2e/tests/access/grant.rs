@@ -1,7 +1,5 @@
 //! What a grant gives, to whom, and what it costs.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -10,11 +8,9 @@ use kube::{Api, ResourceExt};
 use oz_core::api::{ExecAccessTemplate, Operation, Phase, TargetKind};
 use oz_core::audit::Action;
 use oz_e2e::{NAMESPACE, Scene, TEMPLATE, active, exec_request, exec_template, records_of};
-use oz_testkit::{eventually, fixtures};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
 
 use crate::{scene, system};
-
-const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn access_is_for_the_requester_alone_on_one_pod() -> Result<()> {
@@ -133,7 +129,7 @@ async fn the_status_tells_all_and_events_and_records_agree() -> Result<()> {
         [Action::AccessGranted]
     );
     let events: Api<Event> = scene.api();
-    eventually("the event AccessGranted", SOON, async || {
+    eventually("the event AccessGranted", CONDITION_TIMEOUT, async || {
         let seen = events.list(&ListParams::default()).await?;
         Ok(seen
             .items
@@ -169,6 +165,36 @@ async fn a_grant_costs_three_writes() -> Result<()> {
         .map(|(_, verb, what)| format!("{verb} {what}"))
         .collect();
     assert_eq!(writes.len(), 3, "{counts:?}");
+    Ok(())
+}
+
+/// A list that must be current is read from etcd where the API server's cache is behind, every object of
+/// the namespace: whoever fills one with pods of a megabyte would slow the grants of all.
+#[tokio::test]
+async fn a_grant_takes_no_list_of_pods_that_must_be_current() -> Result<()> {
+    let scene = scene("cached").await?;
+    let alice = scene.requests("alice").await?;
+    // The first grant of a workload learns its selector.
+    alice
+        .granted(&exec_request("first", TEMPLATE, "5m"))
+        .await?;
+    let mark = scene.cluster.audit().mark()?;
+    let asked = exec_request("debug", TEMPLATE, "5m");
+    let pod = alice.granted(&asked).await?.pod().to_owned();
+    let entries = scene.cluster.audit().since(mark)?;
+    let operator = format!("system:serviceaccount:{NAMESPACE}:oz-operator");
+    let entries = entries.by_user(&operator).in_namespace(scene.name());
+    for resource in ["pods", "replicasets"] {
+        let lists = entries.clone().with_verb("list");
+        let lists = lists.filter(|entry| entry.resource == resource);
+        assert!(!lists.is_empty(), "{resource}");
+        for list in lists.iter() {
+            let uri = &list.request_uri;
+            assert!(uri.contains("resourceVersion=0"), "{uri}");
+        }
+    }
+    let confirmed = entries.with_verb("get").on("", "pods");
+    assert!(confirmed.iter().any(|entry| entry.name == pod), "{pod}");
     Ok(())
 }
 
@@ -221,7 +247,7 @@ async fn a_pod_that_only_looks_like_the_workloads_is_never_chosen() -> Result<()
         "spec": {"containers": [{"name": "app", "image": "stray"}]},
     }))?;
     scene.api().create(&Default::default(), &stray).await?;
-    eventually("the stray pod to be Ready", SOON, async || {
+    eventually("the stray pod to be Ready", CONDITION_TIMEOUT, async || {
         let pod: Pod = scene.api().get("aaa-stray").await?;
         Ok(fixtures::is_ready(&pod).then_some(()))
     })
@@ -300,7 +326,7 @@ async fn a_request_that_comes_before_its_template_is_granted_when_it_comes() -> 
     let request = alice
         .until("early", "to be ready", |status| status.ready)
         .await?;
-    eventually("the owner reference", SOON, async || {
+    eventually("the owner reference", CONDITION_TIMEOUT, async || {
         let request = alice.api().get(&request.name_any()).await?;
         Ok(request
             .owner_references()
@@ -313,9 +339,11 @@ async fn a_request_that_comes_before_its_template_is_granted_when_it_comes() -> 
         .api::<ExecAccessTemplate>()
         .delete("later", &DeleteParams::default())
         .await?;
-    eventually("the request to go with its template", SOON, async || {
-        Ok(alice.api().get_opt("early").await?.is_none().then_some(()))
-    })
+    eventually(
+        "the request to go with its template",
+        CONDITION_TIMEOUT,
+        async || Ok(alice.api().get_opt("early").await?.is_none().then_some(())),
+    )
     .await?;
     Ok(())
 }
@@ -324,7 +352,7 @@ async fn a_request_that_comes_before_its_template_is_granted_when_it_comes() -> 
 async fn a_template_says_whether_it_can_be_used() -> Result<()> {
     let scene = scene("template").await?;
     let good: Api<ExecAccessTemplate> = scene.api();
-    eventually("the template to be ready", SOON, async || {
+    eventually("the template to be ready", CONDITION_TIMEOUT, async || {
         let template = good.get(TEMPLATE).await?;
         Ok(template.status.filter(|status| status.ready).map(drop))
     })
@@ -332,12 +360,16 @@ async fn a_template_says_whether_it_can_be_used() -> Result<()> {
     scene
         .template(&exec_template("astray", TargetKind::Deployment, "nowhere"))
         .await?;
-    let status = eventually("the template to miss its target", SOON, async || {
-        let template = good.get("astray").await?;
-        Ok(template
-            .status
-            .filter(|status| !status.conditions.is_empty()))
-    })
+    let status = eventually(
+        "the template to miss its target",
+        CONDITION_TIMEOUT,
+        async || {
+            let template = good.get("astray").await?;
+            Ok(template
+                .status
+                .filter(|status| !status.conditions.is_empty()))
+        },
+    )
     .await?;
     assert!(!status.ready);
     let target =

@@ -8,11 +8,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use oz_core::api::{AuditEvent, Phase};
 use oz_core::audit::{AuditKey, Chain, Writer};
 use oz_e2e::{Auditor, Scene, System, TEMPLATE, exec_request};
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::alone;
-use crate::support::{SOON, clean, settled};
+use crate::support::{clean, settled};
 
 fn refused<T>(answer: kube::Result<T>) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.message.contains("written and deleted by oz alone"))
@@ -71,7 +71,7 @@ async fn an_administrator_can_neither_forge_nor_change_nor_delete_events() -> Re
             .await
             .is_err()
     );
-    let ended = eventually("the end to be on record", SOON, async || {
+    let ended = eventually("the end to be on record", CONDITION_TIMEOUT, async || {
         let records = auditor.of(scene.name(), "debug").await?;
         Ok((records.len() == 3).then_some(records))
     })

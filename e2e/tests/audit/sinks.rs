@@ -19,13 +19,13 @@ use oz_core::audit::{Trust, time_in_name};
 use oz_e2e::{
     Auditor, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request, install, refused,
 };
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::alone;
-use crate::support::{SOON, clean, settled};
+use crate::support::{clean, settled};
 
 async fn bound(scene: &Scene, prefix: &str) -> Result<bool> {
     let bindings = scene
@@ -74,7 +74,7 @@ async fn without_its_record_nobody_gets_in_and_no_end_waits_for_one() -> Result<
 
     alice.create(&exec_request("later", TEMPLATE, "1h")).await?;
     let until = brief.status().expires_at.context("no end")?;
-    eventually("the binding to go", SOON, async || {
+    eventually("the binding to go", CONDITION_TIMEOUT, async || {
         Ok((!bound(&scene, "brief-").await?).then_some(()))
     })
     .await?;
@@ -172,10 +172,14 @@ async fn a_collector_that_is_away_holds_up_nobody_and_gets_everything_later() ->
     }
     assert!(collector.events().is_empty());
     collector.open();
-    let events = eventually("the collector to have them", SOON, async || {
-        let events = collector.events();
-        Ok((events.len() >= 4).then_some(events))
-    })
+    let events = eventually(
+        "the collector to have them",
+        CONDITION_TIMEOUT,
+        async || {
+            let events = collector.events();
+            Ok((events.len() >= 4).then_some(events))
+        },
+    )
     .await?;
     let auditor = Auditor::pinning(&scene.admin).await?;
     settled(&auditor).await?;
@@ -213,7 +217,7 @@ async fn a_collector_that_is_required_and_away_keeps_everybody_out_and_nobody_in
     let scene = Scene::set(cluster, "required").await?;
     let alice = scene.requests("alice").await?;
     alice.create(&exec_request("debug", TEMPLATE, "1h")).await?;
-    eventually("the grant to be put off", SOON, async || {
+    eventually("the grant to be put off", CONDITION_TIMEOUT, async || {
         let metrics = system.operator.metrics().await?;
         let refused = metrics.lines().any(|line| {
             line.strip_prefix("oz_audit_refused_total ")
@@ -242,9 +246,11 @@ async fn refusals_without_end_cost_a_handful_of_writes() -> Result<()> {
         refused(mallory.create(&request).await)
     };
     // The API server may call the webhook that was registered before for a moment longer.
-    eventually("the webhook to refuse mallory", SOON, async || {
-        Ok(try_it(0).await?.contains("devs").then_some(()))
-    })
+    eventually(
+        "the webhook to refuse mallory",
+        CONDITION_TIMEOUT,
+        async || Ok(try_it(0).await?.contains("devs").then_some(())),
+    )
     .await?;
     for number in 1..300 {
         let refusal = try_it(number).await?;
@@ -294,7 +300,7 @@ async fn events_go_when_they_are_old_enough_and_the_rest_still_verifies() -> Res
     system.operator.process.kill9();
     system.operator = Operator::start(cluster, &options).await?;
     alice.granted(&exec_request("last", TEMPLATE, "1h")).await?;
-    eventually("the first events to go", SOON, async || {
+    eventually("the first events to go", CONDITION_TIMEOUT, async || {
         Ok(auditor
             .of(scene.name(), "debug-4")
             .await?

@@ -1,14 +1,10 @@
 //! What the tests of the trail have in common.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 use kube::api::{DeleteParams, ListParams};
 use oz_core::audit::verify::Report;
 use oz_e2e::{Auditor, unregister};
-use oz_testkit::{Cluster, eventually};
-
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 
 /// Takes away what other tests have left: without oz running, an administrator can.
 pub(crate) async fn clean(cluster: &Cluster) -> Result<()> {
@@ -16,7 +12,7 @@ pub(crate) async fn clean(cluster: &Cluster) -> Result<()> {
     unregister(cluster)?;
     let admin = cluster.client("admin").await?;
     let events: kube::Api<oz_core::api::AuditEvent> = kube::Api::all(admin.clone());
-    eventually("the events to go", SOON, async || {
+    eventually("the events to go", CONDITION_TIMEOUT, async || {
         let nothing = events
             .delete_collection(&DeleteParams::default(), &ListParams::default())
             .await;
@@ -37,16 +33,20 @@ pub(crate) async fn clean(cluster: &Cluster) -> Result<()> {
 
 /// Waits until everything that is on record is signed, and gives the report.
 pub(crate) async fn settled(auditor: &Auditor) -> Result<Report> {
-    eventually("the trail to be signed to its end", SOON, async || {
-        let report = auditor.report().await?;
-        if !report.is_whole() {
-            bail!("not whole: {:#?}", report.problems);
-        }
-        let done = report
-            .chains
-            .iter()
-            .all(|chain| chain.complete_through == chain.last);
-        Ok((done && report.records() > 0).then_some(report))
-    })
+    eventually(
+        "the trail to be signed to its end",
+        CONDITION_TIMEOUT,
+        async || {
+            let report = auditor.report().await?;
+            if !report.is_whole() {
+                bail!("not whole: {:#?}", report.problems);
+            }
+            let done = report
+                .chains
+                .iter()
+                .all(|chain| chain.complete_through == chain.last);
+            Ok((done && report.records() > 0).then_some(report))
+        },
+    )
     .await
 }

@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 use crate::alone;
 use crate::support::{clean, settled};
 
-struct Crime {
+struct TamperingScene {
     auditor: Auditor,
     admin: kube::Client,
     before: Vec<DynamicObject>,
     checkpoints: ConfigMap,
 }
 
-impl Crime {
+impl TamperingScene {
     fn events(&self) -> Api<DynamicObject> {
         self.auditor.events()
     }
@@ -129,42 +129,42 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     unregister(cluster)?;
     let admin = scene.admin.clone();
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), NAMESPACE);
-    let crime = Crime {
+    let scene = TamperingScene {
         before: auditor.events().list(&ListParams::default()).await?.items,
         checkpoints: maps.get("oz-audit-checkpoints").await?,
         auditor,
         admin,
     };
-    let chain = crime.chain();
+    let chain = scene.chain();
     let (second, last) = (&chain[1], chain.last().context("no events")?);
 
-    crime.delete(second).await?;
-    crime.found(Fault::Missing, "1. an event deleted").await?;
+    scene.delete(second).await?;
+    scene.found(Fault::Missing, "1. an event deleted").await?;
 
-    crime.delete(last).await?;
-    crime
+    scene.delete(last).await?;
+    scene
         .found(Fault::Truncated, "2. the newest event deleted")
         .await?;
 
     for event in &chain {
-        crime.delete(event).await?;
+        scene.delete(event).await?;
     }
-    crime
+    scene
         .found(Fault::Truncated, "3. all events of a process deleted")
         .await?;
 
     let mut changed = second.clone();
     changed.data["spec"]["user"]["user"] = Value::from("bob");
-    crime.delete(second).await?;
-    crime.create(&changed).await?;
-    crime.found(Fault::Altered, "4. an event replaced").await?;
+    scene.delete(second).await?;
+    scene.create(&changed).await?;
+    scene.found(Fault::Altered, "4. an event replaced").await?;
 
     let mut forged = entry(second)?;
     forged.record.message = "nothing to see".to_owned();
     let prev = forged.link.prev.clone();
-    crime.delete(second).await?;
-    crime.entry(rechained(forged, &prev)).await?;
-    crime
+    scene.delete(second).await?;
+    scene.entry(rechained(forged, &prev)).await?;
+    scene
         .found(
             Fault::Unlinked,
             "5. an event replaced, with a digest of its own",
@@ -177,10 +177,10 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         forged.record.message = "nothing to see".to_owned();
         let forged = rechained(forged, &prev);
         prev.clone_from(&forged.link.digest);
-        crime.delete(event).await?;
-        crime.entry(forged).await?;
+        scene.delete(event).await?;
+        scene.entry(forged).await?;
     }
-    crime
+    scene
         .found(Fault::NotAsSigned, "6. all that follows written anew")
         .await?;
 
@@ -189,17 +189,17 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         "{}0",
         second.metadata.name.as_deref().unwrap_or_default()
     ));
-    crime.create(&copy).await?;
-    crime.found(Fault::Duplicate, "7. an event copied").await?;
+    scene.create(&copy).await?;
+    scene.found(Fault::Duplicate, "7. an event copied").await?;
 
     let name = second.metadata.name.as_deref().unwrap_or_default();
     let relabel = json!({"metadata": {"labels": {"oz.wizardofoz.co/user": "bob"}}});
     let patch = kube::api::Patch::Merge(&relabel);
-    crime
+    scene
         .events()
         .patch(name, &kube::api::PatchParams::default(), &patch)
         .await?;
-    crime
+    scene
         .found(Fault::Relabelled, "8. an event hidden from a search")
         .await?;
 
@@ -208,9 +208,9 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     let (mut invented, first) = Chain::begin(writer, jiff::Timestamp::now(), &[], &key);
     let record = entry(second)?.record;
     let next = invented.append(record, &key);
-    crime.entry(first).await?;
-    crime.entry(next.clone()).await?;
-    crime
+    scene.entry(first).await?;
+    scene.entry(next.clone()).await?;
+    scene
         .found(
             Fault::BadSignature,
             "9. a process invented, with a key of one's own",
@@ -219,12 +219,12 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
 
     let mut unsigned = entry(&chain[0])?;
     unsigned.link.writer.replica = "oz-8".to_owned();
-    crime.entry(rechained(unsigned, "")).await?;
-    crime
+    scene.entry(rechained(unsigned, "")).await?;
+    scene
         .found(Fault::Unborn, "10. a process invented, without a key")
         .await?;
 
-    let mut map = crime.checkpoints.clone();
+    let mut map = scene.checkpoints.clone();
     let slot = "oz-operator.oz-0";
     let data = map.data.as_mut().context("no checkpoints")?;
     let mut checkpoint: Checkpoint = serde_json::from_str(&data[slot])?;
@@ -233,12 +233,12 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     data.insert(slot.to_owned(), serde_json::to_string(&checkpoint)?);
     map.metadata.managed_fields = None;
     map.metadata.resource_version = None;
-    crime
+    scene
         .maps()
         .replace("oz-audit-checkpoints", &PostParams::default(), &map)
         .await?;
-    crime.delete(last).await?;
-    crime
+    scene.delete(last).await?;
+    scene
         .found(
             Fault::BadSignature,
             "11. the newest event deleted, and the checkpoint moved",
@@ -246,20 +246,20 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         .await?;
 
     // Whoever reads Secrets has the key of the moment; what is pinned outside is another matter.
-    let secrets: Api<Secret> = Api::namespaced(crime.admin.clone(), NAMESPACE);
+    let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     assert!(secrets.get("oz-audit-key").await?.data.is_some());
     let head = Head::of(&next, &[Medium::Objects]);
     let checkpoint = Checkpoint::sign(head, &key);
-    let mut map = crime.checkpoints.clone();
+    let mut map = scene.checkpoints.clone();
     map.metadata.managed_fields = None;
     map.metadata.resource_version = None;
     let data = map.data.as_mut().context("no checkpoints")?;
     data.insert(slot.to_owned(), serde_json::to_string(&checkpoint)?);
-    crime
+    scene
         .maps()
         .replace("oz-audit-checkpoints", &PostParams::default(), &map)
         .await?;
-    crime
+    scene
         .found(
             Fault::BadSignature,
             "12. a checkpoint signed with a key of one's own",
@@ -271,15 +271,15 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     added.link.seq += 1;
     added.link.prev_time = Some(added.record.time);
     added.record.time += SignedDuration::from_secs(10);
-    crime.entry(rechained(added, &prev)).await?;
-    crime
+    scene.entry(rechained(added, &prev)).await?;
+    scene
         .found(Fault::Unsigned, "13. a record added to a dead process's")
         .await?;
 
     let mut lone = entry(second)?;
     lone.link.writer.replica = "oz-9".to_owned();
-    crime.entry(rechained(lone, "")).await?;
-    crime
+    scene.entry(rechained(lone, "")).await?;
+    scene
         .found(
             Fault::Missing,
             "14. a process invented, without its first record",

@@ -6,11 +6,11 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use oz_core::audit::name_of;
 use oz_e2e::{Auditor, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request};
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::alone;
-use crate::support::{SOON, clean, settled};
+use crate::support::{clean, settled};
 
 #[tokio::test]
 async fn a_grant_is_in_the_cluster_before_its_binding_and_the_trail_is_whole() -> Result<()> {
@@ -83,7 +83,7 @@ async fn a_key_that_is_replaced_leaves_the_old_pin_good() -> Result<()> {
         .await?;
     system.operator.process.kill9();
     system.operator = Operator::start(cluster, &Options::default()).await?;
-    eventually("another key", SOON, async || {
+    eventually("another key", CONDITION_TIMEOUT, async || {
         Ok((secrets.get("oz-audit-key").await?.data != before).then_some(()))
     })
     .await?;

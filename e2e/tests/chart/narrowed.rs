@@ -1,8 +1,6 @@
 //! Less than there was: transient bindings that are switched off while some are in effect, and an oz
 //! that serves single namespaces. Under the very rights that it has then.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event;
@@ -15,13 +13,11 @@ use oz_e2e::{
     NAMESPACE, Operator, Options, Scene, TEMPLATE, Webhook, exec_request, install, repository, run,
     unregister,
 };
-use oz_testkit::{Cluster, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::permissions::KINDS;
 use crate::{TURN, kubectl, rendered};
-
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A binding of alison to `view` that begins at once.
 fn binding<K: Kind>(name: &str, lasts: SignedDuration) -> Result<K> {
@@ -43,21 +39,27 @@ async fn create<K: Kind>(api: &Api<K>, name: &str, lasts: SignedDuration) -> Res
 }
 
 async fn reaches<K: Kind>(api: &Api<K>, name: &str, phase: Phase) -> Result<()> {
-    eventually(&format!("{name} to be {phase}"), PATIENCE, async || {
-        let object = api.get(name).await?;
-        match object.status() {
-            Some(status) if status.phase == phase => Ok(Some(())),
-            status => bail!("{status:?}"),
-        }
-    })
+    eventually(
+        &format!("{name} to be {phase}"),
+        CONDITION_TIMEOUT,
+        async || {
+            let object = api.get(name).await?;
+            match object.status() {
+                Some(status) if status.phase == phase => Ok(Some(())),
+                status => bail!("{status:?}"),
+            }
+        },
+    )
     .await
 }
 
 async fn goes<K: Kind>(api: &Api<K>, name: &str) -> Result<()> {
     api.delete(name, &DeleteParams::default()).await?;
-    eventually(&format!("{name} to be gone"), PATIENCE, async || {
-        Ok(api.get_opt(name).await?.is_none().then_some(()))
-    })
+    eventually(
+        &format!("{name} to be gone"),
+        CONDITION_TIMEOUT,
+        async || Ok(api.get_opt(name).await?.is_none().then_some(())),
+    )
     .await
 }
 
@@ -229,7 +231,7 @@ async fn an_oz_for_some_namespaces_serves_those_and_refuses_in_others() -> Resul
     let events: Api<Event> = Api::namespaced(scene.admin.clone(), "default");
     eventually(
         "an event about the cluster's binding",
-        PATIENCE,
+        CONDITION_TIMEOUT,
         async || {
             let list = events.list(&ListParams::default()).await?;
             let found = list.iter().any(|event| {
@@ -249,7 +251,7 @@ async fn an_oz_for_some_namespaces_serves_those_and_refuses_in_others() -> Resul
         .api()
         .delete("debug", &DeleteParams::default())
         .await?;
-    eventually("the grant to be gone", PATIENCE, async || {
+    eventually("the grant to be gone", CONDITION_TIMEOUT, async || {
         let (role, binding) = scene.grant("debug").await?;
         Ok((role.is_none() && binding.is_none()).then_some(()))
     })

@@ -1,7 +1,5 @@
 //! Enforcing and observing, and what remains of them when oz is gone.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -14,12 +12,10 @@ use oz_e2e::{
     Options, Scene, System, TEMPLATE, Webhook, exec_request, exec_template, install, records_in,
     refusal,
 };
-use oz_testkit::{eventually, fixtures};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
 use serde_json::json;
 
 use crate::alone;
-
-const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
@@ -35,7 +31,7 @@ async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
     assert_eq!(refusal(&open), None, "observing refuses nobody");
 
     scene.enforce().await?;
-    let refused = eventually("bob to be refused", SOON, async || {
+    let refused = eventually("bob to be refused", CONDITION_TIMEOUT, async || {
         Ok(refusal(
             &scene.exec("bob", &[&scene.pod()?, "--", "true"]).output()?,
         ))
@@ -66,7 +62,7 @@ async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
     assert!(elsewhere.is_some_and(|why| why.contains("not to pod")));
 
     alice.api().delete("mine", &DeleteParams::default()).await?;
-    let revoked = eventually("alice to be refused", SOON, async || {
+    let revoked = eventually("alice to be refused", CONDITION_TIMEOUT, async || {
         Ok(refusal(
             &scene
                 .exec("alice", &[&granted.pod(), "--", "true"])
@@ -88,7 +84,7 @@ async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
     assert_eq!(of("alice", Action::SessionOpened)[0].request.name, "mine");
     assert_eq!(of("bob", Action::SessionOpened)[0].reason, "Observed");
     let events: Api<Event> = scene.api();
-    eventually("the events on the pod", SOON, async || {
+    eventually("the events on the pod", CONDITION_TIMEOUT, async || {
         let events = events.list(&ListParams::default()).await?.items;
         let has = |reason: &str| {
             events.iter().any(|event| {
@@ -111,7 +107,7 @@ async fn one_denied_kubectl_exec_is_one_record() -> Result<()> {
         .standing("bob", "pods/exec", &["get", "create"])
         .await?;
     scene.enforce().await?;
-    eventually("bob to be refused", SOON, async || {
+    eventually("bob to be refused", CONDITION_TIMEOUT, async || {
         Ok(refusal(
             &scene.exec("bob", &[&scene.pod()?, "--", "true"]).output()?,
         ))
@@ -255,7 +251,7 @@ async fn a_pod_that_comes_back_under_its_name_is_another_pod() -> Result<()> {
     pods.delete("db-0", &now).await?;
     fixtures::ready_pods(&scene.admin, scene.name(), "app=db", 1).await?;
     assert_ne!(pods.get("db-0").await?.metadata.uid, before);
-    let refused = eventually("alice to be refused", SOON, async || enter()).await?;
+    let refused = eventually("alice to be refused", CONDITION_TIMEOUT, async || enter()).await?;
     assert!(refused.contains("was replaced"), "{refused}");
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! A grant that follows: its pod is replaced, and it lets in again, into the successor alone.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::rbac::v1::Role;
@@ -10,11 +8,9 @@ use kube::api::{DeleteParams, ListParams};
 use oz_core::api::{Follow, TargetKind};
 use oz_core::audit::Action;
 use oz_e2e::{Scene, System, exec_request, exec_template, records_in, refusal};
-use oz_testkit::{eventually, fixtures};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
 
 use crate::alone;
-
-const SOON: Duration = Duration::from_secs(60);
 
 /// A template that lets grants follow.
 async fn following(scene: &Scene, kind: TargetKind, workload: &str) -> Result<()> {
@@ -58,7 +54,7 @@ async fn a_grant_that_follows_lets_in_again_in_the_successor_alone() -> Result<(
         assert_eq!(moved == pod, name == "db", "{moved}");
         let there = scene.api::<Pod>().get(&moved).await?;
         assert_eq!(there.metadata.uid, status.pod_uid);
-        eventually("alice to be let in", SOON, async || {
+        eventually("alice to be let in", CONDITION_TIMEOUT, async || {
             Ok(enter(&moved)?.is_none().then_some(()))
         })
         .await?;
@@ -76,12 +72,16 @@ async fn a_grant_that_follows_lets_in_again_in_the_successor_alone() -> Result<(
         assert_eq!(Some(&pinned.uid), status.pod_uid.as_ref());
     }
     let events: Api<Event> = scene.api();
-    eventually("the events on the requests", SOON, async || {
-        let events = events.list(&ListParams::default()).await?.items;
-        let moves = events
-            .iter()
-            .filter(|event| event.reason.as_deref() == Some("AccessMoved"));
-        Ok((moves.count() == 2).then_some(()))
-    })
+    eventually(
+        "the events on the requests",
+        CONDITION_TIMEOUT,
+        async || {
+            let events = events.list(&ListParams::default()).await?.items;
+            let moves = events
+                .iter()
+                .filter(|event| event.reason.as_deref() == Some("AccessMoved"));
+            Ok((moves.count() == 2).then_some(()))
+        },
+    )
     .await
 }

@@ -1,7 +1,5 @@
 //! Clocks that are wrong from the start, or set while oz runs. The API server's counts.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event;
@@ -10,11 +8,9 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use oz_core::api::Phase;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, Webhook, exec_request, install};
-use oz_testkit::{Cluster, eventually, libfaketime};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, libfaketime};
 
 use crate::alone;
-
-const SOON: Duration = Duration::from_secs(60);
 
 /// Whether clocks can be shifted here. `OZ_REQUIRE_ALL` makes a missing library a failure.
 fn clocks_can_be_shifted() -> Result<bool> {
@@ -52,7 +48,7 @@ async fn lasts_as_agreed(
     let until = asked.status().expires_at.context("no end")?;
     assert_eq!(until, created + SignedDuration::from_secs(6));
     disturb().await?;
-    eventually("the binding to go", SOON, async || {
+    eventually("the binding to go", CONDITION_TIMEOUT, async || {
         let gone = scene
             .api::<RoleBinding>()
             .get_opt(&asked.object_name())
@@ -95,7 +91,7 @@ async fn with_offset(cluster: &'static Cluster, offset: &str, name: &str) -> Res
         "{said}"
     );
     // Both processes say so, each on its own pod.
-    eventually("the alarms", SOON, async || {
+    eventually("the alarms", CONDITION_TIMEOUT, async || {
         let skewed = webhook.metrics().await?.lines().any(|line| {
             let skew = line.strip_prefix("oz_clock_skew_seconds ");
             skew.and_then(|skew| skew.trim().parse::<f64>().ok())

@@ -10,11 +10,9 @@ use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
 use oz_core::api::Phase;
 use oz_core::audit::Action;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, exec_request, records_of};
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::alone;
-
-const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_record() -> Result<()>
@@ -29,14 +27,18 @@ async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_re
     alice.api().delete("gone", &DeleteParams::default()).await?;
     let name = asked.object_name();
     // Nobody of ours is there: the garbage collector ends access.
-    eventually("the binding to go by itself", SOON, async || {
-        Ok(scene
-            .api::<RoleBinding>()
-            .get_opt(&name)
-            .await?
-            .is_none()
-            .then_some(()))
-    })
+    eventually(
+        "the binding to go by itself",
+        CONDITION_TIMEOUT,
+        async || {
+            Ok(scene
+                .api::<RoleBinding>()
+                .get_opt(&name)
+                .await?
+                .is_none()
+                .then_some(()))
+        },
+    )
     .await?;
     assert!(
         scene.api::<Role>().get_opt(&name).await?.is_some(),
@@ -44,7 +46,7 @@ async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_re
     );
 
     let operator = Operator::start(cluster, &Options::default()).await?;
-    eventually("the role to go", SOON, async || {
+    eventually("the role to go", CONDITION_TIMEOUT, async || {
         Ok(scene
             .api::<Role>()
             .get_opt(&name)
@@ -78,7 +80,7 @@ async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like
         ..DeleteParams::default()
     };
     alice.api().delete("left", &orphaning).await?;
-    eventually("the request to be gone", SOON, async || {
+    eventually("the request to be gone", CONDITION_TIMEOUT, async || {
         Ok(alice.api().get_opt("left").await?.is_none().then_some(()))
     })
     .await?;
@@ -96,12 +98,12 @@ async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like
     bindings.create(&PostParams::default(), &forged).await?;
 
     let operator = Operator::start(cluster, &Options::default()).await?;
-    eventually("the binding to go", SOON, async || {
+    eventually("the binding to go", CONDITION_TIMEOUT, async || {
         Ok(bindings.get_opt(&name).await?.is_none().then_some(()))
     })
     .await?;
     assert!(bindings.get_opt("forged").await?.is_some());
-    eventually("the record of it", SOON, async || {
+    eventually("the record of it", CONDITION_TIMEOUT, async || {
         let records = records_of(&operator.process, scene.name(), "left")?;
         Ok((records == [Action::AccessRevoked]).then_some(()))
     })
@@ -119,7 +121,7 @@ async fn what_expired_while_the_operator_was_down_ends_as_soon_as_it_is_back() -
 
     system.operator.process.kill9();
     alice.create(&exec_request("fresh", TEMPLATE, "1h")).await?;
-    eventually("the end to pass", SOON, async || {
+    eventually("the end to pass", CONDITION_TIMEOUT, async || {
         Ok((Timestamp::now() > until).then_some(()))
     })
     .await?;
@@ -127,7 +129,7 @@ async fn what_expired_while_the_operator_was_down_ends_as_soon_as_it_is_back() -
     let operator = Operator::start(cluster, &Options::default()).await?;
     alice.phase("late", Phase::Expired).await?;
     alice.ready("fresh").await?;
-    let (role, binding) = eventually("all of it to go", SOON, async || {
+    let (role, binding) = eventually("all of it to go", CONDITION_TIMEOUT, async || {
         let left = scene.grant(&asked.object_name()).await?;
         Ok(left.0.is_none().then_some(left))
     })
@@ -207,10 +209,14 @@ async fn killed_at_any_moment_of_an_end_the_next_one_ends_it() -> Result<()> {
         system.operator.process.kill9();
         system.operator = Operator::start(cluster, &Options::default()).await?;
         alice.phase(&name, Phase::Expired).await?;
-        eventually(&format!("all of {name} to go"), SOON, async || {
-            let (role, binding) = scene.grant(&asked.object_name()).await?;
-            Ok((role.is_none() && binding.is_none()).then_some(()))
-        })
+        eventually(
+            &format!("all of {name} to go"),
+            CONDITION_TIMEOUT,
+            async || {
+                let (role, binding) = scene.grant(&asked.object_name()).await?;
+                Ok((role.is_none() && binding.is_none()).then_some(()))
+            },
+        )
         .await?;
     }
     Ok(())
@@ -232,7 +238,7 @@ async fn requests_that_cannot_be_satisfied_delay_nobodys_end_and_idling_writes_n
         .granted(&exec_request("brief", TEMPLATE, "4s"))
         .await?;
     let until = asked.status().expires_at.context("no end")?;
-    eventually("the binding to go", SOON, async || {
+    eventually("the binding to go", CONDITION_TIMEOUT, async || {
         let gone = scene
             .api::<RoleBinding>()
             .get_opt(&asked.object_name())
@@ -245,11 +251,15 @@ async fn requests_that_cannot_be_satisfied_delay_nobodys_end_and_idling_writes_n
     assert!(lag < jiff::SignedDuration::from_secs(5), "{lag:#}");
 
     // What has just happened is signed a few seconds later, once.
-    eventually("the audit trail to be signed", SOON, async || {
-        let metrics = system.operator.metrics().await?;
-        let none = |name: &str| metrics.contains(&format!("oz_audit_{name} 0\n"));
-        Ok((none("waiting") && none("unsigned")).then_some(()))
-    })
+    eventually(
+        "the audit trail to be signed",
+        CONDITION_TIMEOUT,
+        async || {
+            let metrics = system.operator.metrics().await?;
+            let none = |name: &str| metrics.contains(&format!("oz_audit_{name} 0\n"));
+            Ok((none("waiting") && none("unsigned")).then_some(()))
+        },
+    )
     .await?;
 
     // Ten seconds in which nothing happens, watched: nothing is written for it.

@@ -1,7 +1,5 @@
 //! How long requests are kept that have ended, and what a grant may consist of besides exec.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::PostParams;
@@ -9,12 +7,10 @@ use oz_core::api::{Operation, TargetKind};
 use oz_e2e::{
     Operator, Options, Scene, TEMPLATE, Webhook, exec_request, exec_template, install, pod_request,
 };
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::alone;
-
-const SOON: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn what_has_ended_goes_after_the_time_it_is_kept() -> Result<()> {
@@ -31,7 +27,7 @@ async fn what_has_ended_goes_after_the_time_it_is_kept() -> Result<()> {
     );
     exec.create(&exec_request("brief", TEMPLATE, "3s")).await?;
     pods.create(&pod_request("brief", TEMPLATE, "3s")).await?;
-    eventually("both to go", SOON, async || {
+    eventually("both to go", CONDITION_TIMEOUT, async || {
         let exec = exec.api().get_opt("brief").await?;
         let pod = pods.api().get_opt("brief").await?;
         Ok((exec.is_none() && pod.is_none()).then_some(()))
@@ -81,7 +77,7 @@ async fn every_operation_is_handed_out_and_claims_are_looked_at() -> Result<()> 
     let mark = cluster.audit().mark()?;
     let pods = scene.pod_requests("alice").await?;
     pods.create(&pod_request("mounting", "pod", "5m")).await?;
-    eventually("the claim to be looked at", SOON, async || {
+    eventually("the claim to be looked at", CONDITION_TIMEOUT, async || {
         let looked = cluster
             .audit()
             .since(mark)?

@@ -1,7 +1,5 @@
 //! The key that seals is replaced while people ask for access.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -13,12 +11,10 @@ use oz_e2e::{
     NAMESPACE, Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request,
     records_in, refusal, unregister,
 };
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::alone;
-
-const SOON: Duration = Duration::from_secs(120);
 
 /// Whether a process has put on record that another key seals.
 fn went_over(operator: &Operator) -> Result<bool> {
@@ -72,9 +68,11 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
             &scene.exec("alice", &[&pod, "--", "true"]).output()?,
         ))
     };
-    eventually("the grant of before to be good", SOON, async || {
-        Ok(enter()?.is_none().then_some(()))
-    })
+    eventually(
+        "the grant of before to be good",
+        CONDITION_TIMEOUT,
+        async || Ok(enter()?.is_none().then_some(())),
+    )
     .await?;
     assert_eq!(
         alice
@@ -122,7 +120,7 @@ async fn an_old_key_is_replaced_and_an_emptied_secret_filled_again() -> Result<(
         .patch("oz-signing-key", &PatchParams::default(), &older)
         .await?;
     system.operator = Operator::start(cluster, &Options::default()).await?;
-    eventually("the key before to be kept", SOON, async || {
+    eventually("the key before to be kept", CONDITION_TIMEOUT, async || {
         let data = secrets
             .get("oz-signing-key")
             .await?
@@ -135,26 +133,34 @@ async fn an_old_key_is_replaced_and_an_emptied_secret_filled_again() -> Result<(
     secrets
         .patch("oz-signing-key", &PatchParams::default(), &empty)
         .await?;
-    eventually("the Secret to be filled again", SOON, async || {
-        let secret = secrets.get_opt("oz-signing-key").await?;
-        Ok(secret
-            .and_then(|secret| secret.data)
-            .filter(|data| !data.contains_key("previous")))
-    })
+    eventually(
+        "the Secret to be filled again",
+        CONDITION_TIMEOUT,
+        async || {
+            let secret = secrets.get_opt("oz-signing-key").await?;
+            Ok(secret
+                .and_then(|secret| secret.data)
+                .filter(|data| !data.contains_key("previous")))
+        },
+    )
     .await?;
     let alice = scene.requests("alice").await?;
-    eventually("a request to be granted by the new key", SOON, async || {
-        let name = format!("try-{}", jiff::Timestamp::now().as_millisecond());
-        alice.create(&exec_request(&name, TEMPLATE, "5m")).await?;
-        let request = alice
-            .until(&name, "to be decided", |status| {
-                status.ready || status.phase.is_terminal()
-            })
-            .await?;
-        Ok(request
-            .status
-            .is_some_and(|status| status.ready)
-            .then_some(()))
-    })
+    eventually(
+        "a request to be granted by the new key",
+        CONDITION_TIMEOUT,
+        async || {
+            let name = format!("try-{}", jiff::Timestamp::now().as_millisecond());
+            alice.create(&exec_request(&name, TEMPLATE, "5m")).await?;
+            let request = alice
+                .until(&name, "to be decided", |status| {
+                    status.ready || status.phase.is_terminal()
+                })
+                .await?;
+            Ok(request
+                .status
+                .is_some_and(|status| status.ready)
+                .then_some(()))
+        },
+    )
     .await
 }

@@ -30,10 +30,10 @@ fn assert_served(outcome: &Outcome) {
 /// Neither access nor its end comes later than `bound` after the instant at which it is due.
 fn assert_in_time(outcome: &Outcome, bound: impl Fn(Timestamp) -> SignedDuration) {
     assert!(outcome.in_vain.is_empty(), "{:?}", outcome.in_vain);
-    for course in &outcome.courses {
-        assert!(!course.late().is_negative(), "{course:?}");
-        assert!(course.late() <= bound(course.until), "{course:?}");
-        assert!(course.wait() <= bound(course.asked), "{course:?}");
+    for times in &outcome.granted {
+        assert!(!times.late().is_negative(), "{times:?}");
+        assert!(times.late() <= bound(times.until), "{times:?}");
+        assert!(times.wait() <= bound(times.asked), "{times:?}");
     }
 }
 

@@ -6,18 +6,15 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use oz_core::api::Phase;
 use oz_e2e::{Scene, System, TEMPLATE, exec_request};
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::alone;
 use crate::exec::exec;
-
-const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_grant_opens_the_container_for_one_until_its_end() -> Result<()> {
@@ -58,10 +55,14 @@ async fn a_grant_opens_the_container_for_one_until_its_end() -> Result<()> {
 
     alice.phase("debug", Phase::Expired).await?;
     assert!(Timestamp::now() >= until);
-    let refusal = eventually("alice's next exec to be refused", SOON, async || {
-        let next = hostname("alice")?;
-        Ok((!next.status.success()).then_some(String::from_utf8(next.stderr)?))
-    })
+    let refusal = eventually(
+        "alice's next exec to be refused",
+        CONDITION_TIMEOUT,
+        async || {
+            let next = hostname("alice")?;
+            Ok((!next.status.success()).then_some(String::from_utf8(next.stderr)?))
+        },
+    )
     .await?;
     assert!(refusal.contains("Forbidden"), "{refusal}");
 

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
@@ -16,13 +16,12 @@ use oz_e2e::{
     NAMESPACE, Scene, TEMPLATE, chart, exec_request, helm, left, pod_request, repository, run,
     unregister, unregister_hooks,
 };
-use oz_testkit::{Cluster, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::json;
 
 use crate::alone;
 use crate::exec::exec;
 
-const SOON: Duration = Duration::from_secs(120);
 const WAIT: [&str; 2] = ["--wait", "--timeout=240s"];
 const INSTANCE: &str = "--selector=app.kubernetes.io/instance=oz";
 
@@ -219,11 +218,13 @@ async fn story(cluster: &'static Cluster, scene: &Scene) -> Result<()> {
         other => bail!("mallory's request: {other:?}"),
     }
     alice.phase("debug", Phase::Expired).await?;
-    eventually("alice's next exec to be refused", SOON, async || {
-        Ok((!hostname("alice")?.status.success()).then_some(()))
-    })
+    eventually(
+        "alice's next exec to be refused",
+        CONDITION_TIMEOUT,
+        async || Ok((!hostname("alice")?.status.success()).then_some(())),
+    )
     .await?;
-    eventually("the record to be complete", SOON, async || {
+    eventually("the record to be complete", CONDITION_TIMEOUT, async || {
         let records = records(cluster)?;
         let has = |action: Action, name: &str| {
             let mut records = records.iter();
@@ -255,13 +256,17 @@ async fn story(cluster: &'static Cluster, scene: &Scene) -> Result<()> {
     let shifts = scene.api::<TransientRoleBinding>();
     shifts.create(&PostParams::default(), &shift).await?;
     let bindings = scene.api::<RoleBinding>();
-    eventually("the transient binding to bind", SOON, async || {
-        let bindings = bindings.list(&Default::default()).await?.items;
-        let mut subjects = bindings.into_iter().flat_map(|it| it.subjects);
-        Ok(subjects
-            .any(|them| them.iter().any(|it| it.name == "alison"))
-            .then_some(()))
-    })
+    eventually(
+        "the transient binding to bind",
+        CONDITION_TIMEOUT,
+        async || {
+            let bindings = bindings.list(&Default::default()).await?.items;
+            let mut subjects = bindings.into_iter().flat_map(|it| it.subjects);
+            Ok(subjects
+                .any(|them| them.iter().any(|it| it.name == "alison"))
+                .then_some(()))
+        },
+    )
     .await
 }
 

@@ -2,19 +2,16 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::PostParams;
 use oz_e2e::on_a_terminal;
-use oz_testkit::{Cluster, eventually, fixtures, with_namespace};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, fixtures, with_namespace};
 use serde_json::json;
 
 use crate::cluster;
-
-const SOON: Duration = Duration::from_secs(60);
 
 /// `kubectl exec` as `user`, with these arguments.
 pub(crate) fn exec(cluster: &Cluster, user: &str, namespace: &str, arguments: &[&str]) -> Command {
@@ -80,7 +77,7 @@ async fn a_pod_runs_and_its_exit_code_is_told() -> Result<()> {
         }))?;
         pods.create(&PostParams::default(), &pod).await?;
 
-        let code = eventually("the pod to end", SOON, async || {
+        let code = eventually("the pod to end", CONDITION_TIMEOUT, async || {
             let status = pods.get("once").await?.status.context("no status")?;
             let state = status
                 .container_statuses

@@ -19,13 +19,12 @@ use oz_e2e::{
     Options, Scene, Session, System, exec_request, exec_template, on_a_terminal, records_in, run,
     running_grants,
 };
-use oz_testkit::{Cluster, Image, eventually, fixtures};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, Image, eventually, fixtures};
 use serde_json::json;
 
 use crate::alone;
 use crate::exec::exec;
 
-const SOON: Duration = Duration::from_secs(60);
 const BUSYBOX: &str = "/bin/busybox";
 /// The containers in which a session can be made to end.
 const ABLE: [&str; 4] = ["app", "gnu", "readonly", "nonroot"];
@@ -169,7 +168,7 @@ async fn marked_alone(scene: &Scene, pod: &str) -> Result<()> {
     let session = Session::open(exec(scene.cluster, "alice", scene.name(), &arguments))?;
     let alice = scene.requests("alice").await?;
     alice.api().delete("best", &DeleteParams::default()).await?;
-    session.ended(SOON)?;
+    session.ended(CONDITION_TIMEOUT)?;
     Ok(())
 }
 
@@ -189,7 +188,7 @@ async fn streams(system: &System, scene: &Scene, pod: &str) -> Result<()> {
     forward.wait()?;
     ensure!(line.starts_with("Forwarding from"), "{line}");
     let mut attach = streaming("alice", &["attach", "-c", "app", pod]).spawn()?;
-    eventually("alice to be attached", SOON, async || {
+    eventually("alice to be attached", CONDITION_TIMEOUT, async || {
         let records = records_in(&system.webhook.process)?;
         let attached = records.iter().any(|record| {
             record.action == Action::SessionOpened
@@ -233,8 +232,8 @@ async fn by_themselves(system: &mut System, scene: &Scene) -> Result<()> {
     }
     system.operator.process.kill9();
     for (container, streams, session) in sessions {
-        let patience = Duration::try_from(until.duration_since(jiff::Timestamp::now()));
-        let ended = session.ended(patience.unwrap_or_default() + SOON);
+        let until_end = Duration::try_from(until.duration_since(jiff::Timestamp::now()));
+        let ended = session.ended(until_end.unwrap_or_default() + CONDITION_TIMEOUT);
         let ended = ended.with_context(|| format!("{container} {streams}"))?;
         let early = SignedDuration::from_secs(2);
         ensure!(
@@ -242,7 +241,7 @@ async fn by_themselves(system: &mut System, scene: &Scene) -> Result<()> {
             "{container} {streams}: {ended} is before {until}"
         );
     }
-    eventually("the last process to end", SOON, async || {
+    eventually("the last process to end", CONDITION_TIMEOUT, async || {
         Ok((!running_grants()?.contains(&grant)).then_some(()))
     })
     .await

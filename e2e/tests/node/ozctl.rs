@@ -2,17 +2,15 @@
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use kube::api::ListParams;
 use oz_core::api::{ExecAccessRequest, Operation, TargetKind};
 use oz_e2e::{Scene, System, Terminal, WORKLOAD, exec_template};
-use oz_testkit::{cargo_binary, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, cargo_binary, eventually};
 
 use crate::alone;
-
-const SOON: Duration = Duration::from_secs(60);
 
 async fn set(cluster: &'static oz_testkit::Cluster) -> Result<Scene> {
     let scene = Scene::set(cluster, "ozctl").await?;
@@ -126,7 +124,7 @@ async fn a_session_on_a_terminal_has_its_size_its_keys_and_its_exit_code() -> Re
     session.shows("30 100").await?;
     session.resize(40, 120)?;
     // The size comes by another channel than the keys.
-    let resized = eventually("the new size", SOON, async || {
+    let resized = eventually("the new size", CONDITION_TIMEOUT, async || {
         session.keys("stty size\r")?;
         Ok(session.screen().contains("40 120").then_some(()))
     });
@@ -262,7 +260,7 @@ async fn files_logs_and_ports_go_through_as_the_template_allows() -> Result<()> 
         .next()
         .context("no port")?
         .to_owned();
-    let heard = eventually("an answer from the pod", SOON, async || {
+    let heard = eventually("an answer from the pod", CONDITION_TIMEOUT, async || {
         let mut stream = tokio::net::TcpStream::connect(&address).await?;
         let mut heard = String::new();
         tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut heard).await?;

@@ -3,7 +3,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -12,13 +11,12 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use oz_core::api::{Phase, PodAccessRequest};
 use oz_e2e::{Asked, NAMESPACE, Operator, Options, Scene, System, pod_request};
-use oz_testkit::{Cluster, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::alone;
 use crate::exec::exec;
 
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How long after start and deadline the kubelet may take to end a pod: what the design promises.
 const KUBELETS: SignedDuration = SignedDuration::from_secs(4);
 
@@ -47,7 +45,7 @@ impl Session {
 
     /// Waits until it is over.
     async fn ended(mut self) -> Result<()> {
-        eventually("the session to end", PATIENCE, async || {
+        eventually("the session to end", CONDITION_TIMEOUT, async || {
             Ok(self.process.try_wait()?)
         })
         .await?;
@@ -64,7 +62,7 @@ fn gets_in(cluster: &Cluster, scene: &Scene, pod: &str) -> Result<bool> {
 
 /// Waits until every container of the pod was seen to have ended, and says how the first did.
 async fn terminated(pods: &Api<Pod>, name: &str) -> Result<(Pod, ContainerStateTerminated)> {
-    eventually("the containers to end", PATIENCE, async || {
+    eventually("the containers to end", CONDITION_TIMEOUT, async || {
         let pod = pods.get(name).await?;
         let status = pod.status.clone().unwrap_or_default();
         let mut ends = status
@@ -165,7 +163,7 @@ async fn oz_ends_the_pod_at_the_agreed_second() -> Result<()> {
     let session = Session::open(cluster, &scene, &name)?;
 
     let pods: Api<Pod> = scene.api();
-    let ending = eventually("the pod to be deleted", PATIENCE, async || {
+    let ending = eventually("the pod to be deleted", CONDITION_TIMEOUT, async || {
         let pod = pods.get_opt(&name).await?;
         Ok(match pod {
             Some(pod) if pod.metadata.deletion_timestamp.is_none() => None,
@@ -209,7 +207,7 @@ async fn a_pod_that_starts_late_gets_an_earlier_deadline_once() -> Result<()> {
     let created = pods.get(&name).await?;
     let first = deadline(&created)?;
     let made = created.metadata.creation_timestamp.context("no time")?.0;
-    eventually("it to be late", PATIENCE, async || {
+    eventually("it to be late", CONDITION_TIMEOUT, async || {
         let late = Timestamp::now() > made + SignedDuration::from_secs(6);
         Ok(late.then_some(()))
     })
@@ -222,10 +220,14 @@ async fn a_pod_that_starts_late_gets_an_earlier_deadline_once() -> Result<()> {
         .patch("node-1", &plain, &labelled(json!("yes")))
         .await?;
     let ready = alice.ready("debug").await;
-    let lowered = eventually("the deadline to be lowered", PATIENCE, async || {
-        let pod = pods.get(&name).await?;
-        Ok((deadline(&pod)? < first).then_some(pod))
-    })
+    let lowered = eventually(
+        "the deadline to be lowered",
+        CONDITION_TIMEOUT,
+        async || {
+            let pod = pods.get(&name).await?;
+            Ok((deadline(&pod)? < first).then_some(pod))
+        },
+    )
     .await;
     nodes
         .patch("node-1", &plain, &labelled(Value::Null))

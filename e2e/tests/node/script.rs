@@ -3,16 +3,14 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::SignedDuration;
 use oz_core::connect::script::{self, Ended, Ending};
 use oz_e2e::run;
-use oz_testkit::{Node, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Node, eventually};
 
 const SHELLS: [&[&str]; 3] = [&["dash"], &["busybox", "ash"], &["bash"]];
-const SOON: Duration = Duration::from_secs(20);
 const ID: &str = "0b9f2a52-0001";
 const WAITS: &str = "exec sleep 600";
 const NOBODY: &str = "65534";
@@ -33,7 +31,7 @@ impl Container {
         unshare.args(["bash", "-c", application]);
         let whole = unshare.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let children = format!("/proc/{0}/task/{0}/children", whole.id());
-        let first = eventually("the application to start", SOON, async || {
+        let first = eventually("the application to start", CONDITION_TIMEOUT, async || {
             let first = std::fs::read_to_string(&children)?.trim().to_owned();
             // By then it has a /proc of its own.
             let name = std::fs::read_to_string(format!("/proc/{first}/comm"));
@@ -95,7 +93,7 @@ impl Container {
 
     /// Waits until so many run whose command lines have this in them.
     async fn has(&self, what: &str, many: usize) -> Result<()> {
-        eventually(what, SOON, async || {
+        eventually(what, CONDITION_TIMEOUT, async || {
             let running = self.running()?;
             let found = running.lines().filter(|line| line.starts_with(what));
             Ok((found.count() == many).then_some(()))

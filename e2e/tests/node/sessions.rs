@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -15,13 +14,11 @@ use oz_core::{conditions, labels};
 use oz_e2e::{
     Asked, Options, Scene, System, TEMPLATE, Terminal, exec_request, on_a_terminal, records_in,
 };
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::alone;
 use crate::exec::{exec, with_input};
-
-const SOON: Duration = Duration::from_secs(60);
 
 /// What hides from a script that ends sessions, as a user may start it. All keep the session's
 /// streams but for the one with a file of its own.
@@ -89,7 +86,7 @@ async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<Asked> {
 }
 
 async fn gone(child: &mut Child) -> Result<Timestamp> {
-    eventually("the session to end", SOON, async || {
+    eventually("the session to end", CONDITION_TIMEOUT, async || {
         Ok(child.try_wait()?.map(|_| Timestamp::now()))
     })
     .await
@@ -223,11 +220,11 @@ async fn sessions_end_with_their_grant_whatever_their_user_does() -> Result<()> 
             "{ended} is before {until}"
         );
     }
-    eventually("the processes to be gone", SOON, async || {
+    eventually("the processes to be gone", CONDITION_TIMEOUT, async || {
         Ok((!running(&scene, &pod, "sleep 700")?).then_some(()))
     })
     .await?;
-    let cut = eventually("the end to be on record", SOON, async || {
+    let cut = eventually("the end to be on record", CONDITION_TIMEOUT, async || {
         let mut records = records_in(&system.operator.process)?.into_iter();
         Ok(records.find(|one| one.action == Action::SessionCut))
     })
@@ -253,7 +250,7 @@ async fn a_session_ends_whose_user_killed_what_was_to_end_it() -> Result<()> {
         let ended = gone(session).await?;
         assert!(ended >= until, "{ended} is before {until}");
     }
-    eventually("the end to be on record", SOON, async || {
+    eventually("the end to be on record", CONDITION_TIMEOUT, async || {
         let records = records_in(&system.operator.process)?;
         let mut cut = records
             .iter()
@@ -299,7 +296,7 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
     for session in &mut sessions {
         gone(session).await?;
     }
-    eventually("the processes to be gone", SOON, async || {
+    eventually("the processes to be gone", CONDITION_TIMEOUT, async || {
         Ok((!running(&scene, &pod, "sleep 700")?).then_some(()))
     })
     .await?;
@@ -319,13 +316,18 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
         &["-i", &pod, "--", "sh", "-c", &words],
     );
     gone(&mut open(late)?).await?;
-    eventually("the late end to be on record", SOON, async || {
-        let mut records = records_in(&system.operator.process)?.into_iter();
-        let late = |record: &Record| {
-            record.action == Action::SessionCut && record.message.contains("began after the end")
-        };
-        Ok(records.find(late))
-    })
+    eventually(
+        "the late end to be on record",
+        CONDITION_TIMEOUT,
+        async || {
+            let mut records = records_in(&system.operator.process)?.into_iter();
+            let late = |record: &Record| {
+                record.action == Action::SessionCut
+                    && record.message.contains("began after the end")
+            };
+            Ok(records.find(late))
+        },
+    )
     .await?;
     theirs.kill()?;
     theirs.wait()?;
@@ -360,7 +362,7 @@ async fn deleting_the_role_of_a_grant_ends_its_sessions() -> Result<()> {
         roles.delete(&object, &DeleteParams::default()).await?;
         alice.phase(name, Phase::Revoked).await?;
         gone(&mut open).await?;
-        eventually("the processes to be gone", SOON, async || {
+        eventually("the processes to be gone", CONDITION_TIMEOUT, async || {
             Ok((!running(&scene, &pod, "sleep 700")?).then_some(()))
         })
         .await?;

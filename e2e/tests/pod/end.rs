@@ -11,12 +11,10 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use oz_core::api::Phase;
 use oz_core::audit::Action;
 use oz_e2e::{NAMESPACE, conditions_line, records_of};
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
-use crate::support::{
-    PATIENCE, Requests, can_exec, grant_gone, pod_gone, pod_name, status, template,
-};
+use crate::support::{Requests, can_exec, grant_gone, pod_gone, pod_name, status, template};
 use crate::{scene, system};
 
 #[tokio::test]
@@ -34,7 +32,7 @@ async fn the_pod_goes_at_the_agreed_time_and_not_before() -> Result<()> {
     assert!(!ended.ready);
     assert!(!can_exec(&scene, "alice", &name)?);
     grant_gone(&scene, &request).await?;
-    eventually("the network policy to go", PATIENCE, async || {
+    eventually("the network policy to go", CONDITION_TIMEOUT, async || {
         let policy = scene.api::<NetworkPolicy>().get_opt(&name).await?;
         Ok(policy.is_none().then_some(()))
     })
@@ -102,7 +100,7 @@ async fn deleting_a_request_revokes() -> Result<()> {
         pod_gone(&scene, &pod_name(&request)).await?;
         grant_gone(&scene, &request).await?;
         let operator = &system().await?.operator.process;
-        eventually("the record of the end", PATIENCE, async || {
+        eventually("the record of the end", CONDITION_TIMEOUT, async || {
             let records = records_of(operator, scene.name(), name)?;
             if records != [Action::AccessGranted, Action::AccessRevoked] {
                 bail!("{name}: {records:?}");

@@ -14,10 +14,10 @@ use oz_core::labels;
 use oz_e2e::{
     NAMESPACE, Scene, WORKLOAD, conditions_line, pod_request, records_of, repository, run,
 };
-use oz_testkit::{Cluster, eventually, fixtures};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, fixtures};
 use serde_json::json;
 
-use crate::support::{PATIENCE, Requests, can_exec, pod_name, status, template};
+use crate::support::{Requests, can_exec, pod_name, status, template};
 use crate::{scene, system};
 
 #[tokio::test]
@@ -129,24 +129,32 @@ async fn no_service_lists_the_pod_and_no_replica_set_adopts_it() -> Result<()> {
         "spec": {"containers": [{"name": "app", "image": "example.test/app:1"}]},
     }))?;
     scene.api().create(&PostParams::default(), &witness).await?;
-    let listed = eventually("the service to list the witness", PATIENCE, async || {
-        let slices = scene
-            .api::<EndpointSlice>()
-            .list(&ListParams::default())
-            .await?;
-        let endpoints = slices.items.into_iter().flat_map(|slice| slice.endpoints);
-        let names: Vec<String> = endpoints
-            .filter_map(|endpoint| endpoint.target_ref?.name)
-            .collect();
-        Ok((names.iter().any(|name| name == "witness") && names.len() >= 3).then_some(names))
-    })
+    let listed = eventually(
+        "the service to list the witness",
+        CONDITION_TIMEOUT,
+        async || {
+            let slices = scene
+                .api::<EndpointSlice>()
+                .list(&ListParams::default())
+                .await?;
+            let endpoints = slices.items.into_iter().flat_map(|slice| slice.endpoints);
+            let names: Vec<String> = endpoints
+                .filter_map(|endpoint| endpoint.target_ref?.name)
+                .collect();
+            Ok((names.iter().any(|name| name == "witness") && names.len() >= 3).then_some(names))
+        },
+    )
     .await?;
     assert!(!listed.contains(&name), "{listed:?}");
-    let counted = eventually("the budget to count the witness", PATIENCE, async || {
-        let budget: PodDisruptionBudget = scene.api().get(WORKLOAD).await?;
-        let status = budget.status.unwrap_or_default();
-        Ok((status.current_healthy >= 3).then_some(status.expected_pods))
-    })
+    let counted = eventually(
+        "the budget to count the witness",
+        CONDITION_TIMEOUT,
+        async || {
+            let budget: PodDisruptionBudget = scene.api().get(WORKLOAD).await?;
+            let status = budget.status.unwrap_or_default();
+            Ok((status.current_healthy >= 3).then_some(status.expected_pods))
+        },
+    )
     .await?;
     assert_eq!(counted, 3, "two of the workload and the witness");
 
@@ -280,12 +288,16 @@ async fn a_template_says_whether_it_can_be_used() -> Result<()> {
     let broken = json!({"controllerTargetMutationConfig": {"patchSpecOperations": patch}});
     template(&scene, "broken", broken).await?;
     for (name, ready) in [("good", true), ("broken", false)] {
-        let found = eventually(&format!("a status of {name}"), PATIENCE, async || {
-            let template = scene.api::<PodAccessTemplate>().get(name).await?;
-            Ok(template
-                .status
-                .filter(|status| !status.conditions.is_empty()))
-        })
+        let found = eventually(
+            &format!("a status of {name}"),
+            CONDITION_TIMEOUT,
+            async || {
+                let template = scene.api::<PodAccessTemplate>().get(name).await?;
+                Ok(template
+                    .status
+                    .filter(|status| !status.conditions.is_empty()))
+            },
+        )
         .await?;
         assert_eq!(found.ready, ready, "{:?}", found.conditions);
         let told = found.conditions.iter().map(|one| one.message.as_str());

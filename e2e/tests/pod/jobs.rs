@@ -5,11 +5,11 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::scene;
-use crate::support::{PATIENCE, Requests, pod_name, template};
+use crate::support::{Requests, pod_name, template};
 
 #[tokio::test]
 async fn a_pod_like_those_of_a_job_is_none_of_its() -> Result<()> {
@@ -47,7 +47,7 @@ async fn a_pod_like_those_of_a_job_is_none_of_its() -> Result<()> {
         assert_eq!(spec.containers[0].name, "import", "{kind}");
         assert_eq!(spec.restart_policy.as_deref(), Some("Never"), "{kind}");
     }
-    let own = eventually("the Job to count its pods", PATIENCE, async || {
+    let own = eventually("the Job to count its pods", CONDITION_TIMEOUT, async || {
         let job: Job = scene.api().get("once").await?;
         Ok(job.status.and_then(|status| status.active))
     })

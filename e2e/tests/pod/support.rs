@@ -1,17 +1,12 @@
 //! Asking for pods as a user would, and what came of it.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate, RequestStatus};
 use oz_e2e::{PodRequests, Scene, pod_request};
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::Value;
-
-/// How long something may take before a test gives up; far above what it takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Creates a template for the scene's workload, for the group `devs`, with `more` fields.
 pub(crate) async fn template(scene: &Scene, name: &str, more: Value) -> Result<PodAccessTemplate> {
@@ -82,10 +77,14 @@ pub(crate) fn pod_name(request: &PodAccessRequest) -> String {
 
 /// Waits until the pod is gone.
 pub(crate) async fn pod_gone(scene: &Scene, name: &str) -> Result<()> {
-    eventually(&format!("pod {name} to go"), PATIENCE, async || {
-        let pod = scene.api::<Pod>().get_opt(name).await?;
-        Ok(pod.is_none().then_some(()))
-    })
+    eventually(
+        &format!("pod {name} to go"),
+        CONDITION_TIMEOUT,
+        async || {
+            let pod = scene.api::<Pod>().get_opt(name).await?;
+            Ok(pod.is_none().then_some(()))
+        },
+    )
     .await
 }
 
@@ -93,10 +92,14 @@ pub(crate) async fn pod_gone(scene: &Scene, name: &str) -> Result<()> {
 pub(crate) async fn grant_gone(scene: &Scene, request: &PodAccessRequest) -> Result<()> {
     let uid = request.uid().unwrap_or_default();
     let name = oz_core::access::grant::object_name(&request.name_any(), &uid);
-    eventually(&format!("the grant {name} to go"), PATIENCE, async || {
-        let (role, binding) = scene.grant(&name).await?;
-        Ok((role.is_none() && binding.is_none()).then_some(()))
-    })
+    eventually(
+        &format!("the grant {name} to go"),
+        CONDITION_TIMEOUT,
+        async || {
+            let (role, binding) = scene.grant(&name).await?;
+            Ok((role.is_none() && binding.is_none()).then_some(()))
+        },
+    )
     .await
 }
 

@@ -6,76 +6,80 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use oz_core::api::{Phase, TransientClusterRoleBinding};
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::support::*;
 
 #[tokio::test]
 async fn a_deletion_that_orphans_leaves_no_binding() -> Result<()> {
-    let place = Place::set("orphan").await?;
+    let fixture = Fixture::set("orphan").await?;
     for (name, policy) in [
         ("orphaned", PropagationPolicy::Orphan),
         ("foreground", PropagationPolicy::Foreground),
         ("background", PropagationPolicy::Background),
     ] {
-        place
+        fixture
             .create(&binding(name, &json!({"duration": "10m"})))
             .await?;
-        place.phase(name, Phase::Active).await?;
+        fixture.phase(name, Phase::Active).await?;
         let parameters = DeleteParams {
             propagation_policy: Some(policy),
             ..DeleteParams::default()
         };
-        place.bindings().delete(name, &parameters).await?;
-        eventually(&format!("nothing left of {name}"), PATIENCE, async || {
-            let left = place.bindings().get_opt(name).await?.is_some();
-            Ok((!left).then_some(()))
-        })
+        fixture.bindings().delete(name, &parameters).await?;
+        eventually(
+            &format!("nothing left of {name}"),
+            CONDITION_TIMEOUT,
+            async || {
+                let left = fixture.bindings().get_opt(name).await?.is_some();
+                Ok((!left).then_some(()))
+            },
+        )
         .await?;
-        assert!(place.made().get_opt(name).await?.is_none(), "{name}");
+        assert!(fixture.made().get_opt(name).await?.is_none(), "{name}");
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn meddling_revokes() -> Result<()> {
-    let place = Place::set("meddling").await?;
-    place
+    let fixture = Fixture::set("meddling").await?;
+    fixture
         .create(&binding("meddled", &json!({"duration": "10m"})))
         .await?;
-    place.phase("meddled", Phase::Active).await?;
+    fixture.phase("meddled", Phase::Active).await?;
     let subjects = json!([{
         "kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io",
     }]);
     let change = Patch::Merge(json!({ "subjects": subjects }));
-    place
+    fixture
         .made()
         .patch("meddled", &PatchParams::default(), &change)
         .await?;
-    let status = place.phase("meddled", Phase::Revoked).await?;
+    let status = fixture.phase("meddled", Phase::Revoked).await?;
     assert_eq!(condition(&status, "Ready"), "False (DriftDetected)");
-    assert!(place.made().get_opt("meddled").await?.is_none());
+    assert!(fixture.made().get_opt("meddled").await?.is_none());
     Ok(())
 }
 
 #[tokio::test]
 async fn a_namespace_goes_with_what_is_bound_in_it() -> Result<()> {
-    let place = Place::set("gone").await?;
-    place
+    let fixture = Fixture::set("gone").await?;
+    fixture
         .create(&binding("bound", &json!({"duration": "10m"})))
         .await?;
-    place
+    fixture
         .create(&binding(
             "later",
             &json!({"validFrom": from_now(900), "duration": "10m"}),
         ))
         .await?;
-    place.phase("bound", Phase::Active).await?;
-    let namespaces = Api::<Namespace>::all(place.admin.clone());
-    let name = place.name();
+    fixture.phase("bound", Phase::Active).await?;
+    let namespaces = Api::<Namespace>::all(fixture.admin.clone());
+    let name = fixture.name();
     namespaces.delete(name, &DeleteParams::default()).await?;
-    eventually("the namespace to be gone", PATIENCE, async || {
+    eventually("the namespace to be gone", CONDITION_TIMEOUT, async || {
         Ok(namespaces.get_opt(name).await?.is_none().then_some(()))
     })
     .await
@@ -83,43 +87,47 @@ async fn a_namespace_goes_with_what_is_bound_in_it() -> Result<()> {
 
 #[tokio::test]
 async fn rights_in_the_whole_cluster_come_and_go() -> Result<()> {
-    let place = Place::set("cluster").await?;
-    let all = Api::<TransientClusterRoleBinding>::all(place.lead.clone());
-    let made = Api::<ClusterRoleBinding>::all(place.admin.clone());
-    let mut object = binding(place.name(), &json!({"duration": "4s"}));
+    let fixture = Fixture::set("cluster").await?;
+    let all = Api::<TransientClusterRoleBinding>::all(fixture.lead.clone());
+    let made = Api::<ClusterRoleBinding>::all(fixture.admin.clone());
+    let mut object = binding(fixture.name(), &json!({"duration": "4s"}));
     object["spec"]["subjects"][0]["name"] = json!("auditor");
     let object = serde_json::from_value(object)?;
     all.create(&PostParams::default(), &object).await?;
-    phase_of(&all, place.name(), Phase::Active).await?;
-    assert_eq!(made.get(place.name()).await?.role_ref.name, "view");
-    phase_of(&all, place.name(), Phase::Expired).await?;
-    assert!(made.get_opt(place.name()).await?.is_none());
-    all.delete(place.name(), &DeleteParams::default()).await?;
-    eventually("the object to be gone", PATIENCE, async || {
-        Ok(all.get_opt(place.name()).await?.is_none().then_some(()))
+    phase_of(&all, fixture.name(), Phase::Active).await?;
+    assert_eq!(made.get(fixture.name()).await?.role_ref.name, "view");
+    phase_of(&all, fixture.name(), Phase::Expired).await?;
+    assert!(made.get_opt(fixture.name()).await?.is_none());
+    all.delete(fixture.name(), &DeleteParams::default()).await?;
+    eventually("the object to be gone", CONDITION_TIMEOUT, async || {
+        Ok(all.get_opt(fixture.name()).await?.is_none().then_some(()))
     })
     .await
 }
 
 #[tokio::test]
 async fn a_finalizer_keeps_no_rights() -> Result<()> {
-    let place = Place::set("held").await?;
-    let all = Api::<TransientClusterRoleBinding>::all(place.lead.clone());
-    let made = Api::<ClusterRoleBinding>::all(place.admin.clone());
-    let object = binding(place.name(), &json!({"duration": "6s"}));
+    let fixture = Fixture::set("held").await?;
+    let all = Api::<TransientClusterRoleBinding>::all(fixture.lead.clone());
+    let made = Api::<ClusterRoleBinding>::all(fixture.admin.clone());
+    let object = binding(fixture.name(), &json!({"duration": "6s"}));
     let object = serde_json::from_value(object)?;
     all.create(&PostParams::default(), &object).await?;
-    phase_of(&all, place.name(), Phase::Active).await?;
+    phase_of(&all, fixture.name(), Phase::Active).await?;
     let merge = PatchParams::default();
     let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.test/hold"]}}));
-    made.patch(place.name(), &merge, &hold).await?;
-    eventually("the binding to name nobody", PATIENCE, async || {
-        let held = made.get(place.name()).await?;
-        Ok(held.subjects.unwrap_or_default().is_empty().then_some(()))
-    })
+    made.patch(fixture.name(), &merge, &hold).await?;
+    eventually(
+        "the binding to name nobody",
+        CONDITION_TIMEOUT,
+        async || {
+            let held = made.get(fixture.name()).await?;
+            Ok(held.subjects.unwrap_or_default().is_empty().then_some(()))
+        },
+    )
     .await?;
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    made.patch(place.name(), &merge, &free).await?;
-    all.delete(place.name(), &DeleteParams::default()).await?;
+    made.patch(fixture.name(), &merge, &free).await?;
+    all.delete(fixture.name(), &DeleteParams::default()).await?;
     Ok(())
 }

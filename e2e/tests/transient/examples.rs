@@ -9,20 +9,20 @@ use crate::support::*;
 
 #[tokio::test]
 async fn every_example_applies_as_it_is() -> Result<()> {
-    let place = Place::set("examples").await?;
+    let fixture = Fixture::set("examples").await?;
     let mut applied = 0;
     for entry in std::fs::read_dir(repository().join("examples/transient"))? {
-        let mut kubectl = place.cluster.kubectl("lea");
+        let mut kubectl = fixture.cluster.kubectl("lea");
         kubectl
-            .args(["create", "-n", place.name(), "-f"])
+            .args(["create", "-n", fixture.name(), "-f"])
             .arg(entry?.path());
         run(kubectl)?;
         applied += 1;
     }
     assert_eq!(applied, 3);
-    place.phase("shift", Phase::Pending).await?;
-    place.phase("incident", Phase::Active).await?;
-    let all = Api::<TransientClusterRoleBinding>::all(place.lead.clone());
+    fixture.phase("shift", Phase::Pending).await?;
+    fixture.phase("incident", Phase::Active).await?;
+    let all = Api::<TransientClusterRoleBinding>::all(fixture.lead.clone());
     phase_of(&all, "audit", Phase::Active).await?;
     Ok(())
 }

@@ -22,34 +22,36 @@ fn sample(file: &str) -> std::path::PathBuf {
         .join(file)
 }
 
-fn kubectl_apply(place: &Place, file: &Path) -> Result<String> {
-    let mut kubectl = place.cluster.kubectl("admin");
-    kubectl.args(["apply", "-n", place.name(), "-f"]).arg(file);
+fn kubectl_apply(fixture: &Fixture, file: &Path) -> Result<String> {
+    let mut kubectl = fixture.cluster.kubectl("admin");
+    kubectl
+        .args(["apply", "-n", fixture.name(), "-f"])
+        .arg(file);
     run(kubectl)
 }
 
 #[tokio::test]
 async fn the_published_samples_apply_as_they_are() -> Result<()> {
-    let place = Place::set("published").await?;
+    let fixture = Fixture::set("published").await?;
     for file in SAMPLES {
-        kubectl_apply(&place, &sample(file))?;
+        kubectl_apply(&fixture, &sample(file))?;
     }
-    let roles = Api::<example_com::RoleBinding>::namespaced(place.admin.clone(), place.name());
-    let clusters = Api::<example_com::ClusterRoleBinding>::all(place.admin.clone());
+    let roles = Api::<example_com::RoleBinding>::namespaced(fixture.admin.clone(), fixture.name());
+    let clusters = Api::<example_com::ClusterRoleBinding>::all(fixture.admin.clone());
     // They are of 2022.
     phase_of(&roles, "test1", Phase::Expired).await?;
     let status = phase_of(&clusters, "test2", Phase::Expired).await?;
     assert_eq!(condition(&status, "effective"), "False (NeverActive)");
     // Once more changes nothing.
     for file in SAMPLES {
-        assert!(kubectl_apply(&place, &sample(file))?.contains("unchanged"));
+        assert!(kubectl_apply(&fixture, &sample(file))?.contains("unchanged"));
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn a_sample_with_a_window_of_now_is_bound_until_it_is_over() -> Result<()> {
-    let place = Place::set("generated").await?;
+    let fixture = Fixture::set("generated").await?;
     for (file, name) in [(SAMPLES[0], "now1"), (SAMPLES[1], "now2")] {
         // As the published script has it: from ten seconds ago, six minutes; here, shorter.
         let text = std::fs::read_to_string(sample(file))?;
@@ -57,14 +59,14 @@ async fn a_sample_with_a_window_of_now_is_bound_until_it_is_over() -> Result<()>
         object["metadata"]["name"] = name.into();
         object["validFrom"] = from_now(-10).into();
         object["validUntil"] = from_now(8).into();
-        let path = place.cluster.state_dir().join(format!("{name}.json"));
+        let path = fixture.cluster.state_dir().join(format!("{name}.json"));
         std::fs::write(&path, object.to_string())?;
-        kubectl_apply(&place, &path)?;
+        kubectl_apply(&fixture, &path)?;
     }
-    let roles = Api::<example_com::RoleBinding>::namespaced(place.admin.clone(), place.name());
-    let clusters = Api::<example_com::ClusterRoleBinding>::all(place.admin.clone());
-    let made = Api::<RoleBinding>::namespaced(place.admin.clone(), place.name());
-    let made_for_all = Api::<ClusterRoleBinding>::all(place.admin.clone());
+    let roles = Api::<example_com::RoleBinding>::namespaced(fixture.admin.clone(), fixture.name());
+    let clusters = Api::<example_com::ClusterRoleBinding>::all(fixture.admin.clone());
+    let made = Api::<RoleBinding>::namespaced(fixture.admin.clone(), fixture.name());
+    let made_for_all = Api::<ClusterRoleBinding>::all(fixture.admin.clone());
     let status = phase_of(&roles, "now1", Phase::Active).await?;
     assert_eq!(condition(&status, "effective"), "True (Active)");
     assert_eq!(made.get("now1").await?.role_ref.name, "view");

@@ -11,12 +11,12 @@ use crate::support::*;
 
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_with_the_path_of_the_field() -> Result<()> {
-    let place = Place::set("nonsense").await?;
+    let fixture = Fixture::set("nonsense").await?;
     let hour = json!({"duration": "1h"});
     let with = |pointer: &str, value: Value| {
         let mut object = binding("a", &hour);
-        if let Some(place) = object.pointer_mut(pointer) {
-            *place = value;
+        if let Some(field) = object.pointer_mut(pointer) {
+            *field = value;
         }
         object
     };
@@ -63,7 +63,7 @@ async fn what_makes_no_sense_is_refused_with_the_path_of_the_field() -> Result<(
             "a ServiceAccount needs its namespace",
         ),
     ] {
-        let told = place.refused("lea", &object).await?;
+        let told = fixture.refused("lea", &object).await?;
         assert!(told.contains(said), "{object}: {told}");
     }
     Ok(())
@@ -71,9 +71,9 @@ async fn what_makes_no_sense_is_refused_with_the_path_of_the_field() -> Result<(
 
 #[tokio::test]
 async fn nobody_gets_through_oz_what_they_could_not_bind_themselves() -> Result<()> {
-    let place = Place::set("rights").await?;
+    let fixture = Fixture::set("rights").await?;
     let view = binding("a", &json!({"duration": "1h"}));
-    let told = place.refused("ina", &view).await?;
+    let told = fixture.refused("ina", &view).await?;
     assert!(told.contains("ina may not bind ClusterRole view"), "{told}");
     // Not on the list, though the lead may bind it.
     let role = |name: &str| {
@@ -81,30 +81,30 @@ async fn nobody_gets_through_oz_what_they_could_not_bind_themselves() -> Result<
         object["spec"]["roleRef"]["name"] = json!(name);
         object
     };
-    let told = place.refused("lea", &role("cluster-admin")).await?;
+    let told = fixture.refused("lea", &role("cluster-admin")).await?;
     assert!(told.contains("cannot be bound through oz"), "{told}");
     // On the list by a pattern, but with secrets.
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
-    let roles = Api::<ClusterRole>::all(place.admin.clone());
+    let roles = Api::<ClusterRole>::all(fixture.admin.clone());
     let powerful = json!({"metadata": {"name": "team-powerful"}, "rules": rules.clone()});
     apply_as(&roles, powerful).await?;
-    let told = place.refused("lea", &role("team-powerful")).await?;
+    let told = fixture.refused("lea", &role("team-powerful")).await?;
     assert!(told.contains("secrets"), "{told}");
     // A Role of the namespace as well.
-    let roles = Api::<Role>::namespaced(place.admin.clone(), place.name());
+    let roles = Api::<Role>::namespaced(fixture.admin.clone(), fixture.name());
     let powerful = json!({"metadata": {"name": "team-powerful"}, "rules": rules});
     apply_as(&roles, powerful).await?;
     let mut here = role("team-powerful");
     here["spec"]["roleRef"]["kind"] = json!("Role");
-    let told = place.refused("lea", &here).await?;
+    let told = fixture.refused("lea", &here).await?;
     assert!(told.contains("secrets"), "{told}");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_role_that_was_made_powerful_meanwhile_is_not_bound() -> Result<()> {
-    let place = Place::set("edited").await?;
-    let roles = Api::<ClusterRole>::all(place.admin.clone());
+    let fixture = Fixture::set("edited").await?;
+    let roles = Api::<ClusterRole>::all(fixture.admin.clone());
     let role = |resource: &str| {
         json!({
             "metadata": {"name": "team-late"},
@@ -114,25 +114,27 @@ async fn a_role_that_was_made_powerful_meanwhile_is_not_bound() -> Result<()> {
     apply_as(&roles, role("pods")).await?;
     let mut object = binding("late", &json!({"validFrom": from_now(4), "duration": "1h"}));
     object["spec"]["roleRef"]["name"] = json!("team-late");
-    place.create(&object).await?;
+    fixture.create(&object).await?;
     apply_as(&roles, role("secrets")).await?;
-    let status = place.phase("late", Phase::Denied).await?;
+    let status = fixture.phase("late", Phase::Denied).await?;
     assert_eq!(condition(&status, "Ready"), "False (RoleTooPowerful)");
-    assert!(place.made().get_opt("late").await?.is_none());
+    assert!(fixture.made().get_opt("late").await?.is_none());
     Ok(())
 }
 
 #[tokio::test]
 async fn what_was_asked_for_cannot_be_changed() -> Result<()> {
-    let place = Place::set("immutable").await?;
-    place
+    let fixture = Fixture::set("immutable").await?;
+    fixture
         .create(&binding(
             "fixed",
             &json!({"validFrom": from_now(900), "duration": "1h"}),
         ))
         .await?;
-    let admin =
-        Api::<oz_core::api::TransientRoleBinding>::namespaced(place.admin.clone(), place.name());
+    let admin = Api::<oz_core::api::TransientRoleBinding>::namespaced(
+        fixture.admin.clone(),
+        fixture.name(),
+    );
     for (change, said) in [
         (json!({"spec": {"roleRef": {"name": "edit"}}}), "immutable"),
         (json!({"spec": {"duration": "2h"}}), "immutable"),

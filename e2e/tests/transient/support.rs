@@ -1,6 +1,4 @@
-//! The oz that these tests share, and a place with people who may ask.
-
-use std::time::Duration;
+//! The oz that these tests share, and a namespace with people who may ask.
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -10,12 +8,10 @@ use kube::{Api, Client, Resource};
 use oz_core::api::{BindingStatus, Phase, TransientRoleBinding};
 use oz_core::transient::Kind;
 use oz_e2e::{NAMESPACE, Operator, Options, Webhook, established, install, repository, run};
-use oz_testkit::{Cluster, TestNamespace, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-/// How long anything may take before a test gives up; far above what it takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// oz with transient bindings switched on.
@@ -103,14 +99,14 @@ where
 }
 
 /// A namespace, and clients of people.
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) cluster: &'static Cluster,
     pub(crate) admin: Client,
     pub(crate) lead: Client,
     pub(crate) namespace: TestNamespace,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) async fn set(prefix: &str) -> Result<Self> {
         oz().await?;
         let cluster = Cluster::shared().await?;
@@ -188,12 +184,16 @@ where
     K: Kind,
 {
     let mut last = None;
-    eventually(&format!("{name} to be {phase}"), PATIENCE, async || {
-        let status = api.get(name).await?.status().cloned().unwrap_or_default();
-        let found = (status.phase == phase).then(|| status.clone());
-        last = Some(status);
-        Ok(found)
-    })
+    eventually(
+        &format!("{name} to be {phase}"),
+        CONDITION_TIMEOUT,
+        async || {
+            let status = api.get(name).await?.status().cloned().unwrap_or_default();
+            let found = (status.phase == phase).then(|| status.clone());
+            last = Some(status);
+            Ok(found)
+        },
+    )
     .await
     .with_context(|| format!("{last:?}"))
 }

@@ -7,44 +7,46 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use oz_core::api::Phase;
 use oz_e2e::records_of;
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
 use crate::support::*;
 
 #[tokio::test]
 async fn a_binding_exists_only_inside_its_window_for_two_writes_at_each_end() -> Result<()> {
-    let place = Place::set("window").await?;
-    let mark = place.cluster.audit().mark()?;
+    let fixture = Fixture::set("window").await?;
+    let mark = fixture.cluster.audit().mark()?;
     let (from, until) = (from_now(3), from_now(9));
-    place
+    fixture
         .create(&binding(
             "on-call",
             &json!({"validFrom": from, "validUntil": until}),
         ))
         .await?;
-    let status = place.phase("on-call", Phase::Pending).await?;
-    assert!(place.made().get_opt("on-call").await?.is_none() || Timestamp::now() >= from.parse()?);
+    let status = fixture.phase("on-call", Phase::Pending).await?;
+    assert!(
+        fixture.made().get_opt("on-call").await?.is_none() || Timestamp::now() >= from.parse()?
+    );
     assert!(status.activated_at.is_none());
 
-    let status = place.phase("on-call", Phase::Active).await?;
+    let status = fixture.phase("on-call", Phase::Active).await?;
     assert_eq!(status.requester.as_deref(), Some("lea"));
     assert_eq!(status.expires_at, Some(until.parse()?));
     assert!(status.activated_at >= Some(from.parse()?));
-    let made = place.made().get("on-call").await?;
+    let made = fixture.made().get("on-call").await?;
     assert_eq!(made.role_ref.name, "view");
-    assert!(place.alice_may()?);
+    assert!(fixture.alice_may()?);
 
-    let status = place.phase("on-call", Phase::Expired).await?;
+    let status = fixture.phase("on-call", Phase::Expired).await?;
     assert!(Timestamp::now() >= until.parse()?);
     assert_eq!(condition(&status, "Effective"), "False (Expired)");
-    assert!(place.made().get_opt("on-call").await?.is_none());
-    assert!(!place.alice_may()?);
+    assert!(fixture.made().get_opt("on-call").await?.is_none());
+    assert!(!fixture.alice_may()?);
 
-    let calls = place.cluster.audit().since(mark)?;
+    let calls = fixture.cluster.audit().since(mark)?;
     let writes = calls
         .by_user(&operator())
-        .in_namespace(place.name())
+        .in_namespace(fixture.name())
         .writes()
         .filter(|entry| entry.resource != "events");
     // Pending; the binding and Active; the binding and Expired.
@@ -52,10 +54,10 @@ async fn a_binding_exists_only_inside_its_window_for_two_writes_at_each_end() ->
     assert_eq!(writes.len(), 5, "{counts:?}");
 
     let oz = oz().await?;
-    let actions = records_of(&oz.operator.process, place.name(), "on-call")?;
+    let actions = records_of(&oz.operator.process, fixture.name(), "on-call")?;
     let actions: Vec<String> = actions.iter().map(ToString::to_string).collect();
     assert_eq!(actions, ["AccessGranted", "AccessExpired"]);
-    let actions = records_of(&oz.webhook.process, place.name(), "on-call")?;
+    let actions = records_of(&oz.webhook.process, fixture.name(), "on-call")?;
     assert_eq!(actions.len(), 1, "{actions:?}");
     let metrics = oz.operator.metrics().await?;
     for reason in ["BindingActivated", "BindingExpired"] {
@@ -64,19 +66,23 @@ async fn a_binding_exists_only_inside_its_window_for_two_writes_at_each_end() ->
         });
         assert!(line.is_some(), "no lag for {reason}:\n{metrics}");
     }
-    told(&place, &["BindingActivated", "BindingExpired"]).await
+    told(&fixture, &["BindingActivated", "BindingExpired"]).await
 }
 
-async fn told(place: &Place, reasons: &[&str]) -> Result<()> {
-    let events = Api::<Event>::namespaced(place.admin.clone(), place.name());
+async fn told(fixture: &Fixture, reasons: &[&str]) -> Result<()> {
+    let events = Api::<Event>::namespaced(fixture.admin.clone(), fixture.name());
     for reason in reasons {
-        eventually(&format!("the event {reason}"), PATIENCE, async || {
-            let found = events.list(&ListParams::default()).await?;
-            let mut all = found.items.iter();
-            Ok(all
-                .any(|event| event.reason.as_deref() == Some(reason))
-                .then_some(()))
-        })
+        eventually(
+            &format!("the event {reason}"),
+            CONDITION_TIMEOUT,
+            async || {
+                let found = events.list(&ListParams::default()).await?;
+                let mut all = found.items.iter();
+                Ok(all
+                    .any(|event| event.reason.as_deref() == Some(reason))
+                    .then_some(()))
+            },
+        )
         .await?;
     }
     Ok(())
@@ -84,23 +90,23 @@ async fn told(place: &Place, reasons: &[&str]) -> Result<()> {
 
 #[tokio::test]
 async fn a_duration_begins_at_once_and_ends_on_time() -> Result<()> {
-    let place = Place::set("duration").await?;
-    place
+    let fixture = Fixture::set("duration").await?;
+    fixture
         .create(&binding("short", &json!({"duration": "3s"})))
         .await?;
-    let status = place.phase("short", Phase::Active).await?;
+    let status = fixture.phase("short", Phase::Active).await?;
     let (activated, expires) = (
         status.activated_at.context("not activated")?,
         status.expires_at.context("no end")?,
     );
     assert_eq!(expires.duration_since(activated).as_secs(), 3);
-    place.phase("short", Phase::Expired).await?;
+    fixture.phase("short", Phase::Expired).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn two_subjects_of_one_name_are_two_and_nothing_is_written_twice() -> Result<()> {
-    let place = Place::set("subjects").await?;
+    let fixture = Fixture::set("subjects").await?;
     let mut object = binding("both", &json!({"duration": "4s"}));
     object["spec"]["subjects"] = json!([
         {"kind": "ServiceAccount", "name": "default", "namespace": "a"},
@@ -108,25 +114,25 @@ async fn two_subjects_of_one_name_are_two_and_nothing_is_written_twice() -> Resu
         {"kind": "User", "name": "bob"},
         {"kind": "Group", "name": "bob"},
     ]);
-    let mark = place.cluster.audit().mark()?;
-    place.create(&object).await?;
-    place.phase("both", Phase::Active).await?;
-    let made = place.made().get("both").await?;
+    let mark = fixture.cluster.audit().mark()?;
+    fixture.create(&object).await?;
+    fixture.phase("both", Phase::Active).await?;
+    let made = fixture.made().get("both").await?;
     assert_eq!(made.subjects.as_ref().map(Vec::len), Some(4));
     // Somebody touches both: it is looked at again, and left as it is.
     let label = kube::api::Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
-    place
+    fixture
         .made()
         .patch("both", &kube::api::PatchParams::default(), &label)
         .await?;
-    place.phase("both", Phase::Expired).await?;
-    let writes = place
+    fixture.phase("both", Phase::Expired).await?;
+    let writes = fixture
         .cluster
         .audit()
         .since(mark)?
         .by_user(&operator())
         .on("rbac.authorization.k8s.io", "rolebindings")
-        .in_namespace(place.name())
+        .in_namespace(fixture.name())
         .writes();
     let counts = writes.counts();
     assert_eq!(writes.len(), 2, "one creation, one deletion: {counts:?}");

@@ -4,7 +4,6 @@
 mod original;
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,9 +14,7 @@ use oz_e2e::{
     Operator, Options, Scene, TEMPLATE, Webhook, conditions_line, exec_request, install,
     records_of, run,
 };
-use oz_testkit::{Cluster, cargo_binary, eventually};
-
-const SOON: Duration = Duration::from_secs(120);
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 
 fn may_exec(scene: &Scene, pod: &str) -> Result<bool> {
     let mut kubectl = scene.cluster.kubectl("alice");
@@ -57,7 +54,7 @@ async fn templates_of_the_original_stay_and_what_it_granted_is_taken_away() -> R
         let (role, binding) = scene.grant(name).await?;
         assert!(role.is_none() && binding.is_none(), "{name}");
     }
-    eventually("the pod of its own to go", SOON, async || {
+    eventually("the pod of its own to go", CONDITION_TIMEOUT, async || {
         let there = scene.api::<Pod>().get_opt(&own).await?;
         Ok(there.is_none().then_some(()))
     })
@@ -69,7 +66,7 @@ async fn templates_of_the_original_stay_and_what_it_granted_is_taken_away() -> R
     );
 
     // The template is as it was, and is looked at.
-    eventually("the template to be ready", SOON, async || {
+    eventually("the template to be ready", CONDITION_TIMEOUT, async || {
         let template = scene.api::<ExecAccessTemplate>().get(TEMPLATE).await?;
         let ready = template.status.is_some_and(|status| status.ready);
         Ok(ready.then_some(()))
@@ -90,9 +87,11 @@ async fn templates_of_the_original_stay_and_what_it_granted_is_taken_away() -> R
         kubectl.args(["delete", kind, "oz-webhook"]);
         run(kubectl)?;
     }
-    eventually("requests to be taken again", SOON, async || {
-        Ok(Some(alice.create(&again).await?))
-    })
+    eventually(
+        "requests to be taken again",
+        CONDITION_TIMEOUT,
+        async || Ok(Some(alice.create(&again).await?)),
+    )
     .await?;
     alice.ready("again").await?;
     assert!(!doctor(&scene).await?.contains("other registrations"));

@@ -25,7 +25,7 @@ use oz_testkit::{AuditMark, eventually};
 use super::Size;
 use super::process::peak;
 use super::report::{Budget, Report};
-use super::scene::{self, Place};
+use super::scene::{self, BenchScene};
 use super::stats::Values;
 
 const RECORDS: i64 = 20_000;
@@ -145,11 +145,11 @@ async fn durable(size: Size, report: &mut Report) -> Result<()> {
             let with = (turn + run) % 2 == 1;
             let flag = format!("--audit-objects={with}");
             let mut operator = Operator::start(cluster, &Options::default().flag(&flag)).await?;
-            let mut place = Place::set(cluster, &format!("audit-{run}-{turn}")).await?;
+            let mut bench = BenchScene::set(cluster, &format!("audit-{run}-{turn}")).await?;
             let mark = cluster.audit().mark()?;
             let mut took = Vec::new();
             for number in 0..size.one_by_one {
-                took.push(place.ask_one(&format!("one-{number}")).await?);
+                took.push(bench.ask_one(&format!("one-{number}")).await?);
             }
             let median = took.into_iter().collect::<Values>().median();
             let what = match with {
@@ -159,7 +159,7 @@ async fn durable(size: Size, report: &mut Report) -> Result<()> {
             report.add(what, "ms", Budget::None, median);
             medians[usize::from(with)] = median;
             if with {
-                let waited = waited(&place.scene, mark).await?;
+                let waited = waited(&bench.scene, mark).await?;
                 let what = "  the binding waits for the event p50";
                 report.add(what, "ms", Budget::AtMost(10.0), waited.median());
                 let what = "  the binding waits for the event p99";

@@ -18,9 +18,9 @@ use serde_json::json;
 use super::grants::operator;
 use super::process::{processor_time, resident};
 use super::report::{Budget, Report};
-use super::scene::{self, PATIENCE};
+use super::scene::{self, CHANGE_TIMEOUT};
 use super::stats::Values;
-use crate::seen::Watching;
+use crate::changes::Watching;
 
 /// Objects that are created at once.
 const BATCH: usize = 100;
@@ -118,7 +118,7 @@ async fn in_phase(client: &Client, namespace: &str, phase: Phase, count: usize) 
     let api = Api::<TransientRoleBinding>::namespaced(client.clone(), namespace);
     eventually(
         &format!("{count} to be {phase}"),
-        PATIENCE * 5,
+        CHANGE_TIMEOUT * 5,
         async || {
             let all = api.list(&kube::api::ListParams::default()).await?.items;
             let found = all.iter().filter(|object| {
@@ -175,7 +175,7 @@ async fn windows(
     let (mut late, mut over) = (Vec::new(), Vec::new());
     let mut between = None;
     while over.len() < count {
-        let seen = bindings.next(PATIENCE).await?;
+        let seen = bindings.next(CHANGE_TIMEOUT).await?;
         let name = seen.object.name_any();
         let Some((from, until)) = ends.get(&name) else {
             continue;

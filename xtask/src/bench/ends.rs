@@ -17,9 +17,9 @@ use tokio::net::TcpListener;
 
 use super::Size;
 use super::report::{Budget, Report};
-use super::scene::{self, PATIENCE, Place};
+use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
 use super::stats::Values;
-use crate::seen::Watching;
+use crate::changes::Watching;
 
 /// In which time everything must be granted.
 const GRANTING: SignedDuration = SignedDuration::from_secs(90);
@@ -29,8 +29,8 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     let options = Options::default().cutting().flag("--leader-elect");
     let _system = System::start_with(cluster, &options).await?;
     for run in 0..size.runs {
-        let mut hang = Place::set(cluster, &format!("hang-{run}")).await?;
-        let mut beside = Place::set(cluster, &format!("beside-{run}")).await?;
+        let mut hang = BenchScene::set(cluster, &format!("hang-{run}")).await?;
+        let mut beside = BenchScene::set(cluster, &format!("beside-{run}")).await?;
         deafen(cluster).await?;
         let mut hanging = Watching::start(hang.scene.api::<RoleBinding>()).await?;
         let mut others = Watching::start(beside.scene.api::<RoleBinding>()).await?;
@@ -93,7 +93,7 @@ pub(super) async fn gone(
     }
     let mut lags = Vec::new();
     while !ends.is_empty() {
-        let seen = bindings.next(PATIENCE).await?;
+        let seen = bindings.next(CHANGE_TIMEOUT).await?;
         if !seen.deleted {
             continue;
         }

@@ -14,10 +14,10 @@ use serde_json::json;
 
 use super::process::processor_time;
 use super::report::{Budget, Report};
-use super::scene::{self, PATIENCE, Place};
+use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
 use super::stats::Values;
 use super::{Size, ends};
-use crate::seen::Watching;
+use crate::changes::Watching;
 
 /// One system for all runs, each in a namespace of its own. What earlier runs granted stays: ending
 /// it would be work that disturbs the next.
@@ -25,17 +25,17 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     let (_owner, cluster) = scene::cluster().await?;
     let leading = Options::default().flag("--leader-elect");
     let system = System::start_with(cluster, &leading).await?;
-    let mut places = Vec::new();
+    let mut scenes = Vec::new();
     for _ in 0..size.runs {
-        let mut place = Place::set(cluster, "bench").await?;
-        one_by_one(cluster, &mut place, size, report).await?;
-        by_hand(cluster, &place, size.one_by_one / 5, report).await?;
-        at_once(&system, &mut place, size, report).await?;
-        endings(&mut place, size, "", report).await?;
-        place.ask_in_vain(size.endings).await?;
+        let mut bench = BenchScene::set(cluster, "bench").await?;
+        one_by_one(cluster, &mut bench, size, report).await?;
+        by_hand(cluster, &bench, size.one_by_one / 5, report).await?;
+        at_once(&system, &mut bench, size, report).await?;
+        endings(&mut bench, size, "", report).await?;
+        bench.ask_in_vain(size.endings).await?;
         let beside = format!(" beside {} hopeless requests", size.endings);
-        endings(&mut place, size, &beside, report).await?;
-        places.push(place);
+        endings(&mut bench, size, &beside, report).await?;
+        scenes.push(bench);
     }
     Ok(())
 }
@@ -48,11 +48,11 @@ pub(super) fn operator() -> String {
 /// Requests one after the other, each beside the creation of a ConfigMap, which no webhook sees.
 async fn one_by_one(
     cluster: &Cluster,
-    place: &mut Place,
+    bench: &mut BenchScene,
     size: Size,
     report: &mut Report,
 ) -> Result<()> {
-    let maps = place.scene.api::<ConfigMap>();
+    let maps = bench.scene.api::<ConfigMap>();
     let mark = cluster.audit().mark()?;
     let (mut baseline, mut ready) = (Vec::new(), Vec::new());
     for number in 0..size.one_by_one {
@@ -66,7 +66,7 @@ async fn one_by_one(
         let began = Instant::now();
         maps.create(&PostParams::default(), &map).await?;
         baseline.push(began.elapsed());
-        ready.push(place.ask_one(&format!("one-{number}")).await?);
+        ready.push(bench.ask_one(&format!("one-{number}")).await?);
     }
     let (baseline, ready): (Values, Values) =
         (baseline.into_iter().collect(), ready.into_iter().collect());
@@ -98,7 +98,7 @@ async fn one_by_one(
         Budget::AtMost(16.0),
         p99,
     );
-    api_calls(cluster, mark, place.scene.name(), size.one_by_one, report).await
+    api_calls(cluster, mark, bench.scene.name(), size.one_by_one, report).await
 }
 
 /// The two writes that every grant needs, made by hand with the operator's rights: what Kubernetes
@@ -106,13 +106,13 @@ async fn one_by_one(
 /// which it reads all bindings, and waits until that reading is sure to be the newest.
 async fn by_hand(
     cluster: &Cluster,
-    place: &Place,
+    bench: &BenchScene,
     count: usize,
     report: &mut Report,
 ) -> Result<()> {
     let client = cluster.client(&operator()).await?;
-    let roles = Api::<Role>::namespaced(client.clone(), place.scene.name());
-    let bindings = Api::<RoleBinding>::namespaced(client, place.scene.name());
+    let roles = Api::<Role>::namespaced(client.clone(), bench.scene.name());
+    let bindings = Api::<RoleBinding>::namespaced(client, bench.scene.name());
     let group = "rbac.authorization.k8s.io";
     let mut took = Vec::new();
     for number in 0..count {
@@ -150,10 +150,14 @@ pub(super) async fn api_calls(
         Ok(entries.by_user(&operator()).in_namespace(namespace))
     };
     // A line of the log may come a moment after the answer.
-    eventually("the audit log to have every status", PATIENCE, async || {
-        let statuses = calls()?.filter(|entry| entry.subresource == "status").len();
-        Ok((statuses >= grants).then_some(()))
-    })
+    eventually(
+        "the audit log to have every status",
+        CHANGE_TIMEOUT,
+        async || {
+            let statuses = calls()?.filter(|entry| entry.subresource == "status").len();
+            Ok((statuses >= grants).then_some(()))
+        },
+    )
     .await?;
     let is_event = |resource: &str| resource == "events";
     let each = |calls: usize| -> Result<f64> {
@@ -186,7 +190,7 @@ pub(super) async fn api_calls(
 
 async fn at_once(
     system: &System,
-    place: &mut Place,
+    bench: &mut BenchScene,
     size: Size,
     report: &mut Report,
 ) -> Result<()> {
@@ -204,7 +208,7 @@ async fn at_once(
     ];
     let before = processes.map(|(_, process, _)| processor_time(process.pid()));
     let names = (0..size.at_once).map(|number| (format!("at-once-{number}"), "1h".to_owned()));
-    let (took, _) = place.ask(names.collect()).await?;
+    let (took, _) = bench.ask(names.collect()).await?;
     let count = u32::try_from(size.at_once)?;
     let rate = f64::from(count) / took.as_secs_f64();
     let what = format!("{count} requests at once");
@@ -218,8 +222,13 @@ async fn at_once(
 }
 
 /// Grants of 5 to 15 seconds, and how long after their end the RoleBinding was seen to be gone.
-async fn endings(place: &mut Place, size: Size, beside: &str, report: &mut Report) -> Result<()> {
-    let mut bindings = Watching::start(place.scene.api::<RoleBinding>()).await?;
+async fn endings(
+    bench: &mut BenchScene,
+    size: Size,
+    beside: &str,
+    report: &mut Report,
+) -> Result<()> {
+    let mut bindings = Watching::start(bench.scene.api::<RoleBinding>()).await?;
     let prefix = if beside.is_empty() { "short" } else { "beside" };
     let requests = (0..size.endings).map(|number| {
         (
@@ -227,7 +236,7 @@ async fn endings(place: &mut Place, size: Size, beside: &str, report: &mut Repor
             format!("{}s", 5 + number % 11),
         )
     });
-    let (_, asked) = place.ask(requests.collect()).await?;
+    let (_, asked) = bench.ask(requests.collect()).await?;
     let lags = ends::gone(&mut bindings, &asked).await?;
     let second = Budget::AtMost(1000.0);
     let figure = |name: &str| format!("RoleBinding gone after the end{beside}, {name}");

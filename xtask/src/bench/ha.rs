@@ -72,12 +72,12 @@ fn add(what: &str, outcome: &Outcome, report: &mut Report) -> Result<()> {
 }
 
 fn add_times(what: &str, outcome: &Outcome, promise: Budget, report: &mut Report) {
-    let courses = outcome.courses.iter();
-    let wait: Values = courses
+    let granted = outcome.granted.iter();
+    let wait: Values = granted
         .clone()
         .map(|it| it.wait().as_millis_f64())
         .collect();
-    let late: Values = courses.map(|it| it.late().as_millis_f64()).collect();
+    let late: Values = granted.map(|it| it.late().as_millis_f64()).collect();
     for (figure, values) in [("access after asking", wait), ("end after its time", late)] {
         let mut row = |name: &str, budget, value| {
             report.add(&format!("{what}: {figure}, {name}"), "ms", budget, value);

@@ -18,9 +18,9 @@ use serde_json::json;
 use super::Size;
 use super::grants::operator;
 use super::report::{Budget, Report};
-use super::scene::{self, PATIENCE, Place};
+use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
 use super::stats::Values;
-use crate::seen::{Seen, Watching};
+use crate::changes::{Change, Watching};
 
 /// Templates beside the plain one.
 const NARROW: &str = "narrow";
@@ -30,17 +30,17 @@ const AHEAD: i64 = 25;
 /// How often 50 are asked for with and without a stuck one beside them, in turns.
 const TURNS: usize = 3;
 
-type Pods = Place<PodAccessRequest>;
+type Pods = BenchScene<PodAccessRequest>;
 
 pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     let (_owner, cluster) = scene::cluster().await?;
     let leading = Options::default().flag("--leader-elect");
     let _system = System::start_with(cluster, &leading).await?;
     for _ in 0..size.runs {
-        let mut place = Place::set_pods(cluster, "pods").await?;
-        one_by_one(cluster, &mut place, size, report).await?;
-        beside_a_stuck_one(&mut place, size.pods, report).await?;
-        at_one_instant(cluster, &mut place, size.pod_endings, report).await?;
+        let mut bench = BenchScene::set_pods(cluster, "pods").await?;
+        one_by_one(cluster, &mut bench, size, report).await?;
+        beside_a_stuck_one(&mut bench, size.pods, report).await?;
+        at_one_instant(cluster, &mut bench, size.pod_endings, report).await?;
     }
     Ok(())
 }
@@ -48,25 +48,25 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
 /// Requests one after the other, plain ones and ones with a NetworkPolicy.
 async fn one_by_one(
     cluster: &Cluster,
-    place: &mut Pods,
+    bench: &mut Pods,
     size: Size,
     report: &mut Report,
 ) -> Result<()> {
     let network = json!({"network": {"egress": "Dns", "ingress": "None"}});
-    place.scene.pod_template(NARROW, &network).await?;
+    bench.scene.pod_template(NARROW, &network).await?;
     for (template, title, most) in [(TEMPLATE, "", 5.0), (NARROW, ", with a NetworkPolicy", 6.0)] {
         let mark = cluster.audit().mark()?;
         let mut took = Vec::new();
         for number in 0..size.one_by_one / 2 {
             let name = format!("{template}-{number}");
-            took.push(place.ask_one_by(template, &name).await?);
+            took.push(bench.ask_one_by(template, &name).await?);
         }
         let count = took.len();
         let took: Values = took.into_iter().collect();
         let figure = |name: &str| format!("create to Ready{title}, {name}");
         report.add(&figure("p50"), "ms", Budget::None, took.median());
         report.add(&figure("p99"), "ms", Budget::None, took.percentile(99));
-        let (granting, ready) = writes(cluster, mark, place, count).await?;
+        let (granting, ready) = writes(cluster, mark, bench, count).await?;
         let what = format!("API writes for a grant{title}");
         report.add(&what, "", Budget::AtMost(most - 1.0), granting);
         let what = "  and until it is Ready";
@@ -80,24 +80,28 @@ async fn one_by_one(
 async fn writes(
     cluster: &Cluster,
     mark: AuditMark,
-    place: &Pods,
+    bench: &Pods,
     grants: usize,
 ) -> Result<(f64, f64)> {
     let writes =
         || -> Result<_> {
             let all = cluster.audit().since(mark)?.by_user(&operator());
-            let all = all.in_namespace(place.scene.name()).writes();
+            let all = all.in_namespace(bench.scene.name()).writes();
             // The template's own status is nobody's grant.
             Ok(all.filter(|entry| {
                 !["events", "podaccesstemplates"].contains(&entry.resource.as_str())
             }))
         };
-    eventually("the audit log to have every status", PATIENCE, async || {
-        let statuses = writes()?
-            .filter(|entry| entry.subresource == "status")
-            .len();
-        Ok((statuses >= grants).then_some(()))
-    })
+    eventually(
+        "the audit log to have every status",
+        CHANGE_TIMEOUT,
+        async || {
+            let statuses = writes()?
+                .filter(|entry| entry.subresource == "status")
+                .len();
+            Ok((statuses >= grants).then_some(()))
+        },
+    )
     .await?;
     let all = writes()?;
     let mut statuses: BTreeMap<&str, usize> = BTreeMap::new();
@@ -113,17 +117,17 @@ async fn writes(
 
 /// Many at once, without and with a pod beside them that nothing can be done for. In turns, so that
 /// what the machine does meanwhile hits both.
-async fn beside_a_stuck_one(place: &mut Pods, count: usize, report: &mut Report) -> Result<()> {
+async fn beside_a_stuck_one(bench: &mut Pods, count: usize, report: &mut Report) -> Result<()> {
     let nowhere = json!({"nodeSelector": {"example.test/nowhere": "true"}});
     let nowhere = json!({"controllerTargetMutationConfig": nowhere});
-    place.scene.pod_template(STUCK, &nowhere).await?;
-    many(place, "warm", count).await?;
+    bench.scene.pod_template(STUCK, &nowhere).await?;
+    many(bench, "warm", count).await?;
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for turn in 0..TURNS {
-        alone.push(many(place, &format!("alone-{turn}"), count).await?);
+        alone.push(many(bench, &format!("alone-{turn}"), count).await?);
         let stuck = format!("stuck-{turn}");
-        place.ask_only(STUCK, &stuck).await?;
-        beside.push(many(place, &format!("beside-{turn}"), count).await?);
+        bench.ask_only(STUCK, &stuck).await?;
+        beside.push(many(bench, &format!("beside-{turn}"), count).await?);
     }
     let (alone, beside): (Values, Values) =
         (alone.into_iter().collect(), beside.into_iter().collect());
@@ -140,24 +144,24 @@ async fn beside_a_stuck_one(place: &mut Pods, count: usize, report: &mut Report)
     Ok(())
 }
 
-async fn many(place: &mut Pods, prefix: &str, count: usize) -> Result<Duration> {
+async fn many(bench: &mut Pods, prefix: &str, count: usize) -> Result<Duration> {
     let names = (0..count).map(|number| (format!("{prefix}-{number}"), "1h".to_owned()));
-    Ok(place.ask(names.collect()).await?.0)
+    Ok(bench.ask(names.collect()).await?.0)
 }
 
 /// How long after the instant the RoleBindings were gone, and the pods were told to end.
 async fn at_one_instant(
     cluster: &Cluster,
-    place: &mut Pods,
+    bench: &mut Pods,
     count: usize,
     report: &mut Report,
 ) -> Result<()> {
-    let mut bindings = Watching::start(place.scene.api::<RoleBinding>()).await?;
-    let mut pods = Watching::start(place.scene.api::<Pod>()).await?;
+    let mut bindings = Watching::start(bench.scene.api::<RoleBinding>()).await?;
+    let mut pods = Watching::start(bench.scene.api::<Pod>()).await?;
     let mark = cluster.audit().mark()?;
     let until = Timestamp::from_second(Timestamp::now().as_second() + AHEAD)?;
     let names = (0..count).map(|number| format!("together-{number}"));
-    let asked = place.ask_until(names.collect(), until).await?;
+    let asked = bench.ask_until(names.collect(), until).await?;
     // The API server's clock may have been in another second when one was created.
     let together = |one: &Asked<_>| one.status().expires_at == Some(until);
     let names: Vec<String> = asked
@@ -189,7 +193,7 @@ async fn at_one_instant(
     let deletions = || -> Result<_> {
         let all = cluster.audit().since(mark)?.by_user(&operator());
         Ok(all
-            .in_namespace(place.scene.name())
+            .in_namespace(bench.scene.name())
             .with_verb("delete")
             .on("", "pods"))
     };
@@ -208,7 +212,7 @@ async fn lags<K>(
     watch: &mut Watching<K>,
     names: &[String],
     until: Timestamp,
-    wanted: impl Fn(&Seen<K>) -> bool,
+    wanted: impl Fn(&Change<K>) -> bool,
 ) -> Result<Values>
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
@@ -217,7 +221,7 @@ where
         names.iter().map(|name| (name.as_str(), None)).collect();
     let mut left = names.len();
     while left > 0 {
-        let seen = watch.next(PATIENCE).await?;
+        let seen = watch.next(CHANGE_TIMEOUT).await?;
         let wanted = wanted(&seen);
         if let Some(at @ None) = seen_at.get_mut(seen.object.name_any().as_str())
             && wanted

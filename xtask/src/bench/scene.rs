@@ -11,10 +11,10 @@ use oz_core::api::{ExecAccessRequest, PodAccessRequest};
 use oz_e2e::{AccessRequest, Asked, Requests, Scene, TEMPLATE, conditions_line};
 use oz_testkit::{Cluster, ClusterOptions};
 
-use crate::seen::{Seen, Watching};
+use crate::changes::{Change, Watching};
 
 /// How long anything may take before the bench is called broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Connections that alice asks over when she asks for much at once.
 const CONNECTIONS: usize = 8;
 /// Requests that are under way at once while many are made.
@@ -28,21 +28,21 @@ pub(crate) async fn cluster() -> Result<(Cluster, &'static Cluster)> {
     Ok((owner, Box::leak(Box::new(handle))))
 }
 
-/// The place, and alice's view of it.
-pub(crate) struct Place<K = ExecAccessRequest> {
+/// A scene, and alice's view of it.
+pub(crate) struct BenchScene<K = ExecAccessRequest> {
     pub(crate) scene: Scene,
     alice: Vec<Requests<K>>,
     watch: Watching<K>,
 }
 
-impl Place {
+impl BenchScene {
     pub(crate) async fn set(cluster: &'static Cluster, name: &str) -> Result<Self> {
         Self::of(Scene::set(cluster, name).await?).await
     }
 }
 
-impl Place<PodAccessRequest> {
-    /// As [`Place::set`], for pods: there is a template of the same name for them.
+impl BenchScene<PodAccessRequest> {
+    /// As [`BenchScene::set`], for pods: there is a template of the same name for them.
     pub(crate) async fn set_pods(cluster: &'static Cluster, name: &str) -> Result<Self> {
         let scene = Scene::set(cluster, name).await?;
         scene.pod_template(TEMPLATE, &serde_json::json!({})).await?;
@@ -50,7 +50,7 @@ impl Place<PodAccessRequest> {
     }
 }
 
-impl<K: AccessRequest> Place<K> {
+impl<K: AccessRequest> BenchScene<K> {
     async fn of(scene: Scene) -> Result<Self> {
         let alice = try_join_all((0..CONNECTIONS).map(async |_| {
             let client = scene.cluster.client("alice").await?;
@@ -59,17 +59,17 @@ impl<K: AccessRequest> Place<K> {
         .await?;
         let first = alice.first().context("nobody asks")?;
         let watch = Watching::start(first.api().clone()).await?;
-        let mut place = Self {
+        let mut bench = Self {
             scene,
             alice,
             watch,
         };
         // Every connection is up before anything is measured.
         let names = (0..CONNECTIONS).map(|number| format!("warm-up-{number}"));
-        place
+        bench
             .ask(names.map(|name| (name, "1h".to_owned())).collect())
             .await?;
-        Ok(place)
+        Ok(bench)
     }
 
     /// One request; how long until it was seen to be ready.
@@ -77,14 +77,14 @@ impl<K: AccessRequest> Place<K> {
         self.ask_one_by(TEMPLATE, name).await
     }
 
-    /// As [`Place::ask_one`], by another template.
+    /// As [`BenchScene::ask_one`], by another template.
     pub(crate) async fn ask_one_by(&mut self, template: &str, name: &str) -> Result<Duration> {
         let began = Instant::now();
         let alice = self.alice.first().context("nobody asks")?;
         alice.create(&K::by(name, template, "1h")).await?;
         let seen = self
             .watch
-            .until(name, PATIENCE, |seen| {
+            .until(name, CHANGE_TIMEOUT, |seen| {
                 seen.object.name_any() == name && settled(seen)
             })
             .await?;
@@ -159,7 +159,7 @@ impl<K: AccessRequest> Place<K> {
         let mut asked = Vec::new();
         let mut last = began;
         while !missing.is_empty() {
-            let seen = self.watch.next(PATIENCE).await?;
+            let seen = self.watch.next(CHANGE_TIMEOUT).await?;
             if settled(&seen) && missing.remove(seen.object.name_any().as_str()) {
                 granted(&seen)?;
                 last = last.max(seen.at);
@@ -196,12 +196,12 @@ impl<K: AccessRequest> Place<K> {
     }
 }
 
-fn settled<K: AccessRequest>(seen: &Seen<K>) -> bool {
+fn settled<K: AccessRequest>(seen: &Change<K>) -> bool {
     let status = seen.object.status();
     status.is_some_and(|status| status.ready || status.phase.is_terminal())
 }
 
-fn granted<K: AccessRequest>(seen: &Seen<K>) -> Result<()> {
+fn granted<K: AccessRequest>(seen: &Change<K>) -> Result<()> {
     let status = seen.object.status().cloned().unwrap_or_default();
     if !status.ready {
         let name = seen.object.name_any();

@@ -30,7 +30,7 @@ const SPREAD: SignedDuration = SignedDuration::from_secs(10);
 /// How many are opened at once.
 const AT_ONCE: usize = 4;
 /// How long after its end a session is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// The promises, in milliseconds.
 const ON_TIME: f64 = 500.0;
 const REVOKED: f64 = 2000.0;
@@ -82,18 +82,18 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
         let mut system = System::start_with(cluster, &Options::default().cutting()).await?;
         let scene = Scene::set(cluster, &format!("sessions-{run}")).await?;
         scene.enforce().await?;
-        let sight = Sight::start();
+        let watch = ProcessWatch::start();
 
         let users = [User::Plain, User::Deaf, User::Fighter];
         let open = spread(&scene, "by-time", &users, size.sessions).await?;
         opening(&system.webhook, report).await?;
-        by_time("", open, &sight, report)?;
+        by_time("", open, &watch, report)?;
 
-        early(&scene, size.revoked, &sight, report).await?;
+        early(&scene, size.revoked, &watch, report).await?;
 
         let open = spread(&scene, "alone", &users[..2], size.sessions).await?;
         system.operator.process.kill9();
-        by_time("operator down: ", open, &sight, report)?;
+        by_time("operator down: ", open, &watch, report)?;
     }
     Ok(())
 }
@@ -159,16 +159,16 @@ async fn open(
 }
 
 /// Waits for the end of all, and tells how late it came.
-fn by_time(how: &str, open: Vec<Open>, sight: &Sight, report: &mut Report) -> Result<()> {
+fn by_time(how: &str, open: Vec<Open>, watch: &ProcessWatch, report: &mut Report) -> Result<()> {
     let mut late: Vec<(User, f64)> = Vec::new();
     for one in &open {
         let left = Duration::try_from(one.until.duration_since(Timestamp::now()));
-        let patience = left.unwrap_or_default() + PATIENCE;
-        let ended = one.session.ended(patience);
+        let timeout = left.unwrap_or_default() + END_TIMEOUT;
+        let ended = one.session.ended(timeout);
         let ended = ended.with_context(|| format!("{} ({:?})", one.name, one.user))?;
         late.push((one.user, milliseconds(ended.duration_since(one.until))));
     }
-    let gone = gone(&open, sight)?;
+    let gone = gone(&open, watch)?;
     let processes = open.iter().zip(&gone);
     let processes: Values = processes
         .map(|(one, last)| milliseconds(last.duration_since(one.until)))
@@ -209,7 +209,12 @@ fn by_time(how: &str, open: Vec<Open>, sight: &Sight, report: &mut Report) -> Re
 }
 
 /// Takes grants away while their sessions go on.
-async fn early(scene: &Scene, count: usize, sight: &Sight, report: &mut Report) -> Result<()> {
+async fn early(
+    scene: &Scene,
+    count: usize,
+    watch: &ProcessWatch,
+    report: &mut Report,
+) -> Result<()> {
     let until = Timestamp::now() + SignedDuration::from_mins(30);
     let each = (0..count).map(|number| (format!("early-{number}"), number % 2 == 1));
     let open: Vec<Open> = futures::stream::iter(each)
@@ -231,11 +236,11 @@ async fn early(scene: &Scene, count: usize, sight: &Sight, report: &mut Report) 
     for one in &open {
         over.push(
             one.session
-                .ended(PATIENCE)
+                .ended(END_TIMEOUT)
                 .with_context(|| one.name.clone())?,
         );
     }
-    let gone = gone(&open, sight)?;
+    let gone = gone(&open, watch)?;
     let after = |instants: Vec<Timestamp>| -> Values {
         let after = instants.iter().zip(&began);
         after
@@ -265,8 +270,8 @@ async fn early(scene: &Scene, count: usize, sight: &Sight, report: &mut Report) 
 }
 
 /// When a process of each grant was seen last; waits until none is.
-fn gone(open: &[Open], sight: &Sight) -> Result<Vec<Timestamp>> {
-    let deadline = Timestamp::now() + SignedDuration::try_from(PATIENCE)?;
+fn gone(open: &[Open], watch: &ProcessWatch) -> Result<Vec<Timestamp>> {
+    let deadline = Timestamp::now() + SignedDuration::try_from(END_TIMEOUT)?;
     loop {
         let running = running_grants()?;
         let left: Vec<&str> = open
@@ -282,9 +287,9 @@ fn gone(open: &[Open], sight: &Sight) -> Result<Vec<Timestamp>> {
             "processes run on: {}",
             left.join(", ")
         );
-        std::thread::sleep(Sight::EVERY);
+        std::thread::sleep(ProcessWatch::EVERY);
     }
-    let seen = sight.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen = watch.seen.lock().unwrap_or_else(PoisonError::into_inner);
     open.iter()
         .map(|one| {
             seen.get(&one.grant)
@@ -299,13 +304,13 @@ fn milliseconds(duration: SignedDuration) -> f64 {
 }
 
 /// Looks again and again which grants have processes.
-struct Sight {
+struct ProcessWatch {
     seen: Arc<Mutex<BTreeMap<String, Timestamp>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sight {
+impl ProcessWatch {
     const EVERY: Duration = Duration::from_millis(20);
 
     fn start() -> Self {
@@ -332,7 +337,7 @@ impl Sight {
     }
 }
 
-impl Drop for Sight {
+impl Drop for ProcessWatch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -11,7 +11,7 @@ use super::Size;
 use super::grants::operator;
 use super::process::{processor_time, resident};
 use super::report::{Budget, Report};
-use super::scene::{self, PATIENCE, Place};
+use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
 
 /// How long a process may go on after its start before it counts as idle.
 const SETTLING: Duration = Duration::from_secs(2);
@@ -42,11 +42,11 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
         resident(pid)?,
     );
 
-    let mut place = Place::set(cluster, "idle").await?;
-    place.ask_many("active", size.idle_grants).await?;
+    let mut bench = BenchScene::set(cluster, "idle").await?;
+    bench.ask_many("active", size.idle_grants).await?;
     idle(cluster, pid, size, report).await?;
 
-    place
+    bench
         .ask_many("many", size.many.saturating_sub(size.idle_grants))
         .await?;
     let what = format!("memory with {} requests", size.many);
@@ -64,7 +64,7 @@ async fn start(cluster: &Cluster) -> Result<(Operator, Duration)> {
             return Ok((operator, began.elapsed()));
         }
         anyhow::ensure!(
-            began.elapsed() < PATIENCE,
+            began.elapsed() < CHANGE_TIMEOUT,
             "the operator does not get ready"
         );
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -81,7 +81,7 @@ async fn idle(cluster: &Cluster, pid: u32, size: Size, report: &mut Report) -> R
         Ok(calls(mark)?.filter(|entry| entry.resource != "leases" && !entry.dry_run))
     };
     // The last events of the grants are written when nobody waits for them any more.
-    eventually("the operator to come to rest", PATIENCE, async || {
+    eventually("the operator to come to rest", CHANGE_TIMEOUT, async || {
         let mark = cluster.audit().mark()?;
         tokio::time::sleep(REST).await;
         Ok(disturbed(mark)?.is_empty().then_some(()))

@@ -16,8 +16,8 @@ use serde_json::json;
 
 use super::people::{Answer, Person};
 use super::{NAMESPACE, records};
+use crate::changes::Watching;
 use crate::screen::{Screen, Style, wrap};
-use crate::seen::Watching;
 
 /// The template that the story is about, and the Deployment behind it.
 pub(crate) const TEMPLATE: &str = "shell";

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use super::*;
 use crate::certificate::{
     authority::Authority,
-    secret::{Home, ROTATE_ANNOTATION},
+    secret::{ROTATE_ANNOTATION, SecretAddress},
 };
 use crate::server::paths::{PathKey, PathKeys};
 
@@ -24,8 +24,8 @@ fn policy() -> CertPolicy {
     }
 }
 
-fn home() -> Home {
-    Home {
+fn home() -> SecretAddress {
+    SecretAddress {
         name: "ca".into(),
         namespace: "acme".into(),
         fingerprint: "acme".into(),

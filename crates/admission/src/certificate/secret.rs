@@ -86,7 +86,7 @@ impl Stored {
     }
 
     /// Writes it into `base`, whose resourceVersion, labels and other annotations stay.
-    pub(crate) fn write(&self, base: Option<&Secret>, home: &Home) -> Secret {
+    pub(crate) fn write(&self, base: Option<&Secret>, home: &SecretAddress) -> Secret {
         let mut secret = base.cloned().unwrap_or_else(|| home.empty());
         let labels = secret.metadata.labels.get_or_insert_default();
         labels.insert(FINGERPRINT_LABEL.to_owned(), home.fingerprint.clone());
@@ -121,13 +121,13 @@ impl Stored {
 
 /// Where the Secret lives and whose it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct SecretAddress {
     pub(crate) name: String,
     pub(crate) namespace: String,
     pub(crate) fingerprint: String,
 }
 
-impl Home {
+impl SecretAddress {
     fn empty(&self) -> Secret {
         Secret {
             metadata: ObjectMeta {

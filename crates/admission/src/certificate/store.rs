@@ -13,7 +13,7 @@ use super::{
     CertPolicy,
     authority::{self, Authority},
     rotation::{Step, next_step},
-    secret::{Home, Stored, path_keys, salvage},
+    secret::{SecretAddress, Stored, path_keys, salvage},
 };
 use crate::{
     metrics::Metrics,
@@ -66,7 +66,7 @@ pub(crate) struct Circumstances<'a> {
 /// The Secret, and what was last found in it.
 pub(crate) struct Store {
     api: Api<Secret>,
-    home: Home,
+    home: SecretAddress,
     policy: CertPolicy,
     metrics: Metrics,
     /// The last good authority. If the Secret is lost, this one goes back into it, so that
@@ -79,7 +79,7 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(
         client: kube::Client,
-        home: Home,
+        home: SecretAddress,
         policy: CertPolicy,
         metrics: Metrics,
     ) -> Self {

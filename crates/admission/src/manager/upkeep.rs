@@ -24,7 +24,7 @@ use crate::{
         authority::{Authority, Leaf},
         resolver::Current,
         rotation::after,
-        secret::{Home, Stored, certificates},
+        secret::{SecretAddress, Stored, certificates},
         store::{self, Circumstances, Store},
         supplied::{self, Supplied},
     },
@@ -418,9 +418,9 @@ impl Upkeep {
     }
 }
 
-fn home(declared: &Declared, policy: &CertPolicy) -> Home {
+fn home(declared: &Declared, policy: &CertPolicy) -> SecretAddress {
     let name = policy.secret.clone();
-    Home {
+    SecretAddress {
         name: name.unwrap_or_else(|| format!("{}-admission-ca", declared.fingerprint)),
         namespace: declared.namespace.clone(),
         fingerprint: declared.fingerprint.to_string(),

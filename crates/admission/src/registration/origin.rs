@@ -27,7 +27,7 @@ pub(crate) const WRITTEN_BY_ANNOTATION: &str = "oz-admission/written-by";
 /// How long what another replica wrote is believed to be part of a rollout, counted from
 /// when it was first met. That is enough to replace the earlier ones; what is still there
 /// later is of one that was broken off, or was brought back by somebody.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A replica. Later ones are greater.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -149,7 +149,7 @@ impl Precedence {
         }
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let first = *met.entry(other.clone()).or_insert(now);
-        now.duration_since(first) < PATIENCE
+        now.duration_since(first) < ROLLOUT_TIMEOUT
     }
 }
 
@@ -261,15 +261,15 @@ mod tests {
         assert!(!newcomer.yields(&late, now), "what it wrote itself");
         let elder = Precedence::new(early);
         assert!(elder.yields(&late, now));
-        assert!(elder.yields(&late, now + PATIENCE - Duration::from_secs(1)));
-        assert!(!elder.yields(&late, now + PATIENCE));
+        assert!(elder.yields(&late, now + ROLLOUT_TIMEOUT - Duration::from_secs(1)));
+        assert!(!elder.yields(&late, now + ROLLOUT_TIMEOUT));
         assert!(
-            !elder.yields(&late, now + PATIENCE * 2),
+            !elder.yields(&late, now + ROLLOUT_TIMEOUT * 2),
             "no time is earned again"
         );
         // What an earlier one wrote is no damage, but what it wrote long ago and is back is.
         assert!(newcomer.is_rollout(&elder.me, now));
-        assert!(!newcomer.is_rollout(&elder.me, now + PATIENCE));
+        assert!(!newcomer.is_rollout(&elder.me, now + ROLLOUT_TIMEOUT));
         assert!(!newcomer.is_rollout(&late, now), "its own, from before");
         // Of two that started at once, one.
         let twin = at("2026-01-01T12:00:00Z", "c");

@@ -14,7 +14,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
 };
-use oz_listen::Room;
+use oz_listen::ConnectionSlots;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -27,7 +27,7 @@ use tower::ServiceExt;
 use super::{
     Limits,
     pace::{Pace, Paced},
-    visitor::Visitor,
+    peer::Peer,
 };
 use crate::metrics::Metrics;
 
@@ -61,16 +61,16 @@ pub(crate) struct Server {
 impl Server {
     /// Serves until stopped, and returns when the last connection has ended.
     pub(crate) async fn serve(self, listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(self.limits.connections));
-        let room = Room::new(self.limits.strangers, self.limits.strangers_per_peer);
+        let known_slots = Arc::new(Semaphore::new(self.limits.connections));
+        let slots = ConnectionSlots::new(self.limits.strangers, self.limits.strangers_per_peer);
         let connections = TaskTracker::new();
         let server = Arc::new(self);
         while let Some((stream, peer)) = server.accept(&listener).await {
-            let visitor = Visitor::new(room.admit(peer.ip()), places.clone());
+            let peer = Peer::new(slots.take(peer.ip()), known_slots.clone());
             let server = server.clone();
             connections.spawn(async move {
                 server.metrics.connection_opened();
-                if let Err(error) = server.connection(stream, visitor).await {
+                if let Err(error) = server.connection(stream, peer).await {
                     tracing::debug!(error, "a connection broke");
                 }
                 server.metrics.connection_closed();
@@ -102,9 +102,9 @@ impl Server {
         }
     }
 
-    async fn connection(&self, stream: TcpStream, visitor: Arc<Visitor>) -> Result<(), String> {
+    async fn connection(&self, stream: TcpStream, peer: Arc<Peer>) -> Result<(), String> {
         let unknown = self.limits.handshake + self.limits.receive;
-        let mut turned_away = pin!(visitor.turned_away(unknown));
+        let mut evicted = pin!(peer.evicted(unknown));
         // Answers are one small write; waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
         let pace = Arc::new(Pace::default());
@@ -112,7 +112,7 @@ impl Server {
         let stream = tokio::select! {
             stream = timeout(self.limits.handshake, handshake) => stream,
             () = self.stop.now.cancelled() => return Ok(()),
-            () = &mut turned_away => return Err(self.turned_away()),
+            () = &mut evicted => return Err(self.evicted()),
         };
         let stream = match stream {
             Ok(Ok(stream)) => stream,
@@ -126,10 +126,10 @@ impl Server {
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
         let service = {
             let (pace, router) = (pace.clone(), self.router.clone());
-            let visitor = visitor.clone();
+            let peer = peer.clone();
             let draining = self.stop.draining.clone();
             service_fn(move |mut request: Request<Incoming>| {
-                request.extensions_mut().insert(visitor.clone());
+                request.extensions_mut().insert(peer.clone());
                 let answer = pace.clone().during(router.clone().oneshot(request));
                 let draining = draining.clone();
                 async move {
@@ -146,7 +146,7 @@ impl Server {
         let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let over = async {
             tokio::select! {
-                () = visitor.over() => {}
+                () = peer.over() => {}
                 // Pings keep a connection alive that nobody asks anything on. Over HTTP/1 the
                 // limit on heads ends it.
                 () = idle(&pace, self.limits.idle), if http2 => {}
@@ -154,7 +154,7 @@ impl Server {
         };
         let broken = async {
             tokio::select! {
-                () = &mut turned_away => self.turned_away(),
+                () = &mut evicted => self.evicted(),
                 // Concurrent streams have no common beginning; pings and frame limits guard these.
                 () = stalled(&pace, self.limits.receive), if !http2 => {
                     self.metrics.refused("slow_head");
@@ -165,7 +165,7 @@ impl Server {
         self.until_end(connection, over, broken).await
     }
 
-    fn turned_away(&self) -> String {
+    fn evicted(&self) -> String {
         self.metrics.refused("stranger");
         "nobody asked for a hook in time, or others needed the place".to_owned()
     }

@@ -15,21 +15,16 @@ use http_body_util::BodyExt;
 
 use super::{
     Limits,
-    budget::Budget,
     paths::Paths,
+    peer::Peer,
     reviewer::{Reply, Reviewer},
-    visitor::Visitor,
 };
-
-/// A body of more than this is large.
-const LARGE_BODY: usize = 256 << 10;
 
 #[derive(Clone)]
 struct Context {
     reviewer: Arc<Reviewer>,
     paths: Paths,
     body_limit: usize,
-    bodies: Arc<Budget>,
     receive: Duration,
 }
 
@@ -39,7 +34,6 @@ pub(crate) fn router(reviewer: Arc<Reviewer>, paths: Paths, limits: &Limits) -> 
         reviewer,
         paths,
         body_limit: limits.body,
-        bodies: Arc::new(Budget::new(limits.bodies, LARGE_BODY)),
         receive: limits.receive,
     };
     Router::new().fallback(answer).with_state(context)
@@ -47,13 +41,13 @@ pub(crate) fn router(reviewer: Arc<Reviewer>, paths: Paths, limits: &Limits) -> 
 
 async fn answer(State(context): State<Context>, request: Request) -> Response {
     let version = request.version();
-    let visitor = request.extensions().get::<Arc<Visitor>>().cloned();
+    let peer = request.extensions().get::<Arc<Peer>>().cloned();
     let found = context
         .paths
         .open(request.uri().path())
         .filter(|path| context.reviewer.serves(path));
     let Some(path) = found.map(str::to_owned) else {
-        visitor.iter().for_each(|visitor| visitor.is_lost());
+        peer.iter().for_each(|peer| peer.has_shown_no_key());
         context.reviewer.metrics().refused("unknown_path");
         // The path may hold a key that is mistyped, or a previous one: it is not repeated.
         let mut response = respond(Reply::text(404, "failed to find a hook at this path"));
@@ -66,7 +60,7 @@ async fn answer(State(context): State<Context>, request: Request) -> Response {
         }
         return response;
     };
-    visitor.iter().for_each(|visitor| visitor.knows_the_key());
+    peer.iter().for_each(|peer| peer.has_shown_the_key());
     match review(&context, &path, request).await {
         Ok(reply) | Err(reply) => respond(reply),
     }
@@ -95,10 +89,7 @@ async fn review(context: &Context, path: &str, request: Request) -> Result<Reply
             format!("the body is larger than {limit} bytes"),
         ));
     }
-    let Some(_kept) = context.bodies.take(length).await else {
-        metrics.refused("overload");
-        return Err(Reply::too_many());
-    };
+    let _kept = context.reviewer.admit(path, length).await?;
     let body = receive(context, body, length).await?;
     Ok(context.reviewer.review(path, &body).await)
 }

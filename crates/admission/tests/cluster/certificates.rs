@@ -19,14 +19,14 @@ use oz_admission::{CertPolicy, CertSource, ROTATE_ANNOTATION};
 use oz_testkit::eventually;
 use serde_json::json;
 
-use crate::fixture::{LONG, Load, Place, Running, quick};
+use crate::fixture::{Fixture, LONG, Load, Running, quick};
 
-fn secret_name(place: &Place) -> String {
-    format!("{}-admission-ca", place.name())
+fn secret_name(fixture: &Fixture) -> String {
+    format!("{}-admission-ca", fixture.name())
 }
 
-async fn secret(place: &Place) -> Result<Secret> {
-    Ok(place.api::<Secret>().get(&secret_name(place)).await?)
+async fn secret(fixture: &Fixture) -> Result<Secret> {
+    Ok(fixture.api::<Secret>().get(&secret_name(fixture)).await?)
 }
 
 fn text(secret: &Secret, key: &str) -> String {
@@ -36,9 +36,9 @@ fn text(secret: &Secret, key: &str) -> String {
 }
 
 /// How many authorities the registered bundle holds.
-async fn published(place: &Place) -> Result<usize> {
-    let api = Api::<ValidatingWebhookConfiguration>::all(place.client.clone());
-    let webhooks = api.get(place.name()).await?.webhooks.unwrap_or_default();
+async fn published(fixture: &Fixture) -> Result<usize> {
+    let api = Api::<ValidatingWebhookConfiguration>::all(fixture.client.clone());
+    let webhooks = api.get(fixture.name()).await?.webhooks.unwrap_or_default();
     let bundle = webhooks[0]
         .client_config
         .ca_bundle
@@ -51,19 +51,19 @@ async fn published(place: &Place) -> Result<usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_started_at_the_same_instant_share_one_authority() -> Result<()> {
-    let place = Place::new("twins").await?;
-    let (hook, count) = place.counting();
-    let first = Running::launch(place.manager()?.hook(hook.clone()))?;
-    let second = Running::launch(place.manager()?.hook(hook))?;
+    let fixture = Fixture::new("twins").await?;
+    let (hook, count) = fixture.counting();
+    let first = Running::launch(fixture.manager()?.hook(hook.clone()))?;
+    let second = Running::launch(fixture.manager()?.hook(hook))?;
     first.until_ready().await?;
     second.until_ready().await?;
 
-    place.until_called(&count).await?;
-    let load = Load::start(&place);
+    fixture.until_called(&count).await?;
+    let load = Load::start(&fixture);
     more(&count, 200).await?;
     load.stop().await?.unharmed("two replicas, one authority");
 
-    assert_eq!(published(&place).await?, 1);
+    assert_eq!(published(&fixture).await?, 1);
     let mut made = Vec::new();
     for replica in [&first, &second] {
         made.push(
@@ -77,7 +77,7 @@ async fn two_replicas_started_at_the_same_instant_share_one_authority() -> Resul
     // Connections stay with whom they were opened to: without the first, the second answers.
     first.stop().await?;
     eventually("the second replica to answer", LONG, async || {
-        place.ask().await?;
+        fixture.ask().await?;
         Ok((second.metric("admission_reviews_total").await? > 0.0).then_some(()))
     })
     .await?;
@@ -86,17 +86,17 @@ async fn two_replicas_started_at_the_same_instant_share_one_authority() -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_deleted_damaged_or_replaced_heals_without_a_failed_call() -> Result<()> {
-    let place = Place::new("heal").await?;
-    let (hook, count) = place.counting();
-    let running = Running::start(place.manager()?.hook(hook)).await?;
-    place.until_called(&count).await?;
-    let api = place.api::<Secret>();
-    let name = secret_name(&place);
-    let good = text(&secret(&place).await?, "ca.crt");
+    let fixture = Fixture::new("heal").await?;
+    let (hook, count) = fixture.counting();
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
+    fixture.until_called(&count).await?;
+    let api = fixture.api::<Secret>();
+    let name = secret_name(&fixture);
+    let good = text(&secret(&fixture).await?, "ca.crt");
 
-    let load = Load::start(&place);
+    let load = Load::start(&fixture);
     api.delete(&name, &DeleteParams::default()).await?;
-    healed(&place, &good, "deleted").await?;
+    healed(&fixture, &good, "deleted").await?;
     more(&count, 100).await?;
 
     let (expired, expired_key) = authority(true, true)?;
@@ -123,7 +123,7 @@ async fn a_secret_deleted_damaged_or_replaced_heals_without_a_failed_call() -> R
     for (what, data) in damages {
         let patch = Patch::Merge(json!({"data": data}));
         api.patch(&name, &PatchParams::default(), &patch).await?;
-        healed(&place, &good, what).await?;
+        healed(&fixture, &good, what).await?;
         more(&count, 100).await?;
     }
     load.stop()
@@ -147,10 +147,10 @@ async fn more(count: &AtomicUsize, further: usize) -> Result<()> {
     .await
 }
 
-async fn healed(place: &Place, good: &str, what: &str) -> Result<()> {
+async fn healed(fixture: &Fixture, good: &str, what: &str) -> Result<()> {
     let began = std::time::Instant::now();
     eventually(&format!("the Secret, {what}, to heal"), LONG, async || {
-        Ok((text(&secret(place).await?, "ca.crt") == good).then_some(()))
+        Ok((text(&secret(fixture).await?, "ca.crt") == good).then_some(()))
     })
     .await?;
     eprintln!("figure: Secret {what}: healed after {:?}", began.elapsed());
@@ -172,33 +172,33 @@ fn authority(is_ca: bool, expired: bool) -> Result<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_authority_in_the_secret_is_taken_up_without_a_failed_call() -> Result<()> {
-    let place = Place::new("foreign").await?;
-    let (hook, count) = place.counting();
-    let running = Running::start(place.manager()?.hook(hook)).await?;
-    place.until_called(&count).await?;
+    let fixture = Fixture::new("foreign").await?;
+    let (hook, count) = fixture.counting();
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
+    fixture.until_called(&count).await?;
     let (certificate, key) = authority(true, false)?;
 
-    let load = Load::start(&place);
+    let load = Load::start(&fixture);
     let data = json!({
         "ca.crt": ByteString(certificate.clone().into_bytes()),
         "ca.key": ByteString(key.into_bytes()),
     });
     let patch = Patch::Merge(json!({"data": data}));
-    place
+    fixture
         .api::<Secret>()
-        .patch(&secret_name(&place), &PatchParams::default(), &patch)
+        .patch(&secret_name(&fixture), &PatchParams::default(), &patch)
         .await?;
-    forgotten(&place).await?;
+    forgotten(&fixture).await?;
     load.stop().await?.unharmed("authority replaced by hand");
-    assert_eq!(text(&secret(&place).await?, "ca.crt"), certificate);
+    assert_eq!(text(&secret(&fixture).await?, "ca.crt"), certificate);
     running.stop().await
 }
 
 /// Waits until a rotation has run its whole course.
-async fn forgotten(place: &Place) -> Result<()> {
+async fn forgotten(fixture: &Fixture) -> Result<()> {
     let mut most = 0;
     eventually("the old authority to be forgotten", LONG, async || {
-        let now = published(place).await?;
+        let now = published(fixture).await?;
         most = most.max(now);
         if most < 2 || now > 1 {
             bail!("{now} published, at most {most}")
@@ -210,28 +210,28 @@ async fn forgotten(place: &Place) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authority_rotated_on_request_fails_no_call_on_two_replicas() -> Result<()> {
-    let place = Place::new("rotate").await?;
-    let (hook, count) = place.counting();
-    let first = Running::start(place.manager()?.hook(hook.clone())).await?;
-    let second = Running::start(place.manager()?.hook(hook)).await?;
-    place.until_called(&count).await?;
-    let before = text(&secret(&place).await?, "ca.crt");
+    let fixture = Fixture::new("rotate").await?;
+    let (hook, count) = fixture.counting();
+    let first = Running::start(fixture.manager()?.hook(hook.clone())).await?;
+    let second = Running::start(fixture.manager()?.hook(hook)).await?;
+    fixture.until_called(&count).await?;
+    let before = text(&secret(&fixture).await?, "ca.crt");
 
-    let load = Load::start(&place);
+    let load = Load::start(&fixture);
     let annotation = json!({"metadata": {"annotations": {ROTATE_ANNOTATION: "1"}}});
-    let api = place.api::<Secret>();
+    let api = fixture.api::<Secret>();
     api.patch(
-        &secret_name(&place),
+        &secret_name(&fixture),
         &PatchParams::default(),
         &Patch::Merge(annotation),
     )
     .await?;
-    forgotten(&place).await?;
+    forgotten(&fixture).await?;
     load.stop()
         .await?
         .unharmed("authority rotated on request, two replicas");
 
-    let after = secret(&place).await?;
+    let after = secret(&fixture).await?;
     assert_ne!(text(&after, "ca.crt"), before);
     assert_eq!(
         (text(&after, "next.crt"), text(&after, "previous.crt")),
@@ -250,22 +250,22 @@ async fn an_authority_rotated_on_request_fails_no_call_on_two_replicas() -> Resu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leaves_and_authorities_that_live_for_seconds_are_renewed_in_time() -> Result<()> {
-    let place = Place::new("shortlived").await?;
-    let (hook, count) = place.counting();
+    let fixture = Fixture::new("shortlived").await?;
+    let (hook, count) = fixture.counting();
     let policy = CertPolicy {
         leaf_life: Duration::from_secs(6),
         ca_life: Duration::from_secs(18),
         overlap: Duration::from_secs(2),
         ..quick()
     };
-    let builder = place
+    let builder = fixture
         .manager()?
         .certificates(CertSource::SelfSigned(policy))
         .hook(hook);
     let running = Running::start(builder).await?;
-    place.until_called(&count).await?;
-    let load = Load::start(&place);
-    forgotten(&place).await?;
+    fixture.until_called(&count).await?;
+    let load = Load::start(&fixture);
+    forgotten(&fixture).await?;
     let leaf = running
         .metric("admission_certificate_expiry_seconds{name=\"leaf\"}")
         .await?;
@@ -278,16 +278,16 @@ async fn leaves_and_authorities_that_live_for_seconds_are_renewed_in_time() -> R
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_kept_by_someone_else_is_served_and_followed() -> Result<()> {
-    let place = Place::new("supplied").await?;
-    let (hook, count) = place.counting();
-    let api = place.api::<Secret>();
+    let fixture = Fixture::new("supplied").await?;
+    let (hook, count) = fixture.counting();
+    let api = fixture.api::<Secret>();
     api.create(&PostParams::default(), &supplied("web-tls", "127.0.0.1")?)
         .await?;
     let source = CertSource::Secret {
         name: "web-tls".to_owned(),
     };
-    let running = Running::start(place.manager()?.certificates(source).hook(hook)).await?;
-    place.until_called(&count).await?;
+    let running = Running::start(fixture.manager()?.certificates(source).hook(hook)).await?;
+    fixture.until_called(&count).await?;
 
     // One for another host must not take the place of a good one.
     let wrong = supplied("web-tls", "other.example.com")?;
@@ -298,7 +298,7 @@ async fn a_certificate_kept_by_someone_else_is_served_and_followed() -> Result<(
     )
     .await?;
     for _ in 0..20 {
-        place.ask().await?;
+        fixture.ask().await?;
     }
     let next = supplied("web-tls", "127.0.0.1")?;
     let bundle = text(&next, "ca.crt");
@@ -308,10 +308,10 @@ async fn a_certificate_kept_by_someone_else_is_served_and_followed() -> Result<(
         &Patch::Merge(json!({"data": next.data})),
     )
     .await?;
-    let configurations = Api::<ValidatingWebhookConfiguration>::all(place.client.clone());
+    let configurations = Api::<ValidatingWebhookConfiguration>::all(fixture.client.clone());
     eventually("the new certificate to be registered", LONG, async || {
         let webhooks = configurations
-            .get(place.name())
+            .get(fixture.name())
             .await?
             .webhooks
             .unwrap_or_default();
@@ -324,7 +324,7 @@ async fn a_certificate_kept_by_someone_else_is_served_and_followed() -> Result<(
     })
     .await?;
     eventually("calls to succeed with it", LONG, async || {
-        Ok(place.ask().await.ok())
+        Ok(fixture.ask().await.ok())
     })
     .await?;
     running.stop().await

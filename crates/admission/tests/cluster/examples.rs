@@ -11,20 +11,20 @@ use kube::{
 use oz_testkit::{Cluster, Process, cargo_example, eventually};
 use serde_json::json;
 
-use crate::fixture::{LONG, Place};
+use crate::fixture::{Fixture, LONG};
 
-async fn command(place: &Place, example: &str) -> Result<Command> {
+async fn command(fixture: &Fixture, example: &str) -> Result<Command> {
     let name = example.to_owned();
     let program = tokio::task::spawn_blocking(move || cargo_example(&name)).await??;
     let mut command = Command::new(program);
     command
-        .args([place.name(), &format!("127.0.0.1:{}", place.port)])
+        .args([fixture.name(), &format!("127.0.0.1:{}", fixture.port)])
         .env("KUBECONFIG", Cluster::shared().await?.kubeconfig("admin"));
     Ok(command)
 }
 
-async fn start(place: &Place, example: &str) -> Result<Process> {
-    let command = command(place, example).await?;
+async fn start(fixture: &Fixture, example: &str) -> Result<Process> {
+    let command = command(fixture, example).await?;
     Cluster::shared()
         .await?
         .spawn(&format!("example-{example}"), command)
@@ -50,9 +50,9 @@ fn dry_run() -> PostParams {
     }
 }
 
-async fn is_injected(place: &Place) -> Result<()> {
+async fn is_injected(fixture: &Fixture) -> Result<()> {
     eventually("the variable to be injected", LONG, async || {
-        let created = place
+        let created = fixture
             .api()
             .create(&dry_run(), &pod("injected", "app:1")?)
             .await?;
@@ -69,9 +69,9 @@ async fn is_injected(place: &Place) -> Result<()> {
     .await
 }
 
-async fn moving_tags_are_refused(place: &Place) -> Result<()> {
+async fn moving_tags_are_refused(fixture: &Fixture) -> Result<()> {
     eventually("a moving tag to be refused", LONG, async || {
-        match place
+        match fixture
             .api()
             .create(&dry_run(), &pod("refused", "app:latest")?)
             .await
@@ -84,16 +84,16 @@ async fn moving_tags_are_refused(place: &Place) -> Result<()> {
     .await
 }
 
-async fn create(place: &Place, name: &str) -> Result<()> {
-    place
+async fn create(fixture: &Fixture, name: &str) -> Result<()> {
+    fixture
         .api()
         .create(&PostParams::default(), &pod(name, "app:1")?)
         .await?;
     Ok(())
 }
 
-async fn is_annotated(place: &Place, name: &str) -> Result<()> {
-    let api = place.api::<Pod>();
+async fn is_annotated(fixture: &Fixture, name: &str) -> Result<()> {
+    let api = fixture.api::<Pod>();
     eventually("the annotation", LONG, async || {
         let pod = api.get(name).await?;
         Ok(pod
@@ -106,33 +106,33 @@ async fn is_annotated(place: &Place, name: &str) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_mutating_example_injects_a_variable() -> Result<()> {
-    let place = Place::new("ex-mutate").await?;
-    let example = start(&place, "mutate").await?;
-    is_injected(&place).await?;
+    let fixture = Fixture::new("ex-mutate").await?;
+    let example = start(&fixture, "mutate").await?;
+    is_injected(&fixture).await?;
     stop(example).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_validating_example_refuses_moving_tags() -> Result<()> {
-    let place = Place::new("ex-validate").await?;
-    let example = start(&place, "validate").await?;
-    moving_tags_are_refused(&place).await?;
+    let fixture = Fixture::new("ex-validate").await?;
+    let example = start(&fixture, "validate").await?;
+    moving_tags_are_refused(&fixture).await?;
     stop(example).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_watching_example_tells_of_pods() -> Result<()> {
-    let place = Place::new("ex-watch").await?;
-    create(&place, "before").await?;
-    let mut example = start(&place, "watch").await?;
+    let fixture = Fixture::new("ex-watch").await?;
+    create(&fixture, "before").await?;
+    let mut example = start(&fixture, "watch").await?;
     example
         .wait_for_line("added before", LONG, |line| line == "added before")
         .await?;
-    create(&place, "after").await?;
+    create(&fixture, "after").await?;
     example
         .wait_for_line("added after", LONG, |line| line == "added after")
         .await?;
-    place
+    fixture
         .api::<Pod>()
         .delete("before", &DeleteParams::default().grace_period(0))
         .await?;
@@ -144,36 +144,36 @@ async fn the_watching_example_tells_of_pods() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reconciling_example_annotates_pods() -> Result<()> {
-    let place = Place::new("ex-reconcile").await?;
-    create(&place, "web").await?;
-    let example = start(&place, "reconcile").await?;
-    is_annotated(&place, "web").await?;
+    let fixture = Fixture::new("ex-reconcile").await?;
+    create(&fixture, "web").await?;
+    let example = start(&fixture, "reconcile").await?;
+    is_annotated(&fixture, "web").await?;
     stop(example).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_four_extensions_work_in_one_manager() -> Result<()> {
-    let place = Place::new("ex-all").await?;
-    let mut example = start(&place, "all").await?;
-    is_injected(&place).await?;
-    moving_tags_are_refused(&place).await?;
-    create(&place, "web").await?;
+    let fixture = Fixture::new("ex-all").await?;
+    let mut example = start(&fixture, "all").await?;
+    is_injected(&fixture).await?;
+    moving_tags_are_refused(&fixture).await?;
+    create(&fixture, "web").await?;
     example
         .wait_for_line("added web", LONG, |line| line == "added web")
         .await?;
-    is_annotated(&place, "web").await?;
+    is_annotated(&fixture, "web").await?;
     stop(example).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn registration_and_serving_work_as_two_programs() -> Result<()> {
-    let place = Place::new("ex-split").await?;
-    let mut registration = command(&place, "register").await?;
+    let fixture = Fixture::new("ex-split").await?;
+    let mut registration = command(&fixture, "register").await?;
     let output = tokio::task::spawn_blocking(move || registration.output()).await??;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(text, "registered 1 mutating, 1 validating\n");
-    let example = start(&place, "serve").await?;
-    is_injected(&place).await?;
-    moving_tags_are_refused(&place).await?;
+    let example = start(&fixture, "serve").await?;
+    is_injected(&fixture).await?;
+    moving_tags_are_refused(&fixture).await?;
     stop(example).await
 }

@@ -28,14 +28,14 @@ use tower::ServiceExt;
 /// Long enough for a machine that is busy with other things.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// One test's place in the cluster.
-pub struct Place {
+/// One test's fixture in the cluster.
+pub struct Fixture {
     pub namespace: TestNamespace,
     pub client: kube::Client,
     pub port: u16,
 }
 
-impl Place {
+impl Fixture {
     pub async fn new(prefix: &str) -> Result<Self> {
         let cluster = Cluster::shared().await?;
         let namespace = TestNamespace::create(cluster, prefix).await?;
@@ -53,7 +53,7 @@ impl Place {
         self.namespace.name()
     }
 
-    /// A manager of this place, named like its namespace. Replicas share the port.
+    /// A manager of this fixture, named like its namespace. Replicas share the port.
     pub fn manager(&self) -> Result<ManagerBuilder> {
         Ok(Manager::builder(self.client.clone(), self.name())
             .namespace(self.name())
@@ -227,10 +227,10 @@ pub struct Outcome {
 }
 
 impl Load {
-    pub fn start(place: &Place) -> Self {
+    pub fn start(fixture: &Fixture) -> Self {
         let stop = CancellationToken::new();
         let worker = |_| {
-            let (api, stop) = (place.api::<ConfigMap>(), stop.clone());
+            let (api, stop) = (fixture.api::<ConfigMap>(), stop.clone());
             tokio::spawn(async move {
                 let (mut answered, mut failed) = (0, Vec::new());
                 while !stop.is_cancelled() {

@@ -20,15 +20,15 @@ use oz_admission::{FINGERPRINT_LABEL, NamespaceScope, RegistrationMode};
 use oz_testkit::eventually;
 use serde_json::{Value, json};
 
-use crate::fixture::{LONG, Load, Place, Running};
+use crate::fixture::{Fixture, LONG, Load, Running};
 
-fn configurations(place: &Place) -> Api<ValidatingWebhookConfiguration> {
-    Api::all(place.client.clone())
+fn configurations(fixture: &Fixture) -> Api<ValidatingWebhookConfiguration> {
+    Api::all(fixture.client.clone())
 }
 
 /// The part of a configuration that we declare.
-async fn declared(place: &Place) -> Result<Value> {
-    let live = serde_json::to_value(configurations(place).get(place.name()).await?)?;
+async fn declared(fixture: &Fixture) -> Result<Value> {
+    let live = serde_json::to_value(configurations(fixture).get(fixture.name()).await?)?;
     let webhooks = live["webhooks"].as_array().cloned().unwrap_or_default();
     let ours: Vec<_> = webhooks
         .into_iter()
@@ -43,12 +43,12 @@ async fn declared(place: &Place) -> Result<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vandalised_configuration_is_put_right_counted_and_told_of() -> Result<()> {
-    let place = Place::new("vandal").await?;
-    let (hook, count) = place.counting();
-    let running = Running::start(place.manager()?.hook(hook)).await?;
-    place.until_called(&count).await?;
-    let good = declared(&place).await?;
-    let api = configurations(&place);
+    let fixture = Fixture::new("vandal").await?;
+    let (hook, count) = fixture.counting();
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
+    fixture.until_called(&count).await?;
+    let good = declared(&fixture).await?;
+    let api = configurations(&fixture);
 
     let at = |path: &str| format!("/webhooks/0/{path}");
     let damages = [
@@ -85,43 +85,44 @@ async fn a_vandalised_configuration_is_put_right_counted_and_told_of() -> Result
     for (what, patch) in damages {
         let patch: json_patch::Patch = serde_json::from_value(patch)?;
         api.patch(
-            place.name(),
+            fixture.name(),
             &PatchParams::default(),
             &Patch::<()>::Json(patch),
         )
         .await?;
-        repaired(&place, &good, what).await?;
+        repaired(&fixture, &good, what).await?;
     }
-    api.delete(place.name(), &DeleteParams::default()).await?;
-    repaired(&place, &good, "the whole object").await?;
+    api.delete(fixture.name(), &DeleteParams::default()).await?;
+    repaired(&fixture, &good, "the whole object").await?;
 
     let counted = running
         .metric("admission_registration_repairs_total")
         .await?;
     assert_eq!(counted, f64::from(u32::try_from(total)?));
-    let events = Api::<Event>::all(place.client.clone());
+    let events = Api::<Event>::all(fixture.client.clone());
     eventually("an event", LONG, async || {
         let list = events.list(&ListParams::default()).await?;
         let found = list.iter().any(|event| {
             event.reason.as_deref() == Some("RegistrationRepaired")
-                && event.regarding.as_ref().and_then(|it| it.name.as_deref()) == Some(place.name())
+                && event.regarding.as_ref().and_then(|it| it.name.as_deref())
+                    == Some(fixture.name())
         });
         Ok(found.then_some(()))
     })
     .await?;
     let before = count.load(Ordering::Relaxed);
     eventually("the webhook to be called again", LONG, async || {
-        place.ask().await?;
+        fixture.ask().await?;
         Ok((count.load(Ordering::Relaxed) > before).then_some(()))
     })
     .await?;
     running.stop().await
 }
 
-async fn repaired(place: &Place, good: &Value, what: &str) -> Result<()> {
+async fn repaired(fixture: &Fixture, good: &Value, what: &str) -> Result<()> {
     let began = Instant::now();
     eventually(&format!("{what} to be put right"), LONG, async || {
-        let now = declared(place).await?;
+        let now = declared(fixture).await?;
         if now == *good {
             Ok(Some(()))
         } else {
@@ -137,36 +138,36 @@ async fn repaired(place: &Place, good: &Value, what: &str) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_replicas_the_later_one_has_its_way_and_neither_is_damage_to_the_other() -> Result<()>
 {
-    let place = Place::new("rollout").await?;
-    let (hook, count) = place.counting();
+    let fixture = Fixture::new("rollout").await?;
+    let (hook, count) = fixture.counting();
     let replica = |seconds, name: &str| -> Result<_> {
         let hook = hook.clone().timeout(Duration::from_secs(seconds));
-        Ok(place.manager()?.hook(hook).identity(name))
+        Ok(fixture.manager()?.hook(hook).identity(name))
     };
     let early = Running::start(replica(5, "early")?).await?;
-    place.until_called(&count).await?;
+    fixture.until_called(&count).await?;
     let late = Running::start(replica(6, "late")?).await?;
-    let good = declared(&place).await?;
+    let good = declared(&fixture).await?;
     assert_eq!(good["webhooks"][0]["timeoutSeconds"], 6);
 
     // Whoever is first puts it right, the later one for good.
-    let api = configurations(&place);
+    let api = configurations(&fixture);
     let damage = json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 1}]);
     let damage: json_patch::Patch = serde_json::from_value(damage)?;
     api.patch(
-        place.name(),
+        fixture.name(),
         &PatchParams::default(),
         &Patch::<()>::Json(damage),
     )
     .await?;
-    repaired(&place, &good, "a timeout, during a rollout").await?;
+    repaired(&fixture, &good, "a timeout, during a rollout").await?;
     let (mut repairs, metric) = (0.0, "admission_registration_repairs_total");
     for replica in [&early, &late] {
         repairs += replica.metric(metric).await?;
     }
     // Both may have seen the damage; neither took the other for more of it.
     assert!((1.0..=2.0).contains(&repairs), "{repairs}");
-    let generation = api.get(place.name()).await?.metadata.generation;
+    let generation = api.get(fixture.name()).await?.metadata.generation;
     assert!(generation.is_some_and(|it| it <= 8), "{generation:?}");
 
     early.stop().await?;
@@ -175,11 +176,11 @@ async fn of_two_replicas_the_later_one_has_its_way_and_neither_is_damage_to_the_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_put_into_the_object_stays() -> Result<()> {
-    let place = Place::new("guests").await?;
-    let (hook, _) = place.counting();
-    let running = Running::start(place.manager()?.hook(hook)).await?;
-    let good = declared(&place).await?;
-    let api = configurations(&place);
+    let fixture = Fixture::new("guests").await?;
+    let (hook, _) = fixture.counting();
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
+    let good = declared(&fixture).await?;
+    let api = configurations(&fixture);
     let theirs = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"labels": {"team": "theirs"}},
@@ -190,19 +191,19 @@ async fn what_others_put_into_the_object_stays() -> Result<()> {
                 "operations": ["CREATE"], "resources": ["nothings"]}]}],
     });
     let manager = PatchParams::apply("theirs");
-    api.patch(place.name(), &manager, &Patch::Apply(theirs))
+    api.patch(fixture.name(), &manager, &Patch::Apply(theirs))
         .await?;
     let vandalism = json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 1},
         {"op": "replace", "path": "/webhooks/1/timeoutSeconds", "value": 1}]);
     let vandalism: json_patch::Patch = serde_json::from_value(vandalism)?;
     api.patch(
-        place.name(),
+        fixture.name(),
         &PatchParams::default(),
         &Patch::<()>::Json(vandalism),
     )
     .await?;
-    repaired(&place, &good, "a timeout beside a webhook of others").await?;
-    let live = api.get(place.name()).await?;
+    repaired(&fixture, &good, "a timeout beside a webhook of others").await?;
+    let live = api.get(fixture.name()).await?;
     assert_eq!(live.labels()["team"], "theirs");
     let names: Vec<_> = live
         .webhooks
@@ -219,43 +220,43 @@ async fn what_others_put_into_the_object_stays() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_older_version_of_the_same_fingerprint_left_is_pruned() -> Result<()> {
-    let place = Place::new("prune").await?;
+    let fixture = Fixture::new("prune").await?;
     let labels = |fingerprint: &str| json!({FINGERPRINT_LABEL: fingerprint});
-    let mutating = Api::<MutatingWebhookConfiguration>::all(place.client.clone());
+    let mutating = Api::<MutatingWebhookConfiguration>::all(fixture.client.clone());
     for (name, fingerprint) in [
-        (format!("{}-old", place.name()), place.name()),
-        (place.name().to_owned(), place.name()),
-        (format!("{}-other", place.name()), "another-product"),
+        (format!("{}-old", fixture.name()), fixture.name()),
+        (fixture.name().to_owned(), fixture.name()),
+        (format!("{}-other", fixture.name()), "another-product"),
     ] {
         let old = serde_json::from_value(
             json!({"metadata": {"name": name, "labels": labels(fingerprint)}}),
         )?;
         mutating.create(&PostParams::default(), &old).await?;
     }
-    let (hook, _) = place.counting();
-    let running = Running::start(place.manager()?.hook(hook)).await?;
+    let (hook, _) = fixture.counting();
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
     eventually("what is left behind to go", LONG, async || {
-        let old = mutating.get_opt(&format!("{}-old", place.name())).await?;
-        let unused = mutating.get_opt(place.name()).await?;
+        let old = mutating.get_opt(&format!("{}-old", fixture.name())).await?;
+        let unused = mutating.get_opt(fixture.name()).await?;
         Ok((old.is_none() && unused.is_none()).then_some(()))
     })
     .await?;
-    let other = format!("{}-other", place.name());
+    let other = format!("{}-other", fixture.name());
     mutating.delete(&other, &DeleteParams::default()).await?;
     running.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn registering_and_serving_work_together_as_two_processes() -> Result<()> {
-    let place = Place::new("split").await?;
-    let (hook, count) = place.counting();
+    let fixture = Fixture::new("split").await?;
+    let (hook, count) = fixture.counting();
     // The order of an installation is not known: serving may well come first.
-    let serving = place
+    let serving = fixture
         .manager()?
         .hook(hook.clone())
         .registration(RegistrationMode::Never);
     let serving = Running::start(serving).await?;
-    let registrar = place.manager()?.hook(hook).build()?;
+    let registrar = fixture.manager()?.hook(hook).build()?;
     let registration = registrar.register().await?;
     assert_eq!((registration.mutating, registration.validating), (0, 1));
     let days = registration
@@ -264,12 +265,12 @@ async fn registering_and_serving_work_together_as_two_processes() -> Result<()> 
         .as_hours()
         / 24;
     assert_eq!(days, 179, "the authority is new and lives 180 days");
-    place.until_called(&count).await?;
+    fixture.until_called(&count).await?;
 
     // Asked for between two installations: the next one carries it out, under load.
-    let load = Load::start(&place);
-    let secret = format!("{}-admission-ca", place.name());
-    let api = place.api::<k8s_openapi::api::core::v1::Secret>();
+    let load = Load::start(&fixture);
+    let secret = format!("{}-admission-ca", fixture.name());
+    let api = fixture.api::<k8s_openapi::api::core::v1::Secret>();
     let before = api.get(&secret).await?.data;
     let annotation = json!({"metadata": {"annotations": {oz_admission::ROTATE_ANNOTATION: "1"}}});
     api.patch(&secret, &PatchParams::default(), &Patch::Merge(annotation))
@@ -285,13 +286,13 @@ async fn registering_and_serving_work_together_as_two_processes() -> Result<()> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_is_chosen_by_a_label_that_the_manager_owns() -> Result<()> {
-    let place = Place::new("labelled").await?;
-    let elsewhere = Place::new("unlabelled").await?;
-    let (hook, count) = place.counting();
+    let fixture = Fixture::new("labelled").await?;
+    let elsewhere = Fixture::new("unlabelled").await?;
+    let (hook, count) = fixture.counting();
     let missing = "no-such-namespace".to_owned();
-    let scope = NamespaceScope::Labelled(vec![place.name().to_owned(), missing.clone()]);
-    let running = Running::start(place.manager()?.hook(hook.namespaces(scope))).await?;
-    place.until_called(&count).await?;
+    let scope = NamespaceScope::Labelled(vec![fixture.name().to_owned(), missing.clone()]);
+    let running = Running::start(fixture.manager()?.hook(hook.namespaces(scope))).await?;
+    fixture.until_called(&count).await?;
     let before = count.load(Ordering::Relaxed);
     for _ in 0..10 {
         elsewhere.ask().await?;
@@ -301,7 +302,7 @@ async fn a_namespace_is_chosen_by_a_label_that_the_manager_owns() -> Result<()> 
         before,
         "only the labelled namespace is looked at"
     );
-    let namespaces = Api::<Namespace>::all(place.client.clone());
+    let namespaces = Api::<Namespace>::all(fixture.client.clone());
     assert!(
         namespaces.get_opt(&missing).await?.is_none(),
         "no namespace is made up"
@@ -312,8 +313,8 @@ async fn a_namespace_is_chosen_by_a_label_that_the_manager_owns() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_products_with_their_own_fingerprints_do_not_meet() -> Result<()> {
     let (one, two) = (
-        Place::new("product-a").await?,
-        Place::new("product-b").await?,
+        Fixture::new("product-a").await?,
+        Fixture::new("product-b").await?,
     );
     let ((first_hook, first_count), (second_hook, second_count)) = (one.counting(), two.counting());
     let first = Running::start(one.manager()?.hook(first_hook)).await?;
@@ -333,19 +334,19 @@ async fn two_products_with_their_own_fingerprints_do_not_meet() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_leaves_the_registration_alone() -> Result<()> {
-    let place = Place::new("restart").await?;
-    let (hook, count) = place.counting();
+    let fixture = Fixture::new("restart").await?;
+    let (hook, count) = fixture.counting();
     let version = async || -> Result<_> {
-        Ok(configurations(&place)
-            .get(place.name())
+        Ok(configurations(&fixture)
+            .get(fixture.name())
             .await?
             .resource_version())
     };
-    let first = Running::start(place.manager()?.hook(hook.clone())).await?;
-    place.until_called(&count).await?;
+    let first = Running::start(fixture.manager()?.hook(hook.clone())).await?;
+    fixture.until_called(&count).await?;
     let before = version().await?;
     first.stop().await?;
-    let second = Running::start(place.manager()?.hook(hook)).await?;
+    let second = Running::start(fixture.manager()?.hook(hook)).await?;
     assert_eq!(
         version().await?,
         before,
@@ -355,7 +356,7 @@ async fn a_restart_leaves_the_registration_alone() -> Result<()> {
         "the webhook to be called",
         Duration::from_secs(30),
         async || {
-            place.ask().await?;
+            fixture.ask().await?;
             Ok(Some(()))
         },
     )

@@ -11,7 +11,7 @@ use oz_admission::{Cx, Endpoint, Hook, Mutate, Notes, Operation, Rejection, Revi
 use oz_testkit::eventually;
 use serde_json::json;
 
-use crate::fixture::{LONG, Place, Running};
+use crate::fixture::{Fixture, LONG, Running};
 
 /// Notes on the object who created it, and under which name.
 struct Stamp;
@@ -80,11 +80,11 @@ impl Validate for NoLatest {
 }
 
 async fn stamped(
-    place: &Place,
+    fixture: &Fixture,
     object: &ConfigMap,
     parameters: &PostParams,
 ) -> Result<serde_json::Value> {
-    let api = place.api::<ConfigMap>();
+    let api = fixture.api::<ConfigMap>();
     eventually("a stamp", LONG, async || {
         let created = api.create(parameters, object).await?;
         Ok(created
@@ -97,43 +97,43 @@ async fn stamped(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_created_object_is_stamped_with_its_requester_namespace_and_prefix() -> Result<()> {
-    let place = Place::new("stamp").await?;
+    let fixture = Fixture::new("stamp").await?;
     let hook = Hook::mutating("stamp", Stamp)
         .on([Operation::Create])
-        .namespaces(place.here());
-    let running = Running::start(place.manager()?.hook(hook)).await?;
+        .namespaces(fixture.here());
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
     let mut object = ConfigMap::default();
     object.metadata.generate_name = Some("made-".to_owned());
-    let stamp = stamped(&place, &object, &PostParams::default()).await?;
+    let stamp = stamped(&fixture, &object, &PostParams::default()).await?;
     assert_eq!(stamp["user"], "admin");
-    assert_eq!(stamp["namespace"], place.name());
+    assert_eq!(stamp["namespace"], fixture.name());
     assert_eq!(stamp["generateName"], "made-");
     running.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_is_answered_alike_and_leaves_no_event() -> Result<()> {
-    let place = Place::new("dryrun").await?;
+    let fixture = Fixture::new("dryrun").await?;
     let hook = Hook::mutating("stamp", Stamp)
         .on([Operation::Create])
-        .namespaces(place.here());
-    let running = Running::start(place.manager()?.hook(hook)).await?;
+        .namespaces(fixture.here());
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
     let mut object = ConfigMap::default();
     object.metadata.name = Some("dry".to_owned());
     let dry = PostParams {
         dry_run: true,
         ..PostParams::default()
     };
-    let stamp = stamped(&place, &object, &dry).await?;
+    let stamp = stamped(&fixture, &object, &dry).await?;
     assert_eq!(stamp["dryRun"], true);
 
     // The event of a real request proves that there was time for the other one.
     object.metadata.name = Some("wet".to_owned());
-    place
+    fixture
         .api::<ConfigMap>()
         .create(&PostParams::default(), &object)
         .await?;
-    let events = place.api::<k8s_openapi::api::events::v1::Event>();
+    let events = fixture.api::<k8s_openapi::api::events::v1::Event>();
     let names = eventually("the event of the real request", LONG, async || {
         let list = events.list(&Default::default()).await?;
         let names: Vec<_> = list
@@ -150,14 +150,14 @@ async fn a_dry_run_is_answered_alike_and_leaves_no_event() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_reaches_the_client_with_code_reason_and_field() -> Result<()> {
-    let place = Place::new("refuse").await?;
-    let hook = Hook::validating("no-latest", NoLatest).namespaces(place.here());
-    let running = Running::start(place.manager()?.hook(hook)).await?;
+    let fixture = Fixture::new("refuse").await?;
+    let hook = Hook::validating("no-latest", NoLatest).namespaces(fixture.here());
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"generateName": "p-"},
         "spec": {"containers": [{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:latest"}]},
     }))?;
-    let api = place.api::<Pod>();
+    let api = fixture.api::<Pod>();
     let status = eventually("a refusal", LONG, async || {
         match api
             .create(
@@ -191,9 +191,9 @@ const WIDGETS: &str = "widgets";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_that_does_not_decode_is_refused_with_400_and_the_field() -> Result<()> {
-    let place = Place::new("undecodable").await?;
-    let group = format!("{}.example.com", place.name());
-    let resource = widgets(&place.client, &group).await?;
+    let fixture = Fixture::new("undecodable").await?;
+    let group = format!("{}.example.com", fixture.name());
+    let resource = widgets(&fixture.client, &group).await?;
 
     /// Says that `spec.size` is a number, which the API does not.
     #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -218,9 +218,10 @@ async fn an_object_that_does_not_decode_is_refused_with_400_and_the_field() -> R
         }
     }
     let rule = oz_admission::ResourceRule::of_api(&resource);
-    let hook = Hook::mutating_on("never", rule, Never).namespaces(place.here());
-    let running = Running::start(place.manager()?.hook(hook)).await?;
-    let api = Api::<DynamicObject>::namespaced_with(place.client.clone(), place.name(), &resource);
+    let hook = Hook::mutating_on("never", rule, Never).namespaces(fixture.here());
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
+    let api =
+        Api::<DynamicObject>::namespaced_with(fixture.client.clone(), fixture.name(), &resource);
     let widget = |size: serde_json::Value| {
         let mut object = DynamicObject::new("w", &resource);
         object.data = json!({"spec": {"size": size, "unknown": {"kept": true}}});
@@ -292,34 +293,37 @@ async fn the_webhooks_are_reached_through_a_service() -> Result<()> {
         eprintln!("skipped: this machine has no address besides the loopback");
         return Ok(());
     };
-    let place = Place::new("service").await?;
-    let (hook, count) = place.counting();
+    let fixture = Fixture::new("service").await?;
+    let (hook, count) = fixture.counting();
     let listener = std::net::TcpListener::bind((address, 0))?;
     let port = listener.local_addr()?.port();
     let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(json!({
         "metadata": {"name": "hooks"},
         "spec": {"ports": [{"name": "https", "port": 443, "targetPort": port}]},
     }))?;
-    place.api().create(&PostParams::default(), &service).await?;
+    fixture
+        .api()
+        .create(&PostParams::default(), &service)
+        .await?;
     let slice: k8s_openapi::api::discovery::v1::EndpointSlice = serde_json::from_value(json!({
         "metadata": {"name": "hooks-1", "labels": {"kubernetes.io/service-name": "hooks"}},
         "addressType": "IPv4",
         "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     }))?;
-    place.api().create(&PostParams::default(), &slice).await?;
+    fixture.api().create(&PostParams::default(), &slice).await?;
     let endpoint = Endpoint::Service {
         name: "hooks".to_owned(),
-        namespace: place.name().to_owned(),
+        namespace: fixture.name().to_owned(),
         port: 443,
     };
-    let builder = place
+    let builder = fixture
         .manager()?
         .listener(listener)
         .endpoint(endpoint)
         .hook(hook);
     let running = Running::start(builder).await?;
-    place.until_called(&count).await?;
+    fixture.until_called(&count).await?;
     running.stop().await
 }
 
@@ -333,12 +337,12 @@ fn routable_address() -> Option<std::net::IpAddr> {
 
 /// Says how many are inside, and lets them out when told.
 #[derive(Default)]
-struct Doors {
+struct HeldReviews {
     inside: std::sync::atomic::AtomicUsize,
     open: oz_admission::CancellationToken,
 }
 
-struct Slow(std::sync::Arc<Doors>);
+struct Slow(std::sync::Arc<HeldReviews>);
 
 impl Validate for Slow {
     type Object = ConfigMap;
@@ -354,19 +358,19 @@ impl Validate for Slow {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_review_turned_away_with_429_is_tried_again_by_the_api_server() -> Result<()> {
-    let place = Place::new("overload").await?;
-    let doors = std::sync::Arc::new(Doors::default());
-    let hook = Hook::validating("slow", Slow(doors.clone()))
+    let fixture = Fixture::new("overload").await?;
+    let held = std::sync::Arc::new(HeldReviews::default());
+    let hook = Hook::validating("slow", Slow(held.clone()))
         .on([Operation::Create])
         .timeout(std::time::Duration::from_secs(30))
-        .namespaces(place.here());
+        .namespaces(fixture.here());
     let limits = oz_admission::Limits {
         concurrent_reviews: 1,
         ..Default::default()
     };
-    let running = Running::start(place.manager()?.limits(limits).hook(hook)).await?;
+    let running = Running::start(fixture.manager()?.limits(limits).hook(hook)).await?;
     let ask = || {
-        let api = place.api::<ConfigMap>();
+        let api = fixture.api::<ConfigMap>();
         tokio::spawn(async move {
             let mut object = ConfigMap::default();
             object.metadata.generate_name = Some("ask-".to_owned());
@@ -384,7 +388,7 @@ async fn a_review_turned_away_with_429_is_tried_again_by_the_api_server() -> Res
         // Answered at once while the API server does not know the webhook yet.
         let asked = ask();
         let inside = eventually("it", std::time::Duration::from_secs(2), async || {
-            let inside = doors.inside.load(std::sync::atomic::Ordering::SeqCst) == 1;
+            let inside = held.inside.load(std::sync::atomic::Ordering::SeqCst) == 1;
             Ok((inside || asked.is_finished()).then_some(inside))
         });
         Ok(inside.await?.then_some(asked))
@@ -398,7 +402,7 @@ async fn a_review_turned_away_with_429_is_tried_again_by_the_api_server() -> Res
         Ok((refused >= 1.0).then_some(()))
     })
     .await?;
-    doors.open.cancel();
+    held.open.cancel();
     first.await??;
     second.await??;
     running.stop().await

@@ -15,11 +15,11 @@ use oz_admission::{CancellationToken, Cx, Task, TaskError};
 use oz_testkit::{Cluster, eventually};
 use serde_json::json;
 
-use crate::fixture::{LONG, Place, Running};
+use crate::fixture::{Fixture, LONG, Running};
 
 /// What `docs/guides/write-an-extension.md` says, as roles for `user`.
-async fn grant(place: &Place, user: &str) -> Result<()> {
-    let (name, secret) = (place.name(), format!("{}-admission-ca", place.name()));
+async fn grant(fixture: &Fixture, user: &str) -> Result<()> {
+    let (name, secret) = (fixture.name(), format!("{}-admission-ca", fixture.name()));
     let configurations = [
         "mutatingwebhookconfigurations",
         "validatingwebhookconfigurations",
@@ -51,12 +51,12 @@ async fn grant(place: &Place, user: &str) -> Result<()> {
     let parameters = PostParams::default();
     let binding_here: RoleBinding = serde_json::from_value(binding("Role"))?;
     let binding_everywhere: ClusterRoleBinding = serde_json::from_value(binding("ClusterRole"))?;
-    place.api().create(&parameters, &role).await?;
-    place.api().create(&parameters, &binding_here).await?;
-    Api::all(place.client.clone())
+    fixture.api().create(&parameters, &role).await?;
+    fixture.api().create(&parameters, &binding_here).await?;
+    Api::all(fixture.client.clone())
         .create(&parameters, &cluster_role)
         .await?;
-    Api::all(place.client.clone())
+    Api::all(fixture.client.clone())
         .create(&parameters, &binding_everywhere)
         .await?;
     Ok(())
@@ -74,23 +74,26 @@ impl Task for Idle {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rights_in_the_guide_are_enough() -> Result<()> {
-    let mut place = Place::new("rights").await?;
+    let mut fixture = Fixture::new("rights").await?;
     let cluster = Cluster::shared().await?;
-    let user = format!("extension-of-{}", place.name());
+    let user = format!("extension-of-{}", fixture.name());
     cluster.issue_kubeconfig(&user, &[])?;
-    grant(&place, &user).await?;
-    let admin = std::mem::replace(&mut place.client, cluster.client(&user).await?);
-    let (hook, count) = place.counting();
+    grant(&fixture, &user).await?;
+    let admin = std::mem::replace(&mut fixture.client, cluster.client(&user).await?);
+    let (hook, count) = fixture.counting();
     let led = CancellationToken::new();
-    let builder = place.manager()?.hook(hook).task("idle", Idle(led.clone()));
+    let builder = fixture
+        .manager()?
+        .hook(hook)
+        .task("idle", Idle(led.clone()));
     // From here on only the manager acts as that user.
-    place.client = admin;
+    fixture.client = admin;
     let running = Running::start(builder).await?;
-    place.until_called(&count).await?;
+    fixture.until_called(&count).await?;
     tokio::time::timeout(LONG, led.cancelled()).await?;
 
-    let secrets = place.api::<Secret>();
-    let name = format!("{}-admission-ca", place.name());
+    let secrets = fixture.api::<Secret>();
+    let name = format!("{}-admission-ca", fixture.name());
     let before = secrets.get(&name).await?;
     secrets.delete(&name, &DeleteParams::default()).await?;
     eventually("the Secret to heal", LONG, async || {
@@ -98,21 +101,21 @@ async fn the_rights_in_the_guide_are_enough() -> Result<()> {
         Ok(now.is_some_and(|now| now.data == before.data).then_some(()))
     })
     .await?;
-    let configurations = Api::<ValidatingWebhookConfiguration>::all(place.client.clone());
+    let configurations = Api::<ValidatingWebhookConfiguration>::all(fixture.client.clone());
     configurations
-        .delete(place.name(), &DeleteParams::default())
+        .delete(fixture.name(), &DeleteParams::default())
         .await?;
     eventually("the configuration to heal", LONG, async || {
-        Ok(configurations.get_opt(place.name()).await?)
+        Ok(configurations.get_opt(fixture.name()).await?)
     })
     .await?;
-    let events = Api::<Event>::all(place.client.clone());
+    let events = Api::<Event>::all(fixture.client.clone());
     eventually("the event", LONG, async || {
         let list = events.list(&ListParams::default()).await?;
         let of = |event: &Event| event.regarding.as_ref().and_then(|it| it.name.clone());
         Ok(list
             .iter()
-            .any(|event| of(event).as_deref() == Some(place.name()))
+            .any(|event| of(event).as_deref() == Some(fixture.name()))
             .then_some(()))
     })
     .await?;

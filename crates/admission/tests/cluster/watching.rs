@@ -19,7 +19,7 @@ use oz_admission::{
 use oz_testkit::eventually;
 use serde_json::json;
 
-use crate::fixture::{LONG, Place, Running};
+use crate::fixture::{Fixture, LONG, Running};
 
 /// Writes down what it is told, as `+a ~a -a`.
 #[derive(Clone, Default)]
@@ -59,51 +59,59 @@ impl Diary {
     }
 }
 
-async fn create(place: &Place, name: &str) -> Result<()> {
+async fn create(fixture: &Fixture, name: &str) -> Result<()> {
     let mut object = ConfigMap::default();
     object.metadata.name = Some(name.to_owned());
     object.metadata.labels = Some([("watched".to_owned(), "yes".to_owned())].into());
-    place.api().create(&PostParams::default(), &object).await?;
+    fixture
+        .api()
+        .create(&PostParams::default(), &object)
+        .await?;
     Ok(())
 }
 
-async fn change(place: &Place, name: &str) -> Result<()> {
+async fn change(fixture: &Fixture, name: &str) -> Result<()> {
     let patch = Patch::Merge(json!({"data": {"changed": "yes"}}));
-    place
+    fixture
         .api::<ConfigMap>()
         .patch(name, &PatchParams::default(), &patch)
         .await?;
     Ok(())
 }
 
-async fn delete(place: &Place, name: &str) -> Result<()> {
-    place
+async fn delete(fixture: &Fixture, name: &str) -> Result<()> {
+    fixture
         .api::<ConfigMap>()
         .delete(name, &DeleteParams::default())
         .await?;
     Ok(())
 }
 
-fn watcher(place: &Place, replay: Replay, diary: &Diary) -> Watcher {
-    Watcher::in_namespace("diary", place.name(), replay, diary.clone()).labels("watched=yes")
+fn watcher(fixture: &Fixture, replay: Replay, diary: &Diary) -> Watcher {
+    Watcher::in_namespace("diary", fixture.name(), replay, diary.clone()).labels("watched=yes")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_is_told_of_the_past_only_if_it_asks() -> Result<()> {
-    let place = Place::new("replay").await?;
-    create(&place, "past").await?;
+    let fixture = Fixture::new("replay").await?;
+    create(&fixture, "past").await?;
     let (historian, reporter) = (Diary::default(), Diary::default());
-    let builder = place
+    let builder = fixture
         .manager()?
-        .watcher(watcher(&place, Replay::Existing, &historian))
+        .watcher(watcher(&fixture, Replay::Existing, &historian))
         .watcher(
-            Watcher::in_namespace("reporter", place.name(), Replay::FromNow, reporter.clone())
-                .labels("watched=yes"),
+            Watcher::in_namespace(
+                "reporter",
+                fixture.name(),
+                Replay::FromNow,
+                reporter.clone(),
+            )
+            .labels("watched=yes"),
         );
     let running = Running::start(builder).await?;
-    create(&place, "new").await?;
-    change(&place, "past").await?;
-    delete(&place, "new").await?;
+    create(&fixture, "new").await?;
+    change(&fixture, "past").await?;
+    delete(&fixture, "new").await?;
     historian.reads("+past +new ~past -new").await?;
     reporter.reads("+new ~past -new").await?;
     running.stop().await
@@ -134,27 +142,27 @@ fn forgetful(client: Client, gone: Arc<AtomicBool>, refused: Arc<AtomicUsize>) -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_survives_410_and_sees_each_event_once() -> Result<()> {
-    let place = Place::new("gone").await?;
-    create(&place, "kept").await?;
-    create(&place, "doomed").await?;
+    let fixture = Fixture::new("gone").await?;
+    create(&fixture, "kept").await?;
+    create(&fixture, "doomed").await?;
     let (gone, refused) = (
         Arc::new(AtomicBool::new(true)),
         Arc::new(AtomicUsize::new(0)),
     );
     let diary = Diary::default();
-    let client = forgetful(place.client.clone(), gone.clone(), refused.clone());
-    let builder = oz_admission::Manager::builder(client, place.name())
-        .namespace(place.name())
+    let client = forgetful(fixture.client.clone(), gone.clone(), refused.clone());
+    let builder = oz_admission::Manager::builder(client, fixture.name())
+        .namespace(fixture.name())
         .listener(crate::fixture::bound(0)?)
         .registration(oz_admission::RegistrationMode::Never)
         .drain(std::time::Duration::ZERO)
-        .watcher(watcher(&place, Replay::Existing, &diary));
+        .watcher(watcher(&fixture, Replay::Existing, &diary));
     let running = Running::start(builder).await?;
     diary.reads("+kept +doomed").await?;
 
     // While no watch lives, only lists tell what happens.
-    create(&place, "unseen").await?;
-    delete(&place, "doomed").await?;
+    create(&fixture, "unseen").await?;
+    delete(&fixture, "doomed").await?;
     diary.reads("+kept +doomed +unseen -doomed").await?;
     assert!(
         refused.load(Ordering::SeqCst) >= 2,
@@ -162,8 +170,8 @@ async fn a_watcher_survives_410_and_sees_each_event_once() -> Result<()> {
     );
 
     gone.store(false, Ordering::SeqCst);
-    change(&place, "kept").await?;
-    delete(&place, "unseen").await?;
+    change(&fixture, "kept").await?;
+    delete(&fixture, "unseen").await?;
     diary
         .reads("+kept +doomed +unseen -doomed ~kept -unseen")
         .await?;
@@ -179,11 +187,11 @@ async fn the_death_of_a_watcher_ends_the_process() -> Result<()> {
             assert_ne!(event.object().name_any(), "poison", "a bug in a watcher");
         }
     }
-    let place = Place::new("death").await?;
-    let watcher = Watcher::in_namespace("buggy", place.name(), Replay::FromNow, Buggy);
-    let running = Running::start(place.manager()?.watcher(watcher)).await?;
-    create(&place, "harmless").await?;
-    create(&place, "poison").await?;
+    let fixture = Fixture::new("death").await?;
+    let watcher = Watcher::in_namespace("buggy", fixture.name(), Replay::FromNow, Buggy);
+    let running = Running::start(fixture.manager()?.watcher(watcher)).await?;
+    create(&fixture, "harmless").await?;
+    create(&fixture, "poison").await?;
     let error = running.ended().await?;
     assert!(
         matches!(&error, Error::Runtime(RuntimeError::Ended(name)) if &**name == "watcher buggy"),
@@ -213,10 +221,13 @@ impl Task for Alone {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_runs_on_one_replica_and_moves_when_that_one_stops() -> Result<()> {
-    let place = Place::new("leader").await?;
+    let fixture = Fixture::new("leader").await?;
     let task = Alone::default();
     let replica = |name: &str| -> Result<_> {
-        Ok(place.manager()?.identity(name).task("alone", task.clone()))
+        Ok(fixture
+            .manager()?
+            .identity(name)
+            .task("alone", task.clone()))
     };
     let first = Running::start(replica("one")?).await?;
     eventually("a leader", LONG, async || {
@@ -249,8 +260,8 @@ async fn a_task_that_fails_ends_the_process() -> Result<()> {
             Err("nothing works".into())
         }
     }
-    let place = Place::new("failing").await?;
-    let running = Running::launch(place.manager()?.task("failing", Failing))?;
+    let fixture = Fixture::new("failing").await?;
+    let running = Running::launch(fixture.manager()?.task("failing", Failing))?;
     let error = running.ended().await?.to_string();
     assert_eq!(error, "failed to go on with task failing: nothing works");
     Ok(())

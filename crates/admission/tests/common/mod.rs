@@ -1,11 +1,13 @@
-//! What several test binaries share: reviews as the API server would send them.
+//! What several test binaries and the bench share: a hook, and reviews as the API server would send them.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 pub mod served;
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::client::Body;
-use oz_admission::{Manager, ManagerBuilder};
+use oz_admission::{Cx, Manager, ManagerBuilder, Mutate, Notes, Rejection, Review};
 use serde_json::{Value, json};
 
 /// A client that nobody answers: what is tested with it must not ask.
@@ -22,6 +24,24 @@ pub fn manager(fingerprint: &str) -> ManagerBuilder {
             "https://127.0.0.1:8443".to_owned(),
         ))
         .clock(move || now)
+}
+
+/// Labels a pod with who asked, and says so.
+pub struct Label;
+
+impl Mutate for Label {
+    type Object = Pod;
+
+    async fn mutate(
+        &self,
+        _: &Cx,
+        review: &Review<Pod>,
+        pod: &mut Pod,
+    ) -> Result<Notes, Rejection> {
+        pod.labels_mut()
+            .insert("asked-by".to_owned(), review.user.username.clone());
+        Ok(Notes::none().warn("labelled").annotate("label", "asked-by"))
+    }
 }
 
 pub fn pod() -> Value {

@@ -12,7 +12,7 @@ use super::objects;
 use super::request::Request;
 use super::sessions;
 use super::status::{self, Fact, end_message, end_reason};
-use super::unseen::{Place, undecided, unseen};
+use super::unseen::{GrantObjects, undecided, unseen};
 use crate::api::{Ending, GROUP, RequestStatus, VERSION};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::{self, reason};
@@ -93,7 +93,7 @@ pub fn ending(
         .then(armed)
         .then(powerful)
         // What is known is gone; only now is asked for what nobody has told of.
-        .then(unseen(&Place::of(request), &live))
+        .then(unseen(&GrantObjects::of(request), &live))
         // Beside each other: what cannot be put on record runs on no longer for that.
         .then(records.into_iter().map(Step::Record).chain(sessions))
         .wake_at(if waiting {
@@ -141,7 +141,7 @@ pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: SignedDu
         .status
         .is_some_and(|status| status.granted_at.is_some());
     // The Role is the last to go, and after it nobody looks.
-    let role = Place::of(request).role();
+    let role = GrantObjects::of(request).role();
     let plan =
         remove(request.marks(), &live).then((just_now && granted).then_some(Step::Look(role)));
     if request.metadata.deletion_timestamp.is_some() {
@@ -166,8 +166,8 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
     let Some(grant) = decided else {
         return request.map_or_else(Plan::default, |request| undecided(now, keys, request, live));
     };
-    let place = Place::of_grant(&grant);
-    let mut live = objects::named(place.namespace, &place.name, live);
+    let names = GrantObjects::of_grant(&grant);
+    let mut live = objects::named(names.namespace, &names.name, live);
     live.retain(|live| objects::is_proven(keys, &grant.request.uid, Some(&grant), live));
     let marks = Marks {
         kind: &grant.request.kind,
@@ -182,7 +182,7 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
     Plan::default()
         .then(disarm(marks, &live))
         .then(powerful)
-        .then(unseen(&place, &live))
+        .then(unseen(&names, &live))
         .then(record.into_iter().chain(sessions))
         .then(others)
 }

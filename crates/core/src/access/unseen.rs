@@ -20,13 +20,13 @@ use crate::lifecycle::seal::Keys;
 use crate::lifecycle::{End, is_blocked_told};
 
 /// Where the objects of a request are.
-pub(super) struct Place<'a> {
+pub(super) struct GrantObjects<'a> {
     pub(super) kind: &'a str,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: String,
 }
 
-impl<'a> Place<'a> {
+impl<'a> GrantObjects<'a> {
     pub(super) fn of(request: &Request<'a>) -> Self {
         Self {
             kind: request.kind,
@@ -50,13 +50,13 @@ impl<'a> Place<'a> {
 
 /// What may be there although no label tells of it: what gives access, even if it was just deleted, and
 /// the Role unless it is known.
-pub(super) fn unseen(place: &Place<'_>, live: &[Live]) -> Vec<Step> {
-    let own_pod = place.kind == PodAccessRequest::kind(&());
-    let pod = own_pod.then(|| Sought::named::<Pod>(place.namespace, &place.name));
+pub(super) fn unseen(names: &GrantObjects<'_>, live: &[Live]) -> Vec<Step> {
+    let own_pod = names.kind == PodAccessRequest::kind(&());
+    let pod = own_pod.then(|| Sought::named::<Pod>(names.namespace, &names.name));
     let role = live.iter().all(|live| live.resource.kind != "Role");
-    std::iter::once(Sought::named::<RoleBinding>(place.namespace, &place.name))
+    std::iter::once(Sought::named::<RoleBinding>(names.namespace, &names.name))
         .chain(pod)
-        .chain(role.then(|| place.role()))
+        .chain(role.then(|| names.role()))
         .map(Step::Look)
         .collect()
 }
@@ -80,7 +80,7 @@ pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live
     Plan::default()
         .then(disarm(request.marks(), &live))
         .then(powerful)
-        .then(unseen(&Place::of(request), &live))
+        .then(unseen(&GrantObjects::of(request), &live))
         .then(record)
         .then(others)
 }
@@ -128,7 +128,7 @@ pub(super) fn blocked(
     });
     remove(request.marks(), &roles)
         // One that is hidden.
-        .then([Step::Look(Place::of(request).role())])
+        .then([Step::Look(GrantObjects::of(request).role())])
         .then(record)
         .because(failure)
 }

@@ -59,7 +59,7 @@ struct Group {
 
 /// Counts what happens again and again.
 #[derive(Debug, Default)]
-pub struct Floodgate {
+pub struct FloodCounter {
     kinds: BTreeMap<Kind, Group>,
     entries: usize,
 }
@@ -141,7 +141,7 @@ impl Kind {
     }
 }
 
-impl Floodgate {
+impl FloodCounter {
     /// Lets a record through, or counts it.
     pub fn admit(&mut self, record: Record) -> Admitted {
         if !is_counted(&record) {

@@ -22,7 +22,7 @@ pub use canonical::{canonical, digest_without};
 pub use chain::{Chain, Entry, Link, Writer};
 pub use checkpoint::{Checkpoint, Head, Medium};
 pub use event::{label_value, name_of, time_in_name};
-pub use flood::{Admitted, Floodgate};
+pub use flood::{Admitted, FloodCounter};
 pub use keys::{AuditKey, KeyError, Published, Trust};
 pub use query::Query;
 pub use record::{PodRef, Record, Repeated, RequestRef};

@@ -22,12 +22,12 @@ const NAME_OF_NAMESPACE: &str = "kubernetes.io/metadata.name";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NameServer {
-    place: Place,
+    peer: Peer,
     port: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum Peer {
     Pods {
         namespace: String,
         label: String,
@@ -49,7 +49,7 @@ impl NameServer {
     #[must_use]
     pub fn usual() -> Self {
         Self {
-            place: Place::Pods {
+            peer: Peer::Pods {
                 namespace: "kube-system".to_owned(),
                 label: "k8s-app".to_owned(),
                 value: "kube-dns".to_owned(),
@@ -61,13 +61,13 @@ impl NameServer {
     /// The namespace of the pods that it is, and the selector of their labels; `None` for addresses.
     #[must_use]
     pub fn pods(&self) -> Option<(&str, String)> {
-        match &self.place {
-            Place::Pods {
+        match &self.peer {
+            Peer::Pods {
                 namespace,
                 label,
                 value,
             } => Some((namespace, format!("{label}={value}"))),
-            Place::Addresses(_) => None,
+            Peer::Addresses(_) => None,
         }
     }
 
@@ -79,8 +79,8 @@ impl NameServer {
                 ..LabelSelector::default()
             })
         };
-        let peer = match &self.place {
-            Place::Pods {
+        let peer = match &self.peer {
+            Peer::Pods {
                 namespace,
                 label,
                 value,
@@ -89,7 +89,7 @@ impl NameServer {
                 pod_selector: select(label, value),
                 ip_block: None,
             },
-            Place::Addresses(cidr) => NetworkPolicyPeer {
+            Peer::Addresses(cidr) => NetworkPolicyPeer {
                 ip_block: Some(IPBlock {
                     cidr: cidr.clone(),
                     except: None,
@@ -146,7 +146,7 @@ fn read(text: &str) -> Option<NameServer> {
         };
         let good = plain(namespace, "-") && plain(label, "-_./") && plain(&value, "-_.");
         return good.then(|| NameServer {
-            place: Place::Pods {
+            peer: Peer::Pods {
                 namespace: namespace.to_owned(),
                 label: label.to_owned(),
                 value,
@@ -162,20 +162,20 @@ fn read(text: &str) -> Option<NameServer> {
     };
     let bits: u8 = bits.parse().ok()?;
     (bits <= longest).then(|| NameServer {
-        place: Place::Addresses(format!("{address}/{bits}")),
+        peer: Peer::Addresses(format!("{address}/{bits}")),
         port,
     })
 }
 
 impl fmt::Display for NameServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Pods {
+        match &self.peer {
+            Peer::Pods {
                 namespace,
                 label,
                 value,
             } => write!(formatter, "{namespace}/{label}={value}")?,
-            Place::Addresses(cidr) => formatter.write_str(cidr)?,
+            Peer::Addresses(cidr) => formatter.write_str(cidr)?,
         }
         match self.port {
             DNS => Ok(()),

@@ -124,7 +124,7 @@ impl Refusal {
 
 /// How near a grant came to allowing the connection: the nearest gives the reason.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Near {
+enum Mismatch {
     OtherPod,
     OtherUid,
     Over,
@@ -145,7 +145,7 @@ pub fn matching<'a>(
         return Err(Box::new(never_granted(attempt)));
     }
     let mut allowed = Vec::new();
-    let mut nearest: Option<(Near, &Grant, bool)> = None;
+    let mut nearest: Option<(Mismatch, &Grant, bool)> = None;
     for standing in known.standings {
         let grant: &Grant = &standing.grant;
         if grant.request.namespace != attempt.namespace || !binds(&grant.subjects, attempt.user) {
@@ -204,24 +204,24 @@ pub fn binds(subjects: &[Subject], user: &Requester) -> bool {
     })
 }
 
-fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -> Option<Near> {
+fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -> Option<Mismatch> {
     let grant = &standing.grant;
     if grant.pod.name != attempt.pod {
-        return Some(Near::OtherPod);
+        return Some(Mismatch::OtherPod);
     }
     if pod_uid != Some(grant.pod.uid.as_str()) {
-        return Some(Near::OtherUid);
+        return Some(Mismatch::OtherUid);
     }
     if standing.ended || grant.window.is_over(attempt.now) {
-        return Some(Near::Over);
+        return Some(Mismatch::Over);
     }
     let operation = attempt.way.operation();
     if !operation.is_some_and(|operation| grant.operations.contains(&operation)) {
-        return Some(Near::Operation);
+        return Some(Mismatch::Operation);
     }
     // Ports belong to the pod, not to one of its containers.
     let confined = attempt.way.enters_a_container() && !grant.may_enter(attempt.container);
-    confined.then_some(Near::Container)
+    confined.then_some(Mismatch::Container)
 }
 
 /// What no grant can allow, and what to do in its place.
@@ -261,7 +261,7 @@ fn never_granted(attempt: &Attempt<'_>) -> Refusal {
 fn refusal(
     attempt: &Attempt<'_>,
     known: &Known<'_>,
-    nearest: Option<(Near, &Grant, bool)>,
+    nearest: Option<(Mismatch, &Grant, bool)>,
 ) -> Refusal {
     let (user, pod, namespace) = (&attempt.user.user, attempt.pod, attempt.namespace);
     let again =
@@ -276,8 +276,8 @@ fn refusal(
     let (request, until) = (&grant.request.name, grant.window.until);
     let again = again(&grant.template, kind);
     match near {
-        Near::OtherPod if known.past.is_some() => without_grant(attempt, known),
-        Near::OtherPod => Refusal::new(
+        Mismatch::OtherPod if known.past.is_some() => without_grant(attempt, known),
+        Mismatch::OtherPod => Refusal::new(
             "OtherPod",
             format!(
                 "{user} has access to pod {} by request {request}, not to pod {pod}; use that pod, \
@@ -285,16 +285,16 @@ fn refusal(
                 grant.pod.name
             ),
         ),
-        Near::OtherUid => other_uid(attempt, known, grant, &again),
-        Near::Over if ended && !grant.window.is_over(attempt.now) => Refusal::new(
+        Mismatch::OtherUid => other_uid(attempt, known, grant, &again),
+        Mismatch::Over if ended && !grant.window.is_over(attempt.now) => Refusal::new(
             "Revoked",
             format!("the access of request {request} was revoked; ask again: {again}"),
         ),
-        Near::Over => Refusal::new(
+        Mismatch::Over => Refusal::new(
             "Expired",
             format!("the access of request {request} ended at {until}; ask again: {again}"),
         ),
-        Near::Operation => Refusal::new(
+        Mismatch::Operation => Refusal::new(
             "OperationNotGranted",
             format!(
                 "request {request} grants {}, not {}; its template {} decides that \
@@ -304,7 +304,7 @@ fn refusal(
                 grant.template
             ),
         ),
-        Near::Container => match attempt.container.filter(|name| !name.is_empty()) {
+        Mismatch::Container => match attempt.container.filter(|name| !name.is_empty()) {
             Some(container) => Refusal::new(
                 "ContainerNotGranted",
                 format!(

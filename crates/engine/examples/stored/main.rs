@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use oz_runtime::raw::{Form, Piece, Splitter, Strip};
 
 use crate::kinds::{Kind, kinds};
-use crate::objects::{Dice, honest, written};
+use crate::objects::{Xorshift, honest, written};
 
 /// How long one object may take, and what a build that is not optimised may take longer.
 const LIMIT: Duration = Duration::from_millis(50);
@@ -39,13 +39,13 @@ struct Took {
 }
 
 /// Reads a page with the object and an honest one. Says what that took.
-fn read(kind: &Kind, text: &str, dice: &mut Dice) -> Result<Took> {
+fn read(kind: &Kind, text: &str, random: &mut Xorshift) -> Result<Took> {
     let page = format!(
         r#"{{"kind":"List","metadata":{{"resourceVersion":"7"}},"items":[{text},{}]}}"#,
         honest(kind.name, &kind.spec)
     );
-    let size = 1 + dice.below(16 * 1024);
-    let as_child = dice.below(2) == 0;
+    let size = 1 + random.below(16 * 1024);
+    let as_child = random.below(2) == 0;
     let held = memory::begin();
     let began = worked()?;
     let (mut strip, mut splitter) = (Strip::default(), Splitter::new(Form::List));
@@ -93,14 +93,14 @@ fn main() -> Result<()> {
             .as_secs(),
     };
     let kinds = kinds()?;
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Xorshift(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut thrown, mut largest, mut most) = (0_u64, 0, Took::default());
     while Instant::now() < end {
-        let kind = dice.one(&kinds).context("no kinds")?;
+        let kind = random.one(&kinds).context("no kinds")?;
         let mut object = honest(kind.name, &kind.spec);
-        for _ in 0..=dice.below(4) {
-            dice.change(&mut object);
+        for _ in 0..=random.below(4) {
+            random.change(&mut object);
         }
         if !object.is_object() {
             continue;
@@ -108,7 +108,7 @@ fn main() -> Result<()> {
         let Some(text) = written(&object)? else {
             continue;
         };
-        let took = read(kind, &text, &mut dice);
+        let took = read(kind, &text, &mut random);
         let took = took.with_context(|| {
             let start = text
                 .get(..text.floor_char_boundary(2_000))

@@ -21,9 +21,9 @@ const MAX_BYTES: usize = 1_572_864;
 const ESCAPED: usize = r"\u0000".len() - 1;
 
 /// A xorshift: the same seed throws the same objects.
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct Xorshift(pub(crate) u64);
 
-impl Dice {
+impl Xorshift {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -12,11 +12,12 @@ use kube::core::{PartialObjectMeta, Request};
 use oz_core::controller::{Controller, Decision, Failure, Live, Verdict};
 use oz_core::labels;
 use oz_core::lifecycle::window::has_come;
+use tokio::sync::Notify;
 
 use super::carry_out::{CarriedOut, Executor, OnCreated};
 use super::difference::merge_patch;
 use super::priority::Priority;
-use super::runner::Runner;
+use super::runner::{Runner, SLICE};
 use super::write::title;
 use crate::observe::{Observe, within};
 
@@ -25,9 +26,6 @@ const OBSERVE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How often a pass begins anew because it found children that it had not known of.
 const ATTEMPTS: usize = 5;
-
-/// How often it is seen, while an answer is waited for, whether the object has changed.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// How many questions a decision may ask.
 const QUESTIONS: usize = 16;
@@ -224,17 +222,29 @@ where
 
     /// Waits until an instant has come, or the object is not what it was.
     async fn overtaken(&self, until: Option<Timestamp>, uid: &str, object: &C::Object) {
+        let changed = Arc::new(Notify::new());
+        let (this, notify) = (uid.to_owned(), Arc::clone(&changed));
+        let _subscription = self.objects.subscribe(move |change| {
+            if change.object().meta().uid.as_deref() == Some(&this) {
+                notify.notify_one();
+            }
+        });
         let version = &object.meta().resource_version;
         loop {
+            // After the subscription: what changed before it is seen here.
+            let known = self.objects.by_uid(uid);
+            if known.is_none_or(|known| known.meta().resource_version != *version) {
+                return;
+            }
             let left = until.map(|until| until.duration_since(self.cx.now()));
             let left = left.map(|left| Duration::try_from(left).unwrap_or_default());
             if left.is_some_and(|left| left.is_zero()) {
                 return;
             }
-            tokio::time::sleep(left.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN)).await;
-            let known = self.objects.by_uid(uid);
-            if known.is_none_or(|known| known.meta().resource_version != *version) {
-                return;
+            tokio::select! {
+                () = changed.notified() => {}
+                // A clock that is set is noticed within a slice.
+                () = tokio::time::sleep(left.unwrap_or(SLICE).min(SLICE)), if left.is_some() => {}
             }
         }
     }

@@ -27,7 +27,7 @@ use crate::observe::{Cx, Observe, Ready};
 use crate::ports::Ports;
 
 /// The longest sleep while an instant is awaited: a clock that is set is noticed within this.
-const SLICE: Duration = Duration::from_secs(1);
+pub(crate) const SLICE: Duration = Duration::from_secs(1);
 /// A sleep when nothing is awaited. Every change ends it.
 const IDLE: Duration = Duration::from_secs(3_600);
 /// How long lists are waited for before what was granted is looked after without them.

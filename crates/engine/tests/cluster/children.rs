@@ -6,10 +6,10 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use oz_testkit::{eventually, with_namespace};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, with_namespace};
 use serde_json::json;
 
-use crate::harness::{SOON, api, cluster, phase, run, timebox};
+use crate::harness::{api, cluster, phase, run, timebox};
 use crate::timebox::{Timebox, inner_name, outer_name};
 
 fn config_map(name: &str) -> ConfigMap {
@@ -67,7 +67,7 @@ async fn a_changed_desire_is_applied_and_a_foreign_label_is_kept() -> Result<()>
         let change = Patch::Merge(json!({"spec": {"content": "silver"}}));
         boxes.patch("a", &PatchParams::default(), &change).await?;
 
-        let map = eventually("the new content", SOON, async || {
+        let map = eventually("the new content", CONDITION_TIMEOUT, async || {
             let map = maps.get(&outer_name("a")).await?;
             let content = map.data.clone().unwrap_or_default();
             let is_new = content
@@ -98,7 +98,7 @@ async fn a_child_that_somebody_deletes_is_planned_anew() -> Result<()> {
             .delete(&inner_name("a"), &DeleteParams::default())
             .await?;
 
-        eventually("another secret", SOON, async || {
+        eventually("another secret", CONDITION_TIMEOUT, async || {
             let now = secrets.get_opt(&inner_name("a")).await?;
             Ok(now.filter(|now| now.metadata.uid != before.metadata.uid))
         })

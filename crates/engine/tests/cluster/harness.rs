@@ -10,16 +10,13 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt, Resource};
 use oz_engine::Engine;
 use oz_runtime::{Election, Runtime, RuntimeError, ServerClock};
-use oz_testkit::{Cluster, TestNamespace, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::timebox::{ObserveTimeboxes, Timebox, TimeboxSpec, Timeboxes};
-
-/// Long enough for anything that happens at all on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// The shared cluster, with the CRD installed.
 pub(crate) async fn cluster() -> Result<&'static Cluster> {
@@ -40,7 +37,7 @@ pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
     let name = Timebox::crd_name();
     let apply = PatchParams::apply("test").force();
     crds.patch(name, &apply, &Patch::Apply(crd)).await?;
-    eventually("the CRD to be served", SOON, async || {
+    eventually("the CRD to be served", CONDITION_TIMEOUT, async || {
         let crd = crds.get(name).await?;
         let conditions = crd.status.and_then(|status| status.conditions);
         let mut conditions = conditions.into_iter().flatten();
@@ -80,7 +77,7 @@ impl Running {
 
     /// Waits for it to end by itself.
     pub(crate) async fn ended(mut self) -> Result<Result<(), RuntimeError>> {
-        Ok(tokio::time::timeout(SOON, &mut self.task).await??)
+        Ok(tokio::time::timeout(CONDITION_TIMEOUT, &mut self.task).await??)
     }
 }
 
@@ -152,12 +149,16 @@ where
 
 /// Waits until a box has this phase.
 pub(crate) async fn phase(api: &Api<Timebox>, name: &str, phase: &str) -> Result<Timebox> {
-    eventually(&format!("{name} to be {phase}"), SOON, async || {
-        let timebox = api.get(name).await?;
-        let status = timebox.status.clone().unwrap_or_default();
-        anyhow::ensure!(status.phase == phase, "it is {status:?}");
-        Ok(Some(timebox))
-    })
+    eventually(
+        &format!("{name} to be {phase}"),
+        CONDITION_TIMEOUT,
+        async || {
+            let timebox = api.get(name).await?;
+            let status = timebox.status.clone().unwrap_or_default();
+            anyhow::ensure!(status.phase == phase, "it is {status:?}");
+            Ok(Some(timebox))
+        },
+    )
     .await
 }
 
@@ -166,8 +167,10 @@ pub(crate) async fn gone<K>(api: &Api<K>, name: &str) -> Result<()>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
-    eventually(&format!("{name} to be gone"), SOON, async || {
-        Ok(api.get_opt(name).await?.is_none().then_some(()))
-    })
+    eventually(
+        &format!("{name} to be gone"),
+        CONDITION_TIMEOUT,
+        async || Ok(api.get_opt(name).await?.is_none().then_some(())),
+    )
     .await
 }

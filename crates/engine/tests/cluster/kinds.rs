@@ -4,10 +4,10 @@ use anyhow::{Result, bail, ensure};
 use kube::core::{DynamicObject, GroupVersionKind};
 use oz_engine::Engine;
 use oz_runtime::{Keep, Kind, Runtime, Selection};
-use oz_testkit::{eventually, with_namespace};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, with_namespace};
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{SOON, cluster, engine_client};
+use crate::harness::{cluster, engine_client};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_scope_of_a_kind_is_what_the_api_server_says_it_is() -> Result<()> {
@@ -35,7 +35,7 @@ async fn the_scope_of_a_kind_is_what_the_api_server_says_it_is() -> Result<()> {
         let roles = feeds.store_of::<DynamicObject>(&cluster_role, all, &Keep::default());
         let stop = CancellationToken::new();
         let task = tokio::spawn(engine.run(stop.clone()));
-        eventually("the cluster's roles", SOON, async || {
+        eventually("the cluster's roles", CONDITION_TIMEOUT, async || {
             Ok(roles.get(None, "cluster-admin").map(|_| ()))
         })
         .await?;

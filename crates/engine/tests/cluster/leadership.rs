@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams, PostParams};
 use oz_core::names;
 use oz_runtime::{Election, LeaseTiming, RuntimeError};
-use oz_testkit::{TestNamespace, eventually, with_namespace};
+use oz_testkit::{CONDITION_TIMEOUT, TestNamespace, eventually, with_namespace};
 use serde_json::json;
 
-use crate::harness::{SOON, api, cluster, phase, run_with, timebox};
+use crate::harness::{api, cluster, phase, run_with, timebox};
 use crate::timebox::{Timebox, outer_name};
 
 /// So long that no test passes by waiting for it.
@@ -33,12 +33,16 @@ fn lease(namespace: &TestNamespace, identity: &str) -> Election {
 }
 
 async fn held_by(leases: &kube::Api<Lease>, identity: &str) -> Result<()> {
-    eventually(&format!("the lease to be {identity}'s"), SOON, async || {
-        let lease = leases.get_opt(names::LEASE).await?;
-        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
-        anyhow::ensure!(holder.as_deref() == Some(identity), "it is {holder:?}'s");
-        Ok(Some(()))
-    })
+    eventually(
+        &format!("the lease to be {identity}'s"),
+        CONDITION_TIMEOUT,
+        async || {
+            let lease = leases.get_opt(names::LEASE).await?;
+            let holder = lease.and_then(|lease| lease.spec?.holder_identity);
+            anyhow::ensure!(holder.as_deref() == Some(identity), "it is {holder:?}'s");
+            Ok(Some(()))
+        },
+    )
     .await
 }
 

@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
 use oz_core::labels;
-use oz_testkit::{eventually, with_namespace};
+use oz_testkit::{CONDITION_TIMEOUT, eventually, with_namespace};
 
-use crate::harness::{SOON, api, cluster, gone, phase, run, timebox};
+use crate::harness::{api, cluster, gone, phase, run, timebox};
 use crate::timebox::{Timebox, inner_name, outer_name};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +74,7 @@ async fn an_object_made_anew_under_its_name_gets_children_of_its_own() -> Result
 
         phase(&boxes, "a", "Open").await?;
         let maps = api::<ConfigMap>(&admin, namespace);
-        eventually("a child of the new object", SOON, async || {
+        eventually("a child of the new object", CONDITION_TIMEOUT, async || {
             let map = maps.get_opt(&outer_name("a")).await?;
             let owner = map.and_then(|map| map.labels().get(labels::OWNER_UID).cloned());
             Ok((owner == anew.uid()).then_some(()))

@@ -86,15 +86,15 @@ async fn every_access_is_taken_away_although_no_effect_ends() {
 
 /// Answers with the first of these that is left, and keeps what it was asked.
 #[derive(Clone, Default)]
-struct Bell {
+struct QueuedAnswers {
     answers: Arc<Mutex<VecDeque<Result<Value, Failure>>>>,
     asked: Arc<Mutex<Vec<Effect>>>,
 }
 
-impl Port for Bell {
+impl Port for QueuedAnswers {
     fn carry_out<'a>(&'a self, effect: &'a Effect) -> BoxFuture<'a, Result<Value, Failure>> {
-        self.asked.lock().expect("the bell").push(effect.clone());
-        let answer = self.answers.lock().expect("the bell").pop_front();
+        self.asked.lock().expect("the port").push(effect.clone());
+        let answer = self.answers.lock().expect("the port").pop_front();
         let none = || Err(Failure::invalid("TooOften", "asked once more"));
         futures::future::ready(answer.unwrap_or_else(none)).boxed()
     }
@@ -102,7 +102,7 @@ impl Port for Bell {
 
 /// A box whose time is up, and of which only the inner child can go before the port has answered.
 fn ends_with_an_effect(
-    port: Option<Bell>,
+    port: Option<QueuedAnswers>,
 ) -> (Mock, impl FnOnce(&Mock) -> crate::running::Running) {
     let mock = overdue();
     mock.expect(Method::DELETE, INNER, |_| {
@@ -124,10 +124,10 @@ fn ends_with_an_effect(
 
 #[tokio::test]
 async fn an_effect_is_tried_again_under_its_key_and_its_answer_reaches_the_status() {
-    let bell = Bell::default();
+    let port = QueuedAnswers::default();
     let busy = Failure::transient("Busy", "somebody else rings");
-    *bell.answers.lock().expect("the bell") = [Err(busy), Ok(json!("ding"))].into();
-    let (mock, run) = ends_with_an_effect(Some(bell.clone()));
+    *port.answers.lock().expect("the port") = [Err(busy), Ok(json!("ding"))].into();
+    let (mock, run) = ends_with_an_effect(Some(port.clone()));
     mock.expect_status(json!({"phase": "Failed", "reason": "Busy", "children": 1}));
     mock.expect(Method::DELETE, OUTER, |_| {
         (404, status(404, "NotFound", "gone already"))
@@ -142,7 +142,7 @@ async fn an_effect_is_tried_again_under_its_key_and_its_answer_reaches_the_statu
         payload: json!({"box": "a"}),
     };
     assert_eq!(
-        *bell.asked.lock().expect("the bell"),
+        *port.asked.lock().expect("the port"),
         [effect.clone(), effect]
     );
 }

@@ -18,12 +18,12 @@ use kube::Client;
 use kube::api::PostParams;
 use oz_engine::{Controllers, Engine, Running, Setup, StartError};
 use oz_runtime::{Listen, Runtime, Selection};
-use oz_testkit::{TestNamespace, eventually, free_address, with_namespace};
+use oz_testkit::{CONDITION_TIMEOUT, TestNamespace, eventually, free_address, with_namespace};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{SOON, api, cluster, engine_client, gone, phase, timebox};
+use crate::harness::{api, cluster, engine_client, gone, phase, timebox};
 use crate::timebox::{NEED, ObserveTimeboxes, Timebox, Timeboxes, inner_name, outer_name};
 
 /// How often a controller is started and stopped.
@@ -53,7 +53,7 @@ async fn looked(controller: &Timeboxes) -> Result<()> {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let looked = tokio::time::timeout(SOON, looked).await;
+    let looked = tokio::time::timeout(CONDITION_TIMEOUT, looked).await;
     looked.context("the controller looks at nothing")
 }
 
@@ -82,11 +82,15 @@ async fn watches(admin: &Client) -> Result<BTreeMap<String, u64>> {
 }
 
 async fn watches_are(admin: &Client, expected: &BTreeMap<String, u64>) -> Result<()> {
-    eventually("the watches to be as expected", SOON, async || {
-        let now = watches(admin).await?;
-        ensure!(now == *expected, "they are {now:?}, not {expected:?}");
-        Ok(Some(()))
-    })
+    eventually(
+        "the watches to be as expected",
+        CONDITION_TIMEOUT,
+        async || {
+            let now = watches(admin).await?;
+            ensure!(now == *expected, "they are {now:?}, not {expected:?}");
+            Ok(Some(()))
+        },
+    )
     .await
 }
 
@@ -226,10 +230,14 @@ async fn a_watch_that_several_use_ends_with_the_last_of_them() -> Result<()> {
         running.stop().await;
         // What nobody looks at stays as it is, but the store goes on.
         boxes.create(&PostParams::default(), &timebox("b")).await?;
-        eventually("the store to show the second box", SOON, async || {
-            let namespace = Some(namespace.name());
-            Ok(store.get(namespace, "b").is_some().then_some(()))
-        })
+        eventually(
+            "the store to show the second box",
+            CONDITION_TIMEOUT,
+            async || {
+                let namespace = Some(namespace.name());
+                Ok(store.get(namespace, "b").is_some().then_some(()))
+            },
+        )
         .await?;
         assert!(maps.get_opt(&outer_name("b")).await?.is_none());
 

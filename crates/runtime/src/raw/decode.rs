@@ -2,6 +2,7 @@
 //! word of its content in what is said of it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
@@ -40,8 +41,47 @@ pub fn decode<K: DeserializeOwned>(object: &RawObject) -> Result<K, Undecodable>
     };
     decoded.map_err(|error| Undecodable {
         error,
-        metadata: Box::new(object.metadata().map(metadata::read).unwrap_or_default()),
+        metadata: Box::new(metadata_of(object).unwrap_or_default()),
     })
+}
+
+/// As much of its metadata as can be read within bounds, if it has any.
+pub(crate) fn metadata_of(object: &RawObject) -> Option<ObjectMeta> {
+    object.metadata().map(metadata::read)
+}
+
+/// What stands around the objects of a list.
+#[derive(Deserialize)]
+struct Around {
+    #[serde(default)]
+    metadata: ListEnd,
+}
+
+/// The end of a page of a list.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ListEnd {
+    /// Where a watch goes on.
+    pub(crate) resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+impl ListEnd {
+    /// Where the next page begins, if there is one.
+    pub(crate) fn next(&self) -> Option<String> {
+        self.next.clone().filter(|token| !token.is_empty())
+    }
+}
+
+/// What [`Piece::Around`](super::Piece::Around) says of a list.
+///
+/// # Errors
+/// Why it does not decode, without its content.
+pub(crate) fn list_end(text: &[u8]) -> Result<ListEnd, String> {
+    let around: serde_json::Result<Around> = serde_json::from_slice(text);
+    let around = around.map_err(|error| without_content(&error))?;
+    Ok(around.metadata)
 }
 
 /// What the decoder objects to, without the values that it quotes.

@@ -36,6 +36,9 @@ pub(crate) fn read(text: &[u8]) -> ObjectMeta {
         namespace: parts.namespace.and_then(parsed),
         uid: parts.uid.and_then(parsed),
         resource_version: parts.resource_version.and_then(parsed),
+        creation_timestamp: parts.creation_timestamp.and_then(parsed),
+        deletion_timestamp: parts.deletion_timestamp.and_then(parsed),
+        owner_references: parts.owner_references.and_then(bounded),
         labels: parts.labels.and_then(parsed).map(|Texts(kept)| kept),
         annotations: parts.annotations.and_then(parsed).map(|Texts(kept)| kept),
         ..ObjectMeta::default()
@@ -51,12 +54,21 @@ struct Parts<'a> {
     namespace: Option<&'a RawValue>,
     uid: Option<&'a RawValue>,
     resource_version: Option<&'a RawValue>,
+    creation_timestamp: Option<&'a RawValue>,
+    deletion_timestamp: Option<&'a RawValue>,
+    owner_references: Option<&'a RawValue>,
     labels: Option<&'a RawValue>,
     annotations: Option<&'a RawValue>,
 }
 
 fn parsed<T: DeserializeOwned>(part: &RawValue) -> Option<T> {
     serde_json::from_str(part.get()).ok()
+}
+
+/// A part that may be large: read if it is within the bounds of an object.
+fn bounded<T: DeserializeOwned>(part: &RawValue) -> Option<T> {
+    let fits = Size::of(part.get().as_bytes()).refusal().is_none();
+    fits.then(|| parsed(part)).flatten()
 }
 
 /// Texts by their names: no more than are kept, and nothing that is no text.

@@ -10,8 +10,8 @@ mod strip;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use decode::{ListEnd, list_end, metadata_of, value, without_content};
 pub use decode::{TOO_LARGE, Undecodable, decode};
-pub(crate) use decode::{value, without_content};
 pub(crate) use layer::StripLayer;
 pub use metadata::KEPT_LABELS;
 pub use split::{Form, MAX_OBJECT_BYTES, Piece, RawObject, Splitter};

@@ -21,7 +21,7 @@ pub enum Form {
 }
 
 /// An object as it came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RawObject {
     /// Its text; only that of its metadata if it was too large.
     text: Vec<u8>,
@@ -31,13 +31,20 @@ pub struct RawObject {
     pub(crate) bytes: usize,
     /// How deep it nests, and how many values it has.
     pub(crate) size: Size,
+    /// How many bytes are held of it at most.
+    largest: usize,
 }
 
 impl RawObject {
     /// An object whose text is complete.
     #[must_use]
     pub fn new(text: &[u8]) -> Self {
-        let mut splitter = Splitter::new(Form::List);
+        Self::with_largest(text, MAX_OBJECT_BYTES)
+    }
+
+    /// As [`RawObject::new`], with another bound than [`MAX_OBJECT_BYTES`].
+    pub(crate) fn with_largest(text: &[u8], largest: usize) -> Self {
+        let mut splitter = Splitter::with_largest(Form::List, largest);
         let mut pieces = Vec::new();
         for part in [br#"{"items":["#, text, b"]}"] {
             splitter.push(part, &mut pieces);
@@ -46,12 +53,22 @@ impl RawObject {
             Piece::Object(object) => Some(object),
             Piece::Around(_) => None,
         });
-        object.unwrap_or_default()
+        object.unwrap_or_else(|| Self::empty(largest))
+    }
+
+    fn empty(largest: usize) -> Self {
+        Self {
+            text: Vec::new(),
+            metadata: None,
+            bytes: 0,
+            size: Size::default(),
+            largest,
+        }
     }
 
     /// Its text, if it is not too large.
     pub(crate) fn text(&self) -> Option<&[u8]> {
-        (self.bytes <= MAX_OBJECT_BYTES).then_some(&self.text)
+        (self.bytes <= self.largest).then_some(&self.text)
     }
 
     /// The text of its metadata, if it has any.
@@ -62,14 +79,14 @@ impl RawObject {
     fn extend(&mut self, part: &[u8]) {
         let before = self.bytes;
         self.bytes += part.len();
-        if self.bytes <= MAX_OBJECT_BYTES {
+        if self.bytes <= self.largest {
             if self.text.capacity() - self.text.len() < part.len() {
                 // A quarter more each time: doubled, the largest would take twice its size.
                 self.text
                     .reserve_exact(self.text.len() / 4 + part.len() + 4096);
             }
             self.text.extend_from_slice(part);
-        } else if before <= MAX_OBJECT_BYTES {
+        } else if before <= self.largest {
             let known = self.metadata().map(<[u8]>::to_vec).unwrap_or_default();
             self.metadata = self.metadata.take().map(|_| 0..known.len());
             self.text = known;
@@ -97,13 +114,20 @@ pub struct Splitter {
     metadata_from: Option<usize>,
     around: Vec<u8>,
     too_much: bool,
+    largest: usize,
 }
 
 impl Splitter {
     /// At the beginning of a text.
     #[must_use]
     pub fn new(form: Form) -> Self {
+        Self::with_largest(form, MAX_OBJECT_BYTES)
+    }
+
+    /// As [`Splitter::new`], with another bound than [`MAX_OBJECT_BYTES`].
+    pub(crate) fn with_largest(form: Form, largest: usize) -> Self {
         Self {
+            largest,
             form,
             scan: Scan::default(),
             object: None,
@@ -167,7 +191,7 @@ impl Splitter {
                 Mark::Closes if depth == outside + 1 && in_metadata => {
                     let end = object.bytes;
                     if let Some(begin) = self.metadata_from.take()
-                        && end <= MAX_OBJECT_BYTES
+                        && end <= self.largest
                     {
                         object.metadata = Some(begin..end);
                     }
@@ -189,7 +213,7 @@ impl Splitter {
                 Form::Watch => self.scan.under(0) == Key::Object,
             };
             if wanted {
-                let mut object = RawObject::default();
+                let mut object = RawObject::empty(self.largest);
                 object.size.grow(mark, 1);
                 object.extend(&[byte]);
                 self.object = Some(object);

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{Guarded, Health};
-use crate::raw::{Form, Piece, RawObject, Splitter, decode, without_content};
+use crate::raw::{Form, ListEnd, Piece, RawObject, Splitter, decode, list_end, without_content};
 
 /// How long nothing may come of a list, or of the answer to a request for one.
 const LIST_SILENCE: Duration = Duration::from_secs(30);
@@ -136,20 +136,6 @@ pub(crate) struct Watch<K> {
 }
 
 #[derive(Deserialize)]
-struct ListEnd {
-    #[serde(default)]
-    metadata: ListMeta,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ListMeta {
-    resource_version: Option<String>,
-    #[serde(rename = "continue")]
-    more: Option<String>,
-}
-
-#[derive(Deserialize)]
 struct WatchEnd {
     #[serde(rename = "type")]
     kind: String,
@@ -264,7 +250,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
     }
 
     /// Takes in a part of a list, and says when it is the last.
-    fn listed(&mut self, pieces: Vec<Piece>) -> Result<Option<ListMeta>, WatchError> {
+    fn listed(&mut self, pieces: Vec<Piece>) -> Result<Option<ListEnd>, WatchError> {
         let mut end = None;
         for piece in pieces {
             match piece {
@@ -273,17 +259,16 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
                     self.ready.push_back(Event::InitApply(object));
                 }
                 Piece::Around(text) => {
-                    let list: ListEnd = parse(&text)?;
-                    end = Some(list.metadata);
+                    end = Some(list_end(&text).map_err(|error| malformed(&error))?);
                 }
             }
         }
         Ok(end)
     }
 
-    async fn page_ends(&mut self, end: ListMeta) -> Result<(), WatchError> {
-        if let Some(more) = end.more.filter(|more| !more.is_empty()) {
-            self.state = State::Listing(self.open(Form::List, &more).await?);
+    async fn page_ends(&mut self, end: ListEnd) -> Result<(), WatchError> {
+        if let Some(next) = end.next() {
+            self.state = State::Listing(self.open(Form::List, &next).await?);
             return Ok(());
         }
         let Some(version) = end.resource_version else {

@@ -1,16 +1,16 @@
 //! The hook at the moment of connecting: exec, attach, port-forward, proxies, and what is changed in
 //! running pods (containers that are added, images, limits). Where a namespace enforces, it refuses
-//! whoever has no grant for this very pod; elsewhere it tells who connected where. Either way, the
+//! whoever has no grant for this very pod; elsewhere it records who connected where. Either way, the
 //! session of a grant is made to end with it.
 
 mod answer;
 mod asked;
 mod bounds;
+mod evaluation_slots;
 mod grants;
 pub(crate) mod policies;
 mod recent;
-mod tell;
-mod turns;
+mod report;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use serde_json::Value;
 use asked::PodNow;
 pub(crate) use grants::{Grants, watch};
 pub(crate) use policies::Policies;
-use recent::{Courtesy, Recent};
+use recent::{EventLimit, Recent};
 
 use crate::stamp::requester;
 
@@ -46,7 +46,7 @@ pub(crate) struct Connections {
     pub(crate) audit_required: bool,
     unrecorded: Counter,
     recent: Arc<Recent>,
-    courtesy: Arc<Courtesy>,
+    event_limit: Arc<EventLimit>,
 }
 
 impl Connections {
@@ -58,7 +58,7 @@ impl Connections {
             audit_required,
             unrecorded: Counter::default(),
             recent: Arc::default(),
-            courtesy: Arc::default(),
+            event_limit: Arc::default(),
         }
     }
 
@@ -119,7 +119,7 @@ impl Mutate for Connect {
         let Some(way) = way(review) else {
             return Err(answer::not_a_connection(review));
         };
-        if way == Way::Image && tell::images(review).is_empty() {
+        if way == Way::Image && report::images(review).is_empty() {
             return Ok(Notes::none());
         }
         let options = if way.has_options() {
@@ -144,7 +144,7 @@ impl Mutate for Connect {
             Err(refusal) if self.mode == Mode::Enforcing => Err(refusal),
             _ => self.decide(cx, &attempt, &pod).await,
         };
-        let told = tell::Told {
+        let report = report::ConnectionReport {
             connect: self,
             cx,
             review,
@@ -153,14 +153,14 @@ impl Mutate for Connect {
         };
         match decided {
             Ok(allowed) => {
-                told.opened(&allowed).await?;
+                report.opened(&allowed).await?;
                 if let Cut::ByItself(command) | Cut::Marked(command, _) = allowed.cut {
                     object["command"] = command.into();
                 }
                 Ok(Notes::none())
             }
             Err(refusal) => {
-                told.refused(&refusal).await;
+                report.refused(&refusal).await;
                 Err(answer::refused(*refusal))
             }
         }
@@ -205,7 +205,7 @@ impl Connect {
         let began = Instant::now();
         for grant in matching {
             // Somebody with many grants, whose policies are slow.
-            if refusal.is_some() && began.elapsed() >= policies::ALTOGETHER {
+            if refusal.is_some() && began.elapsed() >= policies::ALL_POLICIES_TIMEOUT {
                 break;
             }
             match self.by(cx, attempt, grant).await {

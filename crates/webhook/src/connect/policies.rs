@@ -16,12 +16,12 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::bounds::affordable;
-use super::turns::{REST, Turns};
+use super::evaluation_slots::{BACKOFF, EvaluationSlots};
 
-/// How long one evaluation may take, and how long it may wait for its turn.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
+/// How long one evaluation may take, and how long it may wait for its slot.
+pub(crate) const POLICY_TIMEOUT: Duration = Duration::from_millis(300);
 /// After how long no further policy is asked about the same connection.
-pub(crate) const ALTOGETHER: Duration = Duration::from_millis(300);
+pub(crate) const ALL_POLICIES_TIMEOUT: Duration = Duration::from_millis(300);
 /// Far more than a bounded expression takes.
 const STACK: usize = 16 * 1024 * 1024;
 /// Compiled policies that are kept.
@@ -34,7 +34,7 @@ type Compiled = Arc<Result<Program, String>>;
 /// Asks policies.
 #[derive(Default)]
 pub(crate) struct Policies {
-    turns: Turns,
+    slots: EvaluationSlots,
     compiled: Arc<Mutex<HashMap<String, Compiled>>>,
 }
 
@@ -97,14 +97,14 @@ impl Policies {
         command: Command,
     ) -> Result<Value, String> {
         bounded(policy).map_err(|excess| excess.to_string())?;
-        if self.turns.rests(namespace, policy, Instant::now()) {
+        if self.slots.in_backoff(namespace, policy, Instant::now()) {
             return Err(format!(
-                "it gave no answer in time, and is not asked for {REST:?}"
+                "it gave no answer in time, and is not asked for {BACKOFF:?}"
             ));
         }
-        let Ok(Some(turn)) = timeout(PATIENCE, self.turns.take(namespace)).await else {
+        let Ok(Some(slot)) = timeout(POLICY_TIMEOUT, self.slots.take(namespace)).await else {
             return Err(format!(
-                "other policies took longer than {PATIENCE:?}; try again"
+                "other policies took longer than {POLICY_TIMEOUT:?}; try again"
             ));
         };
         let (done, answer) = oneshot::channel();
@@ -115,15 +115,15 @@ impl Policies {
             .spawn(move || {
                 // A panic ends this thread alone; whoever waits is told by the broken channel.
                 let _ = done.send(run(&asked, &compiled, command));
-                drop(turn);
+                drop(slot);
             })
             .map_err(|error| format!("no thread for it: {error}"))?;
-        match timeout(PATIENCE, answer).await {
+        match timeout(POLICY_TIMEOUT, answer).await {
             Ok(Ok(value)) => value,
             Ok(Err(_)) => Err("its evaluation failed".to_owned()),
             Err(_) => {
-                self.turns.rest(namespace, policy, Instant::now());
-                Err(format!("no answer within {PATIENCE:?}"))
+                self.slots.back_off(namespace, policy, Instant::now());
+                Err(format!("no answer within {POLICY_TIMEOUT:?}"))
             }
         }
     }
@@ -172,7 +172,7 @@ struct Patterns {
 impl Patterns {
     fn new() -> Self {
         Self {
-            until: Instant::now() + PATIENCE,
+            until: Instant::now() + POLICY_TIMEOUT,
             known: Mutex::default(),
         }
     }
@@ -360,7 +360,7 @@ mod tests {
             stdin: true,
             container: "app".to_owned(),
         };
-        policies.turns.rest("shop", "true", Instant::now());
+        policies.slots.back_off("shop", "true", Instant::now());
         let refused = policies.evaluate("shop", "true", command()).await;
         assert!(refused.unwrap_err().contains("in time"));
         for (namespace, policy) in [("bank", "true"), ("shop", "tty")] {
@@ -368,11 +368,11 @@ mod tests {
             assert_eq!(answer, Ok(Value::Bool(true)));
         }
         // One that goes on keeps its namespace waiting, and no other.
-        let turn = policies.turns.take("shop").await;
+        let slot = policies.slots.take("shop").await;
         let refused = policies.evaluate("shop", "tty", command()).await;
         assert!(refused.unwrap_err().contains("other policies"));
         assert!(policies.evaluate("bank", "tty", command()).await.is_ok());
-        drop(turn);
+        drop(slot);
     }
 
     #[tokio::test]

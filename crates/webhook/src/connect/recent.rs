@@ -56,12 +56,12 @@ const WINDOW: SignedDuration = SignedDuration::from_secs(60);
 /// How many of them one user causes in that while.
 const EVENTS: u32 = 20;
 
-/// Events about refusals are a courtesy to whoever runs the pod; each is a write that the refused
-/// user causes.
+/// Bounds the events about refusals, which are for whoever runs the pod: each is a write that the
+/// refused user causes.
 #[derive(Debug, Default)]
-pub(super) struct Courtesy(Mutex<HashMap<String, (Timestamp, u32)>>);
+pub(super) struct EventLimit(Mutex<HashMap<String, (Timestamp, u32)>>);
 
-impl Courtesy {
+impl EventLimit {
     /// Whether there is to be an event about one more refusal of this user.
     pub(super) fn is_due(&self, user: &str, now: Timestamp) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,19 +106,15 @@ mod tests {
 
     #[test]
     fn one_user_causes_some_events_a_minute_and_many_users_no_endless_memory() {
-        let courtesy = Courtesy::default();
+        let limit = EventLimit::default();
         let start = Timestamp::UNIX_EPOCH;
-        let due = |at: Timestamp| {
-            (0..10_000)
-                .filter(|_| courtesy.is_due("mallory", at))
-                .count()
-        };
+        let due = |at: Timestamp| (0..10_000).filter(|_| limit.is_due("mallory", at)).count();
         assert_eq!(due(start), 20);
-        assert!(courtesy.is_due("alice", start));
+        assert!(limit.is_due("alice", start));
         assert_eq!(due(start + WINDOW), 20);
         for number in 0..3 * REMEMBERED {
-            courtesy.is_due(&number.to_string(), start + WINDOW);
+            limit.is_due(&number.to_string(), start + WINDOW);
         }
-        assert!(courtesy.0.lock().unwrap().len() <= REMEMBERED);
+        assert!(limit.0.lock().unwrap().len() <= REMEMBERED);
     }
 }

@@ -9,7 +9,7 @@ use oz_core::access::grant::{Grant, SessionTerms};
 use oz_core::access::stamp::Requester;
 use oz_core::access::window::Window;
 use oz_core::api::{Operation, Timeout};
-use oz_core::audit::{Action, Admitted, Floodgate, PodRef, RequestRef};
+use oz_core::audit::{Action, Admitted, FloodCounter, PodRef, RequestRef};
 use oz_core::duration::GoDuration;
 use prometheus_client::encoding::text::encode;
 use serde_json::{Value, json};
@@ -394,7 +394,7 @@ async fn ten_thousand_refusals_of_one_user_are_fewer_than_two_hundred_writes() {
         let answer = exec(&["sh", &word]).to(&webhook, ENFORCING).await;
         assert_eq!(answer.refusal(), Some("NoGrant"));
     }
-    let mut gate = Floodgate::default();
+    let mut gate = FloodCounter::default();
     let records = webhook.recorded().into_iter();
     let plain = records.filter(|record| matches!(gate.admit(record.clone()), Admitted::Write(_)));
     let plain = plain.count();
@@ -521,6 +521,7 @@ async fn nobody_binds_others_to_the_role_of_a_grant() {
 
 #[test]
 fn what_the_hook_waits_for_is_over_before_the_api_server_gives_it_up() {
-    let waits = policies::ALTOGETHER + policies::PATIENCE + oz_audit::RECORD_TIMEOUT;
+    let waits =
+        policies::ALL_POLICIES_TIMEOUT + policies::POLICY_TIMEOUT + oz_audit::RECORD_TIMEOUT;
     assert!(waits < TIMEOUT, "{waits:?}");
 }

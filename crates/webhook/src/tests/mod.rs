@@ -6,6 +6,7 @@ mod binding;
 mod connect;
 mod copies;
 mod cost;
+mod deletion;
 mod limits;
 mod record;
 mod registration;
@@ -42,7 +43,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::connect::{Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
-use crate::limits::{Census, RequestLimits};
+use crate::limits::{RequestCounter, RequestLimits};
 use server::Server;
 
 const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
@@ -124,7 +125,7 @@ impl Webhook {
         let grounds = Grounds {
             copies: Copies::new(grants.clone(), records.clone()),
             connections: Connections::new(grants.clone(), records.clone(), !records.optional),
-            census: Census::new(RequestLimits::default(), grants.clone()),
+            counter: RequestCounter::new(RequestLimits::default(), grants.clone()),
             break_glass: vec!["system:masters".into(), "sre".into()],
             keys: keys(),
             records: records.clone(),

@@ -16,7 +16,7 @@ use oz_core::controller::Failure;
 use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, may_bind};
 use oz_core::validate::{REQUEST_METADATA, Violation};
 
-use crate::permission::{allowed, patiently};
+use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
 use crate::refusal::{bounded, forbidden, immutable, invalid, served, status_is_the_operators};
 use crate::stamp::requester;
@@ -231,7 +231,7 @@ async fn rules(
             }
         })
     };
-    let rules = patiently(user, read).await?;
+    let rules = within_permission_timeout(user, read).await?;
     Ok(rules.map(Option::unwrap_or_default))
 }
 

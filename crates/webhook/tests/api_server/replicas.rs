@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Config, ResourceExt};
 use oz_core::access::seal;
 use oz_core::labels;
-use oz_testkit::eventually;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()>
     let metrics = get(&second.probes, "/metrics")?;
     assert!(metrics.contains("admission"), "{metrics}");
 
-    assert!(second.process.terminate(SOON).await?.success());
+    assert!(second.process.terminate(CONDITION_TIMEOUT).await?.success());
     Ok(())
 }
 
@@ -111,14 +111,18 @@ async fn a_replica_is_not_ready_before_it_knows_the_templates() -> Result<()> {
     let flags = ["--url=https://127.0.0.1:0", "--no-register"];
     let webhook = spawn(cluster, blind, &flags).await?;
 
-    eventually("only the lists to be missing", SOON, async || {
-        let answer = get(&webhook.probes, "/readyz")?;
-        let missing = ["ExecAccessTemplate list", "PodAccessTemplate list"];
-        let named = missing.iter().all(|name| answer.contains(name));
-        anyhow::ensure!(named && !answer.contains("certificate"), "{answer}");
-        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-        Ok(Some(()))
-    })
+    eventually(
+        "only the lists to be missing",
+        CONDITION_TIMEOUT,
+        async || {
+            let answer = get(&webhook.probes, "/readyz")?;
+            let missing = ["ExecAccessTemplate list", "PodAccessTemplate list"];
+            let named = missing.iter().all(|name| answer.contains(name));
+            anyhow::ensure!(named && !answer.contains("certificate"), "{answer}");
+            assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+            Ok(Some(()))
+        },
+    )
     .await?;
     assert!(get(&webhook.probes, "/healthz")?.starts_with("HTTP/1.1 200"));
     Ok(())

@@ -7,7 +7,7 @@ use oz_core::access::request::Request;
 use oz_core::access::stamp::{self, Requester};
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate};
 use oz_core::labels;
-use oz_testkit::{Cluster, eventually, with_namespace};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, with_namespace};
 use serde_json::{Value, json};
 
 use super::support::*;
@@ -288,13 +288,12 @@ async fn the_garbage_collector_follows_a_deleted_template_or_lets_go_of_it() -> 
         }
         // The collector looks for new kinds only every 30 s; what it does not know yet it does not
         // let go of. So the request to be deleted is the first.
-        let patience = 4 * SOON;
         templates
             .delete("gone", &DeleteParams::background())
             .await?;
         eventually(
             "the request to be deleted with its template",
-            patience,
+            CONDITION_TIMEOUT,
             async || Ok(alice.get_opt("gone").await?.is_none().then_some(())),
         )
         .await?;
@@ -304,10 +303,14 @@ async fn the_garbage_collector_follows_a_deleted_template_or_lets_go_of_it() -> 
             ..DeleteParams::default()
         };
         templates.delete("freed", &orphan).await?;
-        eventually("the request to lose its owner", patience, async || {
-            let freed = alice.get("freed").await?;
-            Ok(freed.owner_references().is_empty().then_some(()))
-        })
+        eventually(
+            "the request to lose its owner",
+            CONDITION_TIMEOUT,
+            async || {
+                let freed = alice.get("freed").await?;
+                Ok(freed.owner_references().is_empty().then_some(()))
+            },
+        )
         .await
     })
     .await

@@ -5,7 +5,7 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::PostParams;
-use oz_testkit::with_namespace;
+use oz_testkit::{CONDITION_TIMEOUT, with_namespace};
 use serde_json::json;
 
 use super::support::*;
@@ -156,12 +156,16 @@ async fn people_may_ask_and_give_back_and_editors_write_no_templates() -> Result
         let reviews = Api::<SubjectAccessReview>::all(cluster.client("admin").await?);
         let on = |kind: &str, verb: &str| format!("{verb} {kind}.crds.wizardofoz.co");
         // The controller that aggregates roles needs a moment.
-        oz_testkit::eventually("the roles to be aggregated", SOON, async || {
-            let what = on("execaccesstemplates", "create");
-            Ok(may(&reviews, "admins", &what, namespace)
-                .await?
-                .then_some(()))
-        })
+        oz_testkit::eventually(
+            "the roles to be aggregated",
+            CONDITION_TIMEOUT,
+            async || {
+                let what = on("execaccesstemplates", "create");
+                Ok(may(&reviews, "admins", &what, namespace)
+                    .await?
+                    .then_some(()))
+            },
+        )
         .await?;
         for (group, kind, verb, expected) in [
             ("views", "podaccesstemplates", "list", true),

@@ -5,21 +5,19 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use oz_core::access::seal::Keys;
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, crds};
-use oz_testkit::{Cluster, Process, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, Process, eventually};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub(crate) const NAMESPACE: &str = "oz-system";
 pub(crate) const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
 pub(crate) const WEBHOOK: &str = "system:serviceaccount:oz-system:oz-webhook";
-pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// A webhook that runs.
 pub(crate) struct Webhook {
@@ -106,7 +104,7 @@ fn install(cluster: &'static Cluster) -> Result<Webhook> {
 pub(crate) async fn start(cluster: &Cluster, flags: &[&str]) -> Result<Webhook> {
     let mut webhook = spawn(cluster, WEBHOOK, flags).await?;
     let process = &mut webhook.process;
-    eventually("the webhook to be ready", SOON, async || {
+    eventually("the webhook to be ready", CONDITION_TIMEOUT, async || {
         if let Some(status) = process.exited()? {
             return Ok(Some(Err(anyhow::anyhow!("it ended with {status}"))));
         }
@@ -135,7 +133,7 @@ pub(crate) async fn spawn(cluster: &Cluster, user: &str, flags: &[&str]) -> Resu
     let mut process = cluster.spawn("oz-webhook", command)?;
     let serves = |line: &str| line.contains("serving the hooks");
     let line = process
-        .wait_for_line("the address of the probes", SOON, serves)
+        .wait_for_line("the address of the probes", CONDITION_TIMEOUT, serves)
         .await?;
     let value = |name: &str| {
         let (_, rest) = line
@@ -156,7 +154,7 @@ pub(crate) async fn spawn(cluster: &Cluster, user: &str, flags: &[&str]) -> Resu
 /// The answer to a GET without TLS, head and all.
 pub(crate) fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(SOON))?;
+    stream.set_read_timeout(Some(CONDITION_TIMEOUT))?;
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nHost: oz\r\nConnection: close\r\n\r\n"
@@ -259,7 +257,7 @@ pub(crate) async fn create_template(
     };
     eventually(
         &format!("template {name} to be known"),
-        SOON,
+        CONDITION_TIMEOUT,
         async || match requests(admin.clone(), namespace)
             .create(&dry_run, &probe)
             .await

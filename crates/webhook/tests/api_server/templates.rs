@@ -3,7 +3,7 @@
 use anyhow::Result;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use oz_core::api::{ExecAccessTemplate, PodAccessTemplate};
-use oz_testkit::with_namespace;
+use oz_testkit::{CONDITION_TIMEOUT, with_namespace};
 use serde_json::json;
 
 use super::support::*;
@@ -42,7 +42,7 @@ async fn nobody_hands_out_what_they_may_not_do_themselves() -> Result<()> {
                 .ok()
                 .map(drop))
         };
-        oz_testkit::eventually("alice to have the role", SOON, may).await?;
+        oz_testkit::eventually("alice to have the role", CONDITION_TIMEOUT, may).await?;
         pods.create(&post, &parsed(for_pods)?).await?;
         Ok(())
     })

@@ -42,13 +42,13 @@ const CODE: &str = "#!/bin/busybox ash\nexec /bin/busybox sleep 86400\n";
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Where the API server has the siege's objects.
-struct Places {
+struct ApiPaths {
     core: String,
     oz: String,
     rbac: String,
 }
 
-impl Places {
+impl ApiPaths {
     fn of(namespace: &str) -> Self {
         let group = |group: &str| format!("/apis/{group}/namespaces/{namespace}");
         Self {
@@ -96,7 +96,7 @@ impl Floods {
             scene,
             began: Instant::now(),
         };
-        let places = Places::of(floods.scene.name());
+        let paths = ApiPaths::of(floods.scene.name());
         let [admin, bob, mallory] = [
             cluster.client("admin").await?,
             cluster.client("bob").await?,
@@ -107,9 +107,9 @@ impl Floods {
             cluster.issue_kubeconfig(name, &["devs"])?;
             hostile.push(cluster.client(name).await?);
         }
-        floods.poison(&places, &admin, &hostile);
-        floods.fat(&places, &admin, &bob);
-        floods.starts(&places, hostile, &mallory);
+        floods.poison(&paths, &admin, &hostile);
+        floods.fat(&paths, &admin, &bob);
+        floods.starts(&paths, hostile, &mallory);
         floods.strangers(system.webhook.serving)?;
         Ok(floods)
     }
@@ -160,8 +160,8 @@ impl Floods {
     }
 
     /// What does not decode, or is a bomb.
-    fn poison(&mut self, places: &Places, admin: &Client, hostile: &[Client]) {
-        let at = format!("{}/pods", places.core);
+    fn poison(&mut self, paths: &ApiPaths, admin: &Client, hostile: &[Client]) {
+        let at = format!("{}/pods", paths.core);
         let poisoned = |number: u32| format!("poison-{}", number as usize % POISONED);
         self.each("pods with poison", SECOND / 4, once(admin), {
             let at = at.clone();
@@ -176,20 +176,20 @@ impl Floods {
                 merge(&format!("{at}/{}", poisoned(number)), &body)
             },
         );
-        let at = format!("{}/execaccessrequests", places.oz);
+        let at = format!("{}/execaccessrequests", paths.oz);
         self.each("requests with poison", SECOND, once(admin), move |number| {
             let mut request = request(&format!("poison-{number}"), TEMPLATE);
             request["spec"]["deep"] = deep(121);
             post(&at, &request)
         });
-        let at = format!("{}/podaccesstemplates", places.oz);
+        let at = format!("{}/podaccesstemplates", paths.oz);
         self.each(
             "templates with poison, bombs or a megabyte",
             SECOND / 2,
             once(admin),
             move |number| post(&at, &bad_template(number)),
         );
-        let at = format!("{}/podaccessrequests", places.oz);
+        let at = format!("{}/podaccessrequests", paths.oz);
         let hostile = hostile.to_vec();
         self.each("requests of bombs", SECOND * 2, hostile, move |number| {
             let template = format!("bad-{}", number % 30);
@@ -200,22 +200,22 @@ impl Floods {
     }
 
     /// What is large.
-    fn fat(&mut self, places: &Places, admin: &Client, bob: &Client) {
-        let at = format!("{}/pods", places.core);
+    fn fat(&mut self, paths: &ApiPaths, admin: &Client, bob: &Client) {
+        let at = format!("{}/pods", paths.core);
         self.each("pods of a megabyte", SECOND, once(admin), move |number| {
             let mut pod = idle_pod(&format!("fat-{}", number as usize % FAT_PODS));
             let value = "a".repeat(1 << 20);
             pod["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": value}]);
             post(&at, &pod)
         });
-        let at = format!("{}/roles", places.rbac);
+        let at = format!("{}/roles", paths.rbac);
         self.each(
             "Roles of a megabyte with oz's label",
             SECOND,
             once(admin),
             move |number| post(&at, &fat_role(number as usize % FAT_ROLES)),
         );
-        let at = format!("{}/execaccessrequests", places.oz);
+        let at = format!("{}/execaccessrequests", paths.oz);
         let mut many = request("many", TEMPLATE);
         let annotations = (0..6756).map(|key| (format!("a/{key}"), Value::from("")));
         many["metadata"]["annotations"] = Value::Object(annotations.collect());
@@ -235,14 +235,14 @@ impl Floods {
 
     /// What is started: sessions in a container that there is not, of which the hook is told all the
     /// same, and grants of a pod in which nothing can be ended.
-    fn starts(&mut self, places: &Places, hostile: Vec<Client>, mallory: &Client) {
+    fn starts(&mut self, paths: &ApiPaths, hostile: Vec<Client>, mallory: &Client) {
         let query = "command=true&container=none&stdout=true";
-        let at = format!("{}/pods/poison-0/exec?{query}", places.core);
+        let at = format!("{}/pods/poison-0/exec?{query}", paths.core);
         let two = vec![mallory.clone(); 2];
         self.each("execs", SECOND / 25, two, move |_| {
             Ok(http::Request::post(&at).body(Body::empty())?)
         });
-        let at = format!("{}/execaccessrequests", places.oz);
+        let at = format!("{}/execaccessrequests", paths.oz);
         self.each(
             "grants where the shell hangs",
             SECOND * 2,

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use oz_e2e::{Course, Outcome, Rhythm, Scene, Traffic};
+use oz_e2e::{GrantTimes, Outcome, Scene, Traffic, TrafficPlan};
 use oz_testkit::Cluster;
 use tokio::task::JoinSet;
 
@@ -61,14 +61,14 @@ impl Honest {
         let mut control = JoinSet::new();
         control.spawn(write_maps(first.api()));
         let people = u32::try_from(self.0.len())?;
-        let rhythm = Rhythm {
+        let plan = TrafficPlan {
             pace: PACE * people,
             shortest: SHORTEST,
         };
         let everybody = (0..).zip(&self.0).map(async |(number, (person, scene))| {
             // One after the other, so that one asks at each beat.
             tokio::time::sleep(PACE * number).await;
-            let traffic = Traffic::start_as(scene, person, rhythm).await?;
+            let traffic = Traffic::start_as(scene, person, plan).await?;
             tokio::time::sleep(time.saturating_sub(PACE * people)).await;
             traffic.stop(scene).await
         });
@@ -100,19 +100,19 @@ async fn write_maps(maps: Api<ConfigMap>) {
 
 impl Waits {
     fn of(outcomes: &[Outcome], maps: Values) -> Self {
-        let courses = || outcomes.iter().flat_map(|outcome| &outcome.courses);
-        let values = |of: fn(&Course) -> SignedDuration| -> Values {
-            courses().map(|course| of(course).as_millis_f64()).collect()
+        let granted = || outcomes.iter().flat_map(|outcome| &outcome.granted);
+        let values = |of: fn(&GrantTimes) -> SignedDuration| -> Values {
+            granted().map(|times| of(times).as_millis_f64()).collect()
         };
-        let ready = courses().filter_map(Course::until_ready);
+        let ready = granted().filter_map(GrantTimes::until_ready);
         let vain = |outcome: &Outcome| outcome.refused.len() + outcome.unreachable;
         Self {
-            granted: courses().count(),
+            granted: granted().count(),
             ready: ready.map(|wait| wait.as_millis_f64()).collect(),
             maps,
-            bound: values(Course::wait),
-            answering: values(|course| course.answering),
-            late: values(Course::late),
+            bound: values(GrantTimes::wait),
+            answering: values(|times| times.answering),
+            late: values(GrantTimes::late),
             turned_away: outcomes.iter().map(vain).sum(),
             in_vain: outcomes.iter().flat_map(|it| it.in_vain.clone()).collect(),
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::support::{at, record};
-use crate::audit::{Action, Admitted, Decision, Floodgate, Record, RequestRef};
+use crate::audit::{Action, Admitted, Decision, FloodCounter, Record, RequestRef};
 
 fn denied(user: &str, number: i64, time: Timestamp) -> Record {
     let mut record = record(number);
@@ -33,7 +33,7 @@ fn opened(command: &str, number: i64, time: Timestamp) -> Record {
 /// A gate, and what came through it.
 #[derive(Default)]
 struct Written {
-    gate: Floodgate,
+    gate: FloodCounter,
     next: Option<Timestamp>,
     records: Vec<Record>,
 }
@@ -81,7 +81,7 @@ fn ten_thousand_refusals_in_a_minute_are_three_records_and_a_summary() {
 
 #[test]
 fn what_oz_decides_by_itself_is_always_written() {
-    let mut gate = Floodgate::default();
+    let mut gate = FloodCounter::default();
     for number in 0..100 {
         assert!(matches!(gate.admit(record(number)), Admitted::Write(_)));
     }
@@ -168,7 +168,7 @@ fn sessions_that_all_differ_are_a_few_dozen_records_a_minute() {
 
 #[test]
 fn a_session_that_is_counted_names_the_one_that_must_be_on_record_before_it() {
-    let mut gate = Floodgate::default();
+    let mut gate = FloodCounter::default();
     assert!(matches!(
         gate.admit(opened("sh", 1, at(0))),
         Admitted::Write(_)
@@ -234,7 +234,7 @@ fn a_telling_refusal_is_not_hidden_behind_dull_ones() {
 
 #[test]
 fn one_user_does_not_hide_another() {
-    let mut gate = Floodgate::default();
+    let mut gate = FloodCounter::default();
     for number in 0..100 {
         gate.admit(denied("mallory", number, at(0)));
     }
@@ -244,7 +244,7 @@ fn one_user_does_not_hide_another() {
 
 #[test]
 fn many_names_take_no_more_memory_or_records_than_some() {
-    let mut gate = Floodgate::default();
+    let mut gate = FloodCounter::default();
     let admitted = (0..5_000)
         .filter(|number| {
             let user = format!("user-{number}");
@@ -270,7 +270,7 @@ fn many_names_take_no_more_memory_or_records_than_some() {
 
 #[test]
 fn where_too_many_are_told_apart_already_nobody_gets_in_on_anothers_record() {
-    let mut gate = Floodgate::default();
+    let mut gate = FloodCounter::default();
     for number in 0..2_000 {
         let mut session = opened("sh", number, at(0));
         session.request.uid = number.to_string();

@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::super::checkpoint::{Checkpoint, Medium};
 use super::super::event::{labels_of, name_of};
 use super::super::{Action, Entry, Link, Published, Shortening};
-use super::report::{Fault, Place, Problem};
+use super::{Fault, Location, Problem};
 
 /// What was read back.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     pub(super) items: Vec<Item>,
-    pub(super) checkpoints: Vec<(Place, Checkpoint)>,
+    pub(super) checkpoints: Vec<(Location, Checkpoint)>,
     pub(super) media: BTreeSet<Medium>,
     pub(super) problems: Vec<Problem>,
     pub(super) notes: Vec<String>,
@@ -38,7 +38,7 @@ pub(super) struct Shortened {
 /// What of a record matters to its chain.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    pub(super) place: Place,
+    pub(super) place: Location,
     pub(super) medium: Medium,
     pub(super) link: Link,
     pub(super) time: Timestamp,
@@ -66,7 +66,7 @@ impl Evidence {
 
     /// Whether the line is of the trail, or was to be.
     fn line(&mut self, source: &str, number: usize, line: &str) -> bool {
-        let place = Place {
+        let place = Location {
             source: source.to_owned(),
             line: Some(number),
         };
@@ -100,7 +100,7 @@ impl Evidence {
     pub fn object(&mut self, object: &Value) {
         self.objects();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let place = Place {
+        let place = Location {
             source: format!("AuditEvent {name}"),
             line: None,
         };
@@ -128,7 +128,7 @@ impl Evidence {
 
     /// A checkpoint, as a ConfigMap keeps it.
     pub fn checkpoint(&mut self, source: &str, text: &str) {
-        let place = Place {
+        let place = Location {
             source: source.to_owned(),
             line: None,
         };
@@ -138,14 +138,14 @@ impl Evidence {
         }
     }
 
-    fn checkpoint_at(&mut self, place: Place, value: &Value) {
+    fn checkpoint_at(&mut self, place: Location, value: &Value) {
         match serde_json::from_value(value.clone()) {
             Ok(checkpoint) => self.checkpoints.push((place, checkpoint)),
             Err(error) => self.problem(place, &format!("not a checkpoint: {error}")),
         }
     }
 
-    fn entry(&mut self, place: Place, medium: Medium, value: Value) -> Option<Entry> {
+    fn entry(&mut self, place: Location, medium: Medium, value: Value) -> Option<Entry> {
         let digest = Entry::digest_of(&value);
         let entry: Entry = match serde_json::from_value(value) {
             Ok(entry) => entry,
@@ -202,7 +202,7 @@ impl Evidence {
         Some(entry)
     }
 
-    fn problem(&mut self, place: Place, message: &str) {
+    fn problem(&mut self, place: Location, message: &str) {
         self.problems.push(Problem {
             writer: None,
             seq: None,

@@ -7,9 +7,7 @@ use jiff::Timestamp;
 use super::super::chain::{SIGNED_RECORD, Writer};
 use super::super::checkpoint::Medium;
 use super::evidence::Item;
-use super::report::{
-    ChainReport, Claim, Fault, IN_FLIGHT, Place, Problem, Terms, UNCLAIMED, UNSIGNED,
-};
+use super::{ChainReport, Claim, Fault, IN_FLIGHT, Location, Problem, Terms, UNCLAIMED, UNSIGNED};
 
 pub(super) struct Walk<'a> {
     pub(super) terms: &'a Terms,
@@ -22,14 +20,14 @@ pub(super) struct Walk<'a> {
     pub(super) notes: &'a mut Vec<String>,
 }
 
-type Places<'i> = BTreeMap<u64, &'i Item>;
+type ItemsBySequence<'i> = BTreeMap<u64, &'i Item>;
 
 impl Walk<'_> {
     /// `None` if nothing of the chain was read and nothing need be there.
     pub(super) fn run(mut self) -> Option<ChainReport> {
         let items = std::mem::take(&mut self.items);
         let signed = self.signatures(&items);
-        let mut all: Places<'_> = BTreeMap::new();
+        let mut all: ItemsBySequence<'_> = BTreeMap::new();
         for item in &items {
             let seq = item.link.seq;
             match all.get(&seq) {
@@ -91,7 +89,7 @@ impl Walk<'_> {
 
     /// One place that the chain is kept in; gives how far it is proven complete there.
     fn medium(&mut self, medium: Medium, items: &[Item]) -> u64 {
-        let mut chain: Places<'_> = BTreeMap::new();
+        let mut chain: ItemsBySequence<'_> = BTreeMap::new();
         let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
         for item in items.iter().filter(|item| item.medium == medium) {
             let seq = item.link.seq;
@@ -120,7 +118,7 @@ impl Walk<'_> {
     }
 
     /// Holds what is there against the checkpoints, and gives how far they reach.
-    fn promised(&mut self, medium: Medium, chain: &Places<'_>) -> u64 {
+    fn promised(&mut self, medium: Medium, chain: &ItemsBySequence<'_>) -> u64 {
         let kept_since = self.terms.kept_since(medium);
         let last = chain.keys().next_back().copied().unwrap_or_default();
         let mut promised = 0;
@@ -151,7 +149,7 @@ impl Walk<'_> {
         promised
     }
 
-    fn links(&mut self, medium: Medium, chain: &Places<'_>, promised: u64) {
+    fn links(&mut self, medium: Medium, chain: &ItemsBySequence<'_>, promised: u64) {
         let kept_since = self.terms.kept_since(medium);
         let last = chain.keys().next_back().copied().unwrap_or_default();
         let mut before: Option<&Item> = None;
@@ -193,7 +191,7 @@ impl Walk<'_> {
     /// A writer signs so often that what is not signed follows closely on what is, and nothing
     /// arrives before the signed record that it follows. So whoever cannot sign can add to the end
     /// of a chain only what claims to be as old as that end.
-    fn unsigned(&mut self, medium: Medium, chain: &Places<'_>) {
+    fn unsigned(&mut self, medium: Medium, chain: &ItemsBySequence<'_>) {
         let kept_since = self.terms.kept_since(medium);
         let mut signed: Option<Timestamp> = None;
         let mut told = false;
@@ -215,7 +213,7 @@ impl Walk<'_> {
 
     /// Checkpoints that are not there. Records that came after the last one are of a short while: its
     /// writer was killed, or is about to write the next.
-    fn unclaimed(&mut self, chain: &Places<'_>, promised: u64) {
+    fn unclaimed(&mut self, chain: &ItemsBySequence<'_>, promised: u64) {
         let mut after = chain.range(promised + 1..);
         if let Some((&seq, first)) = after.next() {
             let last = after.map(|(_, item)| item.time).max();
@@ -242,7 +240,7 @@ impl Walk<'_> {
         }
     }
 
-    fn fault(&mut self, fault: Fault, seq: u64, place: Option<&Place>, message: String) {
+    fn fault(&mut self, fault: Fault, seq: u64, place: Option<&Location>, message: String) {
         self.problems.push(Problem {
             writer: Some(self.writer.clone()),
             seq: Some(seq),

@@ -28,7 +28,7 @@ use crate::failure::{Failure, Result};
 /// The operator renews its lease every two seconds.
 const STALE: SignedDuration = SignedDuration::from_secs(60);
 /// Less than this is left: nobody renews it any more.
-const SOON: SignedDuration = SignedDuration::from_hours(24);
+const LEAST_LEFT: SignedDuration = SignedDuration::from_hours(24);
 
 /// The registrations that concern oz's kinds, and the certificates they vouch by.
 pub(super) async fn webhooks(cluster: &Cluster) -> Vec<Finding> {
@@ -148,7 +148,7 @@ fn certificates(bundles: &[(String, WebhookClientConfig)], now: Timestamp) -> Fi
         let Some(end) = end else {
             return Finding::wrong(CHECK, format!("{name} vouches by no certificate"), FIX);
         };
-        if end.duration_since(now) < SOON {
+        if end.duration_since(now) < LEAST_LEFT {
             return Finding::wrong(CHECK, format!("that of {name} ends at {end}"), FIX);
         }
         first_end = Some(first_end.map_or(end, |first| first.min(end)));

@@ -20,8 +20,8 @@ pub(super) fn images(review: &Review<Value>) -> Vec<String> {
     image::changed(old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null))
 }
 
-/// One connection, to tell of.
-pub(super) struct Told<'a> {
+/// One connection, with what its record and its event say.
+pub(super) struct ConnectionReport<'a> {
     pub(super) connect: &'a Connect,
     pub(super) cx: &'a Cx,
     pub(super) review: &'a Review<Value>,
@@ -29,8 +29,8 @@ pub(super) struct Told<'a> {
     pub(super) pod: &'a PodNow,
 }
 
-impl Told<'_> {
-    /// Tells of a connection that may be opened. Where connections are enforced, one that is not on
+impl ConnectionReport<'_> {
+    /// Records a connection that may be opened. Where connections are enforced, one that is not on
     /// record is not opened, unless `--audit-required=false` says that it is.
     pub(super) async fn opened(&self, allowed: &Allowed) -> Result<(), Rejection> {
         if self.cx.dry_run {
@@ -68,7 +68,7 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// Tells of a connection that is refused; of the second try of one kubectl, nothing.
+    /// Records a connection that is refused, but not the second try of one kubectl.
     pub(super) async fn refused(&self, refusal: &Refusal) {
         if self.cx.dry_run || self.is_again(refusal) {
             return;
@@ -81,8 +81,8 @@ impl Told<'_> {
             let line = record.line();
             tracing::error!(%failure, record = line, "a refusal is not on record");
         }
-        let (courtesy, attempt) = (&self.connect.connections.courtesy, self.attempt);
-        if courtesy.is_due(&attempt.user.user, attempt.now) {
+        let (limit, attempt) = (&self.connect.connections.event_limit, self.attempt);
+        if limit.is_due(&attempt.user.user, attempt.now) {
             let sentence = self.sentence("may not");
             let note = format!("{sentence}: {}", refusal.reason);
             self.publish("SessionRefused", EventType::Warning, note);

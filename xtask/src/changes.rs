@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 /// One change of an object, and when the watch told of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen<K> {
+pub(crate) struct Change<K> {
     /// By the clock that nobody sets.
     pub(crate) at: Instant,
     /// By the wall clock; on the embedded cluster that is the API server's.
@@ -28,7 +28,7 @@ pub(crate) struct Seen<K> {
 /// Changes since [`Watching::start`] returned, all of them, in order.
 #[derive(Debug)]
 pub(crate) struct Watching<K> {
-    changes: UnboundedReceiver<Result<Seen<K>>>,
+    changes: UnboundedReceiver<Result<Change<K>>>,
     task: JoinHandle<()>,
 }
 
@@ -62,7 +62,7 @@ where
     }
 
     /// The next change.
-    pub(crate) async fn next(&mut self, within: Duration) -> Result<Seen<K>> {
+    pub(crate) async fn next(&mut self, within: Duration) -> Result<Change<K>> {
         tokio::time::timeout(within, self.changes.recv())
             .await
             .with_context(|| format!("waited {within:?} for a change: it never came"))?
@@ -74,8 +74,8 @@ where
         &mut self,
         what: &str,
         within: Duration,
-        mut wanted: impl FnMut(&Seen<K>) -> bool,
-    ) -> Result<Seen<K>> {
+        mut wanted: impl FnMut(&Change<K>) -> bool,
+    ) -> Result<Change<K>> {
         let deadline = Instant::now() + within;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -94,7 +94,7 @@ where
 async fn follow<K>(
     api: &Api<K>,
     mut version: String,
-    changes: &UnboundedSender<Result<Seen<K>>>,
+    changes: &UnboundedSender<Result<Change<K>>>,
     taken: tokio::sync::oneshot::Sender<()>,
 ) -> Result<()>
 where
@@ -121,7 +121,7 @@ where
                 }
             };
             version = object.resource_version().unwrap_or(version);
-            let seen = Seen {
+            let seen = Change {
                 at,
                 time,
                 object,

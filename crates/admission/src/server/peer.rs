@@ -1,0 +1,80 @@
+//! What is known of the peer of a connection.
+//!
+//! At first nothing: unknown peers share a few slots, in which none stays for long. A peer that calls a path
+//! with the key in it is the API server, and has a slot of its own from then on.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use oz_listen::ConnectionSlot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// The peer of one connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    slot: ConnectionSlot,
+    known: AtomicBool,
+    known_slots: Arc<Semaphore>,
+    known_slot: OnceLock<OwnedSemaphorePermit>,
+    over: CancellationToken,
+}
+
+impl Peer {
+    /// One of which nothing is known. `known_slots` are for those that are.
+    pub(crate) fn new(slot: ConnectionSlot, known_slots: Arc<Semaphore>) -> Arc<Self> {
+        Arc::new(Self {
+            slot,
+            known: AtomicBool::new(false),
+            known_slots,
+            known_slot: OnceLock::new(),
+            over: CancellationToken::new(),
+        })
+    }
+
+    /// It called a path with the key.
+    pub(crate) fn has_shown_the_key(&self) {
+        if self.known.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.slot.release();
+        match self.known_slots.clone().try_acquire_owned() {
+            Ok(slot) => drop(self.known_slot.set(slot)),
+            // Answered all the same, and then asked to come again.
+            Err(_taken) => self.over.cancel(),
+        }
+    }
+
+    /// It called a path without the key, which the API server never does.
+    pub(crate) fn has_shown_no_key(&self) {
+        if !self.is_known() {
+            self.over.cancel();
+        }
+    }
+
+    /// Ready when nothing more is answered on this connection.
+    pub(crate) async fn over(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// Ready when the slot is needed for others, or when an unknown peer has stayed for too long.
+    pub(crate) async fn evicted(&self, limit: Duration) {
+        tokio::select! {
+            () = self.slot.evicted() => {}
+            () = tokio::time::sleep(limit) => {}
+        }
+        if self.is_known() {
+            pending::<()>().await;
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
+    }
+}

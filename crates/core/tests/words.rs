@@ -1,0 +1,75 @@
+//! Names that say nothing to whoever reads them for the first time stay away: a timeout is named after
+//! the operation that it bounds, a type and a file after what is in them (docs/glossary.md).
+
+#![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// No constant has this in its name.
+const CONSTANT: &str = "PATIENCE";
+/// No type has one of these names.
+const TYPES: [&str; 8] = [
+    "Came", "Told", "Hands", "Lines", "Place", "Places", "Near", "Sighting",
+];
+/// No file and no module has one of these names.
+const FILES: [&str; 7] = [
+    "left", "leaving", "tell", "turns", "seen", "made_now", "trouble",
+];
+
+/// Whether a line defines or uses a constant with [`CONSTANT`] in its name, or defines one of [`TYPES`].
+fn is_vague(line: &str) -> bool {
+    let mut words = line.split(|next: char| !next.is_alphanumeric() && next != '_');
+    let mut before = "";
+    words.any(|word| {
+        let defines = ["struct", "enum", "trait", "type"].contains(&before);
+        before = word;
+        word.contains(CONSTANT) || (defines && TYPES.contains(&word))
+    })
+}
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap();
+        if path.is_dir() {
+            if name != "target" {
+                sources(&path, found);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn no_name_is_one_of_those_that_say_nothing() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    let repository = repository.unwrap();
+    let mut files = Vec::new();
+    for one in ["crates", "e2e", "xtask"] {
+        sources(&repository.join(one), &mut files);
+    }
+    assert!(files.len() > 500, "it looks in the wrong place");
+    let mut found = Vec::new();
+    for file in files {
+        let name = file.strip_prefix(repository).unwrap().display().to_string();
+        if name == "crates/core/tests/words.rs" {
+            continue;
+        }
+        let parts = Path::new(&name).iter().map(|part| part.to_str().unwrap());
+        let mut parts = parts.map(|part| part.trim_end_matches(".rs"));
+        if parts.any(|part| FILES.contains(&part)) {
+            found.push(name.clone());
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = (1..).zip(text.lines());
+        let lines = lines.filter(|(_, line)| is_vague(line));
+        found.extend(lines.map(|(number, line)| format!("{name}:{number}: {line}")));
+    }
+    assert_eq!(
+        found,
+        Vec::<String>::new(),
+        "docs/glossary.md has the words"
+    );
+}

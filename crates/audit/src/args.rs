@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 use oz_core::audit::verify::PUBLISHED_WITHIN;
 use oz_core::duration;
 
 use crate::ledger::BACKLOG;
-use crate::log::{Out, Target};
+use crate::log::{Fsync, Out, Target};
 
 /// Flags about the audit trail, the same for every oz binary.
 #[derive(Args, Clone, Debug)]
@@ -100,15 +100,6 @@ impl LogTarget {
             Target::None => Ok(None),
         }
     }
-}
-
-/// When a record in a file is forced to the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Fsync {
-    /// Before it counts as written; several at once where they come at once.
-    Always,
-    /// When the system sees fit: a crash of the machine may lose the last ones.
-    Never,
 }
 
 /// Verifying takes a checkpoint that is much later for one that was taken away.

@@ -17,8 +17,7 @@ use tokio::sync::Notify;
 
 use crate::Trail;
 use crate::args::AuditArgs;
-use crate::ledger::Written;
-use crate::outlets::{Intake, Outlet};
+use crate::outlets::{Intake, Outlet, Written};
 
 /// Pauses after failures.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

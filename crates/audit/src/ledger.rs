@@ -2,7 +2,6 @@
 //! arrived everywhere yet. No I/O and no clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use oz_core::audit::{
@@ -10,7 +9,7 @@ use oz_core::audit::{
 };
 use tokio::sync::oneshot;
 
-use crate::outlets::Outlet;
+use crate::outlets::{Outlet, Written};
 
 /// Records that wait at most; more would only hide that nothing is written.
 pub(crate) const BACKLOG: usize = 4_096;
@@ -38,12 +37,6 @@ pub(crate) enum Submitted {
     Done,
     /// Not taken.
     Full,
-}
-
-/// A new entry, to be written.
-pub(crate) struct Written {
-    pub(crate) entry: Entry,
-    pub(crate) line: Arc<str>,
 }
 
 /// A record that is not everywhere yet.

@@ -29,14 +29,15 @@ use oz_runtime::Clock;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-pub use args::{AuditArgs, Fsync};
+pub use args::AuditArgs;
+pub use log::Fsync;
 pub use rotation::KeyRotation;
 pub use signing_key::{KeyNews, SigningKeyRotation, SigningKeyWatch, signing_keys};
 pub use sink::{LogSink, Sink};
 
-use ledger::{Ledger, Origin, Submitted, Written};
+use ledger::{Ledger, Origin, Submitted};
 use meters::Meters;
-use outlets::{Intake, Outlet};
+use outlets::{Intake, Outlet, Written};
 
 /// How long somebody waits for a record.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(2);

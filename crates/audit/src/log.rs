@@ -11,15 +11,24 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 use crate::Trail;
-use crate::args::Fsync;
-use crate::ledger::Written;
-use crate::outlets::{Intake, Outlet};
+use crate::outlets::{Intake, Outlet, Written};
 
 /// How long to wait before a failed write is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How many lines are written at once.
 const BATCH: usize = 256;
+
+/// When a record in a file is forced to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fsync {
+    /// Before it counts as written; several at once where they come at once.
+    Always,
+    /// When the system sees fit: a crash of the machine may lose the last ones.
+    Never,
+}
 
 /// Lines to be written, in order.
 #[derive(Clone, Default)]

@@ -15,8 +15,7 @@ use oz_core::audit::verify::IN_FLIGHT;
 use tokio::sync::mpsc;
 
 use crate::Trail;
-use crate::ledger::Written;
-use crate::outlets::{Intake, Outlet};
+use crate::outlets::{Intake, Outlet, Written};
 
 /// How many are written at once.
 const AT_ONCE: usize = 16;

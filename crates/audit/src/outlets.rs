@@ -1,7 +1,9 @@
 //! Where records go. Each outlet takes every record, in the order of the chain, and writes at its own
 //! pace.
 
-use crate::ledger::Written;
+use std::sync::Arc;
+
+use oz_core::audit::Entry;
 
 /// An outlet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,6 +14,12 @@ pub(crate) enum Outlet {
     Objects,
     /// A server that takes CloudEvents.
     Collector,
+}
+
+/// A new entry, to be written.
+pub(crate) struct Written {
+    pub(crate) entry: Entry,
+    pub(crate) line: Arc<str>,
 }
 
 /// What takes records in for an outlet, at once.

@@ -51,6 +51,13 @@ pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner
         .insert(OWNER_NAME.to_owned(), owner_name.to_owned());
 }
 
+/// UID of the object that a child was made for, as its label says.
+#[must_use]
+pub fn owner_uid(child: &ObjectMeta) -> Option<&str> {
+    let labels = child.labels.as_ref()?;
+    labels.get(OWNER_UID).map(String::as_str)
+}
+
 /// The label selector of all children made for objects of one kind.
 #[must_use]
 pub fn children_of(owner_kind: &str) -> String {

@@ -11,6 +11,7 @@ use oz_core::access::grant::object_name;
 use oz_core::access::kind::{FactsOf, Kind, Question};
 use oz_core::access::request::Request;
 use oz_core::controller::{Failure, Live};
+use oz_core::kinds::AccessRequest as _;
 use oz_engine::Cx;
 use oz_runtime::Store;
 
@@ -33,7 +34,7 @@ pub(crate) async fn answer<K: Kind>(
     match question {
         Question::Deletion => facts.is_deleted = Some(is_deleted(cx, request).await),
         Question::Predecessor => {
-            facts.predecessor = Some(predecessor(cx, &K::view(request)).await);
+            facts.predecessor = Some(predecessor(cx, &request.view()).await);
         }
         Question::SameStamp => facts.same_stamp = Some(stamps.same(cx.now(), requests, request)),
         Question::Policies => {

@@ -89,13 +89,7 @@ async fn may(cx: &Cx, want: &Want) -> Result<bool, Failure> {
 /// Whether something that was not made for this object has the name. What was made for it, and has
 /// not been seen yet, is found when it is created again.
 async fn taken(cx: &Cx, want: &Want, uid: &str) -> Result<bool, Failure> {
-    let foreign = |metadata: ObjectMeta| {
-        let owner = metadata
-            .labels
-            .unwrap_or_default()
-            .remove(labels::OWNER_UID);
-        owner.as_deref() != Some(uid)
-    };
+    let foreign = |metadata: ObjectMeta| labels::owner_uid(&metadata) != Some(uid);
     let there = match &want.namespace {
         Some(namespace) => {
             let binding = cx.get::<RoleBinding>(Some(namespace), &want.name).await?;

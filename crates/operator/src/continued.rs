@@ -4,6 +4,7 @@
 use kube::{Resource, ResourceExt as _};
 use oz_core::access::continued::Continued;
 use oz_core::access::kind::Kind;
+use oz_core::kinds::AccessRequest as _;
 use oz_runtime::Store;
 
 pub(crate) fn continued<K: Kind>(
@@ -14,7 +15,7 @@ pub(crate) fn continued<K: Kind>(
 where
     K::Request: Resource<DynamicType = ()>,
 {
-    let name = K::view(request).extends?;
+    let name = request.view().extends?;
     let found = requests.get(request.namespace().as_deref(), name)?;
-    Some(Continued::of(kind.keys(), &K::view(&found)))
+    Some(Continued::of(kind.keys(), &found.view()))
 }

@@ -13,6 +13,7 @@ use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::for_each_kind;
+use oz_core::kinds::AccessRequest as _;
 use oz_core::labels;
 use oz_core::names;
 use oz_core::policies::Installation;
@@ -297,7 +298,7 @@ fn on_record(trail: Trail, clock: ServerClock) -> impl Fn(KeyNews) {
 fn access<K: AccessKind>(owners: &mut Owners, requests: &Store<K::Request>) {
     let kind = <K::Request as Resource>::kind(&());
     owners.add(&kind, requests, |request| {
-        K::view(request).phase().is_terminal()
+        request.view().phase().is_terminal()
     });
 }
 

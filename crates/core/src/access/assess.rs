@@ -8,7 +8,7 @@ use super::continued;
 use super::decide;
 use super::grant::Grant;
 use super::kind::{
-    Assessment, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, State, namespace_of,
+    Assessment, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special, State,
 };
 use super::objects::{self, Objects};
 use super::request::Request;
@@ -17,8 +17,9 @@ use super::status::Fact;
 use crate::api::Phase;
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, Live};
-use crate::lifecycle::End;
+use crate::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
 use crate::lifecycle::window::{self, Window};
+use crate::lifecycle::{self, End};
 use crate::validate::Violation;
 
 /// What must be found out, and from when on the answer is of no use.
@@ -36,7 +37,7 @@ pub(super) fn assess<K: Kind>(
     known: &FactsOf<K>,
     live: &[Live],
 ) -> Result<Assessment, Need> {
-    let request = K::view(object);
+    let request = object.view();
     let strangers = objects::strangers(kind.keys(), &request, live);
     let live = &*objects::known(kind.keys(), &request, live);
     let mut facts = Vec::new();
@@ -51,14 +52,16 @@ pub(super) fn assess<K: Kind>(
     let blocked = !strangers.is_empty() && Objects::of(&request, live).binding.is_none();
     if let Some(state) = after_grant(kind, now, &request, known, live)? {
         return Ok(match state {
-            State::Granted(_) if blocked => assessed(State::Blocked(strangers), facts),
+            State::Granted(_) if blocked => {
+                assessed(State::Special(Special::Blocked(strangers)), facts)
+            }
             state => assessed(state, facts),
         });
     }
     let decided = decide(kind, now, object, &request, known, &mut facts);
     let decided = decided.and_then(|offer| {
         if blocked {
-            return Err(State::Blocked(strangers).into());
+            return Err(State::Special(Special::Blocked(strangers)).into());
         }
         tried(kind, &offer, known)?;
         Ok(offer)
@@ -125,12 +128,8 @@ fn after_grant<K: Kind>(
     };
     let until = grant.window.until;
     let replaced = known.pod.as_ref().and_then(|pod| pod.replaced(&grant));
-    let end = if let Some(begun) = begun {
-        begun
-    } else if grant.window.is_over(now) {
-        End::EXPIRED
-    } else if deleted {
-        End::DELETED
+    let end = if let Some(end) = lifecycle::due(now, begun, Some(until), deleted) {
+        end
     } else if let Some(what) = kind.exchanged(request, &grant, live, known.made.as_ref()) {
         return drifted(what, until, Some(grant), known).map(Some);
     } else if let Some(end) = kind.early_end(now, request, &grant, live) {
@@ -146,7 +145,7 @@ fn after_grant<K: Kind>(
         && known
             .template
             .as_ref()
-            .is_some_and(|template| K::spec_digest(template) != grant.template_digest)
+            .is_some_and(|template| template.spec_digest() != grant.template_digest)
     {
         End::TEMPLATE_CHANGED
     } else if let Some(why) = replaced {
@@ -155,7 +154,11 @@ fn after_grant<K: Kind>(
             None => End::pod_replaced(format!("{why}, and so is its workload")),
             Some(to) => {
                 let from = *grant;
-                return Ok(Some(State::Moving(Box::new(Move { why, from, to }))));
+                return Ok(Some(State::Special(Special::Moving(Box::new(Move {
+                    why,
+                    from,
+                    to,
+                })))));
             }
         }
     } else {
@@ -187,16 +190,13 @@ fn without_decision<K: Kind>(
         }));
     }
     let Some(what) = kind.lost(request, live) else {
-        let end = begun.or(deleted.then_some(End::DELETED));
+        let end = lifecycle::due(now, begun, None, deleted);
         return Ok(end.map(|end| State::Ending(end, None)));
     };
     let remembered = kind.remembered(request, live).map(Box::new);
     let until = request.status.and_then(|status| status.expires_at);
-    match begun {
-        Some(begun) => Ok(Some(State::Ending(begun, remembered))),
-        None if until.is_some_and(|until| window::has_come(now, until)) => {
-            Ok(Some(State::Ending(End::EXPIRED, remembered)))
-        }
+    match lifecycle::due(now, begun, until, false) {
+        Some(end) => Ok(Some(State::Ending(end, remembered))),
         None => drifted(what, until.unwrap_or(Timestamp::MAX), remembered, known).map(Some),
     }
 }
@@ -213,7 +213,7 @@ fn drifted<T, W>(
             question: Question::Deletion,
             until,
         }),
-        Some(true) => Ok(State::Leaving),
+        Some(true) => Ok(State::Special(Special::Leaving)),
         Some(false) => Ok(State::Ending(End::drift(what), grant)),
     }
 }
@@ -229,8 +229,9 @@ fn decide<K: Kind>(
     facts: &mut Vec<Fact>,
 ) -> Result<Offer, Otherwise> {
     let requester = requester(kind, request, facts)?;
-    let asked =
-        K::check_request(object).map_err(|violations| invalid_request(&violations, facts))?;
+    let asked = object
+        .check()
+        .map_err(|violations| invalid_request(&violations, facts))?;
     let found = known.template.as_deref();
     // One that is on its way out hands out nothing more.
     let stays = |template: &&K::Template| template.meta().deletion_timestamp.is_none();
@@ -241,7 +242,7 @@ fn decide<K: Kind>(
             None => format!(
                 "Error: template does not exist: no {kind} {name} in namespace {}; \
                  create it, or delete this request and name another",
-                namespace_of::<K>(object)
+                request.metadata.namespace.as_deref().unwrap_or_default()
             ),
         };
         let failure = Failure::invalid(reason::NOT_FOUND, message);
@@ -251,18 +252,14 @@ fn decide<K: Kind>(
         conditions::TARGET_TEMPLATE_EXISTS,
         message::TEMPLATE_FOUND,
     ));
-    decide::may(
-        &requester,
-        request.template,
-        K::config(template),
-        request.ask,
-    )
-    .and_then(|()| {
-        let created = request.created();
-        continued::may(&requester, request, created, known.continued.as_ref())
-    })
-    .map_err(|denial| refused(facts, denial.reason, denial.message))?;
-    let terms = K::check_template(template)
+    decide::may(&requester, request.template, template.config(), request.ask)
+        .and_then(|()| {
+            let created = request.created();
+            continued::may(&requester, request, created, known.continued.as_ref())
+        })
+        .map_err(|denial| refused(facts, denial.reason, denial.message))?;
+    let terms = template
+        .check()
         .map_err(|violations| invalid_template(request.template, &violations, facts))?;
     let window = Window::new(request.created(), asked.duration, terms.default, terms.max);
     facts.push(Fact::holds(
@@ -277,9 +274,11 @@ fn decide<K: Kind>(
         message::STILL_VALID,
     ));
     is_first(known, facts)?;
-    let workload = match (K::target(template), &known.workload) {
+    let workload = match (template.workload(), &known.workload) {
         (None, _) => None,
-        (Some(target), None) => return Err(Otherwise::Need(Question::Workload(target))),
+        (Some(target), None) => {
+            return Err(Otherwise::Need(Question::Workload(target.clone())));
+        }
         (Some(_), Some(Err(failure))) => return Err(State::Waiting(failure.clone()).into()),
         (Some(_), Some(Ok(workload))) => Some(workload),
     };
@@ -346,45 +345,23 @@ fn waiting(facts: &mut Vec<Fact>, type_: &'static str, failure: Failure) -> Stat
 
 /// The spec cannot change, so what is wrong with it stays wrong.
 fn invalid_request(violations: &[Violation], facts: &mut Vec<Fact>) -> State {
-    let message = match violations
-        .iter()
-        .find(|violation| violation.is_about_duration())
-    {
-        Some(violation) => format!(
-            "request error: \"access request duration invalid\": {}",
-            violation.message
-        ),
-        None => Violation::list(violations),
-    };
-    facts.push(Fact::fails(
-        conditions::ACCESS_DURATIONS_VALID,
-        reason::BAD_REQUEST,
-        message.clone(),
-    ));
-    State::Refused(
-        Phase::Failed,
-        Failure::invalid(reason::BAD_REQUEST, message),
-    )
+    let failure = invalid("request", "", violations, facts);
+    State::Refused(Phase::Failed, failure)
 }
 
 /// The template may be mended, so the request waits for it.
 fn invalid_template(name: &str, violations: &[Violation], facts: &mut Vec<Fact>) -> State {
-    let message = match violations
-        .iter()
-        .find(|violation| violation.is_about_duration())
-    {
-        Some(violation) => format!(
-            "template error: \"access request duration invalid\": {}",
-            violation.message
-        ),
-        None => format!(
-            "template {name} cannot be used: {}",
-            Violation::list(violations)
-        ),
+    let unusable = format!("template {name} cannot be used: ");
+    State::Waiting(invalid("template", &unusable, violations, facts))
+}
+
+fn invalid(what: &str, why: &str, violations: &[Violation], facts: &mut Vec<Fact>) -> Failure {
+    let of_duration = violations.iter().find(|one| one.is_about_duration());
+    let message = match of_duration.map(|violation| &violation.message) {
+        Some(wrong) => format!("{what} error: \"access request duration invalid\": {wrong}"),
+        None => format!("{why}{}", Violation::list(violations)),
     };
-    waiting(
-        facts,
-        conditions::ACCESS_DURATIONS_VALID,
-        Failure::invalid(reason::BAD_REQUEST, message),
-    )
+    let (type_, reason) = (conditions::ACCESS_DURATIONS_VALID, reason::BAD_REQUEST);
+    facts.push(Fact::fails(type_, reason, message.clone()));
+    Failure::invalid(reason, message)
 }

@@ -19,6 +19,7 @@ use crate::conditions::{self, reason};
 use crate::controller::{Failure, Live, Plan, Step};
 use crate::labels;
 use crate::lifecycle::End;
+use crate::lifecycle::drift;
 use crate::lifecycle::revoke::{self, Marks, by_power, disarm, remove};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::{after, has_come};
@@ -172,11 +173,7 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
         kind: &grant.request.kind,
         uid: &grant.request.uid,
     };
-    let end = if grant.window.is_over(now) {
-        End::EXPIRED
-    } else {
-        End::DELETED
-    };
+    let end = End::of_gone(now, grant.window.until);
     // A Role that a finalizer keeps has had its record when its deletion began.
     let news = live.iter().any(|live| !revoke::is_leaving(live));
     let record = news.then(|| Step::Record(ended(now, &end, &grant)));
@@ -209,13 +206,9 @@ pub fn lasts_until(keys: &Keys, request: Option<&Request<'_>>, live: &[Live]) ->
 /// The decision that an object carries, if it is the one that it was sealed for.
 fn decided_by(keys: &Keys, request: Option<&Request<'_>>, live: &Live) -> Option<Grant> {
     let metadata = &live.object.metadata;
-    let marked = metadata
-        .labels
-        .as_ref()
-        .and_then(|labels| labels.get(labels::OWNER_UID));
     let uid = match request {
         Some(request) => request.uid(),
-        None => marked?,
+        None => labels::owner_uid(metadata)?,
     };
     let grant = Grant::open(keys, metadata, uid)?;
     let key = live.key();
@@ -228,10 +221,7 @@ fn decided_by(keys: &Keys, request: Option<&Request<'_>>, live: &Live) -> Option
 #[must_use]
 pub fn taken_away(request: &Request<'_>, left: Option<&[Live]>) -> Plan {
     let mut left = objects::ours(request, left.unwrap_or_default());
-    left.retain(|live| {
-        let mut owners = live.object.metadata.owner_references.iter().flatten();
-        owners.any(|owner| owner.uid == request.uid())
-    });
+    left.retain(|live| drift::is_owned(&live.object.metadata, request.uid()));
     let (powerful, others) = by_power(&left);
     Plan::default().then(powerful).then(others)
 }

@@ -1,39 +1,33 @@
 //! What the kinds of access have in common and in what they differ. A kind says in [`Kind`] what is
-//! its own; where a request stands ([`assess`](super::assess)), what follows ([`plan`](super::plan))
-//! and what its status says ([`report`](super::report)) are written once, for all of them.
+//! its own; where a request stands ([`assess`](super::assess)), what follows ([`plan`](super::plan)),
+//! what its status says ([`report`](super::report)) and its controller
+//! ([`controller`](super::controller)) are written once, for all of them.
 
 use std::fmt::Debug;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::ResourceExt;
 
 pub use super::facts::{Chosen, Facts, PodMade, PodSeen, Question, Trial};
 
-use super::assess::Need;
 use super::continued::Continued;
 use super::decide;
-use super::ending;
 use super::grant::{Grant, SessionTerms};
 use super::objects::Objects;
 use super::request::Request;
 use super::stamp::{self, Requester};
-use super::status::{Fact, transitions};
-use crate::api::{
-    AccessConfig, CrossVersionObjectReference, OnTemplateChange, Phase, RequestStatus, SessionProbe,
-};
+use super::status::Fact;
+use crate::api::{OnTemplateChange, SessionProbe};
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
-use crate::controller::{
-    Child, Controller, Decision, Failure, Live, Outcome, Plan, Transition, Verdict,
-};
-use crate::kinds::{self, AccessRequest, AccessTemplate, Kind as _};
-use crate::lifecycle::End;
+use crate::controller::{Child, Failure, Live, Plan};
+use crate::kinds::{AccessRequest, AccessTemplate, Kind as _};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::Window;
-use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
+use crate::lifecycle::{self, End};
+use crate::validate::{ValidatedRequest, ValidatedTemplate};
 
-/// One kind of access. Whoever implements this has a [`Controller`] of its requests.
+/// One kind of access. Whoever implements this has a [`Controller`](crate::controller::Controller) of its requests.
 pub trait Kind: Send + Sync + Sized + 'static {
     /// The requests.
     type Request: AccessRequest<Template = Self::Template>;
@@ -48,39 +42,6 @@ pub trait Kind: Send + Sync + Sized + 'static {
     fn keys(&self) -> &Keys;
     /// How long a request is kept as a record after it ended.
     fn keep_finished(&self) -> SignedDuration;
-
-    /// The request as the common rules see it.
-    fn view(request: &Self::Request) -> Request<'_> {
-        request.view()
-    }
-    /// Who may get access by the template, to do what.
-    fn config(template: &Self::Template) -> &AccessConfig {
-        template.config()
-    }
-    /// Digest of the template's spec.
-    fn spec_digest(template: &Self::Template) -> String {
-        template.spec_digest()
-    }
-    /// The workload that must be read before anything can be decided, if there is one.
-    fn target(template: &Self::Template) -> Option<CrossVersionObjectReference> {
-        template.workload().cloned()
-    }
-    /// Checks a request.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it.
-    fn check_request(request: &Self::Request) -> Result<ValidatedRequest, Vec<Violation>> {
-        request.check()
-    }
-    /// Checks a template.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it.
-    fn check_template(
-        template: &Self::Template,
-    ) -> Result<ValidatedTemplate<Self::Target>, Vec<Violation>> {
-        template.check()
-    }
 
     /// The grant for a request that everything else allows.
     ///
@@ -181,19 +142,7 @@ pub trait Kind: Send + Sync + Sized + 'static {
 }
 
 /// Why nothing is offered.
-#[derive(Debug)]
-pub enum Otherwise {
-    /// The request is in this state instead.
-    State(State),
-    /// This must be found out first.
-    Need(Question),
-}
-
-impl From<State> for Otherwise {
-    fn from(state: State) -> Self {
-        Self::State(state)
-    }
-}
+pub type Otherwise = lifecycle::Otherwise<State, Question>;
 
 /// What is known for a kind.
 pub type FactsOf<K> = Facts<<K as Kind>::Template, <K as Kind>::Workload>;
@@ -214,7 +163,7 @@ pub struct Case<'a, K: Kind> {
     pub terms: ValidatedTemplate<K::Target>,
     /// Until when.
     pub window: Window,
-    /// What was read of the workload; there if [`Kind::target`] named one.
+    /// What was read of the workload; there if the template names one.
     pub workload: Option<&'a K::Workload>,
     /// What is known of the request that this one continues.
     pub continued: Option<&'a Continued>,
@@ -228,7 +177,7 @@ impl<K: Kind> Case<'_, K> {
     /// The grant of access to `pod`.
     #[must_use]
     pub fn grant(self, pod: PodRef, access_message: String) -> Grant {
-        let rules = K::config(self.template);
+        let rules = self.template.config();
         Grant {
             request: self.request.reference(),
             subjects: decide::subjects(&self.requester, rules),
@@ -239,7 +188,7 @@ impl<K: Kind> Case<'_, K> {
             window: self.window,
             granted_at: self.now,
             template: self.request.template.to_owned(),
-            template_digest: K::spec_digest(self.template),
+            template_digest: self.template.spec_digest(),
             revoke_on_template_change: rules.on_template_change == OnTemplateChange::Revoke,
             access_message,
             reason: self.asked.reason,
@@ -262,26 +211,17 @@ pub struct Offer {
 }
 
 /// Where a request stands.
+pub type State = lifecycle::State<Grant, Offer, Special>;
+
+/// Where only a request can stand.
 #[derive(Clone, Debug, PartialEq)]
-pub enum State {
-    /// It ended, and its status says so.
-    Over,
-    /// It must end now. The grant is `None` if there never was one, or nothing is left that knows it.
-    Ending(End, Option<Box<Grant>>),
-    /// It was granted; nothing that was decided is decided again.
-    Granted(Box<Grant>),
+pub enum Special {
     /// It could be granted, but others would have what its Role hands out, by these RoleBindings.
     Blocked(Vec<String>),
     /// It was granted, and goes on in another pod.
     Moving(Box<Move>),
     /// It is being deleted, which the watch has not shown yet.
     Leaving,
-    /// It may be granted now.
-    Grantable(Box<Offer>),
-    /// It is refused for good, in this phase.
-    Refused(Phase, Failure),
-    /// It cannot be granted yet.
-    Waiting(Failure),
 }
 
 /// A grant whose pod was replaced.
@@ -304,80 +244,4 @@ pub struct Assessment {
     pub facts: Vec<Fact>,
     /// When a request that is not granted stops waiting.
     pub waits_until: Timestamp,
-}
-
-impl<K: Kind> Controller for K {
-    type Object = K::Request;
-    type Facts = FactsOf<K>;
-    type Question = Question;
-    type State = Assessment;
-    type Status = RequestStatus;
-
-    fn name(&self) -> &'static str {
-        <K::Request as kinds::Kind>::NAME
-    }
-
-    fn dynamic_type(&self) {}
-
-    fn current_status(&self, object: &K::Request) -> Option<RequestStatus> {
-        // One that says nothing is as none: half way to a grant it is not worth a write.
-        Some(K::view(object).status.cloned().unwrap_or_default())
-    }
-
-    fn decide(
-        &self,
-        now: Timestamp,
-        object: &K::Request,
-        facts: &Self::Facts,
-        live: &[Live],
-    ) -> Verdict<Question, Decision<Assessment>> {
-        match super::assess::assess(self, now, object, facts, live) {
-            Ok(state) => Verdict::Decided(Decision {
-                plan: super::plan::plan(self, now, object, facts, &state, live),
-                state,
-            }),
-            Err(Need { question, until }) => Verdict::Need {
-                question,
-                until: Some(until),
-            },
-        }
-    }
-
-    fn status(
-        &self,
-        now: Timestamp,
-        object: &K::Request,
-        decision: &Decision<Assessment>,
-        outcome: &Outcome,
-    ) -> RequestStatus {
-        super::report::status(self, now, object, &decision.state, outcome)
-    }
-
-    fn is_decided(&self, object: &K::Request, live: &[Live]) -> bool {
-        let request = K::view(object);
-        request.phase().is_terminal() || self.decision(&request, live).is_some()
-    }
-
-    fn lasts_until(&self, object: Option<&K::Request>, live: &[Live]) -> Option<Timestamp> {
-        super::ending::lasts_until(self.keys(), object.map(K::view).as_ref(), live)
-    }
-
-    fn orphaned(&self, now: Timestamp, object: Option<&K::Request>, live: &[Live]) -> Plan {
-        let request = object.map(K::view);
-        ending::orphaned(now, self.keys(), request.as_ref(), live)
-    }
-
-    fn transitions(
-        &self,
-        _: &K::Request,
-        before: Option<&RequestStatus>,
-        after: &RequestStatus,
-    ) -> Vec<Transition> {
-        transitions(before, after)
-    }
-}
-
-/// Namespace of a request, for messages.
-pub(crate) fn namespace_of<K: Kind>(request: &K::Request) -> String {
-    request.namespace().unwrap_or_default()
 }

@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::grant::Grant;
 use crate::audit::{Action, Decision, Record};
@@ -108,10 +107,8 @@ impl<'a> Sweep<'a> {
                 (grant.is_of(live), grant.mark.clone(), grant.request, record)
             };
         if !in_place {
-            let gives = ["subjects", "rules"].into_iter().any(|field| {
-                let entries = live.object.data.get(field).and_then(Value::as_array);
-                entries.is_some_and(|entries| !entries.is_empty())
-            });
+            let mut fields = ["subjects", "rules"].into_iter();
+            let gives = fields.any(|field| revoke::has_entries(live, field));
             return Some(if gives {
                 Finding::Foreign(format!(
                     "{} carries the decision that oz made for {} {}/{}, and is not what oz made of it",
@@ -185,8 +182,7 @@ fn is_named_by_oz(name: &str) -> bool {
 
 /// Whether a binding is the one that goes with this Role, by its name and its label.
 fn is_of_role(live: &Live, role: &str) -> bool {
-    let labels = live.object.metadata.labels.as_ref();
-    let uid = labels.and_then(|labels| labels.get(labels::OWNER_UID));
+    let uid = labels::owner_uid(&live.object.metadata);
     let short: Option<String> = uid.map(|uid| uid.chars().take(8).collect());
     live.key().name == role && short.is_some_and(|short| role.ends_with(&format!("-{short}")))
 }

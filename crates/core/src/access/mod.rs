@@ -5,9 +5,11 @@
 mod assess;
 pub mod author;
 pub mod continued;
+mod controller;
 pub mod decide;
 pub mod ending;
 pub mod exec;
+mod fact;
 mod facts;
 pub mod grant;
 pub mod kind;

@@ -7,13 +7,14 @@ use kube::Resource;
 
 use super::ending;
 use super::grant::Grant;
-use super::kind::{Assessment, FactsOf, Kind, Move, State};
+use super::kind::{Assessment, FactsOf, Kind, Move, Special, State};
 use super::objects::{self, Objects};
 use super::unseen;
 use crate::audit::{Action, Decision};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
 use crate::encode;
+use crate::kinds::AccessRequest as _;
 use crate::lifecycle::window::after;
 
 pub(super) fn plan<K: Kind>(
@@ -24,7 +25,7 @@ pub(super) fn plan<K: Kind>(
     assessment: &Assessment,
     live: &[Live],
 ) -> Plan {
-    let request = K::view(object);
+    let request = object.view();
     let Assessment {
         state, waits_until, ..
     } = assessment;
@@ -44,7 +45,7 @@ pub(super) fn plan<K: Kind>(
             kind.upkeep(&request, grant, live)
         }
         State::Granted(grant) => granting(kind, now, object, known, grant),
-        State::Moving(moving) => move_on(kind, now, moving),
+        State::Special(Special::Moving(moving)) => move_on(kind, now, moving),
         State::Grantable(offer) if offer.first.is_empty() => {
             granting(kind, now, object, known, &offer.grant)
         }
@@ -75,11 +76,11 @@ pub(super) fn plan<K: Kind>(
                 }
             }
         }
-        State::Blocked(strangers) => {
+        State::Special(Special::Blocked(strangers)) => {
             unseen::blocked(now, &request, strangers, live).wake_at(waits_until)
         }
         // Soon the watch shows it, and it is ended as what was deleted is.
-        State::Leaving => Plan::default().because(Failure::transient(
+        State::Special(Special::Leaving) => Plan::default().because(Failure::transient(
             "NotSeenYet",
             "the request is being deleted, but the watch has not shown it yet",
         )),
@@ -134,9 +135,8 @@ fn sealed<K: Kind>(kind: &K, grant: &Grant) -> Result<(Child, Child), Failure> {
         rules: Some(encode::digest(&Some(build::rules(grant)))),
         ..grant.clone()
     };
-    let sealed = grant.seal(kind.keys()).map_err(|error| {
-        Failure::invalid("SealFailed", format!("failed to seal the grant: {error}"))
-    })?;
+    let sealed = grant.seal(kind.keys());
+    let sealed = sealed.map_err(|error| error.of("grant"))?;
     let role = Child::new(&build::role(grant, sealed.clone()));
     Ok((role, Child::new(&build::role_binding(grant, sealed))))
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::ending::{self, CleanupResult};
 use super::grant::Grant;
-use super::kind::{Assessment, Kind, State};
+use super::kind::{Assessment, Kind, Special, State};
 use super::objects::{self, Objects};
 use super::request::Request;
 use super::status::{self, Fact};
@@ -13,6 +13,7 @@ use super::unseen;
 use crate::api::{Phase, RequestStatus};
 use crate::conditions::{self, message};
 use crate::controller::{Failure, Live, Outcome};
+use crate::kinds::AccessRequest as _;
 use crate::sessions::SessionsEnded;
 
 pub(super) fn status<K: Kind>(
@@ -22,7 +23,7 @@ pub(super) fn status<K: Kind>(
     assessment: &Assessment,
     outcome: &Outcome,
 ) -> RequestStatus {
-    let request = K::view(object);
+    let request = object.view();
     let mut facts = assessment.facts.clone();
     let live = &*objects::known(kind.keys(), &request, &outcome.live);
     let failure = outcome.failure.as_ref();
@@ -35,10 +36,12 @@ pub(super) fn status<K: Kind>(
         ..status::with_facts(now, request.metadata, request.status, facts)
     };
     match &assessment.state {
-        State::Over | State::Leaving => request.status.cloned().unwrap_or_default(),
+        State::Over | State::Special(Special::Leaving) => {
+            request.status.cloned().unwrap_or_default()
+        }
         State::Granted(grant) => granted(kind, now, &request, grant, live, failure, None),
         State::Grantable(offer) => granted(kind, now, &request, &offer.grant, live, failure, None),
-        State::Moving(moving) => match (&moving.to, failure) {
+        State::Special(Special::Moving(moving)) => match (&moving.to, failure) {
             (Ok(to), None) => granted(kind, now, &request, to, live, None, None),
             (to, _) => {
                 let waits = failure.or(to.as_ref().err());
@@ -74,7 +77,7 @@ pub(super) fn status<K: Kind>(
             status.phase = *phase;
             status
         }
-        State::Blocked(strangers) => {
+        State::Special(Special::Blocked(strangers)) => {
             let failure = unseen::others_wait(&request, strangers);
             facts.retain(|fact| fact.type_ != conditions::ACCESS_RESOURCES_CREATED);
             facts.push(status::resources_created(String::new(), Some(&failure)));

@@ -4,47 +4,15 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+pub use super::fact::Fact;
+
 use super::grant::Grant;
 use crate::api::{EndReason, Phase, RequestStatus};
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, FailureClass, Transition};
 use crate::lifecycle::End;
+use crate::lifecycle::transitions::{Change, Names, event};
 use crate::lifecycle::window::after;
-
-/// One condition, established.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fact {
-    /// Type, one of the constants in [`conditions`].
-    pub type_: &'static str,
-    /// Whether it holds.
-    pub holds: bool,
-    /// Reason in CamelCase.
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
-}
-
-impl Fact {
-    /// A condition that holds.
-    pub fn holds(type_: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            type_,
-            holds: true,
-            reason: reason::SUCCESS,
-            message: message.into(),
-        }
-    }
-
-    /// A condition that does not.
-    pub fn fails(type_: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            type_,
-            holds: false,
-            reason,
-            message: message.into(),
-        }
-    }
-}
 
 /// Reason of the condition `AccessStillValid` and of the record of an end.
 #[must_use]
@@ -85,15 +53,7 @@ pub fn with_facts(
             // Whoever says that they are in the way says so after this.
             status.foreign_bindings.clear();
         }
-        conditions::set(
-            &mut status.conditions,
-            fact.type_,
-            fact.holds,
-            fact.reason,
-            fact.message,
-            metadata.generation,
-            now,
-        );
+        fact.set(&mut status.conditions, metadata.generation, now);
     }
     status.observed_generation = metadata.generation;
     status
@@ -131,101 +91,59 @@ pub fn kept_until(
     after(ended, keep)
 }
 
-/// The events for the change from one status to the next: a change of phase, or a new obstacle.
+const NAMES: Names = Names {
+    active: ("AccessGranted", "Grant"),
+    expired: ("AccessExpired", "Expire"),
+    revoked: ("AccessRevoked", "Revoke"),
+    denied: ("AccessDenied", "Deny"),
+    failed: ("AccessFailed", "Refuse"),
+    waiting: ("AccessWaiting", "Wait"),
+};
+
+/// The events for the change from one status to the next.
 #[must_use]
 pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec<Transition> {
     let was = before.map(|status| status.phase).unwrap_or_default();
-    if was != after.phase {
-        let change = phase_change(after).into_iter();
-        return change.chain(sessions_not_ended(after)).collect();
+    let pod_known = before.filter(|was| was.pod_uid.is_some());
+    if let Some(from) = pod_known.filter(|from| from.pod_uid != after.pod_uid)
+        && was == after.phase
+    {
+        let from = from.pod_name.as_deref().unwrap_or_default();
+        let note = may_use(after, &format!(" in the place of pod {from},"));
+        return vec![event(false, ("AccessMoved", "Move"), note)];
     }
-    if let Some(was) = before.filter(|was| was.pod_uid.is_some() && was.pod_uid != after.pod_uid) {
-        return vec![moved(was, after)];
-    }
-    let ending = conditions::find(&after.conditions, conditions::ACCESS_STILL_VALID);
-    if ending.is_some_and(|valid| valid.status == "False") {
-        // The change of phase tells.
-        return Vec::new();
-    }
-    after
-        .conditions
-        .iter()
-        .filter(|now| now.status == "False")
-        .filter(|now| {
-            before
-                .and_then(|status| conditions::find(&status.conditions, &now.type_))
-                .is_none_or(|then| then.status != "False" || then.reason != now.reason)
-        })
-        .map(|now| Transition {
-            warning: true,
-            reason: "AccessWaiting",
-            action: "Wait",
-            note: format!("{}: {}", now.reason, now.message),
-            due: None,
-        })
-        .collect()
+    let valid = conditions::find(&after.conditions, conditions::ACCESS_STILL_VALID);
+    // The change of phase tells.
+    let ends = valid.is_some_and(|valid| valid.status == "False");
+    let change = Change {
+        names: &NAMES,
+        phase: (was, after.phase),
+        note: match after.phase {
+            Phase::Active => may_use(after, ""),
+            _ => valid.map_or_else(String::new, |valid| valid.message.clone()),
+        },
+        due: after.expires_at.filter(|_| after.phase == Phase::Expired),
+        besides: sessions_not_ended(after),
+        before: before.map_or(&[], |status| &status.conditions),
+        needed: after.conditions.iter().filter(|_| !ends).collect(),
+    };
+    change.events()
 }
 
-/// For those who look at what happened and not at how it stands.
 fn sessions_not_ended(after: &RequestStatus) -> Option<Transition> {
     let cut = conditions::find(&after.conditions, conditions::SESSIONS_CUT)?;
-    (after.phase.is_terminal() && cut.reason == reason::GIVEN_UP).then(|| Transition {
-        warning: true,
-        reason: "SessionsNotEnded",
-        action: "EndSessions",
-        note: cut.message.clone(),
-        due: None,
-    })
+    let given_up = after.phase.is_terminal() && cut.reason == reason::GIVEN_UP;
+    let name = ("SessionsNotEnded", "EndSessions");
+    given_up.then(|| event(true, name, cut.message.clone()))
 }
 
-fn moved(before: &RequestStatus, after: &RequestStatus) -> Transition {
-    let name = |status: &RequestStatus| status.pod_name.clone().unwrap_or_default();
-    Transition {
-        warning: false,
-        reason: "AccessMoved",
-        action: "Move",
-        note: format!(
-            "{} may use pod {} in the place of pod {}, until {}",
-            after.requester.as_deref().unwrap_or_default(),
-            name(after),
-            name(before),
-            after.expires_at.unwrap_or_default()
-        ),
-        due: None,
-    }
-}
-
-fn phase_change(after: &RequestStatus) -> Option<Transition> {
-    let valid = || {
-        conditions::find(&after.conditions, conditions::ACCESS_STILL_VALID)
-            .map(|condition| condition.message.clone())
-            .unwrap_or_default()
-    };
-    let (warning, reason, action, note) = match after.phase {
-        Phase::Pending => return None,
-        Phase::Active => (
-            false,
-            "AccessGranted",
-            "Grant",
-            format!(
-                "{} may use pod {} until {}",
-                after.requester.as_deref().unwrap_or_default(),
-                after.pod_name.as_deref().unwrap_or_default(),
-                after.expires_at.unwrap_or_default()
-            ),
-        ),
-        Phase::Expired => (false, "AccessExpired", "Expire", valid()),
-        Phase::Revoked => (true, "AccessRevoked", "Revoke", valid()),
-        Phase::Denied => (true, "AccessDenied", "Deny", valid()),
-        Phase::Failed => (true, "AccessFailed", "Refuse", valid()),
-    };
-    Some(Transition {
-        warning,
-        reason,
-        action,
-        note,
-        due: after.expires_at.filter(|_| after.phase == Phase::Expired),
-    })
+fn may_use(status: &RequestStatus, instead: &str) -> String {
+    format!(
+        "{} may use pod {}{instead} until {}",
+        status.requester.as_deref().unwrap_or_default(),
+        status.pod_name.as_deref().unwrap_or_default(),
+        status.expires_at.unwrap_or_default()
+    )
 }
 
 /// The fact that the grant's objects exist, or why they do not.

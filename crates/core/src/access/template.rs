@@ -197,15 +197,7 @@ fn with_facts(
 ) -> TemplateStatus {
     let mut status = current.cloned().unwrap_or_default();
     for fact in facts {
-        conditions::set(
-            &mut status.conditions,
-            fact.type_,
-            fact.holds,
-            fact.reason,
-            fact.message,
-            metadata.generation,
-            now,
-        );
+        fact.set(&mut status.conditions, metadata.generation, now);
     }
     status.ready = conditions::all_true(&status.conditions, &conditions::OF_READY_TEMPLATE);
     status.observed_generation = metadata.generation;
@@ -292,49 +284,4 @@ fn config(mut violations: Vec<Violation>, impossible: Option<String>) -> Fact {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn status(generation: i64, failure: Option<&str>) -> TemplateStatus {
-        let metadata = ObjectMeta {
-            generation: Some(generation),
-            ..ObjectMeta::default()
-        };
-        let failure = failure.map(|message| Failure::invalid(reason::NOT_FOUND, message));
-        let facts = [
-            target(failure.as_ref()),
-            durations(&[]),
-            config(Vec::new(), None),
-        ];
-        with_facts(Timestamp::UNIX_EPOCH, &metadata, None, facts)
-    }
-
-    fn events(before: &TemplateStatus, after: &TemplateStatus) -> Vec<&'static str> {
-        let events = transitions(Some(before), after);
-        events.iter().map(|event| event.reason).collect()
-    }
-
-    #[test]
-    fn whoever_corrects_a_message_publishes_no_event() {
-        let missing = status(1, Some("no Deployment web"));
-        assert!(events(&missing, &status(1, Some("Deployment web does not exist"))).is_empty());
-        let mut reworded = status(1, None);
-        for condition in &mut reworded.conditions {
-            condition.message = "reworded".to_owned();
-        }
-        assert!(events(&reworded, &status(1, None)).is_empty());
-        // Nor does a change of the spec of which nothing else is to be said.
-        assert!(events(&reworded, &status(2, None)).is_empty());
-    }
-
-    #[test]
-    fn what_is_new_is_an_event_and_so_is_a_change_that_mends_nothing() {
-        let (well, missing) = (status(1, None), status(1, Some("no Deployment web")));
-        let first = transitions(None, &well);
-        assert_eq!(first.len(), 3);
-        assert_eq!(events(&well, &missing), ["TargetVerified"]);
-        assert_eq!(events(&missing, &well), ["TargetVerified"]);
-        let again = status(2, Some("no Deployment wbe"));
-        assert_eq!(events(&missing, &again), ["TargetVerified"]);
-    }
-}
+mod tests;

@@ -7,15 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
-use super::record::{Record, Repeated};
+use super::record::{Record, Repeated, SAMPLES};
 use super::{Action, Decision};
 
 /// How long repeats are counted before they are written.
 const WINDOW: SignedDuration = SignedDuration::from_secs(60);
 /// How many refusals are written as they are: whoever mistypes sees each try.
 const PLAIN_REFUSALS: u64 = 3;
-/// How many are named in a summary.
-pub(super) const SAMPLES: usize = 3;
 /// How many facts are told apart at once that differ in their particulars only: of one user, in one
 /// namespace, decided for one reason. More are counted together.
 const DISTINCT: usize = 30;

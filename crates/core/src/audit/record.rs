@@ -8,7 +8,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::flood::SAMPLES;
 use super::{Action, Decision};
 use crate::access::stamp::Requester;
 use crate::api::timestamp;
@@ -20,6 +19,9 @@ const NAME: usize = 512;
 /// The most groups of a user, and the most details. All of it at its longest, each character escaped,
 /// is less than the 1.5 MiB that etcd takes.
 const MANY: usize = 64;
+
+/// How many of several that are counted together are named.
+pub(super) const SAMPLES: usize = 3;
 
 /// A fact about access: who, what, where, until when, and how it was decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

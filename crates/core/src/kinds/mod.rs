@@ -85,9 +85,12 @@ pub trait Kind:
 }
 
 /// The parts of [`Kind`] that follow from a definition of our own.
+#[macro_export]
 macro_rules! defined {
     () => {
-        fn definition() -> Option<$crate::kinds::CustomResourceDefinition> {
+        fn definition() -> Option<
+            k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+        > {
             Some(<Self as kube::CustomResourceExt>::crd())
         }
 
@@ -222,71 +225,24 @@ pub trait AccessTemplate: Kind + Resource<Scope = NamespaceResourceScope> {
     }
 }
 
-/// [`Kind`] and [`transient::Kind`](crate::transient::Kind) of a kind of our own group.
-macro_rules! own_binding {
-    ($type:ident, $name:literal, $cluster:literal) => {
+/// [`Kind`] and [`transient::Kind`](crate::transient::Kind) of a kind of binding: what is the same for those
+/// of our own group and those that were published. `digest` and `terms` are functions of an object.
+macro_rules! binding {
+    (
+        $type:ident, $name:literal, $mark:expr, cluster: $cluster:literal,
+        effective: $effective:literal, prefix: $prefix:literal, lenient: $lenient:literal,
+        digest: $digest:expr, terms: $terms:expr, { $($definition:tt)* }
+    ) => {
         impl $crate::kinds::Kind for $type {
             const ROLE: $crate::kinds::Role = $crate::kinds::Role::Binding;
             const NAME: &'static str = $name;
             const FINALIZER: Option<&'static str> = Some($crate::transient::FINALIZER);
 
-            $crate::kinds::defined!();
+            $($definition)*
 
             fn spec_digest(&self) -> String {
-                $crate::encode::digest(&self.spec)
-            }
-
-            fn violations(&self, now: jiff::Timestamp) -> Vec<$crate::validate::Violation> {
-                $crate::transient::violations(self, now)
-            }
-        }
-
-        impl $crate::transient::Kind for $type {
-            const MARK: &'static str = stringify!($type);
-            const EFFECTIVE: &'static str = "Effective";
-            const CLUSTER: bool = $cluster;
-            const PREFIX: &'static str = "spec.";
-            const LENIENT: bool = false;
-
-            fn terms(&self) -> Result<$crate::transient::Terms, Vec<$crate::validate::Violation>> {
-                let spec = &self.spec;
-                let spec = $crate::transient::Spec {
-                    role: &spec.role_ref,
-                    subjects: &spec.subjects,
-                    valid_from: spec.valid_from.as_deref(),
-                    valid_until: spec.valid_until.as_deref(),
-                    duration: spec.duration.as_deref(),
-                    reason: spec.reason.as_deref(),
-                };
-                $crate::transient::Terms::of_spec(&spec, Self::CLUSTER)
-            }
-
-            fn status(&self) -> Option<&BindingStatus> {
-                self.status.as_ref()
-            }
-        }
-    };
-}
-pub(crate) use own_binding;
-
-/// The same for a kind as it was published.
-macro_rules! published_binding {
-    ($type:ident, $name:literal, $mark:literal, $cluster:literal) => {
-        impl $crate::kinds::Kind for $type {
-            const ROLE: $crate::kinds::Role = $crate::kinds::Role::Binding;
-            const NAME: &'static str = $name;
-            const FINALIZER: Option<&'static str> = Some($crate::transient::FINALIZER);
-
-            fn definition() -> Option<$crate::kinds::CustomResourceDefinition> {
-                None
-            }
-
-            fn short_names() -> &'static [&'static str] {
-                &[]
-            }
-
-            fn spec_digest(&self) -> String {
-                $crate::encode::digest(&serde_json::json!({ "flat": self.flat }))
+                let digest: fn(&Self) -> String = $digest;
+                digest(self)
             }
 
             fn violations(&self, now: jiff::Timestamp) -> Vec<$crate::validate::Violation> {
@@ -296,19 +252,67 @@ macro_rules! published_binding {
 
         impl $crate::transient::Kind for $type {
             const MARK: &'static str = $mark;
-            const EFFECTIVE: &'static str = "effective";
+            const EFFECTIVE: &'static str = $effective;
             const CLUSTER: bool = $cluster;
-            const PREFIX: &'static str = "";
-            const LENIENT: bool = true;
+            const PREFIX: &'static str = $prefix;
+            const LENIENT: bool = $lenient;
 
             fn terms(&self) -> Result<$crate::transient::Terms, Vec<$crate::validate::Violation>> {
-                $crate::transient::Terms::of_flat(&self.flat, Self::CLUSTER)
+                let terms: fn(&Self) -> Result<_, _> = $terms;
+                terms(self)
             }
 
             fn status(&self) -> Option<&BindingStatus> {
                 self.status.as_ref()
             }
         }
+    };
+}
+pub(crate) use binding;
+
+/// A kind of binding of our own group.
+macro_rules! own_binding {
+    ($type:ident, $name:literal, $cluster:literal) => {
+        $crate::kinds::binding!(
+            $type, $name, stringify!($type), cluster: $cluster,
+            effective: "Effective", prefix: "spec.", lenient: false,
+            digest: |object| $crate::encode::digest(&object.spec),
+            terms: |object| {
+                let spec = &object.spec;
+                let spec = $crate::transient::Spec {
+                    role: &spec.role_ref,
+                    subjects: &spec.subjects,
+                    valid_from: spec.valid_from.as_deref(),
+                    valid_until: spec.valid_until.as_deref(),
+                    duration: spec.duration.as_deref(),
+                    reason: spec.reason.as_deref(),
+                };
+                $crate::transient::Terms::of_spec(&spec, $cluster)
+            },
+            { $crate::kinds::defined!(); }
+        );
+    };
+}
+pub(crate) use own_binding;
+
+/// The same for a kind as it was published.
+macro_rules! published_binding {
+    ($type:ident, $name:literal, $mark:literal, $cluster:literal) => {
+        $crate::kinds::binding!(
+            $type, $name, $mark, cluster: $cluster,
+            effective: "effective", prefix: "", lenient: true,
+            digest: |object| $crate::encode::digest(&serde_json::json!({ "flat": object.flat })),
+            terms: |object| $crate::transient::Terms::of_flat(&object.flat, $cluster),
+            {
+                fn definition() -> Option<$crate::kinds::CustomResourceDefinition> {
+                    None
+                }
+
+                fn short_names() -> &'static [&'static str] {
+                    &[]
+                }
+            }
+        );
     };
 }
 pub(crate) use published_binding;

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::legacy;
+use super::window::has_come;
 use crate::api::{EndReason, Ending, Phase, RequestStatus};
 use crate::audit::Action;
 
@@ -57,11 +58,19 @@ impl End {
         Self::with(EndReason::PodReplaced, what)
     }
 
+    /// How what lasts until `until` ends when the object that asked for it is gone.
+    pub(crate) fn of_gone(now: Timestamp, until: Timestamp) -> Self {
+        if has_come(now, until) {
+            Self::EXPIRED
+        } else {
+            Self::DELETED
+        }
+    }
+
     /// The end that was begun in an earlier pass, by what the status says.
     #[must_use]
     pub fn begun(status: Option<&RequestStatus>) -> Option<Self> {
-        let Ending { reason, detail, .. } = Ending::of(status)?;
-        Some(Self { reason, detail })
+        Ending::of(status).map(Self::from)
     }
 
     /// Whether somebody else changed what oz wrote.
@@ -96,6 +105,12 @@ impl End {
             Phase::Expired => Action::AccessExpired,
             _ => Action::AccessRevoked,
         }
+    }
+}
+
+impl From<Ending> for End {
+    fn from(Ending { reason, detail, .. }: Ending) -> Self {
+        Self { reason, detail }
     }
 }
 

@@ -129,7 +129,7 @@ pub(crate) fn emptied(marks: Marks<'_>, live: &Live) -> Option<Child> {
     })
 }
 
-fn has_entries(live: &Live, field: &str) -> bool {
+pub(crate) fn has_entries(live: &Live, field: &str) -> bool {
     let entries = live.object.data.get(field).and_then(Value::as_array);
     entries.is_some_and(|entries| !entries.is_empty())
 }

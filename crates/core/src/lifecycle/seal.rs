@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use crate::controller::Failure;
 use crate::encode;
 
 /// The member of the JSON object that holds the digest.
@@ -143,6 +144,13 @@ pub enum SealError {
     /// The digest is not of a key of ours over this text for this purpose.
     #[error("the signature does not match")]
     Forged,
+}
+
+impl SealError {
+    /// That a decision could not be sealed: `what` it is about.
+    pub(crate) fn of(self, what: &str) -> Failure {
+        Failure::invalid("SealFailed", format!("failed to seal the {what}: {self}"))
+    }
 }
 
 /// Seals a value for one purpose; the same value sealed for another purpose does not open.

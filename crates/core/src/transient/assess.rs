@@ -10,9 +10,9 @@ use super::terms::{Position, Terms};
 use crate::access::stamp::{Requester, StampError};
 use crate::api::{EndReason, Phase, RoleReference};
 use crate::controller::{Failure, Live};
-use crate::lifecycle::End;
+use crate::lifecycle::drift;
 use crate::lifecycle::revoke::still_gives_access;
-use crate::lifecycle::window::has_come;
+use crate::lifecycle::{self, End};
 use crate::validate::Violation;
 
 /// What is known besides the object and its binding. What was not asked yet is `None`.
@@ -59,37 +59,14 @@ pub struct Want {
 }
 
 /// Where an object stands.
-#[derive(Clone, Debug)]
-pub enum State {
-    /// Nothing more happens: its status says so.
-    Over,
-    /// It must end now.
-    Ending(End, Option<Box<Grant>>),
-    /// Its binding is as it should be.
-    Active(Box<Grant>),
-    /// Its binding may be made now.
-    Activating(Box<Grant>),
-    /// It waits for its window, which opens then.
-    Pending(Timestamp),
-    /// It is refused for good, in this phase.
-    Refused(Phase, Failure),
-    /// It cannot be made yet.
-    Waiting(Failure),
-}
+pub type State = lifecycle::State<Grant, Grant, Opens>;
+
+/// It waits for its window, which opens then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opens(pub Timestamp);
 
 /// Why no binding is made.
-pub(super) enum Otherwise {
-    /// The object is in this state instead.
-    State(State),
-    /// This must be found out first.
-    Need(Question),
-}
-
-impl From<State> for Otherwise {
-    fn from(state: State) -> Self {
-        Self::State(state)
-    }
-}
+type Otherwise = lifecycle::Otherwise<State, Question>;
 
 /// The objects among `live` that were made for this one: what carries our decision for it, and what
 /// goes with it by its owner reference anyway, or has the UID that the status names. Marks are labels,
@@ -104,9 +81,8 @@ pub(super) fn ours(
         .status
         .and_then(|status| status.binding_uid.as_ref());
     let belongs = |live: &&Live| {
-        let mut owners = live.object.metadata.owner_references.iter().flatten();
         Grant::open(keys, live, &binding.api_version, uid).is_some()
-            || owners.any(|owner| owner.uid == uid && !uid.is_empty())
+            || (!uid.is_empty() && drift::is_owned(&live.object.metadata, uid))
             || (told.is_some() && live.object.metadata.uid.as_ref() == told)
     };
     live.iter().filter(belongs).cloned().collect()
@@ -125,7 +101,7 @@ impl<K: Kind> Transient<K> {
             return Ok(state);
         }
         match self.undecided(now, binding, known) {
-            Ok(grant) => Ok(State::Activating(Box::new(grant))),
+            Ok(grant) => Ok(State::Grantable(Box::new(grant))),
             Err(Otherwise::State(state)) => Ok(state),
             Err(Otherwise::Need(question)) => Err(question),
         }
@@ -149,15 +125,14 @@ impl<K: Kind> Transient<K> {
             return Some(State::Over);
         }
         let grant = decided.as_ref().map(|(grant, _)| Box::new(grant.clone()));
-        if binding.metadata.deletion_timestamp.is_some() {
-            return Some(State::Ending(End::DELETED, grant));
-        }
+        let deleted = binding.metadata.deletion_timestamp.is_some();
         let until = match &grant {
             Some(grant) => Some(grant.until),
             None => status.and_then(|status| status.expires_at),
         };
-        if until.is_some_and(|until| has_come(now, until)) {
-            return Some(State::Ending(End::EXPIRED, grant));
+        // One that is deleted ends as such, over or not.
+        if let Some(end) = lifecycle::due(now, deleted.then_some(End::DELETED), until, false) {
+            return Some(State::Ending(end, grant));
         }
         let drift = match &decided {
             Some((grant, _)) if grant.spec_digest != binding.spec_digest => {
@@ -172,7 +147,7 @@ impl<K: Kind> Transient<K> {
         };
         match (drift, grant) {
             (Some(drift), grant) => Some(State::Ending(End::drift(drift), grant)),
-            (None, grant) => grant.map(State::Active),
+            (None, grant) => grant.map(State::Granted),
         }
     }
 
@@ -199,7 +174,7 @@ impl<K: Kind> Transient<K> {
             .requester(&self.keys)
             .map_err(|error| denied(Failure::invalid(error.reason(), error.to_string())))?;
         match position {
-            Position::Before(opens) => Err(State::Pending(opens).into()),
+            Position::Before(opens) => Err(State::Special(Opens(opens)).into()),
             Position::Inside(until) => {
                 self.activation(now, until, requester, terms, binding, known)
             }

@@ -18,7 +18,7 @@ mod report;
 mod roles;
 mod terms;
 
-pub use assess::{Facts, Lookup, Question, State, Want};
+pub use assess::{Facts, Lookup, Opens, Question, State, Want};
 pub use danger::danger;
 pub use flags::TransientArgs;
 pub use grant::Grant;

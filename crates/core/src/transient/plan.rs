@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::FINALIZER;
-use super::assess::{Facts, Question, State, end_message, end_reason, ours};
+use super::assess::{Facts, Opens, Question, State, end_message, end_reason, ours};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::roles::Listed;
@@ -14,13 +14,10 @@ use super::terms::Terms;
 use crate::api::{BindingStatus, EndReason};
 use crate::audit::{Action, Decision as Decided, Record};
 use crate::conditions::reason;
-use crate::controller::{
-    Controller, Decision, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
-};
+use crate::controller::{Controller, Decision, Live, Outcome, Plan, Step, Transition, Verdict};
 use crate::labels;
 use crate::lifecycle::End;
 use crate::lifecycle::revoke::{self, Marks, remove};
-use crate::lifecycle::window::has_come;
 
 impl<K: Kind> Controller for Transient<K> {
     type Object = K;
@@ -61,9 +58,9 @@ impl<K: Kind> Controller for Transient<K> {
         let plan = match &state {
             State::Over => self.over(&binding, live),
             State::Ending(end, grant) => self.ending(now, &binding, end, grant.as_deref(), live),
-            State::Active(grant) => Plan::default().wake_at(grant.until),
-            State::Activating(grant) => self.activating(now, grant),
-            State::Pending(opens) => Plan::default().wake_at(*opens),
+            State::Granted(grant) => Plan::default().wake_at(grant.until),
+            State::Grantable(grant) => self.activating(now, grant),
+            State::Special(Opens(opens)) => Plan::default().wake_at(*opens),
             State::Refused(_, failure) => Plan::default().then([Step::Record(binding.record(
                 now,
                 Action::RequestDenied,
@@ -106,11 +103,7 @@ impl<K: Kind> Controller for Transient<K> {
         let (grants, live): (Vec<_>, Vec<_>) =
             decided.map(|(grant, live)| (grant, live.clone())).unzip();
         let news = live.iter().zip(grants).filter_map(|(live, grant)| {
-            let end = if has_come(now, grant.until) {
-                End::EXPIRED
-            } else {
-                End::DELETED
-            };
+            let end = End::of_gone(now, grant.until);
             (!revoke::is_leaving(live)).then(|| Step::Record(ended(now, &end, &grant)))
         });
         let uid = live.first().and_then(|live| {
@@ -146,11 +139,9 @@ impl<K: Kind> Transient<K> {
     ) -> impl Iterator<Item = (Grant, &'a Live)> {
         let api_version = K::api_version(&());
         live.iter().filter_map(move |live| {
-            let labels = live.object.metadata.labels.as_ref();
-            let marked = labels.and_then(|labels| labels.get(labels::OWNER_UID));
             let uid = match object {
                 Some(object) => object.uid(),
-                None => marked?,
+                None => labels::owner_uid(&live.object.metadata)?,
             };
             Some((Grant::open(&self.keys, live, &api_version, uid)?, live))
         })
@@ -159,10 +150,7 @@ impl<K: Kind> Transient<K> {
     fn activating(&self, now: Timestamp, grant: &Grant) -> Plan {
         let binding = match grant.binding(&self.keys) {
             Ok(binding) => binding,
-            Err(error) => {
-                let message = format!("failed to seal the decision: {error}");
-                return Plan::default().because(Failure::invalid("SealFailed", message));
-            }
+            Err(error) => return Plan::default().because(error.of("decision")),
         };
         let message = format!(
             "{} {} is bound until {}",

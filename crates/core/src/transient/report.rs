@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::assess::{State, end_message, end_reason, ours};
+use super::assess::{Opens, State, end_message, end_reason, ours};
 use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
@@ -61,8 +61,8 @@ impl<K: Kind> Transient<K> {
         let facts = match state {
             State::Over => return status,
             // What was to be made is there.
-            State::Active(grant) | State::Activating(grant)
-                if failure.is_none() || matches!(state, State::Active(_)) =>
+            State::Granted(grant) | State::Grantable(grant)
+                if failure.is_none() || matches!(state, State::Granted(_)) =>
             {
                 describe(&mut status, grant);
                 let ours = ours(&self.keys, &binding, &outcome.live);
@@ -76,11 +76,11 @@ impl<K: Kind> Transient<K> {
                     ..fact("Active", format!("in effect until {}", grant.until))
                 }
             }
-            State::Pending(opens) => {
+            State::Special(Opens(opens)) => {
                 status.next_transition_time = Some(*opens);
                 fact("NotYetValid", format!("in effect from {opens}"))
             }
-            State::Active(_) | State::Activating(_) | State::Waiting(_) => match failure {
+            State::Granted(_) | State::Grantable(_) | State::Waiting(_) => match failure {
                 Some(failure) => fact(failure.reason, failure.message.clone()),
                 None => fact("Waiting", "the binding is being made".to_owned()),
             },

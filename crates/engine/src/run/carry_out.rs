@@ -17,10 +17,10 @@ use oz_core::lifecycle::window::has_come;
 use oz_runtime::{Clock, Store, SubscriberId};
 use serde_json::Value;
 
-use super::children::{Children, owner_uid};
+use super::children::Children;
 use super::difference::contains;
 use super::priority::Priority;
-use super::runner::Shared;
+use super::shared::Shared;
 use super::write::{Created, Deleted, Writer};
 use crate::ports::Ports;
 
@@ -199,7 +199,7 @@ where
 
     async fn apply(&self, child: &Child, live: &[Live]) -> Result<Done, Failure> {
         let store = self.children.kind(&child.resource)?;
-        if owner_uid(&child.object) != Some(self.owner) {
+        if labels::owner_uid(&child.object.metadata) != Some(self.owner) {
             return Err(Failure::invalid(
                 "Unmarked",
                 format!("{} lacks the label {}", child.key(), labels::OWNER_UID),
@@ -209,7 +209,8 @@ where
         // What bears another mark is changed only if it is named by its UID: it is not taken over.
         let is_meant = |live: &&Live| {
             let (known, meant) = (&live.object.metadata.uid, &child.object.metadata.uid);
-            owner_uid(&live.object) == Some(self.owner) || (meant.is_some() && known == meant)
+            labels::owner_uid(&live.object.metadata) == Some(self.owner)
+                || (meant.is_some() && known == meant)
         };
         let mut known = live.iter().filter(|live| live.key() == key);
         if let Some(known) = known.find(is_meant) {
@@ -252,7 +253,7 @@ where
             .as_ref()
             .and_then(|labels| labels.get(labels::MANAGED_BY))
             .is_some_and(|manager| manager == labels::OZ);
-        match owner_uid(object) {
+        match labels::owner_uid(&object.metadata) {
             Some(owner) if is_oz && owner == self.owner => Ok(()),
             Some(owner) if is_oz => Err(Failure::conflict(format!(
                 "{key} exists already and belongs to the object with UID {owner}; it is created \

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::controller::{Failure, Live, Sought};
-use oz_core::labels;
 use oz_runtime::{Kind, Store, Subscription};
 use serde_json::Value;
 
@@ -16,7 +15,7 @@ use super::packed::Packed;
 /// All kinds of children, in the order in which a plan creates them.
 pub(crate) struct Children {
     pub(crate) kinds: Vec<ChildStore>,
-    /// What they are marked with, see [`labels::OWNER_KIND`].
+    /// What they are marked with, see [`oz_core::labels::OWNER_KIND`].
     pub(crate) mark: String,
 }
 
@@ -29,12 +28,6 @@ pub(crate) struct ChildStore {
     /// Who takes in our own writes, and so is not told of them.
     pub(crate) subscription: Subscription,
     pub(crate) applied: Applied,
-}
-
-/// The UID of the object that a child was made for.
-pub(crate) fn owner_uid(child: &DynamicObject) -> Option<&str> {
-    let labels = child.metadata.labels.as_ref()?;
-    labels.get(labels::OWNER_UID).map(String::as_str)
 }
 
 impl Children {

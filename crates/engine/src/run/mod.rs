@@ -11,6 +11,7 @@ mod pass;
 mod priority;
 mod queue;
 mod runner;
+mod shared;
 mod write;
 
 pub(crate) use applied::Applied;
@@ -18,5 +19,6 @@ pub(crate) use children::{ChildStore, Children, Departed};
 pub use packed::Packed;
 pub(crate) use priority::WriteSlots;
 pub(crate) use queue::Lane;
-pub(crate) use runner::{Runner, Shared};
+pub(crate) use runner::Runner;
+pub(crate) use shared::Shared;
 pub(crate) use write::Writer;

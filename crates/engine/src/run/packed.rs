@@ -7,12 +7,11 @@ use std::io::{ErrorKind, Write};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, DynamicResourceScope};
+use oz_core::labels;
+use oz_runtime::raw::TOO_LARGE;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-
-use super::children::owner_uid;
-use oz_runtime::raw::TOO_LARGE;
 
 /// A child as it is kept: without its decoded content.
 #[derive(Clone, Debug)]
@@ -52,7 +51,7 @@ impl Packed {
                 resource_version: metadata.resource_version.clone(),
                 ..ObjectMeta::default()
             },
-            owner: owner_uid(object).map(Into::into),
+            owner: labels::owner_uid(&object.metadata).map(Into::into),
             json: json.into(),
         }
     }
@@ -172,8 +171,6 @@ mod tests {
 
     #[test]
     fn the_marks_of_children_are_kept_however_many_labels_there_are() {
-        use oz_core::labels;
-
         let marks = [
             labels::MANAGED_BY,
             labels::OWNER_KIND,

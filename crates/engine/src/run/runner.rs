@@ -1,8 +1,8 @@
 //! The loop of one controller: takes what the queue gives, runs passes side by side, and sleeps
 //! until something changes or is due.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::Resource;
@@ -10,7 +10,6 @@ use oz_audit::Sink;
 use oz_core::controller::{Controller, Failure, FailureClass};
 use oz_runtime::{Store, Subscription};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +18,8 @@ use tracing::Instrument;
 use super::backoff::pause;
 use super::children::{Children, Departed};
 use super::pass::Passed;
-use super::queue::{Lane, Next, Queue, Turn, Wake};
+use super::queue::{Lane, Next, Turn, Wake};
+use super::shared::{Found, Shared};
 use super::write::Writer;
 use crate::events::Events;
 use crate::metrics::Counts;
@@ -56,62 +56,6 @@ pub(crate) struct Runner<C: Controller, O> {
     pub(crate) shared: Arc<Shared>,
     /// Where ordinary passes run: what they compute takes no thread from what is due.
     pub(crate) ordinary: Handle,
-}
-
-/// The queue, shared with the watches that fill it.
-pub(crate) struct Shared {
-    queue: Mutex<Queue>,
-    changed: Notify,
-}
-
-impl Shared {
-    pub(crate) fn new(slots: usize) -> Arc<Self> {
-        Arc::new(Self {
-            queue: Mutex::new(Queue::new(slots)),
-            changed: Notify::new(),
-        })
-    }
-
-    pub(crate) fn push(&self, key: &str, lane: Lane) {
-        self.queue().push(key, lane);
-        self.changed.notify_one();
-    }
-
-    pub(crate) fn push_object<K: Resource>(&self, object: &K, lane: Lane) {
-        if let Some(uid) = &object.meta().uid {
-            self.push(uid, lane);
-        }
-    }
-
-    /// The pass of a key goes on without its slot.
-    pub(crate) fn give_up_slot(&self, key: &str) {
-        self.queue().give_up_slot(key);
-        self.changed.notify_one();
-    }
-
-    /// Queues what `look` finds: what must be looked at before all else, and the rest. Pushes count
-    /// from before it looks: what changes meanwhile is queued as well, whether or not it was seen.
-    fn start(&self, look: impl FnOnce() -> Found) {
-        self.queue().start();
-        let found = look();
-        let mut queue = self.queue();
-        for key in &found.opening {
-            queue.push_opening(key);
-        }
-        for key in &found.others {
-            queue.push(key, Lane::Ordinary);
-        }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The UIDs that a start finds.
-struct Found {
-    opening: Vec<String>,
-    others: Vec<String>,
 }
 
 /// A pass that is under way.
@@ -369,27 +313,6 @@ mod tests {
             }),
             failure,
         }
-    }
-
-    #[test]
-    fn what_changes_while_a_start_looks_at_everything_is_not_lost() {
-        let shared = Shared::new(4);
-        shared.push("early", Lane::Ordinary);
-        shared.start(|| {
-            // As a watch does, on another thread.
-            shared.push("late", Lane::Ordinary);
-            Found {
-                opening: vec!["granted".to_owned()],
-                others: vec!["waiting".to_owned()],
-            }
-        });
-        let mut queue = shared.queue();
-        let first = queue.pop().unwrap();
-        assert_eq!((first.key.as_str(), queue.pop()), ("granted", None));
-        let next = next(&passed(None, None), 0, Lane::Urgent);
-        queue.done("granted", next, Instant::now());
-        let rest = std::iter::from_fn(|| queue.pop()).map(|turn| turn.key);
-        assert_eq!(rest.collect::<Vec<_>>(), ["late", "waiting"]);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use oz_engine::{Engine, Port};
 use oz_runtime::{Runtime, SystemClock};
 use serde_json::{Value, json};
 
-use crate::mock::{BOXES, INNER, Mock, OUTER, SECRETS, inner, outer, status, timebox};
+use crate::mock::{Mock, status};
+use crate::objects::{BOXES, INNER, OUTER, SECRETS, inner, outer, timebox};
 use crate::steps::overdue;
 use crate::timebox::{PORT, Timeboxes};
 
@@ -102,7 +103,7 @@ impl Port for QueuedAnswers {
 /// A box whose time is up, and of which only the inner child can go before the port has answered.
 fn ends_with_an_effect(
     port: Option<QueuedAnswers>,
-) -> (Mock, impl FnOnce(&Mock) -> crate::mock::Running) {
+) -> (Mock, impl FnOnce(&Mock) -> crate::running::Running) {
     let mock = overdue();
     mock.expect(Method::DELETE, INNER, |_| {
         (404, status(404, "NotFound", "gone already"))

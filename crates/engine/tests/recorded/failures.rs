@@ -14,7 +14,8 @@ use oz_core::names;
 use oz_runtime::{Election, LeaseTiming};
 use serde_json::json;
 
-use crate::mock::{BOX_STATUS, BOXES, MAPS, Mock, OUTER, SECRETS, open, status, stored, timebox};
+use crate::mock::{Mock, status};
+use crate::objects::{BOX_STATUS, BOXES, MAPS, OUTER, SECRETS, open, stored, timebox};
 use crate::timebox::Timeboxes;
 
 #[tokio::test]

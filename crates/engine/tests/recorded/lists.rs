@@ -10,7 +10,9 @@ use oz_runtime::{Health, Runtime, Selection, Store, SystemClock, guarded_store};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::mock::{BOX, BOXES, INNER, Mock, OUTER, Running, inner, outer, status, timebox};
+use crate::mock::{Mock, status};
+use crate::objects::{BOX, BOXES, INNER, OUTER, inner, outer, timebox};
+use crate::running::Running;
 use crate::timebox::{Timeboxes, UNTIL};
 
 const ALL_MAPS: &str = "/api/v1/configmaps";

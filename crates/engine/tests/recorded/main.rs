@@ -14,5 +14,7 @@ mod ends;
 mod failures;
 mod lists;
 mod mock;
+mod objects;
+mod running;
 mod steps;
 mod values;

@@ -13,15 +13,10 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
-use oz_audit::Sink;
-use oz_engine::Engine;
-use oz_runtime::{Clock, Election, Runtime, RuntimeError, SystemClock};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use crate::timebox::{ObserveTimeboxes, Timeboxes};
+use crate::objects::{BOX_STATUS, BOXES, stored};
 
 /// A call that the script expects, and the answer to it.
 struct Expected {
@@ -60,14 +55,6 @@ pub(crate) struct Mock {
     state: Arc<Mutex<State>>,
     advanced: Arc<Notify>,
 }
-
-pub(crate) const BOXES: &str = "/apis/test.wizardofoz.co/v1/timeboxes";
-pub(crate) const BOX: &str = "/apis/test.wizardofoz.co/v1/namespaces/dev/timeboxes/a";
-pub(crate) const BOX_STATUS: &str = "/apis/test.wizardofoz.co/v1/namespaces/dev/timeboxes/a/status";
-pub(crate) const MAPS: &str = "/api/v1/namespaces/dev/configmaps";
-pub(crate) const OUTER: &str = "/api/v1/namespaces/dev/configmaps/a-outer";
-pub(crate) const SECRETS: &str = "/api/v1/namespaces/dev/secrets";
-pub(crate) const INNER: &str = "/api/v1/namespaces/dev/secrets/a-inner";
 
 impl Mock {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -305,78 +292,6 @@ impl Mock {
     }
 }
 
-/// An engine at work on a scripted API server.
-pub(crate) struct Running {
-    pub(crate) controller: Timeboxes,
-    pub(crate) readiness: oz_runtime::Readiness,
-    mock: Mock,
-    stop: CancellationToken,
-    task: JoinHandle<Result<(), RuntimeError>>,
-}
-
-impl Mock {
-    pub(crate) fn run(&self) -> Running {
-        self.run_with(Timeboxes::default(), oz_audit::LogSink, Election::Off)
-    }
-
-    pub(crate) fn run_with(
-        &self,
-        controller: Timeboxes,
-        sink: impl Sink,
-        election: Election,
-    ) -> Running {
-        self.run_at(SystemClock, controller, sink, election)
-    }
-
-    pub(crate) fn run_at(
-        &self,
-        clock: impl Clock,
-        controller: Timeboxes,
-        sink: impl Sink,
-        election: Election,
-    ) -> Running {
-        let mut engine = Engine::new(Runtime::new("oz", self.client(), clock));
-        engine.sink(sink);
-        engine.runtime().election(election);
-        self.run_engine(engine, controller)
-    }
-
-    pub(crate) fn run_engine(&self, mut engine: Engine, controller: Timeboxes) -> Running {
-        let observe = ObserveTimeboxes::new(engine.controllers().feeds());
-        engine.controller(controller.clone(), observe);
-        let readiness = engine.runtime().readiness().clone();
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(engine.run(stop.clone()));
-        Running {
-            controller,
-            readiness,
-            mock: self.clone(),
-            stop,
-            task,
-        }
-    }
-}
-
-impl Running {
-    /// Plays the script to its end and stops the engine, which finishes what it does. Fails if
-    /// anything else was called.
-    pub(crate) async fn finish(self) {
-        self.mock.played().await;
-        self.stop_and_finish().await;
-    }
-
-    /// The same, for a script whose end is played while the engine stops.
-    pub(crate) async fn stop_and_finish(self) {
-        self.stop.cancel();
-        self.task
-            .await
-            .expect("the engine panicked")
-            .expect("the engine failed");
-        self.mock.played().await;
-        self.mock.nothing_else();
-    }
-}
-
 fn respond(code: u16, body: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = StatusCode::from_u16(code).expect("a status code");
@@ -387,64 +302,4 @@ fn respond(code: u16, body: &Value) -> Response<Body> {
 pub(crate) fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "code": code, "reason": reason, "message": message})
-}
-
-/// What the API server makes of an object that is sent to it.
-pub(crate) fn stored(sent: &Value, uid: &str, version: u64) -> Value {
-    let mut object = sent.clone();
-    object["metadata"]["uid"] = json!(uid);
-    object["metadata"]["resourceVersion"] = json!(version.to_string());
-    object["metadata"]["creationTimestamp"] = json!("2026-11-21T10:00:00Z");
-    object
-}
-
-/// The box `a`, which never ends.
-pub(crate) fn timebox(version: u64) -> Value {
-    json!({
-        "apiVersion": "test.wizardofoz.co/v1",
-        "kind": "Timebox",
-        "metadata": {
-            "name": "a", "namespace": "dev", "uid": "box-uid",
-            "resourceVersion": version.to_string(),
-            "creationTimestamp": "2026-11-21T10:00:00Z",
-        },
-        "spec": {"content": "gold"},
-    })
-}
-
-fn child(kind: &str, name: &str, uid: &str, version: u64) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": kind,
-        "metadata": {
-            "name": name, "namespace": "dev", "uid": uid,
-            "resourceVersion": version.to_string(),
-            "creationTimestamp": "2026-11-21T10:00:00Z",
-            "labels": {
-                "app.kubernetes.io/managed-by": "oz",
-                "oz.wizardofoz.co/owner-kind": "Timebox",
-                "oz.wizardofoz.co/owner-uid": "box-uid",
-            },
-            "annotations": {"oz.wizardofoz.co/owner-name": "a"},
-        },
-    })
-}
-
-/// The first child of the box, as it should be.
-pub(crate) fn outer(version: u64) -> Value {
-    let mut outer = child("ConfigMap", "a-outer", "outer-uid", version);
-    outer["data"] = json!({"content": "gold"});
-    outer
-}
-
-/// The second child of the box, as it should be.
-pub(crate) fn inner(version: u64) -> Value {
-    let mut inner = child("Secret", "a-inner", "inner-uid", version);
-    inner["type"] = json!("Opaque");
-    inner
-}
-
-/// The status of a box with both children.
-pub(crate) fn open() -> Value {
-    json!({"phase": "Open", "reason": null, "children": 2})
 }

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use oz_runtime::{Clock, Election};
 use serde_json::{Value, json};
 
-use crate::mock::{
-    BOX, BOX_STATUS, BOXES, INNER, MAPS, Mock, OUTER, SECRETS, inner, open, outer, status, stored,
-    timebox,
+use crate::mock::{Mock, status};
+use crate::objects::{
+    BOX, BOX_STATUS, BOXES, INNER, MAPS, OUTER, SECRETS, inner, open, outer, stored, timebox,
 };
 use crate::timebox::Timeboxes;
 

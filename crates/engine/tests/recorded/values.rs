@@ -6,7 +6,8 @@ use oz_runtime::{Runtime, SystemClock};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::mock::{BOX_STATUS, BOXES, MAPS, Mock, SECRETS, stored, timebox};
+use crate::mock::Mock;
+use crate::objects::{BOX_STATUS, BOXES, MAPS, SECRETS, stored, timebox};
 use crate::timebox::{ObserveTimeboxes, Timeboxes};
 
 #[tokio::test]

@@ -232,7 +232,7 @@ impl Grants {
 
     /// The decision that a Role carries, if we sealed it for the place where it is.
     pub(super) fn opened(&self, role: &ObjectMeta) -> Option<Grant> {
-        let owner = role.labels.as_ref()?.get(labels::OWNER_UID)?;
+        let owner = labels::owner_uid(role)?;
         let grant = Grant::open(&self.keys, role, owner)?;
         let here = role.namespace.as_deref() == Some(&grant.request.namespace)
             && role.name.as_deref() == Some(&grant.object_name());

@@ -19,6 +19,7 @@ use crate::access_command;
 use crate::api::{Phase, PodAccessRequest, PodAccessTemplate};
 use crate::build::{self, NameServer};
 use crate::controller::{Failure, Live, Plan, Step};
+use crate::kinds::Kind as _;
 use crate::labels;
 use crate::lifecycle::End;
 use crate::lifecycle::seal::Keys;
@@ -83,7 +84,7 @@ impl Kind for PodAccess {
             annotations.remove(labels::GRANT);
         }
         let name = &offer.grant.template;
-        let author = author::of(&template.metadata, &Self::spec_digest(template));
+        let author = author::of(&template.metadata, &template.spec_digest());
         Some(author.ok_or_else(|| {
             let message = format!(
                 "nobody is noted as the author of template {name}, so the pod cannot be tried as \

@@ -8,18 +8,19 @@ use serde_json::Value;
 use super::PodAccess;
 use super::isolation::{Isolation, is_shut};
 use crate::access::grant::{self, Grant, OwnPod};
-use crate::access::kind::{Case, Kind, Offer, Otherwise, Question, State};
+use crate::access::kind::{Case, Offer, Otherwise, Question, State};
 use crate::api::{Egress, Phase};
 use crate::audit::PodRef;
 use crate::build;
 use crate::controller::{Child, Failure};
+use crate::kinds::{AccessTemplate as _, Kind as _};
 use crate::mutate::{MutateError, Rendered};
 
 pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Offer, Otherwise> {
-    if let (Some(target), None) = (PodAccess::target(case.template), case.workload) {
-        return Err(Otherwise::Need(Question::Workload(target)));
+    if let (Some(target), None) = (case.template.workload(), case.workload) {
+        return Err(Otherwise::Need(Question::Workload(target.clone())));
     }
-    let digest = PodAccess::spec_digest(case.template);
+    let digest = case.template.spec_digest();
     let rendered = access
         .rendered
         .render(&digest, &case.terms.target, case.workload);
@@ -79,10 +80,8 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
 }
 
 fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<Child>, State> {
-    let sealed = grant.seal(&access.keys).map_err(|error| {
-        let message = format!("failed to seal the grant: {error}");
-        State::Waiting(Failure::invalid("SealFailed", message))
-    })?;
+    let sealed = grant.seal(&access.keys);
+    let sealed = sealed.map_err(|error| State::Waiting(error.of("grant")))?;
     let policy = build::network_policy(grant).as_ref().map(Child::new);
     Ok(policy
         .into_iter()

@@ -20,6 +20,7 @@ use crate::audit::Record;
 use crate::controller::{
     Answers, Child, Controller, Decision, Failure, FailureClass, Live, Outcome, Plan, Step,
 };
+use crate::kinds::AccessRequest as _;
 use crate::labels;
 use crate::lifecycle::seal::Keys;
 use crate::sessions::{Sessions, SessionsEnded};
@@ -147,11 +148,11 @@ impl<K: InMemory> World<K> {
                 uid: String::new(),
                 groups: groups.iter().map(|&group| group.to_owned()).collect(),
             },
-            kind: K::view(&self.request).kind.into(),
+            kind: self.request.view().kind.into(),
             namespace: "shop".into(),
             name: self.request.name_any(),
             generate_name: String::new(),
-            spec_digest: K::view(&self.request).spec_digest,
+            spec_digest: self.request.view().spec_digest,
             at: at(0),
             nonce: "nonce".into(),
         };
@@ -380,7 +381,7 @@ impl<K: InMemory> World<K> {
     }
 
     pub(crate) fn status(&self) -> RequestStatus {
-        K::view(&self.request).status.cloned().unwrap_or_default()
+        self.request.view().status.cloned().unwrap_or_default()
     }
 
     /// Changes the one live object of this kind, as somebody with `kubectl edit` would.

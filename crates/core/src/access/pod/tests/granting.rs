@@ -10,14 +10,13 @@ use serde_json::json;
 
 use super::world::*;
 use crate::access::author;
-use crate::access::kind::Kind as _;
 use crate::access::kind::Question;
-use crate::access::pod::PodAccess;
 use crate::access::stamp::Requester;
 use crate::api::{Phase, PodAccessRequestSpec};
 use crate::build::{self, NameServer};
 use crate::conditions;
 use crate::controller::{Controller, Failure, Live, Step};
+use crate::kinds::Kind as _;
 use crate::labels;
 
 #[test]
@@ -318,7 +317,7 @@ fn a_pod_is_made_only_if_its_templates_author_could_make_it() {
     let unknown = world.plan(at(1)).obstacle.unwrap();
     assert_eq!(unknown.reason, "AuthorUnknown");
     let template = world.template.as_mut().unwrap();
-    let digest = PodAccess::spec_digest(template);
+    let digest = template.spec_digest();
     author::write(&mut template.metadata, &bob, &digest);
     let Some(Question::Trial(trial)) = world.asks(at(1), &world.facts()) else {
         panic!("nothing is tried");

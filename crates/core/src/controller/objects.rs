@@ -1,0 +1,138 @@
+//! The objects that plans are about: those that should exist, and those that do.
+
+use std::fmt::Debug;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::{ApiResource, DynamicObject};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// An object that should exist. Made from a typed object by a builder; see [`Child::new`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Child {
+    /// Where it is written.
+    pub resource: ApiResource,
+    /// What is written: `metadata.name`, `metadata.namespace` and the fields that are ours.
+    pub object: DynamicObject,
+}
+
+impl Child {
+    /// A child with the content of a typed object. The object's labels must carry
+    /// [`crate::labels::OWNER_UID`] and [`crate::labels::OWNER_KIND`], by which the engine finds
+    /// it again; [`crate::labels::mark`] sets them.
+    pub fn new<K>(object: &K) -> Self
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        // A Kubernetes object always serialises to a JSON object; an empty one fails at the API
+        // server with a clear message, should that ever be untrue.
+        let mut data = serde_json::to_value(object).unwrap_or_default();
+        if let Some(fields) = data.as_object_mut() {
+            fields.remove("metadata");
+            fields.remove("apiVersion");
+            fields.remove("kind");
+        }
+        let mut dynamic =
+            DynamicObject::new(object.meta().name.as_deref().unwrap_or_default(), &resource);
+        dynamic.metadata = object.meta().clone();
+        dynamic.data = data;
+        Self {
+            resource,
+            object: dynamic,
+        }
+    }
+
+    /// Kind, namespace and name.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key::of(&self.resource, &self.object.metadata)
+    }
+}
+
+/// A child that exists in the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Live {
+    /// Where it was read from.
+    pub resource: ApiResource,
+    /// What was read.
+    pub object: DynamicObject,
+}
+
+impl Live {
+    /// Kind, namespace and name.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key::of(&self.resource, &self.object.metadata)
+    }
+
+    /// This very object, with its UID.
+    #[must_use]
+    pub fn reference(&self) -> Reference {
+        Reference {
+            resource: self.resource.clone(),
+            namespace: self.object.metadata.namespace.clone(),
+            name: self.object.metadata.name.clone().unwrap_or_default(),
+            uid: self.object.metadata.uid.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The object as its own type; `None` if it is of another kind or does not decode.
+    #[must_use]
+    pub fn parse<K>(&self) -> Option<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        if self.resource.kind != K::kind(&()) || self.resource.group != K::group(&()) {
+            return None;
+        }
+        self.object.clone().try_parse().ok()
+    }
+}
+
+/// Kind, namespace and name: what two objects cannot share at one time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Key {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Kind, such as `RoleBinding`.
+    pub kind: String,
+    /// Namespace; `None` for a cluster-scoped kind.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+impl Key {
+    fn of(resource: &ApiResource, metadata: &ObjectMeta) -> Self {
+        Self {
+            group: resource.group.clone(),
+            kind: resource.kind.clone(),
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(formatter, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(formatter, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// One object and no other of its name: what a deletion is allowed to touch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reference {
+    /// Where it is.
+    pub resource: ApiResource,
+    /// Namespace; `None` for a cluster-scoped kind.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// UID, the precondition of a deletion.
+    pub uid: String,
+}

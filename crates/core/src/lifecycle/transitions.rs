@@ -1,0 +1,85 @@
+//! The events for the change from one status to the next, of whatever is granted and ends: a change of
+//! phase, or a new obstacle.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::api::Phase;
+use crate::conditions;
+use crate::controller::Transition;
+
+/// What an event is called: its reason, and what was done.
+type Name = (&'static str, &'static str);
+
+/// What the events about a kind are called.
+pub(crate) struct Names {
+    pub(crate) active: Name,
+    pub(crate) expired: Name,
+    pub(crate) revoked: Name,
+    pub(crate) denied: Name,
+    pub(crate) failed: Name,
+    pub(crate) waiting: Name,
+}
+
+/// A change of status.
+pub(crate) struct Change<'a> {
+    pub(crate) names: &'a Names,
+    /// How far it was, and is.
+    pub(crate) phase: (Phase, Phase),
+    /// What is said of a change of phase.
+    pub(crate) note: String,
+    /// When the phase that it came to was due.
+    pub(crate) due: Option<Timestamp>,
+    /// What is told with a change of phase, for those who look at what happened and not at how it stands.
+    pub(crate) besides: Option<Transition>,
+    /// The conditions before.
+    pub(crate) before: &'a [Condition],
+    /// Those after that stand in the way if they do not hold.
+    pub(crate) needed: Vec<&'a Condition>,
+}
+
+impl Change<'_> {
+    /// The events.
+    pub(crate) fn events(self) -> Vec<Transition> {
+        let names = self.names;
+        let (warning, name) = match self.phase {
+            (was, phase) if was == phase => return self.obstacles(),
+            (_, Phase::Pending) => return self.besides.into_iter().collect(),
+            (_, Phase::Active) => (false, names.active),
+            (_, Phase::Expired) => (false, names.expired),
+            (_, Phase::Revoked) => (true, names.revoked),
+            (_, Phase::Denied) => (true, names.denied),
+            (_, Phase::Failed) => (true, names.failed),
+        };
+        let change = Transition {
+            due: self.due,
+            ..event(warning, name, self.note)
+        };
+        [change].into_iter().chain(self.besides).collect()
+    }
+
+    fn obstacles(self) -> Vec<Transition> {
+        let stands = |now: &&Condition| {
+            let then = conditions::find(self.before, &now.type_);
+            let known = then.filter(|then| then.status == "False" && then.reason == now.reason);
+            now.status == "False" && known.is_none()
+        };
+        let news = self.needed.iter().copied().filter(stands);
+        news.map(|now| {
+            let note = format!("{}: {}", now.reason, now.message);
+            event(true, self.names.waiting, note)
+        })
+        .collect()
+    }
+}
+
+/// An event that was due at no instant.
+pub(crate) fn event(warning: bool, (reason, action): Name, note: String) -> Transition {
+    Transition {
+        warning,
+        reason,
+        action,
+        note,
+        due: None,
+    }
+}

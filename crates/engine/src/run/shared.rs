@@ -1,0 +1,97 @@
+//! The queue of one controller, shared with the watches that fill it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::Resource;
+use tokio::sync::Notify;
+
+use super::queue::{Lane, Queue};
+
+/// The queue, and word of it.
+pub(crate) struct Shared {
+    queue: Mutex<Queue>,
+    pub(super) changed: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(slots: usize) -> Arc<Self> {
+        Arc::new(Self {
+            queue: Mutex::new(Queue::new(slots)),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn push(&self, key: &str, lane: Lane) {
+        self.queue().push(key, lane);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn push_object<K: Resource>(&self, object: &K, lane: Lane) {
+        if let Some(uid) = &object.meta().uid {
+            self.push(uid, lane);
+        }
+    }
+
+    /// The pass of a key goes on without its slot.
+    pub(crate) fn give_up_slot(&self, key: &str) {
+        self.queue().give_up_slot(key);
+        self.changed.notify_one();
+    }
+
+    /// Queues what `look` finds: what must be looked at before all else, and the rest. Pushes count
+    /// from before it looks: what changes meanwhile is queued as well, whether or not it was seen.
+    pub(super) fn start(&self, look: impl FnOnce() -> Found) {
+        self.queue().start();
+        let found = look();
+        let mut queue = self.queue();
+        for key in &found.opening {
+            queue.push_opening(key);
+        }
+        for key in &found.others {
+            queue.push(key, Lane::Ordinary);
+        }
+    }
+
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The UIDs that a start finds.
+pub(super) struct Found {
+    pub(super) opening: Vec<String>,
+    pub(super) others: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::run::queue::{Next, Wake};
+
+    #[test]
+    fn what_changes_while_a_start_looks_at_everything_is_not_lost() {
+        let shared = Shared::new(4);
+        shared.push("early", Lane::Ordinary);
+        shared.start(|| {
+            // As a watch does, on another thread.
+            shared.push("late", Lane::Ordinary);
+            Found {
+                opening: vec!["granted".to_owned()],
+                others: vec!["waiting".to_owned()],
+            }
+        });
+        let mut queue = shared.queue();
+        let first = queue.pop().unwrap();
+        assert_eq!((first.key.as_str(), queue.pop()), ("granted", None));
+        let next = Next {
+            wake: Wake::At(None),
+            retry: None,
+            failed: false,
+        };
+        queue.done("granted", next, Instant::now());
+        let rest = std::iter::from_fn(|| queue.pop()).map(|turn| turn.key);
+        assert_eq!(rest.collect::<Vec<_>>(), ["late", "waiting"]);
+    }
+}

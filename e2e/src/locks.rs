@@ -154,7 +154,12 @@ impl Scene {
             "apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": ["create"],
         });
         let into = into(&self.pod()?);
-        self.allow("lock-mallory", "mallory", &[namespaces]).await?;
+        let deletions = json!({
+            "apiGroups": ["crds.wizardofoz.co"], "verbs": ["delete"],
+            "resources": ["execaccessrequests", "podaccessrequests"],
+        });
+        self.allow("lock-mallory", "mallory", &[namespaces, deletions])
+            .await?;
         self.allow("lock-alice", "alice", &[rbac, into.clone()])
             .await?;
         let on_call = role("lock-on-call", &json!([into]))?;

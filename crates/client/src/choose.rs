@@ -24,8 +24,6 @@ pub struct AccessQuery<'a> {
     pub template: Option<&'a str>,
     /// The container, if one is meant.
     pub container: Option<&'a str>,
-    /// The reason that will be given.
-    pub reason: Option<&'a str>,
 }
 
 /// The template to ask by, and the pod of its workload if one is wanted. `which` chooses among several
@@ -164,7 +162,8 @@ async fn several<T: AccessTemplate>(
 ) -> Result<Option<(T, Way)>> {
     let me = myself(cluster).await?;
     let ask = Asked {
-        reason: query.reason,
+        // Where one is required it can still be given.
+        reason: Some("given later"),
         container: query.container,
     };
     let mut denial = None;

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, Result};
 use crate::names;
+use crate::tls;
 
 /// A cluster, seen as one user, in one namespace.
 #[derive(Clone)]
@@ -47,7 +48,7 @@ impl Cluster {
         let url = config.cluster_url.to_string();
         let plugin = config.auth_info.exec.as_ref();
         let plugin = plugin.and_then(|plugin| plugin.command.clone());
-        let client = Client::try_from(config).map_err(|error| match (error, plugin) {
+        let client = tls::client(config).map_err(|error| match (error, plugin) {
             // The error does not say what could not be run.
             (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(plugin)) => Failure::new(
                 format!("failed to run the credential plugin {plugin}: {error}"),
@@ -82,14 +83,18 @@ impl Cluster {
         }
     }
 
-    /// The object of this name and of a kind of oz's, in the chosen namespace if it lives in one.
-    pub async fn find_kind<K: Kind>(&self, name: &str) -> Result<Option<K>> {
+    /// Objects of a kind of oz's, in the chosen namespace if they live in one.
+    pub fn objects<K: Kind>(&self) -> Api<DynamicObject> {
         let (kind, client) = (Entry::of::<K>(), self.client.clone());
-        let api: Api<DynamicObject> = match kind.namespaced {
+        match kind.namespaced {
             true => Api::namespaced_with(client, &self.namespace, &kind.resource),
             false => Api::all_with(client, &kind.resource),
-        };
-        let found = self.find(&api, name).await?;
+        }
+    }
+
+    /// The object of this name and of a kind of oz's, in the chosen namespace if it lives in one.
+    pub async fn find_kind<K: Kind>(&self, name: &str) -> Result<Option<K>> {
+        let found = self.find(&self.objects::<K>(), name).await?;
         let parsed = found.map(DynamicObject::try_parse).transpose();
         parsed.map_err(|error| Failure::new(format!("{} {name}: {error}", K::title())))
     }

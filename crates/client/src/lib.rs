@@ -10,4 +10,5 @@ pub mod failure;
 pub mod names;
 pub mod request;
 pub mod target;
+pub mod tls;
 pub mod trail;

@@ -37,6 +37,19 @@ impl<'a> Named<'a> {
         })
     }
 
+    /// What can be ended before its time: a request or a transient binding.
+    pub fn revocable(word: &'a str) -> Result<Self> {
+        match Self::of(word, Role::Binding)? {
+            Some(named) => Ok(named),
+            None => Self::of(word, Role::Request)?.ok_or_else(|| {
+                let (kind, _) = word.split_once('/').unwrap_or_default();
+                let message = format!("{word}: {kind} is no kind of request or transient binding");
+                Failure::new(message)
+                    .next("write ear/NAME, par/NAME, trb/NAME or tcrb/NAME, or only the name")
+            }),
+        }
+    }
+
     /// Whether only a name was given.
     pub fn is_of_any_kind(&self) -> bool {
         self.kind.is_none()

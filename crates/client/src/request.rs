@@ -7,7 +7,9 @@ mod wait;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, PostParams};
+use oz_core::access::decide::REASON_REQUIRED;
 use oz_core::access::stamp::{self, Requester};
+use oz_core::access::target::NO_SUCH_POD;
 use oz_core::api::{Phase, RequestStatus};
 use oz_core::kinds::{AccessRequest, Terms};
 use oz_core::{conditions, labels};
@@ -155,9 +157,15 @@ pub fn prefix_of(user: &str) -> String {
 pub async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R> {
     let api = cluster.api::<R>();
     let request: R = ask.request();
-    cluster
-        .answer(api.create(&PostParams::default(), &request))
-        .await
+    let parameters = PostParams::default();
+    let created = cluster.answer(api.create(&parameters, &request));
+    created.await.map_err(|failure| {
+        // Which field lacks it is of no use to whoever types a command line.
+        match failure.message().strip_suffix(REASON_REQUIRED) {
+            Some(said) => Failure::new(said).next("say why with --reason, such as --reason INC-42"),
+            None => failure,
+        }
+    })
 }
 
 /// Gives access back. That it is gone already is what was wanted.
@@ -204,6 +212,12 @@ pub fn over(name: &str, status: &RequestStatus) -> Failure {
         .next(format!("`ozctl explain {name}` shows how it was decided"))
 }
 
+/// Whether the pod that was named is none.
+fn has_no_such_pod(status: &RequestStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|one| one.status == "False" && one.reason == NO_SUCH_POD)
+}
+
 /// The failure that a request which takes too long is.
 pub fn late(name: &str, within: Duration, status: Option<&RequestStatus>) -> Failure {
     let why = match status {
@@ -216,8 +230,11 @@ pub fn late(name: &str, within: Duration, status: Option<&RequestStatus>) -> Fai
         }
         Some(status) => why_not(status).map_or(String::new(), |why| format!(": {why}")),
     };
-    Failure::new(format!("request {name} is not ready after {within:?}{why}"))
-        .next("give it longer with --wait")
+    let failure = Failure::new(format!("request {name} is not ready after {within:?}{why}"));
+    match status.is_some_and(has_no_such_pod) {
+        true => failure.next("name a pod that is there, or the workload for any of its pods"),
+        false => failure.next("give it longer with --wait"),
+    }
 }
 
 #[cfg(test)]

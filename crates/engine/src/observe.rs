@@ -167,6 +167,12 @@ pub struct Cx {
 }
 
 impl Cx {
+    /// What an engine with this client and this clock lets observations use.
+    pub fn new(client: Client, clock: impl Clock) -> Self {
+        let clock = Arc::new(clock);
+        Self { client, clock }
+    }
+
     /// The client, for reads that [`Cx::get`] and [`Cx::list`] do not cover. Each must have its
     /// own time limit.
     #[must_use]

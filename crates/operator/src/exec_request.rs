@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::join;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::exec::{ExecAccess, Facts};
@@ -90,10 +91,20 @@ impl Observe<ExecAccess> for ExecRequests {
         let namespace = request.namespace().unwrap_or_default();
         match question {
             Question::Workload(target) => {
-                facts.workload = Some(self.workloads.read(cx, &namespace, &target).await);
+                let wanted = request.spec.target_pod.as_deref();
+                let read = self.workloads.read(cx, &namespace, &target, wanted);
+                facts.workload = Some(read.await);
             }
-            Question::Probes(pod) => {
-                facts.probes = Some(self.probes.of(cx.client(), &namespace, &pod).await);
+            Question::Probes(chosen) => {
+                let is_current = self.workloads.is_current(cx, &namespace, &chosen.pod);
+                let probes = self.probes.of(cx.client(), &namespace, &chosen.pod);
+                match join(is_current, probes).await {
+                    (true, probes) => facts.probes = Some(probes),
+                    (false, _) => {
+                        let read = self.workloads.read_current(cx, &namespace, &chosen.of);
+                        facts.workload = Some(read.await);
+                    }
+                }
             }
             question => {
                 let (stamps, requests) = (&self.stamps, &self.requests);

@@ -54,7 +54,7 @@ impl ExecTemplates {
             &namespace,
             status.map_or(&[], |status| status.session_probes.as_slice()),
         );
-        let workload = self.workloads.read(cx, &namespace, target).await?;
+        let workload = self.workloads.read(cx, &namespace, target, None).await?;
         // One of each kind of pod: those of an older replica set may run other images.
         let mut found = BTreeMap::new();
         for pod in &workload.pods {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use oz_core::api::{Operation, Phase, RequestStatus};
-use oz_core::kinds::{AccessRequest, AccessTemplate as _};
+use oz_core::kinds::{AccessRequest, AccessTemplate};
 
-use crate::ask_which::ask_which;
+use crate::ask::{self, ask_which};
 use crate::choose::{self, AccessQuery};
 use crate::cluster::Cluster;
 use crate::complete;
@@ -92,6 +92,25 @@ impl Granted {
         })
     }
 
+    /// What is said of access that is shorter than what was asked for at `created`.
+    fn shortened<T: AccessTemplate>(
+        &self,
+        created: Option<Timestamp>,
+        asked: Option<&str>,
+        template: &T,
+    ) -> Option<String> {
+        let until = self.until?;
+        let asked = SignedDuration::try_from(go_duration(asked?)?).ok()?;
+        let wanted = created?.checked_add(asked).unwrap_or(Timestamp::MAX);
+        (wanted > until).then(|| {
+            format!(
+                "Access ends at {until}, sooner than asked for: template {} allows {} at most.",
+                template.name(),
+                template.config().max_duration
+            )
+        })
+    }
+
     /// What is left of it.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.until.map(|until| self.clock.left(until))
@@ -133,7 +152,6 @@ where
         operation: want.operation,
         template: flags.template.as_deref(),
         container: want.container,
-        reason: flags.reason.as_deref(),
     };
     let (template, target_pod) =
         choose::template::<R>(&cluster, &query, |some| ask_which(context, some)).await?;
@@ -148,7 +166,7 @@ where
         duration: flags.duration.clone(),
         target_pod,
         container: container.clone(),
-        reason: flags.reason.clone(),
+        reason: reason(context, &template, flags)?,
         extends: None,
     };
     let mut interrupts = Interrupts::new()?;
@@ -157,10 +175,15 @@ where
         Err(exit) => return Ok(exit),
     };
     let name = created.name_any();
+    let since = created.meta().creation_timestamp.as_ref();
+    let since = since.map(|time| time.0);
     let (ended, used) = (Cell::new(false), Cell::new(false));
     let work = async {
         let granted = wait_for::<R>(context, &cluster, created, container, within, &ended).await?;
         used.set(true);
+        if let Some(said) = granted.shortened(since, flags.duration.as_deref(), &template) {
+            context.say(&said);
+        }
         body(&cluster, &granted).await
     };
     let result = tokio::select! {
@@ -185,6 +208,28 @@ where
         });
     }
     result
+}
+
+/// The reason that is given. Where the template requires one, whoever sits at a terminal is asked.
+fn reason<T: AccessTemplate>(
+    context: &Context,
+    template: &T,
+    flags: &AccessFlags,
+) -> Result<Option<String>> {
+    let given = flags.reason.as_deref().unwrap_or_default().trim();
+    if !template.config().require_reason || !given.is_empty() {
+        return Ok(flags.reason.clone());
+    }
+    let missing = || {
+        let name = template.name();
+        Failure::new(format!("template {name} requires a reason"))
+            .next("say why with --reason, such as --reason INC-42")
+    };
+    let reason = ask::line(context, "Why is access needed? ").ok_or_else(missing)??;
+    match reason.is_empty() {
+        true => Err(missing()),
+        false => Ok(Some(reason)),
+    }
 }
 
 /// What a request's name begins with unless the user says.

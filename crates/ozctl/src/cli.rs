@@ -63,8 +63,7 @@ pub(crate) fn help(verb: &str) -> String {
 #[must_use]
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(command).complete();
-    // Two of them would be one too many; there is none before us.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    oz_client::tls::install();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let exit = match parse(&arguments) {
         Ok(cli) => run(cli, is_plugin(arguments.first())),

@@ -1,6 +1,7 @@
 //! Names for completion. The shell waits while we ask the cluster, so an answer that takes long is
 //! no answer, and a failure is silence.
 
+use std::ffi::OsStr;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -11,7 +12,10 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Resource};
-use oz_core::api::{ExecAccessTemplate, GROUP, PodAccessTemplate};
+use oz_core::api::{
+    CrossVersionObjectReference, ExecAccessTemplate, GROUP, PodAccessTemplate, TargetKind,
+};
+use oz_core::kinds::AccessTemplate;
 use oz_core::{for_each_kind, kinds};
 use serde::de::DeserializeOwned;
 
@@ -71,23 +75,57 @@ pub(crate) fn words() -> Vec<CompletionCandidate> {
     })
 }
 
-/// What `exec` may be asked for: the workloads that templates point to.
-pub(crate) fn targets() -> Vec<CompletionCandidate> {
-    ask(async |cluster| {
-        let templates = cluster.api::<ExecAccessTemplate>();
+/// What `exec` may be asked for, after what is typed of it: the workloads that templates for it point
+/// to, by the word for their kind that was begun, or by their names alone.
+pub(crate) fn targets(typed: &OsStr) -> Vec<CompletionCandidate> {
+    targets_of::<ExecAccessTemplate>(typed)
+}
+
+/// The same for `pod`.
+pub(crate) fn pod_targets(typed: &OsStr) -> Vec<CompletionCandidate> {
+    targets_of::<PodAccessTemplate>(typed)
+}
+
+fn targets_of<T: AccessTemplate>(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = typed.to_string_lossy().into_owned();
+    ask(async move |cluster| {
+        let templates = cluster.api::<T>();
         let found = templates.list(&ListParams::default()).await;
         let mut names: Vec<String> = found
             .into_iter()
             .flatten()
-            .map(|template| {
-                let target = template.spec.controller_target_ref;
-                format!("{}/{}", target.kind.to_string().to_lowercase(), target.name)
-            })
+            .flat_map(|template| ways_to(&template, &typed))
+            .filter(|name| name.starts_with(&typed))
             .collect();
         names.sort_unstable();
         names.dedup();
         names
     })
+}
+
+/// How what a template leads to may be written, given how it was begun.
+fn ways_to<T: AccessTemplate>(template: &T, typed: &str) -> Vec<String> {
+    let workload = template.workload();
+    let Some((word, _)) = typed.split_once('/') else {
+        let kind = |kind: TargetKind| kind.to_string().to_lowercase();
+        let workload = workload.map(|target| {
+            let longer = format!("{}/{}", kind(target.kind), target.name);
+            [target.name.clone(), longer]
+        });
+        let own = workload.is_none().then(|| template.name().to_owned());
+        return workload.into_iter().flatten().chain(own).collect();
+    };
+    let is_workload = |target: &&CrossVersionObjectReference| {
+        crate::names::workload(word).is_some_and(|kind| kind == target.kind)
+    };
+    match word {
+        "template" | "templates" => vec![format!("{word}/{}", template.name())],
+        _ => workload
+            .filter(is_workload)
+            .map(|target| format!("{word}/{}", target.name))
+            .into_iter()
+            .collect(),
+    }
 }
 
 /// Names of namespaces.
@@ -144,8 +182,7 @@ where
 }
 
 fn answer(question: impl AsyncFnOnce(Cluster) -> Vec<String>) -> Option<Vec<String>> {
-    // Whoever comes second finds a provider, which is all that is wanted.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    oz_client::tls::install();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{ErrorKind, IsTerminal};
 use std::time::Duration;
 
+use http::header::USER_AGENT;
 use http::{HeaderName, HeaderValue};
 use kube::Config;
 use kube::config::{AuthInfo, ExecInteractiveMode, KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -70,6 +71,9 @@ async fn config(flags: &Connection) -> Result<Config> {
         },
     };
     overrule(&mut config, flags)?;
+    // The API server names the owner of fields after what stands before the slash.
+    let agent = HeaderValue::from_static(concat!("ozctl/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
     let may_ask = !flags.unattended && std::io::stdin().is_terminal();
     leave_input_alone(&mut config.auth_info, may_ask)?;
     // The library compares NO_PROXY with the proxy, where kubectl compares it with the server.

@@ -86,6 +86,20 @@ fn path() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 impl Connection {
+    /// The flags of a command line that goes to the same cluster and namespace.
+    pub(crate) fn chosen(&self) -> String {
+        let path = |path: &PathBuf| path.display().to_string();
+        let flags = [
+            ("-n", self.namespace.clone()),
+            ("--context", self.context.clone()),
+            ("--kubeconfig", self.kubeconfig.as_ref().map(path)),
+        ];
+        let given = flags.into_iter();
+        given
+            .filter_map(|(flag, value)| Some(format!(" {flag} {}", value?)))
+            .collect()
+    }
+
     /// An empty value says as little as no flag at all, as with kubectl: scripts pass variables on
     /// that may be empty.
     pub(crate) fn tidy(&mut self) {

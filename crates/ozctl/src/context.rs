@@ -1,6 +1,5 @@
 //! What every verb is given: how to reach the cluster, and how to speak.
 
-use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 
 use crate::cluster::Cluster;
@@ -74,15 +73,31 @@ impl Context {
 
     /// A line of progress, on standard error.
     pub(crate) fn say(&self, text: &str) {
-        let _ = writeln!(std::io::stderr(), "{}", self.by_name(text));
+        let _ = writeln!(std::io::stderr(), "{}", self.typed(text));
     }
 
-    /// Commands of ours as they are typed where kubectl started us.
-    fn by_name<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match self.plugin {
-            true => text.replace("`ozctl ", "`kubectl oz ").into(),
-            false => text.into(),
+    /// Commands of ours as they are to be typed here: by the name that we were started by, and for the
+    /// cluster and the namespace that the flags chose.
+    pub(crate) fn typed(&self, text: &str) -> String {
+        let flags = self.connection.chosen();
+        let mut pieces = text.split('`');
+        let mut typed = pieces.next().unwrap_or_default().to_owned();
+        // Each second piece stands between two.
+        for (number, piece) in pieces.enumerate() {
+            typed.push('`');
+            match piece.strip_prefix("ozctl ").filter(|_| number % 2 == 0) {
+                None => typed.push_str(piece),
+                Some(words) => {
+                    let name = if self.plugin { "kubectl oz" } else { "ozctl" };
+                    let (ours, others) = match words.find(" -- ") {
+                        Some(at) => words.split_at(at),
+                        None => (words, ""),
+                    };
+                    typed.push_str(&format!("{name} {ours}{flags}{others}"));
+                }
+            }
         }
+        typed
     }
 
     /// Part of a line of progress.
@@ -116,7 +131,7 @@ impl Context {
             line(failure.message())
         );
         if let Some(next) = failure.next_step() {
-            let next = line(&self.by_name(next));
+            let next = line(&self.typed(next));
             text.push_str(&format!("{} {next}\n", self.paint(Style::Bold, "Next:")));
         }
         text

@@ -3,7 +3,7 @@
 //! [`oz_client`].
 
 mod access;
-mod ask_which;
+mod ask;
 mod cli;
 mod complete;
 mod connect;

@@ -38,7 +38,8 @@ pub(crate) enum TextFormat {
     Yaml,
 }
 
-/// An object with the `apiVersion` and `kind` that a typed one leaves out.
+/// An object with the `apiVersion` and `kind` that a typed one leaves out, and without what only the
+/// API server needs.
 pub(crate) fn whole<K>(object: &K) -> Result<Value>
 where
     K: Resource<DynamicType = ()> + Serialize,
@@ -46,6 +47,9 @@ where
     let mut value = to_value(object)?;
     value["apiVersion"] = json!(K::api_version(&()));
     value["kind"] = json!(K::kind(&()));
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
     Ok(value)
 }
 
@@ -155,6 +159,11 @@ impl std::fmt::Display for Table {
         }
         Ok(())
     }
+}
+
+/// An instant in whole seconds, for people.
+pub(crate) fn instant(at: Timestamp) -> String {
+    at.round(jiff::Unit::Second).unwrap_or(at).to_string()
 }
 
 /// An age or a remaining time as kubectl writes ages: `45s`, `12m`, `3h20m`, `5d`.

@@ -1,7 +1,7 @@
 //! One command in a container, with its streams: ours are its own. On a terminal every key and
 //! every change of size goes there, and the remaining time stands in the title.
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
 use futures::SinkExt;
@@ -41,6 +41,8 @@ const BROKEN_PIPE: Exit = Exit::code(141);
 /// What is run.
 pub(crate) struct Command {
     pub(crate) words: Vec<String>,
+    /// On a terminal. Input must be one: its end, which only another kind of file has, hangs up on
+    /// the terminal there, and what the command writes then is lost.
     pub(crate) tty: bool,
     pub(crate) stdin: bool,
 }
@@ -49,10 +51,7 @@ pub(crate) struct Command {
 pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command) -> Result<Exit> {
     let mut process = open(cluster, granted, command).await?;
     let status = process.take_status();
-    let terminal = match command.tty {
-        true => local_terminal()?,
-        false => None,
-    };
+    let terminal = command.tty.then(Raw::enter).transpose()?;
     let sizes = process.terminal_size();
     let input = process.stdin();
     let (stdout, stderr) = (process.stdout(), process.stderr());
@@ -78,7 +77,7 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
             Some(status) => status.await,
             None => None,
         };
-        ending(status)
+        ending(status, &command.words)
     };
     let result = tokio::select! {
         result = finished => result.map(|exit| at_the_end(granted, exit)),
@@ -96,19 +95,6 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
         );
     }
     result
-}
-
-/// The terminal in front of us, if there is one to pass keys on from. The command has one of its own
-/// all the same, as with kubectl.
-fn local_terminal() -> Result<Option<Raw>> {
-    if std::io::stdin().is_terminal() {
-        return Raw::enter().map(Some);
-    }
-    let _ = writeln!(
-        std::io::stderr(),
-        "Unable to use a TTY - input is not a terminal or the right kind of file"
-    );
-    Ok(None)
 }
 
 /// Runs the command with streams that are not ours, for the verbs that copy.
@@ -293,7 +279,7 @@ fn at_the_end(granted: &Granted, exit: Exit) -> Exit {
 }
 
 /// How the command ended, as the kubelet tells it.
-pub(crate) fn ending(status: Option<Status>) -> Result<Exit> {
+pub(crate) fn ending(status: Option<Status>, words: &[String]) -> Result<Exit> {
     let Some(status) = status else {
         return Err(
             Failure::new("the connection was lost before the command ended")
@@ -315,17 +301,23 @@ pub(crate) fn ending(status: Option<Status>) -> Result<Exit> {
         .and_then(|cause| cause.message.as_deref()?.parse::<i32>().ok());
     match code.and_then(|code| u8::try_from(code).ok()) {
         Some(code) => Ok(Exit::code(code)),
-        None => Err(not_started(&status.message.unwrap_or_default())),
+        None => Err(not_started(&status.message.unwrap_or_default(), words)),
     }
 }
 
-fn not_started(message: &str) -> Failure {
+fn not_started(message: &str, words: &[String]) -> Failure {
     // 126 and 127 as a shell has them.
     if message.contains("no such file or directory") || message.contains("not found in $PATH") {
         return Failure::new(format!(
             "there is no such command in the container: {message}"
         ))
-        .next("name one that is there after --, such as `-- /bin/sh`")
+        .next(match words.first().map_or("", |word| basename(word)) {
+            "sh" => {
+                "the image seems to have no shell: name a program of it after --, or another \
+                     container with -c"
+            }
+            _ => "name one that is there after --, such as `-- /bin/sh`",
+        })
         .with(Exit::code(127));
     }
     if message.contains("permission denied") {
@@ -333,6 +325,10 @@ fn not_started(message: &str) -> Failure {
             .with(Exit::code(126));
     }
     Failure::new(format!("the command was not run: {message}")).with(Exit::NOT_RUN)
+}
+
+fn basename(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 #[cfg(test)]
@@ -350,9 +346,9 @@ mod tests {
             "message": "command terminated with non-zero exit code",
             "details": {"causes": [{"reason": "ExitCode", "message": "42"}]},
         });
-        assert_eq!(ending(status(failed)).unwrap(), Exit::code(42));
+        assert_eq!(ending(status(failed), &[]).unwrap(), Exit::code(42));
         let fine = serde_json::json!({"status": "Success"});
-        assert_eq!(ending(status(fine)).unwrap(), Exit::SUCCESS);
+        assert_eq!(ending(status(fine), &[]).unwrap(), Exit::SUCCESS);
     }
 
     #[test]
@@ -361,8 +357,16 @@ mod tests {
             "status": "Failure", "reason": "InternalError",
             "message": "exec: \"bash\": executable file not found in $PATH: unknown",
         });
-        assert_eq!(ending(status(missing)).unwrap_err().exit(), Exit::code(127));
-        assert_eq!(ending(None).unwrap_err().exit(), Exit::NOT_RUN);
+        for (command, next) in [
+            ("bash", "such as `-- /bin/sh`"),
+            ("/bin/sh", "has no shell"),
+        ] {
+            let failure = ending(status(missing.clone()), &[command.to_owned()]).unwrap_err();
+            assert_eq!(failure.exit(), Exit::code(127));
+            let said = failure.next_step().unwrap();
+            assert!(said.contains(next), "{said}");
+        }
+        assert_eq!(ending(None, &[]).unwrap_err().exit(), Exit::NOT_RUN);
     }
 
     #[test]

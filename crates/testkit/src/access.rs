@@ -68,6 +68,21 @@ impl Access {
             Self::Impersonation(current, _) => impersonating(current, user, groups),
         }
     }
+
+    /// The same with a certificate of X.509 version 1; none where we sign none.
+    pub(crate) fn kubeconfig_of_version_1(
+        &self,
+        server_url: &str,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<Option<Vec<u8>>> {
+        let Self::Certificates(authority) = self else {
+            return Ok(None);
+        };
+        let identity = authority.client_of_version_1(user, groups)?;
+        let own = authority.certificate();
+        crate::kubeconfig::kubeconfig(server_url, own, user, &identity).map(Some)
+    }
 }
 
 fn impersonating(current: &Kubeconfig, user: &str, groups: &[&str]) -> Result<Vec<u8>> {

@@ -308,6 +308,17 @@ impl Cluster {
         Ok(path)
     }
 
+    /// A kubeconfig for anybody, with a certificate of X.509 version 1, as a plain `openssl x509 -req`
+    /// makes them; none if the cluster's authority is not ours.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the certificate cannot be made.
+    pub fn kubeconfig_of_version_1(&self, user: &str, groups: &[&str]) -> Result<Option<Vec<u8>>> {
+        let access = &self.access;
+        access.kubeconfig_of_version_1(self.server_url(), user, groups)
+    }
+
     /// A client that acts as `user`, who has a kubeconfig. It neither throttles nor retries, so that
     /// a test sees what the server answered. It belongs to the runtime that it is made in.
     ///

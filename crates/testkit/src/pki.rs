@@ -11,7 +11,7 @@ use rcgen::{
 };
 
 use crate::files::write_private;
-use crate::subject::with_subject;
+use crate::subject::{of_version_1, with_subject};
 
 /// A certificate and its private key, both PEM.
 pub(crate) struct Identity {
@@ -75,15 +75,24 @@ impl Authority {
 
     /// A client certificate: Kubernetes takes the user from CN and the groups from O.
     pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<Identity> {
+        let (certificate, key) = self.client_certificate(user, groups)?;
+        Ok(identity(&certificate, &key))
+    }
+
+    /// The same as a certificate of X.509 version 1.
+    pub(crate) fn client_of_version_1(&self, user: &str, groups: &[&str]) -> Result<Identity> {
+        let (certificate, key) = self.client_certificate(user, groups)?;
+        let certificate = of_version_1(&certificate, self.issuer.key())?;
+        Ok(identity(&certificate, &key))
+    }
+
+    fn client_certificate(&self, user: &str, groups: &[&str]) -> Result<(Vec<u8>, KeyPair)> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let (certificate, key) = self.sign(params, user)?;
         let certificate = with_subject(certificate.der(), user, groups, self.issuer.key())?;
-        Ok(Identity {
-            certificate: pem("CERTIFICATE", &certificate),
-            key: key.serialize_pem(),
-        })
+        Ok((certificate, key))
     }
 
     /// A serving certificate for `names` (DNS names and IP addresses).
@@ -108,6 +117,13 @@ impl Authority {
             .signed_by(&key, &self.issuer)
             .with_context(|| format!("failed to sign a certificate for {name}"))?;
         Ok((certificate, key))
+    }
+}
+
+fn identity(certificate: &[u8], key: &KeyPair) -> Identity {
+    Identity {
+        certificate: pem("CERTIFICATE", certificate),
+        key: key.serialize_pem(),
     }
 }
 

@@ -11,6 +11,9 @@ const BIT_STRING: u8 = 0x03;
 const UTF8_STRING: u8 = 0x0c;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
+/// [0] and [3] of TBSCertificate.
+const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
 /// 2.5.4.3 and 2.5.4.10.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 const ORGANIZATION: [u8; 3] = [0x55, 0x04, 0x0a];
@@ -37,12 +40,37 @@ pub(crate) fn with_subject(
     *fields
         .get_mut(SUBJECT)
         .context("failed to read a certificate: it has no subject")? = &name;
+    signed(&fields, algorithm, key)
+}
+
+/// The same certificate as one of version 1, as a plain `openssl x509 -req` makes them: without a
+/// version and without extensions, signed by `key`.
+///
+/// # Errors
+///
+/// Fails when `certificate` is not a version 3 certificate in DER.
+pub(crate) fn of_version_1(certificate: &[u8], key: &KeyPair) -> Result<Vec<u8>> {
+    let parts = elements(content(certificate)?)?;
+    let tbs = parts
+        .first()
+        .context("failed to read a certificate: it is empty")?;
+    let fields = elements(content(tbs)?)?;
+    let is_of_1 = |field: &&[u8]| !matches!(field.first(), Some(&(VERSION | EXTENSIONS)));
+    let fields: Vec<&[u8]> = fields.into_iter().filter(is_of_1).collect();
+    let algorithm = parts
+        .get(1)
+        .context("failed to read a certificate: it is truncated")?;
+    signed(&fields, algorithm, key)
+}
+
+/// A certificate of these fields.
+fn signed(fields: &[&[u8]], algorithm: &[u8], key: &KeyPair) -> Result<Vec<u8>> {
     let tbs = encode(SEQUENCE, &fields.concat());
     let mut signature = vec![0]; // no unused bits
     signature.extend(key.sign(&tbs).context("failed to sign a certificate")?);
     Ok(encode(
         SEQUENCE,
-        &[&tbs, *algorithm, &encode(BIT_STRING, &signature)].concat(),
+        &[&tbs, algorithm, &encode(BIT_STRING, &signature)].concat(),
     ))
 }
 

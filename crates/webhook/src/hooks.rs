@@ -21,6 +21,7 @@ use oz_core::{for_each_kind, labels};
 use oz_runtime::Feeds;
 
 use crate::connect::{self, Connect, Connections, Mode};
+use crate::deletion::DeletionObserver;
 use crate::guard_copies::Copies;
 use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
@@ -34,6 +35,8 @@ use crate::validate_request::RequestValidator;
 use crate::validate_template::TemplateValidator;
 
 /// Follows owner references; it must be able to when we are down.
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+/// The same where each controller has an account of its own.
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 /// What the hooks decide by.
@@ -67,6 +70,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         let templates = Templates(feeds.store());
         all.push(stamp::<R>(grounds, &templates));
         all.push(request::<R>(grounds, templates));
+        all.push(deletion::<R>(grounds));
     });
     for_each_kind!(templates T => {
         all.push(template::<T>(grounds));
@@ -143,6 +147,29 @@ fn request<R: AccessRequest>(grounds: &Grounds, templates: Templates<R::Template
         grounds,
         Hook::validating(&format!("validate-{}", R::NAME), handler),
     )
+}
+
+/// Deletion is how access ends: nobody waits for us to answer, and what ends it for Kubernetes or oz is
+/// not asked about.
+fn deletion<R: AccessRequest>(grounds: &Grounds) -> Hook {
+    let kind = R::NAME;
+    let handler = DeletionObserver::<R>::new(grounds.records.clone());
+    Hook::validating(&format!("observe-deletion-{kind}"), handler)
+        .on([Operation::Delete])
+        .failure(FailurePolicy::Ignore)
+        .namespaces(NamespaceScope::All)
+        .side_effects(SideEffects::NoneOnDryRun)
+        .path(&path::<R>("observe-deletion"))
+        .webhook_name(&format!("d{kind}.kb.io"))
+        .when(
+            "not-by-oz-or-the-system",
+            &format!(
+                "!(request.userInfo.username in [{}, {}] || {})",
+                quoted(&grounds.operator),
+                quoted(CONTROLLER_MANAGER),
+                in_groups(&SYSTEM.map(ToOwned::to_owned)),
+            ),
+        )
 }
 
 fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {

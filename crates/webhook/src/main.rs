@@ -2,6 +2,7 @@
 
 mod args;
 mod connect;
+mod deletion;
 mod guard_copies;
 mod guard_namespace;
 mod guard_role_binding;

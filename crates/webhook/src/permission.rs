@@ -10,6 +10,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use oz_admission::{Rejection, UserInfo};
+use oz_core::api::GROUP;
 use oz_core::kinds::Right;
 
 /// How long all answers together may take: well below what the API server waits for ours.
@@ -81,6 +82,29 @@ pub(crate) async fn allowed(
     let parameters = PostParams::default();
     let answer = within_permission_timeout(user, reviews.create(&parameters, &review)).await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// Whether the user may end the access of others in the namespace.
+///
+/// # Errors
+/// When it could not be found out.
+pub(crate) async fn may_revoke(
+    client: &Client,
+    user: &UserInfo,
+    namespace: &str,
+    plural: &str,
+) -> Result<bool, Rejection> {
+    let right = Right {
+        verb: "revoke",
+        resource: "",
+        subresource: None,
+    };
+    let mut asked = review(user, namespace, &right);
+    if let Some(attributes) = &mut asked.spec.resource_attributes {
+        attributes.group = Some(GROUP.to_owned());
+        attributes.resource = Some(plural.to_owned());
+    }
+    allowed(client, user, asked).await
 }
 
 /// Waits for what must be known of a user; refuses if it does not come.

@@ -118,8 +118,13 @@ pub(crate) async fn write(records: &dyn Sink, record: &Record) -> Result<(), Rej
 
 /// Puts a refusal on record, as far as that can be done: it is refused either way.
 pub(crate) async fn write_refusal(records: &dyn Sink, record: &Record) {
+    write_if_possible(records, record).await;
+}
+
+/// Puts on record what does not wait for that.
+pub(crate) async fn write_if_possible(records: &dyn Sink, record: &Record) {
     if let Err(unwritten) = write(records, record).await {
-        tracing::error!(error = %unwritten, record = %record.line(), "a refusal is not on record");
+        tracing::error!(error = %unwritten, record = %record.line(), "it is not on record");
     }
 }
 

@@ -97,11 +97,8 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         if let Some(policy) = &template.config().command_policy
             && let Err(why) = self.policies.check(namespace, policy).await
         {
-            let violation = Violation {
-                field: "spec.accessConfig.commandPolicy".to_owned(),
-                message: format!("cannot be evaluated: {why}"),
-                value: None,
-            };
+            let message = format!("cannot be evaluated: {why}");
+            let violation = Violation::of("spec.accessConfig.commandPolicy", message);
             return Err(invalid(T::title(), &[violation]));
         }
         if !cx.dry_run {

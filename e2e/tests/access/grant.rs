@@ -168,6 +168,36 @@ async fn a_grant_costs_three_writes() -> Result<()> {
     Ok(())
 }
 
+/// A list that must be current is read from etcd where the API server's cache is behind, every object of
+/// the namespace: whoever fills one with pods of a megabyte would slow the grants of all.
+#[tokio::test]
+async fn a_grant_takes_no_list_of_pods_that_must_be_current() -> Result<()> {
+    let scene = scene("cached").await?;
+    let alice = scene.requests("alice").await?;
+    // The first grant of a workload learns its selector.
+    alice
+        .granted(&exec_request("first", TEMPLATE, "5m"))
+        .await?;
+    let mark = scene.cluster.audit().mark()?;
+    let asked = exec_request("debug", TEMPLATE, "5m");
+    let pod = alice.granted(&asked).await?.pod().to_owned();
+    let entries = scene.cluster.audit().since(mark)?;
+    let operator = format!("system:serviceaccount:{NAMESPACE}:oz-operator");
+    let entries = entries.by_user(&operator).in_namespace(scene.name());
+    for resource in ["pods", "replicasets"] {
+        let lists = entries.clone().with_verb("list");
+        let lists = lists.filter(|entry| entry.resource == resource);
+        assert!(!lists.is_empty(), "{resource}");
+        for list in lists.iter() {
+            let uri = &list.request_uri;
+            assert!(uri.contains("resourceVersion=0"), "{uri}");
+        }
+    }
+    let confirmed = entries.with_verb("get").on("", "pods");
+    assert!(confirmed.iter().any(|entry| entry.name == pod), "{pod}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_named_pod_is_the_one_and_a_changed_mind_needs_a_new_request() -> Result<()> {
     let scene = scene("named").await?;

@@ -10,6 +10,7 @@ mod ozctl;
 mod pod;
 mod script;
 mod sessions;
+mod streams;
 
 use anyhow::Result;
 use oz_testkit::{Cluster, ClusterOptions, Node};

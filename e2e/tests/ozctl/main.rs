@@ -2,6 +2,7 @@
 //! leaves. On kwok an exec runs on this machine; exit codes and ends of input are tested on a real
 //! node.
 
+mod certificates;
 mod create;
 mod exec;
 mod explain;

@@ -1,4 +1,4 @@
-//! How much memory reviews may take at once.
+//! Memory that is shared.
 //!
 //! What takes much waits for other things that take much; what takes little has a part of its
 //! own, so that a few large reviews do not keep the many small ones waiting.
@@ -9,9 +9,6 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What is counted in, so that counts fit.
 const UNIT: usize = 1 << 10;
-/// How long somebody waits for memory; then they are told to come again. Less than any
-/// timeout of a webhook.
-const WAIT: Duration = Duration::from_millis(800);
 
 /// Memory to be shared.
 #[derive(Debug)]
@@ -53,15 +50,15 @@ impl Budget {
     }
 
     /// Takes `bytes`, until what is returned is dropped. What is larger than everything there is
-    /// gets that. `None` if others keep it for too long.
-    pub(crate) async fn take(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+    /// gets that. `None` if others keep it for longer than `wait`.
+    pub(crate) async fn take(&self, bytes: usize, wait: Duration) -> Option<SemaphorePermit<'_>> {
         let lane = if bytes <= self.threshold {
             &self.small
         } else {
             &self.large
         };
         let wanted = lane.units.acquire_many(units(bytes).min(lane.total));
-        tokio::time::timeout(WAIT, wanted).await.ok()?.ok()
+        tokio::time::timeout(wait, wanted).await.ok()?.ok()
     }
 }
 
@@ -69,24 +66,26 @@ impl Budget {
 mod tests {
     use super::*;
 
+    const WAIT: Duration = Duration::from_secs(1);
+
     #[tokio::test(start_paused = true)]
     async fn large_ones_wait_for_each_other_and_small_ones_for_none_of_them() {
         let budget = Budget::new(400 << 10, 10 << 10);
-        let large = budget.take(200 << 10).await;
+        let large = budget.take(200 << 10, WAIT).await;
         assert!(large.is_some());
-        assert!(budget.take(200 << 10).await.is_none());
+        assert!(budget.take(200 << 10, WAIT).await.is_none());
         for _ in 0..10 {
-            assert!(budget.take(10 << 10).await.is_some());
+            assert!(budget.take(10 << 10, WAIT).await.is_some());
         }
         drop(large);
-        assert!(budget.take(200 << 10).await.is_some());
+        assert!(budget.take(200 << 10, WAIT).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_larger_than_everything_goes_alone() {
         let budget = Budget::new(400 << 10, 10 << 10);
-        let giant = budget.take(usize::MAX).await;
+        let giant = budget.take(usize::MAX, WAIT).await;
         assert!(giant.is_some());
-        assert!(budget.take(11 << 10).await.is_none());
+        assert!(budget.take(11 << 10, WAIT).await.is_none());
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod budget;
+pub(crate) mod capacity;
 pub(crate) mod pace;
 pub(crate) mod paths;
 pub(crate) mod peer;
@@ -17,7 +18,10 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Reviews under way at once; one more is answered with 429, which the API server tries
-    /// again within the webhook's timeout. 256 by default.
+    /// again within the webhook's timeout. This and the limits of `bodies` and `objects` hold for
+    /// the hooks that fail closed, and once more for those that fail open
+    /// ([`FailurePolicy::Ignore`](crate::FailurePolicy::Ignore)): what these have no room for goes on
+    /// without them, so nobody may fill it through others. 256 by default.
     pub concurrent_reviews: usize,
     /// Open connections of those who have asked for a hook by its whole path; beyond, each
     /// is closed when it has had its answer. 1024 by default.
@@ -33,11 +37,11 @@ pub struct Limits {
     /// large objects get around it. etcd stores 1.5 MiB, in which a `<` is one byte and
     /// six in a review, and an update carries two objects; 24 MiB by default.
     pub body: usize,
-    /// The size of all bodies at once in bytes; one more waits for a moment, and is then answered
-    /// with 429. 32 MiB by default, and never less than one body takes.
+    /// The size of all bodies at once in bytes; one more waits for a third of the webhook's timeout,
+    /// and is then answered with 429. 32 MiB by default, and never less than one body takes.
     pub bodies: usize,
     /// What the objects in these bodies may take at once when they are decoded, in bytes, as
-    /// estimated; a review that takes more goes alone. 96 MiB by default.
+    /// estimated; a review that takes more goes alone. 48 MiB by default.
     pub objects: usize,
     /// The size of the head of a request in bytes; 32 KiB by default.
     pub head: usize,
@@ -61,7 +65,7 @@ impl Default for Limits {
             strangers_per_peer: 128,
             body: 24 << 20,
             bodies: 32 << 20,
-            objects: 96 << 20,
+            objects: 48 << 20,
             head: 32 << 10,
             handshake: Duration::from_secs(10),
             receive: Duration::from_secs(10),

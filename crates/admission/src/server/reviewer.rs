@@ -12,7 +12,7 @@ use std::{
 use futures::FutureExt;
 use kube::runtime::events::Recorder;
 use oz_runtime::Clock;
-use tokio::sync::Semaphore;
+use tokio::sync::SemaphorePermit;
 
 use crate::{
     decode::{DECODE_FAILED, UNEXPECTED_KIND},
@@ -21,13 +21,13 @@ use crate::{
     lean::{self, Lean},
     metrics::{Metrics, Verdict},
     review::Cx,
-    server::{Limits, budget::Budget},
+    server::{
+        Limits,
+        capacity::{Capacities, Capacity},
+    },
     verdict::{Notes, Rejection},
     wire::{self, Answer, Request},
 };
-
-/// Objects that take more than this when they are decoded are large.
-const LARGE_OBJECTS: usize = 1 << 20;
 
 /// What goes back over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Reply {
         }
     }
 
-    pub(crate) fn too_many() -> Self {
+    fn too_many() -> Self {
         Self::text(429, "too many reviews at once; try again in a second")
     }
 }
@@ -56,6 +56,8 @@ struct Served {
     name: Arc<str>,
     /// Ends a little before the API server gives up, so that it gets an answer.
     limit: Duration,
+    /// How long a review waits for each kind of memory, so that a third is left to judge it.
+    wait: Duration,
 }
 
 /// Answers reviews.
@@ -66,8 +68,7 @@ pub(crate) struct Reviewer {
     clock: Arc<dyn Clock>,
     recorder: Recorder,
     metrics: Metrics,
-    permits: Semaphore,
-    objects: Budget,
+    capacities: Capacities,
 }
 
 impl Reviewer {
@@ -83,6 +84,7 @@ impl Reviewer {
         let served = |hook: &Hook| Served {
             name: hook.name.as_str().into(),
             limit: hook.timeout.mul_f64(0.9),
+            wait: hook.timeout / 3,
             hook: hook.clone(),
         };
         Self {
@@ -95,8 +97,7 @@ impl Reviewer {
             clock,
             recorder,
             metrics,
-            permits: Semaphore::new(limits.concurrent_reviews),
-            objects: Budget::new(limits.objects, LARGE_OBJECTS),
+            capacities: Capacities::new(limits),
         }
     }
 
@@ -120,16 +121,49 @@ impl Reviewer {
         &self.metrics
     }
 
+    /// Room for a body of this size for the hook at this path.
+    ///
+    /// # Errors
+    /// What is answered where there is none.
+    pub(crate) async fn admit(
+        &self,
+        path: &str,
+        bytes: usize,
+    ) -> Result<SemaphorePermit<'_>, Reply> {
+        let Some(served) = self.hooks.get(path) else {
+            return Err(self.not_found(path));
+        };
+        let room = self.capacity(served).bodies.take(bytes, served.wait).await;
+        room.ok_or_else(|| self.overload(served))
+    }
+
+    fn capacity(&self, served: &Served) -> &Capacity {
+        self.capacities.of(served.hook.failure)
+    }
+
+    fn not_found(&self, path: &str) -> Reply {
+        self.metrics.refused("unknown_path");
+        Reply::text(404, format!("failed to find a hook at {path}"))
+    }
+
+    fn overload(&self, served: &Served) -> Reply {
+        // What a hook that fails open is not asked about may go on without it.
+        self.metrics.refused(match served.hook.failure {
+            FailurePolicy::Fail => "overload",
+            FailurePolicy::Ignore => "overload_open",
+        });
+        Reply::too_many()
+    }
+
     /// Answers one call.
     pub(crate) async fn review(&self, path: &str, body: &[u8]) -> Reply {
         let started = Instant::now();
         let Some(served) = self.hooks.get(path) else {
-            self.metrics.refused("unknown_path");
-            return Reply::text(404, format!("failed to find a hook at {path}"));
+            return self.not_found(path);
         };
-        let Ok(_permit) = self.permits.try_acquire() else {
-            self.metrics.refused("overload");
-            return Reply::too_many();
+        let capacity = self.capacity(served);
+        let Some(_permit) = capacity.begin() else {
+            return self.overload(served);
         };
         let request = match wire::read(body) {
             Ok(request) => request,
@@ -141,9 +175,8 @@ impl Reviewer {
         let lean = Lean::of(&request);
         let request = lean.request(request);
         let cost = lean::cost(&request, served.hook.kind);
-        let Some(_kept) = self.objects.take(cost).await else {
-            self.metrics.refused("overload");
-            return Reply::too_many();
+        let Some(_kept) = capacity.objects.take(cost, served.wait).await else {
+            return self.overload(served);
         };
         let cx = Cx {
             dry_run: request.dry_run.unwrap_or(false),

@@ -15,21 +15,16 @@ use http_body_util::BodyExt;
 
 use super::{
     Limits,
-    budget::Budget,
     paths::Paths,
     peer::Peer,
     reviewer::{Reply, Reviewer},
 };
-
-/// A body of more than this is large.
-const LARGE_BODY: usize = 256 << 10;
 
 #[derive(Clone)]
 struct Context {
     reviewer: Arc<Reviewer>,
     paths: Paths,
     body_limit: usize,
-    bodies: Arc<Budget>,
     receive: Duration,
 }
 
@@ -39,7 +34,6 @@ pub(crate) fn router(reviewer: Arc<Reviewer>, paths: Paths, limits: &Limits) -> 
         reviewer,
         paths,
         body_limit: limits.body,
-        bodies: Arc::new(Budget::new(limits.bodies, LARGE_BODY)),
         receive: limits.receive,
     };
     Router::new().fallback(answer).with_state(context)
@@ -95,10 +89,7 @@ async fn review(context: &Context, path: &str, request: Request) -> Result<Reply
             format!("the body is larger than {limit} bytes"),
         ));
     }
-    let Some(_kept) = context.bodies.take(length).await else {
-        metrics.refused("overload");
-        return Err(Reply::too_many());
-    };
+    let _kept = context.reviewer.admit(path, length).await?;
     let body = receive(context, body, length).await?;
     Ok(context.reviewer.review(path, &body).await)
 }

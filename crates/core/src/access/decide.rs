@@ -6,6 +6,9 @@ use k8s_openapi::api::rbac::v1::Subject;
 use super::stamp::Requester;
 use crate::api::{AccessConfig, Bind, Operation};
 
+/// What the refusal of a request without a reason ends with: the field that lacks one.
+pub const REASON_REQUIRED: &str = "; set spec.reason";
+
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// A refusal that lasts: the same person asking the same again gets the same answer.
@@ -137,7 +140,7 @@ fn reason(
     }
     Err(Denial::new(
         "ReasonRequired",
-        format!("template {template} requires a reason; set spec.reason"),
+        format!("template {template} requires a reason{REASON_REQUIRED}"),
     ))
 }
 

@@ -55,12 +55,22 @@ pub enum Question {
     SameStamp,
     /// What is there of this workload?
     Workload(CrossVersionObjectReference),
-    /// What are the containers of this pod able to?
-    Probes(Box<Pod>),
+    /// Is the pod that was chosen still there, and what are its containers able to? If it is gone, the
+    /// answer is another [`Facts::workload`].
+    Probes(Box<Chosen>),
     /// Which NetworkPolicies are in the namespace?
     Policies,
     /// Could the template's author make this pod themselves?
     Trial(Box<Trial>),
+}
+
+/// A pod that was chosen among those of a workload.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// The pod.
+    pub pod: Pod,
+    /// The workload.
+    pub of: CrossVersionObjectReference,
 }
 
 /// A pod that is to be tried before it is made.

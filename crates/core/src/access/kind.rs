@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 
-pub use super::facts::{Facts, PodMade, PodSeen, Question, Trial};
+pub use super::facts::{Chosen, Facts, PodMade, PodSeen, Question, Trial};
 
 use super::assess::Need;
 use super::continued::Continued;

@@ -136,7 +136,37 @@ fn obstacle(pod: &Pod, status: &PodStatus) -> String {
     if let Some(gate) = missing.filter(|_| is_true(status, "ContainersReady")) {
         return format!("readiness gate {} is not open", gate.condition_type);
     }
-    "the pod is starting".to_owned()
+    let waits = conditions.iter().all(|one| one.type_ != "PodScheduled");
+    claims(pod)
+        .filter(|_| waits)
+        .unwrap_or_else(|| "the pod is starting".to_owned())
+}
+
+/// The resource claims that a pod needs before it is given a node: Kubernetes does not say which is
+/// missing.
+fn claims(pod: &Pod) -> Option<String> {
+    let claims = pod.spec.as_ref()?.resource_claims.as_ref()?;
+    let known = pod.status.as_ref();
+    let known = known.and_then(|status| status.resource_claim_statuses.as_deref());
+    let made = |name: &str| {
+        let mut known = known.unwrap_or_default().iter();
+        let made = known.find(|one| one.name == name);
+        made.and_then(|one| one.resource_claim_name.clone())
+    };
+    let names = claims.iter().map(|claim| {
+        let template = claim.resource_claim_template_name.as_ref();
+        match (
+            claim.resource_claim_name.as_ref(),
+            made(&claim.name).as_ref(),
+            template,
+        ) {
+            (Some(name), ..) | (None, Some(name), _) => format!("resource claim {name}"),
+            (None, None, Some(name)) => format!("a claim by resource claim template {name}"),
+            (None, None, None) => format!("resource claim {}", claim.name),
+        }
+    });
+    let names: Vec<String> = names.collect();
+    (!names.is_empty()).then(|| format!("it waits for {}", names.join(", ")))
 }
 
 fn stuck(what: &str, status: &ContainerStatus) -> Option<String> {

@@ -26,6 +26,8 @@ pub struct Workload {
 
 /// How many pods an error message names.
 const NAMED: usize = 5;
+/// The reason of a pod that was asked for and is none of the workload's.
+pub const NO_SUCH_POD: &str = "PodNotFound";
 
 impl Workload {
     /// The pod for the request with `request_uid`: the one it names, or else one of those that
@@ -52,7 +54,7 @@ impl Workload {
                 format!("its pods are {}", others.join(", "))
             };
             return Err(Failure::transient(
-                "PodNotFound",
+                NO_SUCH_POD,
                 format!(
                     "pod named {wanted} not found among the pods of {} {}: {hint}",
                     self.kind, self.name
@@ -133,7 +135,9 @@ fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
 
-fn unusable(pod: &Pod) -> Option<String> {
+/// Why nobody can be let into the pod now.
+#[must_use]
+pub fn unusable(pod: &Pod) -> Option<String> {
     if pod.metadata.deletion_timestamp.is_some() {
         return Some("it is terminating".to_owned());
     }

@@ -2,7 +2,7 @@
 //! can use them. The same for both kinds, but for what is looked at.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use super::status::Fact;
 use crate::api::{ExecAccessTemplate, PodAccessTemplate, SessionProbe, TemplateStatus};
@@ -212,6 +212,16 @@ fn with_facts(
     status
 }
 
+/// Whether a condition says something else than before: of the same spec, what does not hold is the same
+/// as long as its reason is.
+fn is_news(then: Option<&Condition>, now: &Condition) -> bool {
+    let Some(then) = then.filter(|then| then.status == now.status) else {
+        return true;
+    };
+    let same = (&then.reason, then.observed_generation) == (&now.reason, now.observed_generation);
+    now.status != "True" && !same
+}
+
 fn transitions(before: Option<&TemplateStatus>, after: &TemplateStatus) -> Vec<Transition> {
     let before = before
         .map(|status| status.conditions.as_slice())
@@ -219,10 +229,7 @@ fn transitions(before: Option<&TemplateStatus>, after: &TemplateStatus) -> Vec<T
     after
         .conditions
         .iter()
-        .filter(|now| {
-            conditions::find(before, &now.type_)
-                .is_none_or(|then| then.status != now.status || then.message != now.message)
-        })
+        .filter(|now| is_news(conditions::find(before, &now.type_), now))
         .map(|now| {
             let (reason, action) = match now.type_.as_str() {
                 conditions::TEMPLATE_DURATIONS_VALID => ("DurationVerified", "VerifyDuration"),
@@ -281,5 +288,53 @@ fn config(mut violations: Vec<Violation>, impossible: Option<String>) -> Fact {
             reason::NOT_ACCEPTABLE,
             format!("Error: {wrong}"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(generation: i64, failure: Option<&str>) -> TemplateStatus {
+        let metadata = ObjectMeta {
+            generation: Some(generation),
+            ..ObjectMeta::default()
+        };
+        let failure = failure.map(|message| Failure::invalid(reason::NOT_FOUND, message));
+        let facts = [
+            target(failure.as_ref()),
+            durations(&[]),
+            config(Vec::new(), None),
+        ];
+        with_facts(Timestamp::UNIX_EPOCH, &metadata, None, facts)
+    }
+
+    fn events(before: &TemplateStatus, after: &TemplateStatus) -> Vec<&'static str> {
+        let events = transitions(Some(before), after);
+        events.iter().map(|event| event.reason).collect()
+    }
+
+    #[test]
+    fn whoever_corrects_a_message_publishes_no_event() {
+        let missing = status(1, Some("no Deployment web"));
+        assert!(events(&missing, &status(1, Some("Deployment web does not exist"))).is_empty());
+        let mut reworded = status(1, None);
+        for condition in &mut reworded.conditions {
+            condition.message = "reworded".to_owned();
+        }
+        assert!(events(&reworded, &status(1, None)).is_empty());
+        // Nor does a change of the spec of which nothing else is to be said.
+        assert!(events(&reworded, &status(2, None)).is_empty());
+    }
+
+    #[test]
+    fn what_is_new_is_an_event_and_so_is_a_change_that_mends_nothing() {
+        let (well, missing) = (status(1, None), status(1, Some("no Deployment web")));
+        let first = transitions(None, &well);
+        assert_eq!(first.len(), 3);
+        assert_eq!(events(&well, &missing), ["TargetVerified"]);
+        assert_eq!(events(&missing, &well), ["TargetVerified"]);
+        let again = status(2, Some("no Deployment wbe"));
+        assert_eq!(events(&missing, &again), ["TargetVerified"]);
     }
 }

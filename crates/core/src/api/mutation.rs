@@ -29,19 +29,19 @@ pub struct PodTemplateSpecMutationConfig {
     #[serde(default)]
     pub keep_termination_grace_period: bool,
 
-    /// Keeps the container's livenessProbe.
+    /// Keeps the livenessProbe of every container.
     #[serde(default)]
     pub keep_liveness_probe: bool,
 
-    /// Keeps the container's readinessProbe.
+    /// Keeps the readinessProbe of every container.
     #[serde(default)]
     pub keep_readiness_probe: bool,
 
-    /// Keeps the container's startupProbe.
+    /// Keeps the startupProbe of every container.
     #[serde(default)]
     pub keep_startup_probe: bool,
 
-    /// Keeps the topologySpreadConstraints.
+    /// Keeps the topologySpreadConstraints, and the required anti-affinity to the workload's own pods.
     #[serde(default)]
     pub keep_topology_spread_constraints: bool,
 

@@ -33,6 +33,9 @@ pub enum Action {
     RequestCreated,
     /// A request was refused, at admission or by the operator.
     RequestDenied,
+    /// A request was deleted, by the user that is named; or that was refused. The details name who had
+    /// made it.
+    RequestDeleted,
     /// Access was given, to the pod that the record names by its UID.
     AccessGranted,
     /// A grant moved to another pod of the same workload.
@@ -97,6 +100,7 @@ impl Action {
             Self::RequestDenied | Self::SessionRefused => &[Decision::Deny],
             Self::TemplateChanged | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
             Self::RightCopied => &[Decision::Deny, Decision::Note],
+            Self::RequestDeleted => &[Decision::End, Decision::Deny],
             Self::AccessExpired
             | Self::AccessRevoked
             | Self::DriftDetected
@@ -119,6 +123,7 @@ impl Action {
             Self::WriterStarted => "both",
             Self::RequestDenied => "webhook (at admission), operator (later)",
             Self::RequestCreated
+            | Self::RequestDeleted
             | Self::TemplateChanged
             | Self::SessionOpened
             | Self::SessionRefused

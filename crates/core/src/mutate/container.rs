@@ -26,8 +26,9 @@ pub(super) fn choose(
         .ok_or_else(|| MutateError::NoContainer(name.to_owned()))
 }
 
-/// Applies what the template says about the container, in the documented order.
-pub(super) fn mutate(container: &mut Value, mutation: &PodTemplateSpecMutationConfig) {
+/// Drops the probes that are not to be kept, of any container: one that is never ready keeps the pod
+/// from being so.
+pub(super) fn probes(container: &mut Value, mutation: &PodTemplateSpecMutationConfig) {
     for (keep, probe) in [
         (mutation.keep_liveness_probe, "livenessProbe"),
         (mutation.keep_readiness_probe, "readinessProbe"),
@@ -37,6 +38,10 @@ pub(super) fn mutate(container: &mut Value, mutation: &PodTemplateSpecMutationCo
             remove(container, probe);
         }
     }
+}
+
+/// Applies what the template says about the container, in the documented order.
+pub(super) fn mutate(container: &mut Value, mutation: &PodTemplateSpecMutationConfig) {
     if let Some(command) = &mutation.command {
         remove(container, "args");
         set(container, "command", json!(command));

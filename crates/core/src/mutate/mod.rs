@@ -1,6 +1,7 @@
 //! From the pod template of a workload, or a spec of its own, to an access pod. Works on JSON and
 //! not on types, so that fields of a newer Kubernetes than ours are kept as they are.
 
+mod apart;
 mod cache;
 mod ceilings;
 mod container;
@@ -157,17 +158,23 @@ pub fn render(pod: &AccessPod, model: Option<&Model>) -> Result<Rendered, Mutate
     let (mut template, claims) = source(&pod.source, model)?;
     let chosen = container::choose(&template, mutation)?;
 
-    spec_fields(&mut template["spec"], mutation);
+    let labels = template["metadata"]["labels"].clone();
+    let mut notes = spec_fields(&mut template["spec"], mutation, &labels);
     metadata_fields(&mut template["metadata"], mutation);
     container::mutate(&mut template["spec"]["containers"][chosen], mutation);
     patch::apply(&mut template, &mutation.patch_spec_operations)?;
     check_shape(&template)?;
 
     let spec = &mut template["spec"];
-    let mut notes = sharing::drop_unshareable(spec, claims);
+    notes.extend(sharing::drop_unshareable(spec, claims));
     ceilings::enforce(spec, &pod.ceilings).map_err(MutateError::TooLarge)?;
     let access_modes = model.map(|model| &model.access_modes);
     notes.extend(sharing::warn(spec, access_modes));
+    notes.extend(apart::warn(
+        &template["spec"],
+        &labels,
+        &template["metadata"]["labels"],
+    ));
     finish(template, chosen, notes)
 }
 
@@ -202,14 +209,28 @@ fn source<'a>(
     Ok((json!({"metadata": metadata, "spec": spec}), claims))
 }
 
-fn spec_fields(spec: &mut Value, mutation: &PodTemplateSpecMutationConfig) {
+/// What was dropped that people should know of.
+fn spec_fields(
+    spec: &mut Value,
+    mutation: &PodTemplateSpecMutationConfig,
+    labels: &Value,
+) -> Vec<String> {
+    let mut notes = Vec::new();
     if !mutation.keep_termination_grace_period {
         spec["terminationGracePeriodSeconds"] = json!(GRACE_SECONDS);
     }
     if !mutation.keep_topology_spread_constraints {
         remove(spec, "topologySpreadConstraints");
+        notes.extend(apart::drop_anti_affinity(spec, labels));
+    }
+    notes.extend(apart::drop_readiness_gates(spec));
+    for list in ["initContainers", "containers"] {
+        for one in items_mut(spec, list) {
+            container::probes(one, mutation);
+        }
     }
     merge(spec, "nodeSelector", &mutation.node_selector);
+    notes
 }
 
 fn metadata_fields(metadata: &mut Value, mutation: &PodTemplateSpecMutationConfig) {

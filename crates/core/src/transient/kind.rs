@@ -170,11 +170,9 @@ pub(crate) fn violations<K: Kind>(object: &K, now: Timestamp) -> Vec<Violation> 
         Err(violations) => violations,
         Ok(_) if K::LENIENT => Vec::new(),
         Ok(terms) => {
-            let futile = terms.futile(now, now).map(|message| Violation {
-                field: format!("{}validUntil", K::PREFIX),
-                message: message.to_owned(),
-                value: None,
-            });
+            let field = format!("{}validUntil", K::PREFIX);
+            let futile = terms.futile(now, now);
+            let futile = futile.map(|message| Violation::of(field, message));
             futile.into_iter().collect()
         }
     }

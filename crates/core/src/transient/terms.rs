@@ -89,7 +89,7 @@ impl Terms {
         });
         if spec.valid_until.is_some() == spec.duration.is_some() {
             let message = "exactly one of validUntil and duration must be set";
-            found.push(violation("spec", message));
+            found.push(Violation::of("spec", message));
         }
         role(&mut found, "spec.roleRef", spec.role, cluster);
         let subjects = subjects(&mut found, "spec.subjects", spec.subjects);
@@ -112,7 +112,7 @@ impl Terms {
         let mut found = Vec::new();
         let mut read = |field: &str, value: &Value| {
             let Some(text) = value.as_str() else {
-                found.push(violation(field, "must be an instant in RFC 3339"));
+                found.push(Violation::of(field, "must be an instant in RFC 3339"));
                 return None;
             };
             check(&mut found, field, text, instant(text))
@@ -213,14 +213,6 @@ impl Terms {
     }
 }
 
-pub(super) fn violation(field: &str, message: impl Into<String>) -> Violation {
-    Violation {
-        field: field.to_owned(),
-        message: message.into(),
-        value: None,
-    }
-}
-
 fn check<T, E: Display>(
     found: &mut Vec<Violation>,
     field: &str,
@@ -229,10 +221,7 @@ fn check<T, E: Display>(
 ) -> Option<T> {
     result
         .map_err(|error| {
-            found.push(Violation {
-                value: Some(text.to_owned()),
-                ..violation(field, error.to_string())
-            });
+            found.push(Violation::of_value(field, error.to_string(), text));
         })
         .ok()
 }
@@ -243,13 +232,13 @@ fn parsed<T: serde::de::DeserializeOwned>(
     value: &Value,
 ) -> Option<T> {
     if value.is_null() {
-        found.push(violation(field, "must be given, as in a RoleBinding"));
+        found.push(Violation::of(field, "must be given, as in a RoleBinding"));
         return None;
     }
     serde_json::from_value(value.clone())
         .map_err(|error| {
             let message = format!("must be as in a RoleBinding: {error}");
-            found.push(violation(field, message));
+            found.push(Violation::of(field, message));
         })
         .ok()
 }
@@ -257,14 +246,17 @@ fn parsed<T: serde::de::DeserializeOwned>(
 fn role(found: &mut Vec<Violation>, field: &str, role: &RoleReference, cluster: bool) {
     if role.api_group != RBAC_GROUP {
         let message = format!("must be {RBAC_GROUP}");
-        found.push(violation(&format!("{field}.apiGroup"), message));
+        found.push(Violation::of(format!("{field}.apiGroup"), message));
     }
     if cluster && role.kind != RoleKind::ClusterRole {
-        found.push(violation(&format!("{field}.kind"), "must be ClusterRole"));
+        found.push(Violation::of(
+            format!("{field}.kind"),
+            "must be ClusterRole",
+        ));
     }
     if !is_path_segment(&role.name) {
         let message = "must be the name of a role: not empty, not '.' or '..', without '/' and '%'";
-        found.push(violation(&format!("{field}.name"), message));
+        found.push(Violation::of(format!("{field}.name"), message));
     }
 }
 
@@ -276,7 +268,7 @@ fn is_path_segment(name: &str) -> bool {
 /// Subjects as the API server stores them, so that what we ask for is what we read back.
 fn subjects(found: &mut Vec<Violation>, field: &str, given: &[BindingSubject]) -> Vec<Subject> {
     if given.is_empty() {
-        found.push(violation(field, "must name at least one subject"));
+        found.push(Violation::of(field, "must name at least one subject"));
     }
     let mut subjects = Vec::new();
     for (number, subject) in given.iter().enumerate() {
@@ -291,15 +283,15 @@ fn subjects(found: &mut Vec<Violation>, field: &str, given: &[BindingSubject]) -
             .is_some_and(|given| given != group)
         {
             let message = format!("must be {group:?} for a {}, or absent", subject.kind);
-            found.push(violation(&field("apiGroup"), message));
+            found.push(Violation::of(field("apiGroup"), message));
         }
         if subject.name.is_empty() {
-            found.push(violation(&field("name"), "must be given"));
+            found.push(Violation::of(field("name"), "must be given"));
         }
         let namespace = subject.namespace.as_deref().filter(|name| !name.is_empty());
         if (subject.kind == SubjectKind::ServiceAccount) != namespace.is_some() {
             let message = "a ServiceAccount needs its namespace; a User or Group has none";
-            found.push(violation(&field("namespace"), message));
+            found.push(Violation::of(field("namespace"), message));
         }
         subjects.push(Subject {
             api_group: (!group.is_empty()).then(|| group.to_owned()),
@@ -315,14 +307,14 @@ fn reason(found: &mut Vec<Violation>, reason: Option<&str>) {
     let reason = reason.unwrap_or_default();
     if reason.len() > MAX_REASON {
         let message = format!("must be at most {MAX_REASON} bytes");
-        found.push(violation("spec.reason", message));
+        found.push(Violation::of("spec.reason", message));
     }
     // It is read in terminals and logs.
     if reason
         .chars()
         .any(|next| next.is_control() && next != '\n' && next != '\t')
     {
-        found.push(violation(
+        found.push(Violation::of(
             "spec.reason",
             "must not contain control characters",
         ));

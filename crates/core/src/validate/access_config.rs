@@ -1,12 +1,10 @@
 //! `spec.accessConfig`, which both kinds of template share.
 
-use super::{Found, name};
+use super::{Found, Rule, Violation, name};
 use crate::access_command::AccessCommand;
 use crate::api::{AccessConfig, Bind};
 use crate::connect::policy::bounded;
 use crate::duration::GoDuration;
-
-pub(super) const DEFAULT_ABOVE_MAX: &str = "must not be greater than maxDuration";
 
 /// What the texts of an `accessConfig` mean.
 pub(super) struct Parsed {
@@ -96,11 +94,11 @@ fn durations(config: &AccessConfig, found: &mut Found) -> Option<(GoDuration, Go
     let max = positive("spec.accessConfig.maxDuration", &config.max_duration);
     let (default, max) = default.zip(max)?;
     if default > max {
-        found.check(
-            field,
-            &config.default_duration,
-            Err::<(), _>(DEFAULT_ABOVE_MAX),
-        );
+        let message = "must not be greater than maxDuration";
+        found.0.push(Violation {
+            rule: Rule::DefaultWithinMax,
+            ..Violation::of_value(field, message, &config.default_duration)
+        });
     }
     Some((default, max))
 }

@@ -56,11 +56,8 @@ pub fn metadata(
         if size <= limit || size <= was {
             continue;
         }
-        found.push(Violation {
-            field: field.to_owned(),
-            message: format!("comes to {size} {unit}: {limit} are enough; take some away"),
-            value: None,
-        });
+        let message = format!("comes to {size} {unit}: {limit} are enough; take some away");
+        found.push(Violation::of(field, message));
     }
     found
 }

@@ -31,9 +31,43 @@ pub struct Violation {
     pub message: String,
     /// The value that is wrong, if it is one value and not the lack of one.
     pub value: Option<String>,
+    /// Which rule is broken, where that matters to somebody.
+    pub rule: Rule,
+}
+
+/// A rule that somebody goes by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// Any other.
+    #[default]
+    Other,
+    /// The default duration of a template is no longer than the longest.
+    DefaultWithinMax,
 }
 
 impl Violation {
+    /// That a field is wrong as a whole, or that it is not there.
+    pub fn of(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            message: message.into(),
+            value: None,
+            rule: Rule::Other,
+        }
+    }
+
+    /// That this value of a field is wrong.
+    pub fn of_value(
+        field: impl Into<String>,
+        message: impl Into<String>,
+        value: impl Into<String>,
+    ) -> Self {
+        Self {
+            value: Some(value.into()),
+            ..Self::of(field, message)
+        }
+    }
+
     /// All of them in one line.
     #[must_use]
     pub fn list(violations: &[Self]) -> String {
@@ -54,7 +88,7 @@ impl Violation {
     pub fn of_template_durations(violations: &[Self]) -> Option<String> {
         let violation = violations.iter().find(|found| found.is_about_duration())?;
         // The words are the original's, and so are its paths, which leave out `accessConfig`.
-        Some(if violation.message == access_config::DEFAULT_ABOVE_MAX {
+        Some(if violation.rule == Rule::DefaultWithinMax {
             "Error: spec.defaultDuration can not be greater than spec.maxDuration".to_owned()
         } else {
             let field = violation.field.replace("accessConfig.", "");
@@ -76,11 +110,7 @@ struct Found(Vec<Violation>);
 impl Found {
     /// Notes that a field is wrong as a whole, or that it is not there.
     fn add(&mut self, field: &str, message: impl Into<String>) {
-        self.0.push(Violation {
-            field: field.to_owned(),
-            message: message.into(),
-            value: None,
-        });
+        self.0.push(Violation::of(field, message));
     }
 
     /// Passes on what a check gave, or notes why it failed on this value.
@@ -92,11 +122,8 @@ impl Found {
     ) -> Option<T> {
         result
             .map_err(|error| {
-                self.0.push(Violation {
-                    field: field.to_owned(),
-                    message: error.to_string(),
-                    value: Some(value.into()),
-                });
+                let violation = Violation::of_value(field, error.to_string(), value);
+                self.0.push(violation);
             })
             .ok()
     }

@@ -180,12 +180,12 @@ async fn bind<K: Kind>(
         }
     };
     // It may be bound yet, when nobody looks any more.
-    let ends = format!("`kubectl delete {what}` gives it back");
+    let ends = format!("`ozctl revoke {what}` gives it back");
     let status = waited.map_err(|failure| match failure.is_not_found() {
         true => failure,
         false => failure.or_next(&ends),
     })?;
-    context.print(&told(&role, &what, &status)?)?;
+    context.print(&context.typed(&told(&role, &what, &status)?))?;
     Ok(Exit::SUCCESS)
 }
 
@@ -229,7 +229,7 @@ async fn bound<K: Kind>(
     Err(match retry.at_the_end() {
         Some(failure) => failure.during(&late),
         None => Failure::new(late).next(format!(
-            "`kubectl describe {}` says what it waits for",
+            "`ozctl explain {}` says what it waits for",
             resource::<K>(&name)
         )),
     })
@@ -248,7 +248,7 @@ async fn give_back<K: Kind>(api: &Api<K>, name: &str, interrupts: &mut Interrupt
             answer => answer.map(drop).map_err(Failure::from),
         }
     };
-    let later = format!("`kubectl delete {}` does so later", resource::<K>(name));
+    let later = format!("`ozctl revoke {}` does so later", resource::<K>(name));
     interrupts.given_back(name, deleting, later).await
 }
 
@@ -258,7 +258,7 @@ fn settled(status: &BindingStatus) -> bool {
 }
 
 fn told(role: &str, what: &str, status: &BindingStatus) -> Result<String> {
-    let end = format!("`kubectl delete {what}` ends it");
+    let end = format!("`ozctl revoke {what}` ends it");
     match (status.phase, status.expires_at, status.next_transition_time) {
         (Phase::Active, Some(until), _) => Ok(format!("{role} is bound until {until}; {end}\n")),
         (Phase::Pending, _, Some(from)) => Ok(format!("{role} will be bound at {from}; {end}\n")),

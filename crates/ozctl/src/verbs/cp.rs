@@ -13,17 +13,21 @@ use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::output;
 use crate::session::{self, Command};
 use crate::target::Target;
 
 const CHUNK: usize = 64 * 1024;
 /// Chunks that wait for whoever is slower.
 const QUEUED: usize = 16;
+/// How many of what was left out are named.
+const NAMED: usize = 5;
 
 /// Copy files to and from a running pod
 ///
 /// One of the two is TARGET:PATH. Needs `tar` in the container. Links are left
-/// out: they could point to anything on the other side.
+/// out: they could point to anything on the other side. What was left out is
+/// named.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -91,7 +95,7 @@ impl Cp {
                         download(context, cluster, granted, from, to).await
                     }
                     (CopyPath::Local(from), CopyPath::Remote(_, to)) => {
-                        upload(cluster, granted, from, to).await
+                        upload(context, cluster, granted, from, to).await
                     }
                     _ => Ok(()),
                 }
@@ -165,15 +169,40 @@ async fn download(
         .map_err(|error| Failure::new(format!("failed to unpack: {error}")))?;
     finished(status, &said, from).await?;
     let left_out = unpacked?;
-    if left_out > 0 {
-        context.say(&format!("{left_out} links were left out"));
-    }
+    copied(
+        context,
+        &format!("from pod {}", granted.pod),
+        granted,
+        &left_out,
+    );
     Ok(())
 }
 
-/// Writes the files of an archive whose members all begin with `name` at `target`; the number of
-/// links that were left out.
-fn unpack(receiver: mpsc::Receiver<Vec<u8>>, name: &str, target: &Path) -> Result<usize> {
+/// Says which pod it was, how to get there again, and what was left out.
+fn copied(context: &Context, which: &str, granted: &Granted, left_out: &[PathBuf]) {
+    context.say(&format!(
+        "Copied {which}; `ozctl exec pod/{}` gets into it",
+        granted.pod
+    ));
+    if left_out.is_empty() {
+        return;
+    }
+    let shown = left_out
+        .iter()
+        .take(NAMED)
+        .map(|path| path.display().to_string());
+    let mut names = shown.collect::<Vec<_>>().join(", ");
+    if let Some(more) = left_out.len().checked_sub(NAMED).filter(|&more| more > 0) {
+        names.push_str(&format!(" and {more} more"));
+    }
+    context.say(&output::line(&format!(
+        "Left out, since only files and directories are copied: {names}"
+    )));
+}
+
+/// Writes the files of an archive whose members all begin with `name` at `target`; what was left out,
+/// such as links.
+fn unpack(receiver: mpsc::Receiver<Vec<u8>>, name: &str, target: &Path) -> Result<Vec<PathBuf>> {
     let mut archive = tar::Archive::new(Received {
         receiver,
         left: io::Cursor::default(),
@@ -181,7 +210,7 @@ fn unpack(receiver: mpsc::Receiver<Vec<u8>>, name: &str, target: &Path) -> Resul
     let failed = |path: &Path, error: io::Error| {
         Failure::new(format!("failed to write {}: {error}", path.display()))
     };
-    let mut left_out = 0;
+    let mut left_out = Vec::new();
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
@@ -207,7 +236,7 @@ fn unpack(receiver: mpsc::Receiver<Vec<u8>>, name: &str, target: &Path) -> Resul
                     .unpack(&place)
                     .map_err(|error| failed(&place, error))?;
             }
-            _ => left_out += 1,
+            _ => left_out.push(path),
         }
     }
     Ok(left_out)
@@ -229,7 +258,13 @@ fn inside(path: &Path, name: &str) -> Option<PathBuf> {
         .collect()
 }
 
-async fn upload(cluster: &Cluster, granted: &Granted, from: &Path, to: &str) -> Result<()> {
+async fn upload(
+    context: &Context,
+    cluster: &Cluster,
+    granted: &Granted,
+    from: &Path,
+    to: &str,
+) -> Result<()> {
     let own_name = || {
         let path = std::path::absolute(from).ok()?;
         Some(path.file_name()?.to_string_lossy().into_owned())
@@ -272,7 +307,13 @@ async fn upload(cluster: &Cluster, granted: &Granted, from: &Path, to: &str) -> 
         .await
         .map_err(|error| Failure::new(format!("failed to pack: {error}")))?;
     finished(status, &errors, to).await?;
-    packed
+    copied(
+        context,
+        &format!("to pod {}", granted.pod),
+        granted,
+        &packed?,
+    );
+    Ok(())
 }
 
 async fn is_directory(cluster: &Cluster, granted: &Granted, path: &str) -> Result<bool> {
@@ -289,19 +330,26 @@ async fn is_directory(cluster: &Cluster, granted: &Granted, path: &str) -> Resul
         Some(status) => status.await,
         None => None,
     };
-    Ok(session::ending(status)? == Exit::SUCCESS)
+    Ok(session::ending(status, &command.words)? == Exit::SUCCESS)
 }
 
-/// Packs a file or a directory under another name. Links are left out.
-fn pack(sender: mpsc::Sender<Vec<u8>>, from: &Path, name: &str) -> Result<()> {
+/// Packs a file or a directory under another name; what was left out, such as links.
+fn pack(sender: mpsc::Sender<Vec<u8>>, from: &Path, name: &str) -> Result<Vec<PathBuf>> {
     let mut archive = tar::Builder::new(io::BufWriter::with_capacity(CHUNK, Sent(sender)));
     archive.follow_symlinks(false);
-    add(&mut archive, from, Path::new(name))?;
+    let mut left_out = Vec::new();
+    add(&mut archive, from, Path::new(name), &mut left_out)?;
     let packed = archive.into_inner().and_then(|mut rest| rest.flush());
-    packed.map_err(|error| Failure::new(format!("failed to send {}: {error}", from.display())))
+    packed.map_err(|error| Failure::new(format!("failed to send {}: {error}", from.display())))?;
+    Ok(left_out)
 }
 
-fn add<W: Write>(archive: &mut tar::Builder<W>, from: &Path, name: &Path) -> Result<()> {
+fn add<W: Write>(
+    archive: &mut tar::Builder<W>,
+    from: &Path,
+    name: &Path,
+    left_out: &mut Vec<PathBuf>,
+) -> Result<()> {
     let failed =
         |error: io::Error| Failure::new(format!("failed to send {}: {error}", from.display()));
     let kind = std::fs::symlink_metadata(from).map_err(failed)?.file_type();
@@ -309,12 +357,15 @@ fn add<W: Write>(archive: &mut tar::Builder<W>, from: &Path, name: &Path) -> Res
         archive.append_dir(name, from).map_err(failed)?;
         for entry in std::fs::read_dir(from).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            add(archive, &entry.path(), &name.join(entry.file_name()))?;
+            let inside = name.join(entry.file_name());
+            add(archive, &entry.path(), &inside, left_out)?;
         }
         return Ok(());
     }
     if kind.is_file() {
         archive.append_path_with_name(from, name).map_err(failed)?;
+    } else {
+        left_out.push(from.to_owned());
     }
     Ok(())
 }
@@ -349,7 +400,7 @@ async fn finished(
         Some(status) => status.await,
         None => None,
     };
-    let ended = session::ending(status).map_err(|failure| {
+    let ended = session::ending(status, &[]).map_err(|failure| {
         let no_tar = failure.exit() == Exit::code(127);
         match no_tar {
             true => Failure::new("there is no tar in the container, which copying needs")
@@ -441,8 +492,9 @@ mod tests {
         let source = from.clone();
         let packing = std::thread::spawn(move || pack(sender, &source, "name"));
         let to = directory.path().join("to");
-        assert_eq!(unpack(receiver, "name", &to).unwrap(), 0);
-        packing.join().unwrap().unwrap();
+        assert!(unpack(receiver, "name", &to).unwrap().is_empty());
+        let left_out = packing.join().unwrap().unwrap();
+        assert_eq!(left_out, [from.join("link")]);
         assert_eq!(
             std::fs::read(to.join("deep/file")).unwrap().len(),
             3 * CHUNK

@@ -1,7 +1,9 @@
 //! `ozctl exec`: a session in a running pod, from nothing to a shell and back.
 
+use std::io::IsTerminal as _;
+
 use clap::Args;
-use clap_complete::ArgValueCandidates;
+use clap_complete::ArgValueCompleter;
 use oz_core::api::{ExecAccessRequest, Operation};
 use oz_core::kinds::AccessRequest;
 
@@ -38,7 +40,7 @@ Exit codes: that of the command; 124 if access ended first, 125 if ozctl failed,
 Ctrl-C while waiting.")]
 pub(crate) struct Exec {
     /// What to get into
-    #[arg(add = ArgValueCandidates::new(complete::targets))]
+    #[arg(add = ArgValueCompleter::new(complete::targets))]
     target: Target,
     #[command(flatten)]
     session: Session,
@@ -68,7 +70,7 @@ impl Session {
             container: self.flags.container.as_deref(),
         };
         let body = async |cluster: &_, granted: &Granted| {
-            let command = self.flags.command(&self.command, granted);
+            let command = self.flags.command(context, &self.command, granted);
             session::run(cluster, granted, &command).await
         };
         access::with::<R>(context, &self.access, want, body)
@@ -83,7 +85,8 @@ struct SessionFlags {
     /// The container [default: the template's, else the pod's main one]
     #[arg(short, long)]
     container: Option<String>,
-    /// Ask for a terminal even if there is none here
+    /// Ask for a terminal even if output is none; without input from one there is none, as with
+    /// kubectl
     #[arg(short = 't', long)]
     tty: bool,
     /// Ask for no terminal [default: one, if input and output are one]
@@ -99,12 +102,16 @@ struct SessionFlags {
 
 impl SessionFlags {
     /// The command, on a terminal if there is one.
-    fn command(&self, words: &[String], granted: &Granted) -> Command {
+    fn command(&self, context: &Context, words: &[String], granted: &Granted) -> Command {
         let words = match words {
             [] => usual_command(&granted.message),
             words => words.to_vec(),
         };
-        let tty = !self.no_stdin && !self.no_tty && (self.tty || terminal::is_there());
+        let wanted = !self.no_stdin && !self.no_tty && (self.tty || terminal::is_there());
+        let tty = wanted && std::io::stdin().is_terminal();
+        if wanted && !tty {
+            context.say("Unable to use a TTY - input is not a terminal or the right kind of file");
+        }
         Command {
             words,
             tty,

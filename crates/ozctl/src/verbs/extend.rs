@@ -1,8 +1,11 @@
 //! `ozctl extend`: more time, by a new request that continues the one that runs: decided anew, and
 //! recorded.
 
+use std::time::Duration;
+
 use clap::Args;
 use clap_complete::ArgValueCandidates;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use oz_core::api::Phase;
 use oz_core::for_each_kind;
@@ -18,8 +21,8 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::names::Named;
-use crate::output::{TextFormat, json, whole, yaml};
-use crate::request::{self, Ask, Outcome};
+use crate::output::{TextFormat, json, short, whole, yaml};
+use crate::request::{self, Ask, Clock, Outcome};
 
 /// Ask for more time, by a new request that continues a running one
 ///
@@ -35,7 +38,8 @@ pub(crate) struct Extend {
     /// Name of the running request, or KIND/NAME
     #[arg(add = ArgValueCandidates::new(complete::requests))]
     name: String,
-    /// How long, from now on [default: as was asked before]
+    /// How long, from now on; an end sooner than that of the running one is refused [default: as was
+    /// asked before]
     #[arg(short = 'D', long)]
     duration: Option<String>,
     /// Why [default: as was said before]
@@ -90,6 +94,13 @@ impl Extend {
             template: asked.template,
             container: asked.container,
         };
+        let wanted = ask.duration.as_deref().and_then(go_duration);
+        if let (Some(until), Some(wanted)) = (status.expires_at, wanted) {
+            let left = Clock::of_server(cluster).await.left(until);
+            if wanted <= left {
+                return Err(sooner(&old, until, left));
+            }
+        }
         let mut interrupts = Interrupts::new()?;
         let created = match ask_for::<R>(cluster, &ask, &mut interrupts).await? {
             Ok(created) => created,
@@ -116,6 +127,15 @@ impl Extend {
                 return Err(still_there(late, &name));
             }
         };
+        let ends = (status.expires_at, end(&ready));
+        if let (Some(until), Some(new)) = ends
+            && new <= until
+        {
+            // The template gives no more by now.
+            let left = Clock::of_server(cluster).await.left(until);
+            give_back::<R>(cluster, &name, &mut interrupts).await?;
+            return Err(sooner(&old, until, left));
+        }
         context.print(&match self.output {
             TextFormat::Json => json(&whole(&ready)?)?,
             TextFormat::Yaml => yaml(&whole(&ready)?)?,
@@ -123,6 +143,19 @@ impl Extend {
         })?;
         Ok(Exit::SUCCESS)
     }
+}
+
+fn end<R: AccessRequest>(request: &R) -> Option<Timestamp> {
+    request.status().and_then(|status| status.expires_at)
+}
+
+/// The failure that a continuation is which would end before what it continues.
+fn sooner(old: &str, until: Timestamp, left: Duration) -> Failure {
+    let left = short(SignedDuration::try_from(left).unwrap_or_default());
+    Failure::new(format!(
+        "request {old} lasts until {until} anyway ({left} from now), and the new one would not"
+    ))
+    .next("ask for longer than that with --duration, which counts from now")
 }
 
 /// It may be granted yet, when nobody waits for it any more; nobody is to have it unawares.
@@ -135,18 +168,14 @@ fn still_there(failure: Failure, name: &str) -> Failure {
 
 /// What became of it, and how it is used.
 fn continued<R: AccessRequest>(running: &R, ready: &R) -> String {
-    let end = |request: &R| {
-        let status = request.status();
-        let until = status.and_then(|status| status.expires_at);
-        until.map_or("its end".to_owned(), |until| until.to_string())
-    };
+    let until = |request: &R| end(request).map_or("its end".to_owned(), |until| until.to_string());
     let name = ready.name_any();
     format!(
         "{name} continues {}: until {}\nSessions that are open keep their end, {}. For more, open \
          another: ozctl {} {} --request {name}\n",
         running.name_any(),
-        end(ready),
-        end(running),
+        until(ready),
+        until(running),
         R::PURPOSE,
         request::place(ready),
     )

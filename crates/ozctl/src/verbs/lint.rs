@@ -1,6 +1,9 @@
 //! `ozctl lint`: templates, requests and transient bindings in files, checked before they reach a cluster: by the
 //! schema that the API server has, and by the functions that the webhook calls.
 
+use std::ffi::OsStr;
+use std::path::Path;
+
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -20,12 +23,13 @@ use crate::output;
 #[command(after_help = "\
 Examples:
   ozctl lint templates/*.yaml
+  ozctl lint deploy/                   what ends in .yaml, .yml or .json in it
   ozctl lint -o sarif deploy.yaml > oz.sarif
   helm template . | ozctl lint -
 
 Exit codes: 0 if nothing was found, 1 if something was or a file is unreadable.")]
 pub(crate) struct Lint {
-    /// Files of YAML or JSON, - for standard input
+    /// Files of YAML or JSON, folders of them, - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// How to show what was found
@@ -45,7 +49,8 @@ impl Lint {
         let now = Timestamp::now();
         let mut findings = Vec::new();
         let mut checked = 0;
-        for file in &self.files {
+        for file in files(&self.files, &mut findings) {
+            let file = file.as_str();
             // The others are checked all the same: a code host wants to see what is in them.
             match read(file) {
                 Err(error) => findings.push(lint::unreadable(file, &error)),
@@ -78,6 +83,38 @@ impl Lint {
             Exit::FAILURE
         })
     }
+}
+
+/// What was named, with what is in the folders among it, in the order of their names.
+fn files(named: &[String], findings: &mut Vec<Finding>) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in named {
+        if !Path::new(name).is_dir() {
+            all.push(name.clone());
+            continue;
+        }
+        let mut inside = Vec::new();
+        if let Err(error) = walk(Path::new(name), &mut inside) {
+            findings.push(lint::unreadable(name, &error));
+        }
+        inside.sort();
+        all.extend(inside);
+    }
+    all
+}
+
+fn walk(folder: &Path, files: &mut Vec<String>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        // A link to a folder could lead in a circle.
+        if kind.is_dir() {
+            walk(&path, files)?;
+        } else if let Some("yaml" | "yml" | "json") = path.extension().and_then(OsStr::to_str) {
+            files.push(path.display().to_string());
+        }
+    }
+    Ok(())
 }
 
 fn counted(count: usize, what: &str) -> String {

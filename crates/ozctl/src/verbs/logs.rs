@@ -1,7 +1,7 @@
 //! `ozctl logs`: what a pod writes, where a template's operations have Log.
 
 use clap::Args;
-use clap_complete::ArgValueCandidates;
+use clap_complete::ArgValueCompleter;
 use futures::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -28,7 +28,7 @@ Examples:
 Exit codes: 0, 1 if ozctl failed, 124 if access ended while following.")]
 pub(crate) struct Logs {
     /// Whose logs, as for `ozctl exec`
-    #[arg(add = ArgValueCandidates::new(complete::targets))]
+    #[arg(add = ArgValueCompleter::new(complete::targets))]
     target: Target,
     /// The container [default: the template's, else the pod's main one]
     #[arg(short, long)]

@@ -1,7 +1,7 @@
 //! `ozctl pod`: a session in a pod of one's own.
 
 use clap::Args;
-use clap_complete::ArgValueCandidates;
+use clap_complete::ArgValueCompleter;
 use oz_core::api::PodAccessRequest;
 
 use super::exec::Session;
@@ -25,7 +25,7 @@ Examples:
 Exit codes are those of `ozctl exec`.")]
 pub(crate) struct Pod {
     /// The workload to have a pod of, or template/NAME
-    #[arg(add = ArgValueCandidates::new(complete::pod_templates))]
+    #[arg(add = ArgValueCompleter::new(complete::pod_targets))]
     target: Target,
     #[command(flatten)]
     session: Session,

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Args;
-use clap_complete::ArgValueCandidates;
+use clap_complete::ArgValueCompleter;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Pod;
@@ -33,7 +33,7 @@ Examples:
 Exit codes: 130 after Ctrl-C, 124 when access ended, 1 if ozctl failed.")]
 pub(crate) struct PortForward {
     /// What to connect to, as for `ozctl exec`
-    #[arg(add = ArgValueCandidates::new(complete::targets))]
+    #[arg(add = ArgValueCompleter::new(complete::targets))]
     target: Target,
     /// Ports; before the colon that of this machine, 0 or nothing for any
     #[arg(required = true, value_name = "[LOCAL:]REMOTE")]

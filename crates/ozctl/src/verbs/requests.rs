@@ -87,7 +87,7 @@ impl Requests {
         now: Timestamp,
     ) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
-        for mut request in requests {
+        for request in requests {
             let status = request.status().cloned().unwrap_or_default();
             let requester = user(&request);
             if (self.active && status.phase.is_terminal())
@@ -100,7 +100,6 @@ impl Requests {
                 (Phase::Active, Some(until)) => short(until.duration_since(now)),
                 _ => String::new(),
             };
-            request.meta_mut().managed_fields = None;
             rows.push(Row {
                 namespace: request.namespace().unwrap_or_default(),
                 cells: vec![

@@ -6,7 +6,7 @@ use clap_complete::ArgValueCandidates;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use oz_core::for_each_kind;
-use oz_core::kinds::AccessRequest;
+use oz_core::kinds::{AccessRequest, Kind};
 
 use crate::choose;
 use crate::cluster::Cluster;
@@ -22,16 +22,16 @@ use crate::request::user;
 #[command(
     visible_alias = "delete",
     after_help = "\
-The request is deleted; oz takes the access away at once and records who
-revoked it. Sessions that are open are ended if they can be: see
+The request is deleted; oz takes the access away at once and records it. Sessions that are open are ended if they can be: see
 `kubectl get ear NAME` for its condition SessionsCut.
 
 Examples:
   ozctl revoke alice-x7k2p
+  ozctl revoke trb/lea-m2k9c
   ozctl revoke --mine"
 )]
 pub(crate) struct Revoke {
-    /// Names of requests, or KIND/NAME
+    /// Names of requests or transient bindings, or KIND/NAME
     #[arg(required_unless_present = "mine", add = ArgValueCandidates::new(complete::requests))]
     names: Vec<String>,
     /// All of your own in the namespace
@@ -41,7 +41,7 @@ pub(crate) struct Revoke {
 
 impl Revoke {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        let wanted = self.names.iter().map(|name| Named::request(name));
+        let wanted = self.names.iter().map(|name| Named::revocable(name));
         let wanted: Vec<_> = wanted.collect::<Result<_>>()?;
         let cluster = context.cluster().await?;
         if self.mine {
@@ -72,12 +72,43 @@ impl Revoke {
 }
 
 async fn revoke(context: &Context, cluster: &Cluster, named: Named<'_>) -> Result<()> {
+    let mut is_request = false;
     for_each_kind!(requests R => {
-        if named.may_be::<R>() && delete::<R>(context, cluster, named.name).await? {
-            return Ok(());
+        if named.may_be::<R>() {
+            is_request = true;
+            if delete::<R>(context, cluster, named.name).await? {
+                return Ok(());
+            }
         }
     });
-    Err(no_request(cluster, named.name))
+    for_each_kind!(bindings B => {
+        if named.may_be::<B>() {
+            match delete::<B>(context, cluster, named.name).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // That it is no request is all that whoever may end no bindings can be told.
+                Err(failure) if named.is_of_any_kind() && is_closed(&failure) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    });
+    Err(match is_request {
+        true => no_request(cluster, named.name),
+        false => no_binding(cluster, named.name),
+    })
+}
+
+/// Whether whoever asks may not delete such objects, or there are none.
+fn is_closed(failure: &Failure) -> bool {
+    failure.is_forbidden() || failure.is_unknown_kind()
+}
+
+fn no_binding(cluster: &Cluster, name: &str) -> Failure {
+    let namespace = &cluster.namespace;
+    Failure::new(format!(
+        "no transient binding {name} in namespace {namespace}"
+    ))
+    .next("`ozctl get trb` lists those that are there, `ozctl get tcrb` those of the cluster")
 }
 
 /// The failure that a name of no request is.
@@ -89,18 +120,14 @@ pub(super) fn no_request(cluster: &Cluster, name: &str) -> Failure {
     .next("`ozctl requests` lists those that are there")
 }
 
-async fn delete<R: AccessRequest>(
-    context: &Context,
-    cluster: &Cluster,
-    name: &str,
-) -> Result<bool> {
-    let api = cluster.api::<R>();
+async fn delete<K: Kind>(context: &Context, cluster: &Cluster, name: &str) -> Result<bool> {
+    let api = cluster.objects::<K>();
     match cluster
         .answer(api.delete(name, &DeleteParams::default()))
         .await
     {
         Ok(_) => {
-            context.print(&format!("{} {name} revoked\n", R::kind(&())))?;
+            context.print(&format!("{} {name} revoked\n", K::title()))?;
             Ok(true)
         }
         Err(failure) if failure.is_not_found() => Ok(false),

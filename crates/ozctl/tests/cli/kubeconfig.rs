@@ -439,3 +439,15 @@ fn off_a_terminal_there_are_no_colours_nor_lines_that_are_drawn_anew() {
         }
     }
 }
+
+#[test]
+fn who_asks_is_said_with_a_version() {
+    let stub = shop::open();
+    stub.ozctl(&["templates"]).output().unwrap();
+    let asked = stub.asked();
+    assert!(!asked.is_empty());
+    for one in asked {
+        let expected = concat!("ozctl/", env!("CARGO_PKG_VERSION"));
+        assert_eq!(one.header("user-agent"), expected, "{}", one.what);
+    }
+}

@@ -99,12 +99,13 @@ tells! {
         "create exec shell -o name", "create pod debug", "create exec nothing",
     ];
     extend: [
-        "extend alice-x7k2p", "extend alice-x7k2p -o json", "extend bob-a1b2c", "extend nobody",
+        "extend alice-x7k2p", "extend alice-x7k2p -D 10m", "extend alice-x7k2p -o json", "extend bob-a1b2c", "extend nobody",
         "extend par/alice-m2n3p",
     ];
     revoke: [
         "revoke alice-x7k2p", "delete par/alice-m2n3p", "revoke --mine", "revoke nobody",
-        "revoke pod/x", "revoke alice-x7k2p gone bob-a1b2c",
+        "revoke pod/x", "revoke alice-x7k2p gone bob-a1b2c", "revoke trb/lea-m2k9c",
+        "revoke lea-m2k9c", "revoke trb/nobody", "revoke nobody -n shop",
     ];
     explain: [
         "explain alice-x7k2p", "explain bob-a1b2c", "explain --template shell -D 48h",
@@ -133,7 +134,7 @@ tells! {
         "exec deploy/api", "exec svc/web", "exec sts/db", "exec web --template nothing",
         "exec deploy/web -c sidecar --template database", "exec deploy/web --request nobody",
         "exec deploy/web --request bob-a1b2c", "exec deploy/web --wait soon",
-        "pod deploy/api", "logs deploy/web", "cp a b", "port-forward deploy/web 0:0",
+        "exec deploy/web --template database", "pod deploy/api", "logs deploy/web", "cp a b", "port-forward deploy/web 0:0",
     ];
     bind: [
         "bind view --for 1h", "bind pod/view --user lea --for 1h", "bind view --user lea --for 2h",
@@ -176,6 +177,9 @@ fn audit() {
         "audit verify --key oz.pub --log changed.jsonl",
         "audit verify --key oz.pub --offline --log oz.jsonl",
         "audit verify --offline",
+        "audit verify --key oz.pub --offline --log oz.jsonl changed.jsonl",
+        "audit verify --key oz.pub --offline --log oz.jsonl --log changed.jsonl",
+        "audit list --action AccessGranted --log oz.jsonl oz.jsonl",
     ];
     shows(&told(&stub, &lines), "audit");
 }
@@ -206,6 +210,10 @@ spec:
     let good = bad.replace("defaultduration", "defaultDuration");
     let good = good.split("---").next().unwrap_or_default();
     std::fs::write(stub.directory.path().join("good.yaml"), good).unwrap();
+    let deep = stub.directory.path().join("folder/deep");
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::write(deep.join("bad.yml"), bad).unwrap();
+    std::fs::write(deep.join("notes.txt"), "no object").unwrap();
     let lines = [
         "lint good.yaml",
         "lint good.yaml bad.yaml",
@@ -214,7 +222,8 @@ spec:
         "lint nothing.yaml",
         "lint good.yaml -o json",
         "lint good.yaml -o sarif",
-        "lint nothing.yaml . bad.yaml -o sarif",
+        "lint nothing.yaml folder bad.yaml -o sarif",
+        "lint folder",
     ];
     shows(&told(&stub, &lines), "lint");
 }

@@ -67,7 +67,7 @@ fn a_wait_ends_with_an_error_that_stays() {
         (&["extend", "alice-x7k2p"][..], "`ozctl revoke alice-n4w5r`"),
         (
             &["bind", "view", "--user=lea", "--for=1h"],
-            "`kubectl delete transientrolebindings/lea-m2k9c`",
+            "`ozctl revoke transientrolebindings/lea-m2k9c`",
         ),
     ] {
         let stub = unsteady(is_waited_for, &[400; 9]);
@@ -89,7 +89,7 @@ fn a_wait_that_takes_too_long_says_what_was_wrong_and_how_to_give_it_back() {
         ),
         (
             &["bind", "view", "--user=lea", "--for=1h", "--wait=1s"],
-            "`kubectl delete transientrolebindings/lea-m2k9c`",
+            "`ozctl revoke transientrolebindings/lea-m2k9c`",
         ),
     ] {
         let stub = unsteady(is_waited_for, &[503; 99]);

@@ -6,6 +6,7 @@ mod binding;
 mod connect;
 mod copies;
 mod cost;
+mod deletion;
 mod limits;
 mod record;
 mod registration;

@@ -2,7 +2,9 @@
 //! were none. So each takes the largest object that can be stored, and judges it.
 
 use oz_admission::Limits;
+use oz_core::api::GROUP;
 use oz_core::audit::Action;
+use oz_core::labels::REQUESTED_BY;
 use serde_json::{Value, json};
 
 use super::connect::grant;
@@ -142,19 +144,62 @@ fn of_pods() -> [Case; 2] {
     ]
 }
 
+/// Requests of others that are deleted, however much is in their annotations: refused, and on record.
+fn of_requests() -> [Case; 2] {
+    let case = |hook, path, plural, kind| Case {
+        hook,
+        path,
+        group: GROUP,
+        resource: (plural, ""),
+        groups: &["devs"],
+        object: Value::Null,
+        old: {
+            let mut old = request(kind, "shell");
+            old["metadata"]["annotations"] = json!({REQUESTED_BY: "bob", "note": fat()});
+            old
+        },
+        judged: refused,
+    };
+    [
+        case(
+            "dexecaccessrequest.kb.io",
+            "/observe-deletion-crds-wizardofoz-co-v1alpha1-execaccessrequest",
+            "execaccessrequests",
+            "ExecAccessRequest",
+        ),
+        case(
+            "dpodaccessrequest.kb.io",
+            "/observe-deletion-crds-wizardofoz-co-v1alpha1-podaccessrequest",
+            "podaccessrequests",
+            "PodAccessRequest",
+        ),
+    ]
+}
+
 impl Case {
     fn body(&self) -> Vec<u8> {
         let (resource, subresource) = self.resource;
-        let kind = &self.object["kind"];
+        let (operation, about) = match (self.object.is_null(), self.old.is_null()) {
+            (true, _) => ("DELETE", &self.old),
+            (false, true) => ("CREATE", &self.object),
+            (false, false) => ("UPDATE", &self.object),
+        };
+        let (kind, version) = (
+            &about["kind"],
+            match self.group {
+                GROUP => "v1alpha1",
+                _ => "v1",
+            },
+        );
         let review = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {
                 "uid": "review",
-                "kind": { "group": self.group, "version": "v1", "kind": kind },
-                "resource": { "group": self.group, "version": "v1", "resource": resource },
+                "kind": { "group": self.group, "version": version, "kind": kind },
+                "resource": { "group": self.group, "version": version, "resource": resource },
                 "subResource": subresource,
-                "name": self.object["metadata"]["name"], "namespace": "shop",
-                "operation": if self.old.is_null() { "CREATE" } else { "UPDATE" },
+                "name": about["metadata"]["name"], "namespace": "shop",
+                "operation": operation,
                 "userInfo": { "username": "alice", "groups": self.groups },
                 "object": self.object, "oldObject": self.old,
             },
@@ -170,7 +215,12 @@ impl Case {
             "metadata": { "name": "web", "namespace": "shop", "uid": "uid-of-web" },
         });
         let webhook = Webhook::new(Server {
-            forbids: vec!["create pods/exec", "get pods/exec"],
+            forbids: vec![
+                "create pods/exec",
+                "get pods/exec",
+                "revoke execaccessrequests",
+                "revoke podaccessrequests",
+            ],
             ..Server::with([asked, pod])
         });
         webhook.server.has_role(role("on-call"));
@@ -191,7 +241,11 @@ async fn each_hook_that_fails_open_judges_the_largest_object_there_can_be() {
             }
         }
     }
-    let cases: Vec<Case> = of_rbac().into_iter().chain(of_pods()).collect();
+    let cases: Vec<Case> = of_rbac()
+        .into_iter()
+        .chain(of_pods())
+        .chain(of_requests())
+        .collect();
     let mut known: Vec<_> = cases.iter().map(|case| case.hook.to_owned()).collect();
     open.sort();
     known.sort();

@@ -164,14 +164,7 @@ impl<K: Kind> BindingValidator<K> {
         if K::LENIENT {
             return Ok(Notes::none().warn(format!("{field}: {wrong}")));
         }
-        Err(invalid(
-            &binding.kind,
-            &[Violation {
-                field,
-                message: wrong.to_owned(),
-                value: None,
-            }],
-        ))
+        Err(invalid(&binding.kind, &[Violation::of(field, wrong)]))
     }
 
     /// What is stored must be what was stamped, and must have our finalizer: another webhook may

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 
 use super::continued;
 use super::grant::{Following, Grant};
-use super::kind::{self, Case, Kind, Offer, Otherwise, Question, State};
+use super::kind::{self, Case, Chosen, Kind, Offer, Otherwise, Question, State};
 use super::pod_state;
 use super::request::Request;
 use super::sessions;
@@ -77,7 +77,10 @@ impl Kind for ExecAccess {
                 State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
             })?;
         let Some(probes) = case.probes else {
-            return Err(Otherwise::Need(Question::Probes(Box::new(chosen.clone()))));
+            return Err(Otherwise::Need(Question::Probes(Box::new(Chosen {
+                pod: chosen.clone(),
+                of: target.clone(),
+            }))));
         };
         let pod = PodRef {
             name: chosen.name_any(),

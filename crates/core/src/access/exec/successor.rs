@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::{Facts, look_into};
 use crate::access::grant::{Following, Grant};
-use crate::access::kind::Question;
+use crate::access::kind::{Chosen, Question};
 use crate::access_command;
 use crate::api::SessionProbe;
 use crate::audit::PodRef;
@@ -34,7 +34,10 @@ pub(super) fn of(grant: &Grant, facts: &Facts) -> Result<Option<Result<Grant, Fa
     };
     match &facts.probes {
         Some(probes) => Ok(Some(in_pod(grant, following, pod, probes))),
-        None => Err(Question::Probes(Box::new(pod.clone()))),
+        None => Err(Question::Probes(Box::new(Chosen {
+            pod: pod.clone(),
+            of: following.workload.clone(),
+        }))),
     }
 }
 

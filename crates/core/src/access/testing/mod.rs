@@ -245,6 +245,31 @@ impl<K: InMemory> World<K> {
         panic!("the plan never comes to rest: {:?}", self.plan(now));
     }
 
+    /// What passes at these instants decide, without a word of what is said of it; `happens` comes before
+    /// each.
+    pub(crate) fn decides(
+        &mut self,
+        seconds: &[i64],
+        mut happens: impl FnMut(&mut Self, i64),
+    ) -> Vec<String> {
+        let mut decided = Vec::new();
+        for &second in seconds {
+            happens(self, second);
+            let done = done_by(&self.pass(at(second)));
+            let status = self.status();
+            let conditions: Vec<String> = status
+                .conditions
+                .iter()
+                .map(|one| format!("{}={} {}", one.type_, one.status, one.reason))
+                .collect();
+            let (phase, ending) = (status.phase, &status.ending);
+            decided.push(format!(
+                "{second}: {done:?} {phase} {conditions:?} {ending:?}"
+            ));
+        }
+        decided
+    }
+
     pub(crate) fn carry_out(&mut self, plan: &Plan) -> Option<Failure> {
         self.stale = false;
         for stage in &plan.stages {

@@ -36,8 +36,8 @@ pub(super) struct Filter {
     /// Older than this
     #[arg(long, value_name = "WHEN", value_parser = when)]
     until: Option<Timestamp>,
-    /// Read this log instead of the cluster's events; may be repeated
-    #[arg(long, value_name = "FILE")]
+    /// Read these logs instead of the cluster's events; may be repeated
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     log: Vec<PathBuf>,
 }
 

@@ -51,8 +51,8 @@ pub(super) struct Verify {
     /// publishes, which proves nothing against its administrators]
     #[arg(long, value_name = "FILE")]
     key: Vec<PathBuf>,
-    /// Judge this log too; may be repeated
-    #[arg(long, value_name = "FILE")]
+    /// Judge these logs too; may be repeated
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     log: Vec<PathBuf>,
     /// Judge only logs, without a cluster
     #[arg(long, requires = "log", requires = "key")]

@@ -11,7 +11,7 @@ use crate::context::{Context, Style};
 use crate::explain::access::{Explanation, Planned};
 use crate::explain::operator::Source;
 use crate::failure::Result;
-use crate::output::{self, TextFormat, to_value};
+use crate::output::{self, TextFormat, instant, to_value};
 
 pub(super) fn show(context: &Context, format: TextFormat, explanation: &Explanation) -> Result<()> {
     let text = match format {
@@ -86,7 +86,7 @@ fn decided(context: &Context, status: &RequestStatus, lines: &mut Vec<String>) {
         lines.push(format!("    pod {pod}"));
     }
     if let Some(until) = status.expires_at {
-        lines.push(format!("    until {until}"));
+        lines.push(format!("    until {}", instant(until)));
     }
 }
 
@@ -130,7 +130,7 @@ fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) 
             "  {} duration: {}, until {}",
             yes(context),
             window.message(),
-            window.until
+            instant(window.until)
         ));
     }
 }
@@ -147,16 +147,14 @@ pub(super) fn steps(plan: &Plan, lines: &mut Vec<String>) {
     if plan.stages.is_empty() {
         lines.push("  nothing".to_owned());
     }
-    for (number, stage) in plan.stages.iter().enumerate() {
-        for step in stage {
-            lines.push(format!("  {}. {}", number + 1, step_text(step)));
-        }
+    for (number, step) in plan.stages.iter().flatten().enumerate() {
+        lines.push(format!("  {}. {}", number + 1, step_text(step)));
     }
     if let Some(obstacle) = &plan.obstacle {
         lines.push(format!("  but: {}", obstacle.message));
     }
     if let Some(wake) = plan.wake {
-        lines.push(format!("  and look again at {wake}"));
+        lines.push(format!("  and look again at {}", instant(wake)));
     }
 }
 

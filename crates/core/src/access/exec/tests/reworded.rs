@@ -5,7 +5,6 @@ use serde_json::json;
 
 use super::world::*;
 use crate::access::kind::PodSeen;
-use crate::access::testing::done_by;
 use crate::api::OnTemplateChange;
 use crate::controller::Failure;
 use crate::sessions::{NOT_ENDED, SessionsEnded};
@@ -64,24 +63,12 @@ fn decisions(reworded: bool, event: Change, trouble: Change, cured: i64) -> Vec<
     world.settle(at(1));
     event(&mut world);
     trouble(&mut world);
-    let mut decided = Vec::new();
-    for seconds in [10, 11, 12, 300, 301, 330, 360, 361, 362, 363] {
-        if seconds >= cured {
+    let seconds = [10, 11, 12, 300, 301, 330, 360, 361, 362, 363];
+    world.decides(&seconds, |world, now| {
+        if now >= cured {
             (world.records_fail, world.sessions_fail) = (false, None);
         }
-        let plan = world.pass(at(seconds));
-        let status = world.status();
-        let conditions = status.conditions.iter();
-        let conditions =
-            conditions.map(|one| format!("{}={} {}", one.type_, one.status, one.reason));
-        let conditions: Vec<String> = conditions.collect();
-        let (done, phase) = (done_by(&plan), status.phase);
-        decided.push(format!(
-            "{seconds}: {done:?} {phase} {conditions:?} {:?}",
-            status.ending
-        ));
-    }
-    decided
+    })
 }
 
 #[test]

@@ -4,4 +4,5 @@ mod ending;
 mod exchanged;
 mod granting;
 mod readiness;
+mod reworded;
 mod world;

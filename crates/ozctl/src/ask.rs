@@ -1,6 +1,6 @@
-//! Asking at a terminal which of several templates is meant.
+//! Asking whoever sits at a terminal: which of several templates is meant, and why access is needed.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 
 use oz_core::kinds::AccessTemplate;
 
@@ -12,11 +12,27 @@ pub(crate) fn ask_which<T: AccessTemplate>(
     context: &Context,
     templates: &[&T],
 ) -> Option<Result<usize>> {
-    let can_be_asked = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    can_be_asked.then(|| ask(context, templates))
+    can_be_asked().then(|| which(context, templates))
 }
 
-fn ask<T: AccessTemplate>(context: &Context, templates: &[&T]) -> Result<usize> {
+/// What somebody types; `None` if there is no terminal to ask at.
+pub(crate) fn line(context: &Context, question: &str) -> Option<Result<String>> {
+    can_be_asked().then(|| Ok(answer(context, question)?.unwrap_or_default()))
+}
+
+fn can_be_asked() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// A line without what surrounds it; `None` at the end of input.
+fn answer(context: &Context, question: &str) -> Result<Option<String>> {
+    context.say_on(question);
+    let mut line = String::new();
+    let count = std::io::stdin().lock().read_line(&mut line)?;
+    Ok((count > 0).then(|| line.trim().to_owned()))
+}
+
+fn which<T: AccessTemplate>(context: &Context, templates: &[&T]) -> Result<usize> {
     context.say("Several templates let you in:");
     for (number, template) in templates.iter().enumerate() {
         let config = template.config();
@@ -34,13 +50,10 @@ fn ask<T: AccessTemplate>(context: &Context, templates: &[&T]) -> Result<usize> 
         ));
     }
     loop {
-        context.say_on(&format!("Which one (1-{})? ", templates.len()));
-        let _ = std::io::stderr().flush();
-        let mut line = String::new();
-        if std::io::stdin().lock().read_line(&mut line)? == 0 {
+        let question = format!("Which one (1-{})? ", templates.len());
+        let Some(answer) = answer(context, &question)? else {
             return Err(Failure::new("no template was chosen").next("name one with --template"));
-        }
-        let answer = line.trim();
+        };
         let number = answer
             .parse::<usize>()
             .ok()

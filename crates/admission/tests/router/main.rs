@@ -1,9 +1,11 @@
 //! Reviews without sockets: what goes in, what comes out, whoever the extension is.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod capacity;
+#[path = "../common/mod.rs"]
 mod common;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::{body::Body, http::Request};
 use common::{Label, answer, manager, patched, pod, review_of};
@@ -301,41 +303,6 @@ async fn an_extension_that_takes_too_long_is_answered_for_before_the_api_server_
     let response = answer(&manager, "/validate/slow", &review_of(&pod())).await;
     assert_eq!(response["status"]["reason"], "ExtensionTimedOut");
     assert!(started.elapsed() < Duration::from_secs(2));
-}
-
-#[tokio::test]
-async fn one_review_too_many_is_turned_away_with_429_and_told_when_to_come_back() {
-    /// Says when it is inside, and waits to be let out.
-    struct Wait(Arc<[tokio::sync::Notify; 2]>);
-    impl Validate for Wait {
-        type Object = Pod;
-        async fn validate(&self, _: &Cx, _: &Review<Pod>) -> Result<Notes, Rejection> {
-            self.0[0].notify_one();
-            self.0[1].notified().await;
-            Ok(Notes::none())
-        }
-    }
-    let doors = Arc::new([tokio::sync::Notify::new(), tokio::sync::Notify::new()]);
-    let limits = Limits {
-        concurrent_reviews: 1,
-        ..Limits::default()
-    };
-    let hook = Hook::validating("wait", Wait(doors.clone()));
-    let manager = Arc::new(manager("acme").hook(hook).limits(limits).build().unwrap());
-    let call = || {
-        let body = serde_json::to_vec(&review_of(&pod())).unwrap();
-        let request = Request::post("/validate/wait")
-            .body(Body::from(body))
-            .unwrap();
-        manager.router().oneshot(request)
-    };
-    let first = tokio::spawn(call());
-    doors[0].notified().await;
-    let turned_away = call().await.unwrap();
-    assert_eq!(turned_away.status(), 429);
-    assert_eq!(turned_away.headers()["retry-after"], "1");
-    doors[1].notify_one();
-    assert_eq!(first.await.unwrap().unwrap().status(), 200);
 }
 
 #[tokio::test]

@@ -1,0 +1,98 @@
+//! What is done with reviews for which there is no room, and whose room is whose.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    http::{Request, Response},
+};
+use k8s_openapi::api::core::v1::Pod;
+use oz_admission::{Cx, FailurePolicy, Hook, Limits, Manager, Notes, Rejection, Review, Validate};
+use tokio::sync::Notify;
+use tower::ServiceExt;
+
+use crate::common::{manager, pod, review_of};
+use crate::metrics;
+
+/// Says when it is inside, and waits to be let out.
+#[derive(Clone, Default)]
+struct Wait {
+    inside: Arc<Notify>,
+    out: Arc<Notify>,
+}
+
+impl Validate for Wait {
+    type Object = Pod;
+
+    async fn validate(&self, _: &Cx, _: &Review<Pod>) -> Result<Notes, Rejection> {
+        self.inside.notify_one();
+        self.out.notified().await;
+        Ok(Notes::none())
+    }
+}
+
+/// A manager of two hooks like that, of which one fails open.
+fn two(limits: Limits) -> (Arc<Manager>, [Wait; 2]) {
+    let waits = [Wait::default(), Wait::default()];
+    let [closed, open] = waits.clone();
+    let manager = manager("acme")
+        .hook(Hook::validating("closed", closed))
+        .hook(Hook::validating("open", open).failure(FailurePolicy::Ignore))
+        .limits(limits);
+    (Arc::new(manager.build().unwrap()), waits)
+}
+
+async fn call(manager: Arc<Manager>, hook: &str) -> Response<Body> {
+    let body = serde_json::to_vec(&review_of(&pod())).unwrap();
+    let request = Request::post(format!("/validate/{hook}")).body(Body::from(body));
+    manager.router().oneshot(request.unwrap()).await.unwrap()
+}
+
+/// Room for one small review, in each way in which there may be none for another.
+fn for_one() -> [Limits; 3] {
+    let one = |change: fn(&mut Limits)| {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        limits
+    };
+    [
+        one(|limits| limits.concurrent_reviews = 1),
+        one(|limits| limits.bodies = 1 << 10),
+        one(|limits| limits.objects = 1 << 10),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_review_too_many_is_turned_away_with_429_and_told_when_to_come_back() {
+    for limits in for_one() {
+        let (manager, waits) = two(limits);
+        for (hook, wait) in ["closed", "open"].into_iter().zip(waits) {
+            let first = tokio::spawn(call(manager.clone(), hook));
+            wait.inside.notified().await;
+            let turned_away = call(manager.clone(), hook).await;
+            assert_eq!(turned_away.status(), 429, "{hook}");
+            assert_eq!(turned_away.headers()["retry-after"], "1");
+            wait.out.notify_one();
+            assert_eq!(first.await.unwrap().status(), 200);
+        }
+        let metrics = metrics(&manager).await;
+        for name in ["overload", "overload_open"] {
+            let counted = format!("admission_refused_total{{name=\"{name}\"}} 1");
+            assert!(metrics.contains(&counted), "{metrics}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_fills_hooks_that_fail_closed_leaves_the_room_of_those_that_fail_open() {
+    for limits in for_one() {
+        let (manager, [closed, open]) = two(limits);
+        let first = tokio::spawn(call(manager.clone(), "closed"));
+        closed.inside.notified().await;
+        assert_eq!(call(manager.clone(), "closed").await.status(), 429);
+        open.out.notify_one();
+        assert_eq!(call(manager.clone(), "open").await.status(), 200);
+        closed.out.notify_one();
+        assert_eq!(first.await.unwrap().status(), 200);
+    }
+}

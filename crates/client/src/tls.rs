@@ -1,0 +1,72 @@
+//! The TLS of a client. kubectl presents X.509 certificates of version 1, which a plain
+//! `openssl x509 -req` makes; the TLS library reads none, and needs to only to compare a client's
+//! certificate with its key.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kube::client::RustlsTlsError;
+use kube::{Client, Config};
+use rustls::crypto::{CryptoProvider, KeyProvider, aws_lc_rs};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::sign::{Signer, SigningKey};
+use rustls::{CertificateError, SignatureAlgorithm, SignatureScheme};
+
+/// Set once a certificate was met that cannot be compared with its key.
+static INCOMPARABLE: AtomicBool = AtomicBool::new(false);
+
+/// Chooses the cryptography of this process. Whoever comes second finds it chosen.
+pub fn install() {
+    let provider = CryptoProvider {
+        key_provider: &Keys,
+        ..aws_lc_rs::default_provider()
+    };
+    let _ = provider.install_default();
+}
+
+/// A client by this configuration, whatever the version of its certificate: the API server compares
+/// certificate and key as well.
+pub(crate) fn client(config: Config) -> kube::Result<Client> {
+    match Client::try_from(config.clone()) {
+        Err(kube::Error::RustlsTls(RustlsTlsError::InvalidPrivateKey(
+            rustls::Error::InvalidCertificate(CertificateError::Other(_)),
+        ))) => {
+            INCOMPARABLE.store(true, Ordering::Relaxed);
+            Client::try_from(config)
+        }
+        made => made,
+    }
+}
+
+/// Loads private keys.
+#[derive(Debug)]
+struct Keys;
+
+impl KeyProvider for Keys {
+    fn load_private_key(
+        &self,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Arc<dyn SigningKey>, rustls::Error> {
+        let key = aws_lc_rs::default_provider()
+            .key_provider
+            .load_private_key(key)?;
+        Ok(match INCOMPARABLE.load(Ordering::Relaxed) {
+            true => Arc::new(Incomparable(key)),
+            false => key,
+        })
+    }
+}
+
+/// A key that says nothing of its public half, and is compared with no certificate.
+#[derive(Debug)]
+struct Incomparable(Arc<dyn SigningKey>);
+
+impl SigningKey for Incomparable {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        self.0.choose_scheme(offered)
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.0.algorithm()
+    }
+}

@@ -1,0 +1,221 @@
+//! What is said of the workload's own pods and holds for none that is apart from them: that they keep
+//! away from each other, what somebody else says of their readiness, and their labels.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
+use serde_json::Value;
+
+use super::{is_empty, remove};
+
+const KEEPING_AWAY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const LABELS: &str = "metadata.labels";
+
+/// Drops what would keep a pod of one's own from ever starting beside those of the workload, and says
+/// what: that it is on no node where one of them is.
+pub(super) fn drop_anti_affinity(spec: &mut Value, labels: &Value) -> Vec<String> {
+    let labels = entries(labels);
+    let Some(affinity) = spec.get_mut("affinity") else {
+        return Vec::new();
+    };
+    let Some(anti) = affinity.get_mut("podAntiAffinity") else {
+        return Vec::new();
+    };
+    let terms = anti.get_mut(KEEPING_AWAY).and_then(Value::as_array_mut);
+    let Some(terms) = terms else {
+        return Vec::new();
+    };
+    let before = terms.len();
+    terms.retain(|term| !selects(&term["labelSelector"], &labels));
+    if terms.len() == before {
+        return Vec::new();
+    }
+    if anti.get(KEEPING_AWAY).is_none_or(is_empty) {
+        remove(anti, KEEPING_AWAY);
+    }
+    if affinity.get("podAntiAffinity").is_none_or(is_empty) {
+        remove(affinity, "podAntiAffinity");
+    }
+    if spec.get("affinity").is_none_or(is_empty) {
+        remove(spec, "affinity");
+    }
+    vec![
+        "the anti-affinity to the workload's own pods is dropped: where they are on every node, it would \
+         never start"
+            .to_owned(),
+    ]
+}
+
+/// Drops what others say of the readiness of the workload's pods: nobody says it of this one.
+pub(super) fn drop_readiness_gates(spec: &mut Value) -> Vec<String> {
+    let gates = spec["readinessGates"].as_array().into_iter().flatten();
+    let names = gates.filter_map(|gate| gate["conditionType"].as_str());
+    let notes = names.map(|name| format!("readiness gate {name} is dropped: nobody would open it"));
+    let notes = notes.collect();
+    remove(spec, "readinessGates");
+    notes
+}
+
+/// Which labels of the workload's the pod is to be told of, and does not have.
+pub(super) fn warn(spec: &Value, workload: &Value, own: &Value) -> Vec<String> {
+    let (workload, own) = (entries(workload), entries(own));
+    let is_gone = |path: &str| {
+        if path == LABELS {
+            return workload.keys().any(|key| !own.contains_key(key));
+        }
+        let key = path.strip_prefix(LABELS).and_then(|rest| {
+            let rest = rest.strip_prefix("['")?;
+            rest.strip_suffix("']")
+        });
+        key.is_some_and(|key| workload.contains_key(key) && !own.contains_key(key))
+    };
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let path = |item: &Value| item["fieldRef"]["fieldPath"].as_str().map(str::to_owned);
+    let mut notes = Vec::new();
+    for volume in list(&spec["volumes"]) {
+        let projected = list(&volume["projected"]["sources"]);
+        let sources = projected.iter().map(|source| &source["downwardAPI"]);
+        let items = sources.chain([&volume["downwardAPI"]]);
+        let paths = items.flat_map(|source| list(&source["items"]));
+        if paths
+            .filter_map(|item| path(&item))
+            .any(|path| is_gone(&path))
+        {
+            let name = volume["name"].as_str().unwrap_or_default();
+            notes.push(format!(
+                "volume {name} tells of labels that the workload's pods have, and this one has not"
+            ));
+        }
+    }
+    for container in ["initContainers", "containers"]
+        .iter()
+        .flat_map(|of| list(&spec[*of]))
+    {
+        let variables = list(&container["env"]);
+        let gone = variables
+            .iter()
+            .filter(|variable| path(&variable["valueFrom"]).is_some_and(|path| is_gone(&path)));
+        notes.extend(gone.filter_map(|variable| {
+            let name = variable["name"].as_str()?;
+            Some(format!(
+                "variable {name} is a label that the workload's pods have, and this one has not"
+            ))
+        }));
+    }
+    notes
+}
+
+/// Whether a selector of an affinity selects pods with these labels; none selects nothing.
+fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
+    if selector.is_null() {
+        return false;
+    }
+    let selector = serde_json::from_value::<LabelSelector>(selector.clone());
+    let selector = selector
+        .ok()
+        .and_then(|parsed| Selector::try_from(parsed).ok());
+    selector.is_some_and(|selector| selector.matches(labels))
+}
+
+fn entries(labels: &Value) -> BTreeMap<String, String> {
+    let fields = labels.as_object().into_iter().flatten();
+    let texts = fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    texts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::tests::{access_pod, model, plain};
+    use super::super::{Rendered, render};
+
+    fn rendered(more: Value, mutation: Value) -> Rendered {
+        let mut template = plain();
+        for (key, value) in more.as_object().unwrap() {
+            template["spec"][key] = value.clone();
+        }
+        render(&access_pod(mutation), Some(&model(template))).unwrap()
+    }
+
+    fn away_from(selector: &Value) -> Value {
+        json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": selector})
+    }
+
+    #[test]
+    fn a_pod_may_be_where_those_of_the_workload_are() {
+        let own = away_from(&json!({"matchLabels": {"app": "web"}}));
+        let expression = json!({"key": "app", "operator": "In", "values": ["web", "api"]});
+        let own_too = away_from(&json!({"matchExpressions": [expression]}));
+        let other = away_from(&json!({"matchLabels": {"app": "noisy"}}));
+        let affinity = |terms: &[&Value]| {
+            json!({"affinity": {"podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": terms,
+            }}})
+        };
+        let pod = rendered(affinity(&[&own, &own_too]), json!({}));
+        assert_eq!(pod.spec.get("affinity"), None);
+        assert_eq!(pod.notes.len(), 1, "{:?}", pod.notes);
+        assert!(pod.notes[0].contains("anti-affinity"), "{:?}", pod.notes);
+
+        let pod = rendered(affinity(&[&own, &other]), json!({}));
+        assert_eq!(pod.spec["affinity"], affinity(&[&other])["affinity"]);
+
+        let kept = json!({"keepTopologySpreadConstraints": true});
+        let pod = rendered(affinity(&[&own]), kept);
+        assert_eq!(pod.spec["affinity"], affinity(&[&own])["affinity"]);
+        assert!(pod.notes.is_empty());
+    }
+
+    #[test]
+    fn nobody_opens_the_readiness_gates_of_the_workload() {
+        let gates = json!({"readinessGates": [{"conditionType": "example.com/in-service"}]});
+        let pod = rendered(gates, json!({}));
+        assert_eq!(pod.spec.get("readinessGates"), None);
+        assert!(pod.notes[0].contains("example.com/in-service"));
+    }
+
+    #[test]
+    fn labels_that_are_gone_are_told_where_the_pod_is_to_read_them() {
+        let reads = |path: &str| json!({"fieldRef": {"fieldPath": path}, "path": "labels"});
+        let volumes = json!({"volumes": [
+            {"name": "all", "downwardAPI": {"items": [reads("metadata.labels")]}},
+            {"name": "one", "projected": {"sources": [
+                {"downwardAPI": {"items": [reads("metadata.labels['app']")]}},
+            ]}},
+            {"name": "fine", "downwardAPI": {"items": [reads("metadata.name")]}},
+        ]});
+        let pod = rendered(volumes.clone(), json!({}));
+        let told: Vec<bool> = ["all", "one", "fine"]
+            .map(|name| {
+                pod.notes
+                    .iter()
+                    .any(|note| note.starts_with(&format!("volume {name} ")))
+            })
+            .into();
+        assert_eq!(told, [true, true, false], "{:?}", pod.notes);
+        let pod = rendered(volumes, json!({"podLabels": {"app": "web"}}));
+        assert!(pod.notes.is_empty(), "{:?}", pod.notes);
+    }
+
+    #[test]
+    fn probes_of_every_container_go_by_what_the_template_says_of_the_one() {
+        let probe = json!({"exec": {"command": ["true"]}});
+        let sidecar = json!({
+            "name": "mesh", "image": "mesh:1", "restartPolicy": "Always",
+            "startupProbe": probe, "readinessProbe": probe,
+        });
+        let containers = json!([
+            {"name": "app", "image": "app:1", "livenessProbe": probe},
+            {"name": "proxy", "image": "proxy:1", "readinessProbe": probe},
+        ]);
+        let more = json!({"initContainers": [sidecar], "containers": containers});
+        let pod = rendered(more.clone(), json!({}));
+        assert!(!json!(pod.spec).to_string().contains("Probe"));
+        let pod = rendered(more, json!({"keepReadinessProbe": true}));
+        let kept = json!(pod.spec).to_string();
+        assert_eq!(kept.matches("readinessProbe").count(), 2);
+        assert!(!kept.contains("livenessProbe") && !kept.contains("startupProbe"));
+    }
+}

@@ -1,0 +1,127 @@
+//! The hook that sees requests deleted, which is how access is ended early: who did is put on record,
+//! and whoever has only the right to give their own back ends nobody else's. It is in nobody's way when
+//! it does not answer; oz's policy `deletions` refuses the same without us.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use kube::core::PartialObjectMeta;
+use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_audit::Sink;
+use oz_core::audit::{Action, Decision, Record, RequestRef};
+use oz_core::kinds::AccessRequest;
+use oz_core::labels;
+
+use crate::permission;
+use crate::record;
+use crate::stamp::requester;
+
+/// Called for people only: what ends access for oz and Kubernetes is not asked about.
+pub(crate) struct DeletionObserver<R> {
+    records: Arc<dyn Sink>,
+    kind: std::marker::PhantomData<fn() -> R>,
+}
+
+impl<R> DeletionObserver<R> {
+    pub(crate) fn new(records: Arc<dyn Sink>) -> Self {
+        Self {
+            records,
+            kind: std::marker::PhantomData,
+        }
+    }
+}
+
+impl<R: AccessRequest + Debug> Validate for DeletionObserver<R> {
+    /// Whatever a request says, it can be deleted.
+    type Object = PartialObjectMeta<R>;
+
+    async fn validate(&self, cx: &Cx, review: &Review<Self::Object>) -> Result<Notes, Rejection> {
+        let Some(old) = &review.old else {
+            return Ok(Notes::none());
+        };
+        let annotations = old.metadata.annotations.as_ref();
+        let whose = annotations.and_then(|all| all.get(labels::REQUESTED_BY));
+        let refusal = match whose {
+            Some(owner) if *owner != review.user.username => self.others(cx, review, owner).await,
+            _ => None,
+        };
+        if !cx.dry_run {
+            let record = record_of::<R>(cx, review, whose, refusal.as_ref());
+            record::write_if_possible(&*self.records, &record).await;
+        }
+        refusal.map_or(Ok(Notes::none()), Err)
+    }
+}
+
+impl<R: AccessRequest> DeletionObserver<R> {
+    /// Why whoever deletes a request of `owner` may not. What cannot be found out is no reason: our
+    /// policy asks the API server itself.
+    async fn others(
+        &self,
+        cx: &Cx,
+        review: &Review<PartialObjectMeta<R>>,
+        owner: &str,
+    ) -> Option<Rejection> {
+        let namespace = review.namespace.as_deref().unwrap_or_default();
+        let plural = R::plural(&());
+        match permission::may_revoke(&cx.client, &review.user, namespace, &plural).await {
+            Ok(false) => Some(Rejection::forbidden(
+                "NotYours",
+                format!(
+                    "{} may not end the access of {owner}: that takes the right to revoke {plural}, which \
+                     the ClusterRole oz-revoke-access gives",
+                    review.user.username
+                ),
+            )),
+            Ok(true) => None,
+            Err(error) => {
+                tracing::warn!(%error, "failed to find out whether a request may be deleted");
+                None
+            }
+        }
+    }
+}
+
+fn record_of<R: AccessRequest>(
+    cx: &Cx,
+    review: &Review<PartialObjectMeta<R>>,
+    owner: Option<&String>,
+    refusal: Option<&Rejection>,
+) -> Record {
+    let user = &review.user.username;
+    let old = review.old.as_ref().map(|old| &old.metadata);
+    let uid = old.and_then(|old| old.uid.clone()).unwrap_or_default();
+    let (decision, reason, message) = match refusal {
+        Some(refusal) => (
+            Decision::Deny,
+            refusal.reason.to_string(),
+            refusal.message.clone(),
+        ),
+        None => (
+            Decision::End,
+            "Deleted".to_owned(),
+            match owner {
+                Some(owner) if owner != user => format!("{user} deleted a request of {owner}"),
+                _ => format!("{user} deleted the request"),
+            },
+        ),
+    };
+    // One that is refused may be tried again.
+    let subject = match refusal {
+        Some(_) => &review.uid,
+        None => &uid,
+    };
+    let action = Action::RequestDeleted;
+    let mut record = Record::about(cx.now, action, decision, subject, &reason, message);
+    record.user = Some(requester(&review.user));
+    record.request = RequestRef {
+        kind: R::title().to_owned(),
+        namespace: review.namespace.clone().unwrap_or_default(),
+        name: old.and_then(|old| old.name.clone()).unwrap_or_default(),
+        uid,
+    };
+    match owner {
+        Some(owner) => record.detail("requester", owner.clone()),
+        None => record,
+    }
+}

@@ -1,0 +1,98 @@
+//! Who deletes a request: on record, and nobody's but one's own without the right to revoke.
+
+use oz_core::audit::{Action, Decision};
+use oz_core::labels;
+use serde_json::Value;
+
+use super::server::Server;
+use super::{Attempt, Records, Webhook, registered, request, with};
+
+fn stored(kind: &str) -> Value {
+    let pointer = format!(
+        "/metadata/annotations/{}",
+        labels::REQUESTED_BY.replace('/', "~1")
+    );
+    with(registered(request(kind, "shell")), &pointer, "alice")
+}
+
+fn delete(user: &str, kind: &str) -> Attempt {
+    Attempt {
+        operation: "DELETE",
+        object: None,
+        old: Some(stored(kind)),
+        ..Attempt::create(user, &["devs"], stored(kind))
+    }
+}
+
+const KINDS: [&str; 2] = ["ExecAccessRequest", "PodAccessRequest"];
+
+#[tokio::test]
+async fn who_ends_access_early_is_on_record() {
+    for kind in KINDS {
+        let webhook = Webhook::new(Server::default());
+        for (user, message) in [
+            ("alice", "alice deleted the request"),
+            ("bob", "bob deleted a request of alice"),
+        ] {
+            let answer = webhook
+                .review("observe-deletion", &delete(user, kind))
+                .await;
+            assert!(answer.allowed, "{user}: {answer:?}");
+            let record = webhook.recorded().pop().unwrap();
+            assert_eq!(
+                (record.action, record.decision),
+                (Action::RequestDeleted, Decision::End)
+            );
+            assert_eq!(record.message, message);
+            assert_eq!(record.user.unwrap().user, user);
+            assert_eq!(record.request.name, "mine");
+            assert_eq!(record.details["requester"], "alice");
+        }
+        let before = webhook.recorded().len();
+        let dry = delete("alice", kind).dry();
+        assert!(webhook.review("observe-deletion", &dry).await.allowed);
+        assert_eq!(webhook.recorded().len(), before);
+    }
+}
+
+#[tokio::test]
+async fn the_access_of_others_is_ended_by_who_may_revoke_it() {
+    for kind in KINDS {
+        let webhook = Webhook::new(Server {
+            forbids: vec![match kind {
+                "PodAccessRequest" => "revoke podaccessrequests",
+                _ => "revoke execaccessrequests",
+            }],
+            ..Server::default()
+        });
+        let answer = webhook
+            .review("observe-deletion", &delete("bob", kind))
+            .await;
+        assert_eq!(answer.refusal(), Some("NotYours"));
+        assert!(answer.status.message.contains("oz-revoke-access"));
+        let record = webhook.recorded().pop().unwrap();
+        assert_eq!(
+            (record.action, record.decision),
+            (Action::RequestDeleted, Decision::Deny)
+        );
+        let own = webhook
+            .review("observe-deletion", &delete("alice", kind))
+            .await;
+        assert!(own.allowed, "{own:?}");
+    }
+}
+
+#[tokio::test]
+async fn access_is_ended_whether_or_not_that_can_be_put_on_record() {
+    let broken = Records {
+        broken: true,
+        ..Records::default()
+    };
+    let webhook = Webhook::recording(Server::default(), broken);
+    for kind in KINDS {
+        let answer = webhook
+            .review("observe-deletion", &delete("alice", kind))
+            .await;
+        assert!(answer.allowed, "{answer:?}");
+    }
+}

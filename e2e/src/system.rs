@@ -31,6 +31,8 @@ pub struct Options {
     pub cut_sessions: bool,
     /// Further environment variables.
     pub environment: Vec<(String, String)>,
+    /// The directory of the programs, if they are of another build than the one at hand.
+    pub programs: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             clock: None,
             cut_sessions: false,
             environment: Vec::new(),
+            programs: None,
         }
     }
 }
@@ -66,6 +69,13 @@ impl Options {
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The programs of another build, which are in this directory.
+    #[must_use]
+    pub fn programs(mut self, directory: &Path) -> Self {
+        self.programs = Some(directory.to_owned());
         self
     }
 
@@ -389,7 +399,11 @@ impl System {
 }
 
 fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> {
-    let mut command = Command::new(cargo_binary(name)?);
+    let program = match &options.programs {
+        Some(directory) => directory.join(name),
+        None => cargo_binary(name)?,
+    };
+    let mut command = Command::new(program);
     let user = format!("system:serviceaccount:{NAMESPACE}:{name}");
     let groups = [
         "system:serviceaccounts",

@@ -19,6 +19,7 @@ mod siege;
 mod single;
 mod stats;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ use crate::screen::Screen;
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     /// Exec access: latency, throughput, API calls, the instant of the end, memory.
-    Grants(Options),
+    Grants(GrantsOptions),
     /// Pods of one's own: latency, API calls, what one stuck pod does to others, the instant of the end.
     Pods(Options),
     /// The audit trail: what a record costs, and what it adds to a grant.
@@ -54,6 +55,17 @@ pub(crate) enum Bench {
     Sessions(Options),
     /// Honest grants beside every flood that is known, all at once, for five minutes (root).
     Siege(siege::Options),
+}
+
+/// Grants, of one build or of two.
+#[derive(Args)]
+pub(crate) struct GrantsOptions {
+    #[command(flatten)]
+    common: Options,
+    /// Directory with oz-operator and oz-webhook of another build: runs of both take turns, and the
+    /// table has their medians beside each other.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "json")]
+    against: Option<PathBuf>,
 }
 
 /// How much is measured, and how it is told.
@@ -139,7 +151,9 @@ impl Options {
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
-    let (Bench::Grants(options)
+    let (Bench::Grants(GrantsOptions {
+        common: options, ..
+    })
     | Bench::Pods(options)
     | Bench::Audit(options)
     | Bench::Bindings(options)
@@ -202,6 +216,15 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
     let screen = Screen::new();
     programs::build(&programs::OZ).await?;
     let load = process::load_average()?;
+    if let Bench::Grants(GrantsOptions {
+        against: Some(programs),
+        ..
+    }) = bench
+    {
+        let mut compared = report::Compared::default();
+        grants::compare(size, programs, &mut compared).await?;
+        return screen.line(&compared.table(&load));
+    }
     let mut report = report::Report::default();
     match bench {
         Bench::Grants(_) => {

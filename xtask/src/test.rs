@@ -88,10 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         jobs.push(Job::doc());
     }
     let jobs: Arc<[Job]> = jobs.into();
-    let mut environment = Vec::new();
-    if options.suites.is_empty() {
-        environment.push((oz_testkit::PROGRAMS, programs_directory()?));
-    }
+    let mut environment = vec![(oz_testkit::PROGRAMS, programs_directory()?)];
     if options.is_whole() {
         environment.push((oz_testkit::permissions::RECORD, recorded.clone()));
     }

@@ -1,6 +1,7 @@
 //! What differs from run to run: how long a grant takes, how many there are in a second, what they
 //! cost, and how exactly they end.
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -13,29 +14,74 @@ use oz_testkit::{AuditEntries, AuditMark, Cluster, eventually};
 use serde_json::json;
 
 use super::process::processor_time;
-use super::report::{Budget, Report};
+use super::report::{Budget, Compared, Report};
 use super::scene::{self, BenchScene, CHANGE_TIMEOUT};
 use super::stats::Values;
 use super::{Size, ends};
 use crate::changes::Watching;
 
-/// One system for all runs, each in a namespace of its own. What earlier runs granted stays: ending
-/// it would be work that disturbs the next.
-pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
-    let (_owner, cluster) = scene::cluster().await?;
-    let leading = Options::default().flag("--leader-elect");
-    let system = System::start_with(cluster, &leading).await?;
-    let mut scenes = Vec::new();
-    for _ in 0..size.runs {
+/// One system for all runs, on a cluster of its own.
+struct Measured {
+    system: System,
+    /// What earlier runs granted stays: ending it would be work that disturbs the next.
+    scenes: Vec<BenchScene>,
+    cluster: &'static Cluster,
+    _owner: Cluster,
+}
+
+impl Measured {
+    /// oz of the build at hand, or of that whose programs are in a directory.
+    async fn start(programs: Option<&Path>) -> Result<Self> {
+        let (owner, cluster) = scene::cluster().await?;
+        let options = programs.map_or_else(Options::default, |programs| {
+            Options::default().programs(programs)
+        });
+        let leading = options.clone().flag("--leader-elect");
+        Ok(Self {
+            system: System::start_as(cluster, &options, &leading).await?,
+            scenes: Vec::new(),
+            cluster,
+            _owner: owner,
+        })
+    }
+
+    /// One run, in a namespace of its own.
+    async fn run(&mut self, size: Size, report: &mut Report) -> Result<()> {
+        let cluster = self.cluster;
         let mut bench = BenchScene::set(cluster, "bench").await?;
         one_by_one(cluster, &mut bench, size, report).await?;
         by_hand(cluster, &bench, size.one_by_one / 5, report).await?;
-        at_once(&system, &mut bench, size, report).await?;
+        at_once(&self.system, &mut bench, size, report).await?;
         endings(&mut bench, size, "", report).await?;
         bench.ask_in_vain(size.endings).await?;
         let beside = format!(" beside {} hopeless requests", size.endings);
         endings(&mut bench, size, &beside, report).await?;
-        scenes.push(bench);
+        self.scenes.push(bench);
+        Ok(())
+    }
+}
+
+pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
+    let mut measured = Measured::start(None).await?;
+    for _ in 0..size.runs {
+        measured.run(size, report).await?;
+    }
+    Ok(())
+}
+
+/// The build at hand and another one in turns: whichever comes first in one run comes second in the next, so
+/// that what the machine does besides hits both.
+pub(super) async fn compare(size: Size, programs: &Path, reports: &mut Compared) -> Result<()> {
+    let mut other = Measured::start(Some(programs)).await?;
+    let mut at_hand = Measured::start(None).await?;
+    for run in 0..size.runs {
+        if run % 2 == 0 {
+            other.run(size, &mut reports.other).await?;
+        }
+        at_hand.run(size, &mut reports.at_hand).await?;
+        if run % 2 == 1 {
+            other.run(size, &mut reports.other).await?;
+        }
     }
     Ok(())
 }

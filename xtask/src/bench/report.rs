@@ -115,6 +115,39 @@ impl Report {
     }
 }
 
+/// What two builds gave, the one at hand and another.
+#[derive(Debug, Default)]
+pub(crate) struct Compared {
+    pub(crate) other: Report,
+    pub(crate) at_hand: Report,
+}
+
+impl Compared {
+    /// The medians of both, and what the one at hand is of the other.
+    pub(crate) fn table(&self, load: &str) -> String {
+        let head = ["", "OTHER", "AT HAND", "", "RATIO", "RUNS"];
+        let mut rows = vec![head.map(ToOwned::to_owned).to_vec()];
+        let both = self.at_hand.0.iter().filter_map(|row| {
+            let other = self.other.0.iter().find(|other| other.what == row.what)?;
+            Some((row, other))
+        });
+        for (row, other) in both {
+            let median = |row: &Row| row.runs.iter().copied().collect::<Values>().median();
+            let (other, at_hand) = (median(other), median(row));
+            rows.push(vec![
+                row.what.clone(),
+                format!("{other:7.1}"),
+                format!("{at_hand:7.1}"),
+                row.unit.to_owned(),
+                format!("{:5.2}", at_hand / other),
+                format!("{:4}", row.runs.len()),
+            ]);
+        }
+        let table = columns(&rows).join("\n");
+        format!("{table}\n\nMedians over runs that took turns. The load average was {load} before.")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,5 +171,24 @@ mod tests {
         };
         assert_eq!(line("lag"), "lag 1.0 2.0 9.0 ms 3 ≤ 5 within");
         assert_eq!(line("rate"), "rate 4.0 4.0 4.0 /s 1 ≥ 5 under");
+    }
+
+    #[test]
+    fn what_both_builds_gave_is_compared_by_its_medians() {
+        let mut compared = Compared::default();
+        for value in [1.0, 4.0, 9.0] {
+            let (other, at_hand) = (&mut compared.other, &mut compared.at_hand);
+            other.add("lag", "ms", Budget::None, value * 2.0);
+            at_hand.add("lag", "ms", Budget::None, value);
+        }
+        compared.at_hand.add("new", "ms", Budget::None, 1.0);
+        let table = compared.table("0 0 0");
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = table.lines().map(words).collect();
+        assert!(
+            lines.contains(&"lag 8.0 4.0 ms 0.50 3".to_owned()),
+            "{table}"
+        );
+        assert!(!table.contains("new"), "{table}");
     }
 }

@@ -46,8 +46,13 @@ struct Profile {
     test: bool,
 }
 
-/// Compiles the test binaries that are called `suites`; if there are none, all of them and whatever they
-/// start. Cargo's progress is on the screen.
+/// The programs that tests start.
+const PROGRAMS: [&str; 3] = ["oz-operator", "oz-webhook", "ozctl"];
+/// The suites that start examples as well.
+const EXAMPLES: &str = "cluster";
+
+/// Compiles the test binaries that are called `suites`, or all of them if there are none, and whatever they
+/// start, so that no test runs cargo again. Cargo's progress is on the screen.
 pub(super) fn build(suites: &[String]) -> Result<Vec<Suite>> {
     let mut cargo = cargo();
     cargo.args(["build", "--workspace"]);
@@ -55,7 +60,10 @@ pub(super) fn build(suites: &[String]) -> Result<Vec<Suite>> {
     if suites.is_empty() {
         cargo.args(["--bins", "--tests", "--examples"]);
     } else {
+        cargo.args(PROGRAMS.iter().flat_map(|name| ["--bin", name]));
         cargo.args(suites.iter().flat_map(|name| ["--test", name.as_str()]));
+        let examples = suites.iter().any(|name| name == EXAMPLES);
+        cargo.args(examples.then_some("--examples"));
     }
     let output = cargo
         .stderr(Stdio::inherit())

@@ -15,7 +15,9 @@ use crate::api::{EndReason, Ending, Phase, RequestStatus};
 use crate::conditions;
 use crate::controller::{Child, Failure, Live, Step};
 
-const RELEASES: &[&str] = &[include_str!("fixtures/granted-by-0.1.0.json")];
+/// What 0.1 granted.
+pub(super) const GRANTED_BY_0_1: &str = include_str!("fixtures/granted-by-0.1.0.json");
+const RELEASES: &[&str] = &[GRANTED_BY_0_1];
 
 /// An end that was begun, and that only the words of conditions tell of.
 const ENDING: &str = include_str!("fixtures/ending-by-0.1.0.json");

@@ -12,6 +12,9 @@ use jiff::SignedDuration;
 pub struct GoDuration(i64);
 
 const SECOND: u64 = 1_000_000_000;
+/// How many letters of a text that is no duration are quoted: somebody may have stored a megabyte of them,
+/// each of which is four times as long when it is quoted, in every message about it.
+const MAX_QUOTED: usize = 80;
 /// One more than the largest duration: the magnitude of the smallest one.
 const LIMIT: u64 = 1 << 63;
 
@@ -223,9 +226,13 @@ fn unit(name: &str) -> Option<u64> {
 /// Quotes as Go's package `time` does: bytes that are not printable ASCII in hexadecimal.
 fn quote(text: &str) -> String {
     use fmt::Write;
-    let mut quoted = String::with_capacity(text.len() + 2);
+    let mut quoted = String::new();
     quoted.push('"');
-    for character in text.chars() {
+    for (number, character) in text.chars().enumerate() {
+        if number == MAX_QUOTED {
+            quoted.push_str("...");
+            break;
+        }
         if !(' '..'\u{80}').contains(&character) {
             let mut buffer = [0; 4];
             for byte in character.encode_utf8(&mut buffer).bytes() {
@@ -288,6 +295,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn of_a_text_without_measure_the_beginning_is_quoted() {
+        let long = "\u{202E}".repeat(300_000);
+        for text in [long.clone(), format!("1{long}"), format!("1h{long}")] {
+            let why = text.parse::<GoDuration>().unwrap_err().to_string();
+            assert!(why.len() < 4_000, "{} bytes are said of it", why.len());
+        }
+        let why = "x".repeat(MAX_QUOTED).parse::<GoDuration>().unwrap_err();
+        assert!(why.to_string().ends_with("xx\""), "{why}");
+    }
 
     #[test]
     fn reads_what_go_reads() {

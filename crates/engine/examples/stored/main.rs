@@ -21,6 +21,8 @@ use crate::objects::{Xorshift, honest, written};
 /// How long one object may take, and what a build that is not optimised may take longer.
 const LIMIT: Duration = Duration::from_millis(50);
 const UNOPTIMISED: u32 = 40;
+/// How often what takes too long is read again.
+const AGAIN: u32 = 4;
 /// How many bytes of memory one object may take.
 const MEMORY: usize = 16 * 1024 * 1024;
 
@@ -38,24 +40,30 @@ struct Took {
     memory: usize,
 }
 
+/// How an object is read.
+#[derive(Clone, Copy)]
+struct Reading {
+    /// In pieces of so many bytes.
+    piece: usize,
+    as_child: bool,
+}
+
 /// Reads a page with the object and an honest one. Says what that took.
-fn read(kind: &Kind, text: &str, random: &mut Xorshift) -> Result<Took> {
+fn read(kind: &Kind, text: &str, reading: Reading) -> Result<Took> {
     let page = format!(
         r#"{{"kind":"List","metadata":{{"resourceVersion":"7"}},"items":[{text},{}]}}"#,
         honest(kind.name, &kind.spec)
     );
-    let size = 1 + random.below(16 * 1024);
-    let as_child = random.below(2) == 0;
     let held = memory::begin();
     let began = worked()?;
     let (mut strip, mut splitter) = (Strip::default(), Splitter::new(Form::List));
     let (mut pieces, mut objects, mut known) = (Vec::new(), 0, false);
-    for part in page.as_bytes().chunks(size) {
+    for part in page.as_bytes().chunks(reading.piece) {
         splitter.push(&strip.push(part), &mut pieces);
         for piece in pieces.drain(..) {
             if let Piece::Object(object) = piece {
                 objects += 1;
-                known = (kind.judge)(&object, as_child);
+                known = (kind.judge)(&object, reading.as_child);
             }
         }
     }
@@ -65,22 +73,33 @@ fn read(kind: &Kind, text: &str, random: &mut Xorshift) -> Result<Took> {
         objects == 2 && known,
         "the honest object beside it was not read"
     );
-    ensure!(
-        memory < MEMORY,
-        "{memory} bytes of memory for an object of {}",
-        text.len()
-    );
+    Ok(Took { time, memory })
+}
+
+/// Reads it within the limits. What takes too long is read again: what an object causes it causes each
+/// time, while pages that a machine has to find, or a processor that it lends to somebody else, are not
+/// its doing.
+fn measured(kind: &Kind, text: &str, reading: Reading) -> Result<Took> {
     let limit = if cfg!(debug_assertions) {
         LIMIT * UNOPTIMISED
     } else {
         LIMIT
     };
+    let mut took = read(kind, text, reading)?;
+    for _ in 0..AGAIN {
+        if took.time < limit {
+            break;
+        }
+        took.time = took.time.min(read(kind, text, reading)?.time);
+    }
+    let bytes = text.len();
+    let (time, memory) = (took.time, took.memory);
     ensure!(
-        time < limit,
-        "{time:?} for an object of {} bytes",
-        text.len()
+        memory < MEMORY,
+        "{memory} bytes of memory for an object of {bytes}"
     );
-    Ok(Took { time, memory })
+    ensure!(time < limit, "{time:?} for an object of {bytes} bytes");
+    Ok(took)
 }
 
 fn main() -> Result<()> {
@@ -108,12 +127,16 @@ fn main() -> Result<()> {
         let Some(text) = written(&object)? else {
             continue;
         };
-        let took = read(kind, &text, &mut random);
+        let reading = Reading {
+            piece: 1 + random.below(16 * 1024),
+            as_child: random.below(2) == 0,
+        };
+        let took = measured(kind, &text, reading);
         let took = took.with_context(|| {
-            let start = text
-                .get(..text.floor_char_boundary(2_000))
-                .unwrap_or_default();
-            format!("seed {seed}, object {thrown}, {}: {start}", kind.name)
+            let kept = std::env::temp_dir().join("oz-stored.json");
+            let kept = std::fs::write(&kept, &text).map(|()| kept);
+            let (name, as_child) = (kind.name, reading.as_child);
+            format!("seed {seed}, object {thrown}, {name} (child: {as_child}), kept in {kept:?}")
         })?;
         thrown += 1;
         largest = largest.max(text.len());

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The comparisons that there are: the one, and those that are about no access.
-const KNOWN: [(&str, &str); 5] = [
+const KNOWN: [(&str, &str); 7] = [
     (
         "core/src/audit/flood.rs",
         "let over = counting.ends() <= now;",
@@ -24,6 +24,9 @@ const KNOWN: [(&str, &str); 5] = [
         "operator/src/retention.rs",
         "if due > now && shortened.is_none_or(|before| time >= before) {",
     ),
+    // Two ends, the one that was asked for and the one that stands.
+    ("ozctl/src/access.rs", "(wanted > until).then(|| {"),
+    ("ozctl/src/verbs/extend.rs", "&& new <= until"),
 ];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {

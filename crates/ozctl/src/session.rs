@@ -359,7 +359,7 @@ mod tests {
         });
         for (command, next) in [
             ("bash", "such as `-- /bin/sh`"),
-            ("/bin/sh", "has no shell"),
+            ("/bin/sh", "to have no shell"),
         ] {
             let failure = ending(status(missing.clone()), &[command.to_owned()]).unwrap_err();
             assert_eq!(failure.exit(), Exit::code(127));

@@ -26,7 +26,7 @@ const KNOWN: [(&str, &str); 7] = [
     ),
     // Two ends, the one that was asked for and the one that stands.
     ("ozctl/src/access.rs", "(wanted > until).then(|| {"),
-    ("ozctl/src/verbs/extend.rs", "&& new <= until"),
+    ("ozctl/src/verbs/extend.rs", "&& new < until"),
 ];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {

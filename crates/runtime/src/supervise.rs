@@ -16,6 +16,8 @@ use crate::{Events, Runtime, RuntimeError, Who};
 
 /// How long events that still wait may take to be published once everything else has stopped.
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long whoever takes over leaves its tasks alone: what became due meanwhile comes first.
+const TAKEOVER_PAUSE: Duration = Duration::from_secs(5);
 
 impl Runtime {
     /// Starts everything.
@@ -93,16 +95,21 @@ async fn lead(
     stop: CancellationToken,
 ) -> Result<(), RuntimeError> {
     let Some(elector) = elector else {
-        return term(&tasks, stop.child_token(), std::future::pending())
-            .await
-            .map(drop);
+        return term(
+            &tasks,
+            Duration::ZERO,
+            stop.child_token(),
+            std::future::pending(),
+        )
+        .await
+        .map(drop);
     };
     loop {
         let Some(lease) = stop.run_until_cancelled(elector.acquire()).await else {
             return Ok(());
         };
         let kept = elector.keep(lease);
-        match term(&tasks, stop.child_token(), kept).await? {
+        match term(&tasks, TAKEOVER_PAUSE, stop.child_token(), kept).await? {
             Some(lost) if !elector.again => return Err(elector.lost(lost)),
             Some(lost) => tracing::warn!(reason = lost, "not leading any more"),
             None => return Ok(()),
@@ -110,15 +117,28 @@ async fn lead(
     }
 }
 
-/// One term of leadership: it ends when it is cancelled, or with `lost`, which says why.
+/// One term of leadership, with tasks after a pause: it ends when it is cancelled, or with `lost`, which
+/// says why.
 async fn term(
     tasks: &[Named],
+    pause: Duration,
     term: CancellationToken,
     lost: impl Future<Output = String>,
 ) -> Result<Option<String>, RuntimeError> {
     let mut running: JoinSet<_> = tasks
         .iter()
-        .map(|task| task.clone().run(term.clone()))
+        .map(|task| {
+            let (task, term) = (task.clone(), term.clone());
+            async move {
+                if !pause.is_zero() {
+                    let pause = tokio::time::sleep(pause);
+                    if term.run_until_cancelled(pause).await.is_none() {
+                        return Ok(());
+                    }
+                }
+                task.run(term).await
+            }
+        })
         .collect();
     let ended = async {
         tokio::select! {

@@ -163,8 +163,11 @@ async fn get_lists_as_the_original_did() -> Result<()> {
     missing.ended_with(1)?;
     assert_eq!(
         missing.stderr,
-        "Error: execaccessrequests.crds.wizardofoz.co \"nobodys\" not found\n\
-         Next: `ozctl get execaccessrequests` lists those that are there\n"
+        format!(
+            "Error: execaccessrequests.crds.wizardofoz.co \"nobodys\" not found\n\
+             Next: `ozctl get execaccessrequests -n {}` lists those that are there\n",
+            scene.name()
+        )
     );
     let unknown = run(&scene, "alice", &["get", "pods"]).await?;
     unknown.ended_with(1)?;
@@ -186,7 +189,7 @@ async fn a_template_that_is_not_there_is_said_before_anything_is_created() -> Re
         said.contains("Error: - Invalid --template name flag passed in:"),
         "{said}"
     );
-    assert!(said.contains("Next: `ozctl templates`"), "{said}");
+    assert!(said.contains("Next: `ozctl templates -n "), "{said}");
     let requests = scene.api::<ExecAccessRequest>();
     assert!(
         requests

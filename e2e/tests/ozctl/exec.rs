@@ -123,8 +123,11 @@ async fn what_stands_in_the_way_is_said_with_what_to_do() -> Result<()> {
 
     let nothing = exec(&scene, "alice", &["deploy/api"], &["true"]).await?;
     nothing.ended_with(125)?;
-    let next = "Next: `ozctl templates` lists what may be asked for";
-    assert!(nothing.stderr.contains(next), "{}", nothing.stderr);
+    let next = format!(
+        "Next: `ozctl templates -n {}` lists what may be asked for",
+        scene.name()
+    );
+    assert!(nothing.stderr.contains(&next), "{}", nothing.stderr);
 
     let mismatch = exec(
         &scene,

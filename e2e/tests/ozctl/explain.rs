@@ -126,13 +126,9 @@ fn has(made: &Value, planned: &Value) -> bool {
         (Value::Object(made), Value::Object(planned)) => planned
             .iter()
             .all(|(key, planned)| made.get(key).is_some_and(|made| has(made, planned))),
-        (Value::Array(made), Value::Array(planned)) => {
-            made.len() == planned.len()
-                && made
-                    .iter()
-                    .zip(planned)
-                    .all(|(made, planned)| has(made, planned))
-        }
+        (Value::Array(made), Value::Array(planned)) => planned
+            .iter()
+            .all(|planned| made.iter().any(|made| has(made, planned))),
         _ => made == planned,
     }
 }
@@ -163,7 +159,7 @@ async fn compare<K: AccessRequest>(
         for field in ["metadata", "apiVersion", "kind"] {
             object.as_object_mut().map(|object| object.remove(field));
         }
-        if let Some(spec) = object["spec"].as_object_mut() {
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
             spec.remove("activeDeadlineSeconds");
         }
         let object: Value = serde_json::from_str(&object.to_string().replace(called, &name))?;

@@ -103,7 +103,7 @@ async fn requests_are_listed_and_revoked_by_whoever_may() -> Result<()> {
     let gone = run(&scene, "bob", &["revoke", "his"]).await?;
     gone.ended_with(1)?;
     assert!(
-        gone.stderr.contains("`ozctl requests` lists"),
+        gone.stderr.contains("`ozctl requests -n "),
         "{}",
         gone.stderr
     );

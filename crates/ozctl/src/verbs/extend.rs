@@ -129,7 +129,7 @@ impl Extend {
         };
         let ends = (status.expires_at, end(&ready));
         if let (Some(until), Some(new)) = ends
-            && new <= until
+            && new < until
         {
             // The template gives no more by now.
             let left = Clock::of_server(cluster).await.left(until);

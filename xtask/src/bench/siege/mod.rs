@@ -101,17 +101,17 @@ fn compare(beside: &Waits, calm: &Waits, report: &mut Report) {
         );
     };
     let ratio = |of: fn(&Waits) -> f64| of(beside) / of(calm);
-    let most = Budget::AtMost(WAIT_RATIO);
+    let ready = ratio(|it| it.ready.percentile(99));
+    let maps = ratio(|it| it.maps.percentile(99));
     row(
         "from asking to Ready, p99",
-        most,
-        ratio(|it| it.ready.percentile(99)),
+        Budget::AtMost(WAIT_RATIO),
+        ready,
     );
-    row(
-        "  ConfigMap create, p99",
-        Budget::None,
-        ratio(|it| it.maps.percentile(99)),
-    );
+    row("  ConfigMap create, p99", Budget::None, maps);
+    // Where the API server itself has no time left, nobody can do better than it.
+    let what = "slowdown of the wait for Ready, over that of the ConfigMap";
+    report.add(what, "×", Budget::AtMost(1.0), ready / maps);
 }
 
 /// Whether the processes are the same that were started, and what they ever had in memory.

@@ -1,5 +1,8 @@
 //! A place to test in: a namespace of its own, people who may ask, a workload and a template.
 
+use std::fmt::Debug;
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -7,7 +10,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use oz_core::api::{ExecAccessTemplate, PodAccessTemplate, TargetKind};
 use oz_core::labels;
-use oz_testkit::{Cluster, TestNamespace, fixtures};
+use oz_testkit::{Cluster, TestNamespace, eventually, fixtures};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::access::{ExecRequests, PodRequests, Requests, exec_template, pod_template};
@@ -178,5 +182,24 @@ impl Scene {
             self.api().get_opt(name).await?,
             self.api().get_opt(name).await?,
         ))
+    }
+
+    /// Waits until the scene has no object of this kind and name.
+    ///
+    /// # Errors
+    /// When it is there after `within`, or the API server does not answer.
+    pub async fn gone<K>(&self, name: &str, within: Duration) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let objects = self.api::<K>();
+        let what = format!("{} {name} to go", K::kind(&()));
+        eventually(&what, within, async || {
+            Ok(objects.get_opt(name).await?.is_none().then_some(()))
+        })
+        .await
     }
 }

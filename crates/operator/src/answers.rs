@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Resource, ResourceExt};
 use oz_core::access::grant::object_name;
-use oz_core::access::kind::{FactsOf, Kind, Question};
+use oz_core::access::kind::{FactsOf, Kind, MAX_POLICIES, Question};
 use oz_core::access::request::Request;
 use oz_core::controller::{Failure, Live};
 use oz_core::kinds::AccessRequest as _;
@@ -17,10 +17,6 @@ use oz_runtime::Store;
 
 use crate::as_author::try_as_author;
 use crate::stamps::Stamps;
-
-/// How many NetworkPolicies of a namespace are looked at, to tell which of them open what a template
-/// closes.
-const POLICIES: u32 = 500;
 
 /// Adds the answer to what is known.
 pub(crate) async fn answer<K: Kind>(
@@ -38,7 +34,7 @@ pub(crate) async fn answer<K: Kind>(
         }
         Question::SameStamp => facts.same_stamp = Some(stamps.same(cx.now(), requests, request)),
         Question::Policies => {
-            let first = ListParams::default().limit(POLICIES);
+            let first = ListParams::default().limit(MAX_POLICIES);
             facts.policies = Some(cx.list(request.namespace().as_deref(), &first).await);
         }
         Question::Trial(trial) => facts.tried = Some(try_as_author(cx, &trial).await),

@@ -20,7 +20,7 @@ use oz_core::controller::Failure;
 use oz_core::mutate::Model;
 use oz_engine::Cx;
 
-/// Reads workloads; remembers what identifies them, so that a grant costs two reads and not three.
+/// Reads workloads; remembers what identifies them, so that a grant costs three reads and not four.
 #[derive(Default)]
 pub(crate) struct Workloads {
     known: Mutex<HashMap<Key, Identity>>,
@@ -51,14 +51,6 @@ impl<'a> Reads<'a> {
             cx,
             namespace,
             lists: Lists::Current,
-        }
-    }
-
-    fn cached(cx: &'a Cx, namespace: &'a str) -> Self {
-        Self {
-            cx,
-            namespace,
-            lists: Lists::Cached,
         }
     }
 }
@@ -118,7 +110,10 @@ impl Workloads {
             known.get(&key(namespace, target)).cloned()
         };
         if let Some(identity) = known {
-            let cached = Reads::cached(cx, namespace);
+            let cached = Reads {
+                lists: Lists::Cached,
+                ..Reads::current(cx, namespace)
+            };
             let workload = workload::with_pods(&cached, target, identity).await?;
             // Without any pod of its own it may have been replaced by another of the same name.
             if workload.choose("", wanted).is_ok() {

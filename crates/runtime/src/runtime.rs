@@ -117,6 +117,11 @@ pub struct Runtime {
     pub(crate) tasks: Vec<Named>,
 }
 
+/// A product's name, as far as a metric's may have its characters.
+fn metrics_prefix(product: &str) -> String {
+    product.replace('-', "_")
+}
+
 impl Debug for Runtime {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
@@ -131,7 +136,7 @@ impl Runtime {
     /// `client` and judges time by `clock`.
     pub fn new(product: &str, client: Client, clock: impl Clock) -> Self {
         let mut registry = Registry::default();
-        let own = registry.sub_registry_with_prefix(product.replace('-', "_"));
+        let own = registry.sub_registry_with_prefix(metrics_prefix(product));
         let metrics = Metrics::register(own);
         let readiness = Readiness::default();
         let (events, publisher) = crate::events::events(client.clone(), metrics.clone());
@@ -172,7 +177,7 @@ impl Runtime {
     /// Whether to compete for a Lease; by default not, and then this process leads. To be said once:
     /// the metric `leader` shows it.
     pub fn election(&mut self, election: Election) -> &mut Self {
-        let prefix = self.product.replace('-', "_");
+        let prefix = metrics_prefix(&self.product);
         let mut registry = self.registry();
         self.metrics
             .register_leader(registry.sub_registry_with_prefix(prefix));

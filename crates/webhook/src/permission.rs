@@ -21,23 +21,14 @@ const PERMISSION_TIMEOUT: Duration = Duration::from_secs(3);
 /// # Errors
 /// When it could not be found out; what depends on it must then be refused.
 pub(crate) async fn is_administrator(client: &Client, user: &UserInfo) -> Result<bool, Rejection> {
-    let everything = Right {
-        verb: "*",
-        resource: "*",
-        subresource: Some("*"),
+    let any = || Some("*".to_owned());
+    let everything = ResourceAttributes {
+        group: any(),
+        verb: any(),
+        resource: any(),
+        ..ResourceAttributes::default()
     };
-    let mut asked = review(user, "", &everything);
-    asked.spec.resource_attributes =
-        asked
-            .spec
-            .resource_attributes
-            .map(|attributes| ResourceAttributes {
-                namespace: None,
-                group: Some("*".to_owned()),
-                subresource: None,
-                ..attributes
-            });
-    allowed(client, user, asked).await
+    allowed(client, user, review(user, everything)).await
 }
 
 /// Those of the rights that the user does not have in the namespace.
@@ -54,7 +45,7 @@ pub(crate) async fn missing(
     let parameters = PostParams::default();
     let answers = try_join_all(rights.into_iter().map(async |right| {
         let answer = reviews
-            .create(&parameters, &review(user, namespace, &right))
+            .create(&parameters, &review(user, on(namespace, &right)))
             .await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
         kube::Result::Ok((right, allowed))
@@ -94,17 +85,14 @@ pub(crate) async fn may_revoke(
     namespace: &str,
     plural: &str,
 ) -> Result<bool, Rejection> {
-    let right = Right {
-        verb: "revoke",
-        resource: "",
-        subresource: None,
+    let revoking = ResourceAttributes {
+        namespace: Some(namespace.to_owned()),
+        group: Some(GROUP.to_owned()),
+        verb: Some("revoke".to_owned()),
+        resource: Some(plural.to_owned()),
+        ..ResourceAttributes::default()
     };
-    let mut asked = review(user, namespace, &right);
-    if let Some(attributes) = &mut asked.spec.resource_attributes {
-        attributes.group = Some(GROUP.to_owned());
-        attributes.resource = Some(plural.to_owned());
-    }
-    allowed(client, user, asked).await
+    allowed(client, user, review(user, revoking)).await
 }
 
 /// Waits for what must be known of a user; refuses if it does not come.
@@ -128,20 +116,24 @@ pub(crate) async fn within_permission_timeout<T>(
     }
 }
 
-fn review(user: &UserInfo, namespace: &str, right: &Right) -> SubjectAccessReview {
+fn on(namespace: &str, right: &Right) -> ResourceAttributes {
+    ResourceAttributes {
+        namespace: Some(namespace.to_owned()),
+        verb: Some(right.verb.to_owned()),
+        resource: Some(right.resource.to_owned()),
+        subresource: right.subresource.map(ToOwned::to_owned),
+        ..ResourceAttributes::default()
+    }
+}
+
+fn review(user: &UserInfo, attributes: ResourceAttributes) -> SubjectAccessReview {
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(user.username.clone()),
             uid: Some(user.uid.clone()).filter(|uid| !uid.is_empty()),
             groups: Some(user.groups.clone()),
             extra: (!user.extra.is_empty()).then(|| user.extra.clone()),
-            resource_attributes: Some(ResourceAttributes {
-                namespace: Some(namespace.to_owned()),
-                verb: Some(right.verb.to_owned()),
-                resource: Some(right.resource.to_owned()),
-                subresource: right.subresource.map(ToOwned::to_owned),
-                ..ResourceAttributes::default()
-            }),
+            resource_attributes: Some(attributes),
             non_resource_attributes: None,
         },
         ..SubjectAccessReview::default()

@@ -20,33 +20,10 @@ use crate::{scene, system};
 /// Waits until nothing of the grant is left, and says when the binding was seen to be gone.
 async fn gone(scene: &Scene, asked: &Asked) -> Result<Timestamp> {
     let name = asked.object_name();
-    eventually(
-        &format!("binding {name} to go"),
-        Duration::from_secs(60),
-        async || {
-            Ok(scene
-                .api::<RoleBinding>()
-                .get_opt(&name)
-                .await?
-                .is_none()
-                .then_some(()))
-        },
-    )
-    .await?;
+    let within = Duration::from_secs(60);
+    scene.gone::<RoleBinding>(&name, within).await?;
     let at = Timestamp::now();
-    eventually(
-        &format!("role {name} to go"),
-        CONDITION_TIMEOUT,
-        async || {
-            Ok(scene
-                .api::<Role>()
-                .get_opt(&name)
-                .await?
-                .is_none()
-                .then_some(()))
-        },
-    )
-    .await?;
+    scene.gone::<Role>(&name, CONDITION_TIMEOUT).await?;
     Ok(at)
 }
 

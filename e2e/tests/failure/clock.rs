@@ -48,15 +48,8 @@ async fn lasts_as_agreed(
     let until = asked.status().expires_at.context("no end")?;
     assert_eq!(until, created + SignedDuration::from_secs(6));
     disturb().await?;
-    eventually("the binding to go", CONDITION_TIMEOUT, async || {
-        let gone = scene
-            .api::<RoleBinding>()
-            .get_opt(&asked.object_name())
-            .await?
-            .is_none();
-        Ok(gone.then_some(()))
-    })
-    .await?;
+    let (binding, within) = (asked.object_name(), CONDITION_TIMEOUT);
+    scene.gone::<RoleBinding>(&binding, within).await?;
     // This machine is the API server's: its clock is the true one.
     let late = Timestamp::now().duration_since(until);
     assert!(late >= -early, "{name} ended {late:#} before its time");

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
-use oz_core::api::Phase;
+use oz_core::api::{ExecAccessRequest, Phase};
 use oz_core::audit::Action;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, exec_request, records_of};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
@@ -27,34 +27,14 @@ async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_re
     alice.api().delete("gone", &DeleteParams::default()).await?;
     let name = asked.object_name();
     // Nobody of ours is there: the garbage collector ends access.
-    eventually(
-        "the binding to go by itself",
-        CONDITION_TIMEOUT,
-        async || {
-            Ok(scene
-                .api::<RoleBinding>()
-                .get_opt(&name)
-                .await?
-                .is_none()
-                .then_some(()))
-        },
-    )
-    .await?;
+    scene.gone::<RoleBinding>(&name, CONDITION_TIMEOUT).await?;
     assert!(
         scene.api::<Role>().get_opt(&name).await?.is_some(),
         "the Role is what tells of it"
     );
 
     let operator = Operator::start(cluster, &Options::default()).await?;
-    eventually("the role to go", CONDITION_TIMEOUT, async || {
-        Ok(scene
-            .api::<Role>()
-            .get_opt(&name)
-            .await?
-            .is_none()
-            .then_some(()))
-    })
-    .await?;
+    scene.gone::<Role>(&name, CONDITION_TIMEOUT).await?;
     assert_eq!(
         records_of(&operator.process, scene.name(), "gone")?,
         [Action::AccessRevoked]
@@ -80,10 +60,8 @@ async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like
         ..DeleteParams::default()
     };
     alice.api().delete("left", &orphaning).await?;
-    eventually("the request to be gone", CONDITION_TIMEOUT, async || {
-        Ok(alice.api().get_opt("left").await?.is_none().then_some(()))
-    })
-    .await?;
+    let within = CONDITION_TIMEOUT;
+    scene.gone::<ExecAccessRequest>("left", within).await?;
     let now = DeleteParams::default();
     scene.api::<Role>().delete(&name, &now).await?;
     let left = bindings.get(&name).await?;
@@ -98,10 +76,7 @@ async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like
     bindings.create(&PostParams::default(), &forged).await?;
 
     let operator = Operator::start(cluster, &Options::default()).await?;
-    eventually("the binding to go", CONDITION_TIMEOUT, async || {
-        Ok(bindings.get_opt(&name).await?.is_none().then_some(()))
-    })
-    .await?;
+    scene.gone::<RoleBinding>(&name, CONDITION_TIMEOUT).await?;
     assert!(bindings.get_opt("forged").await?.is_some());
     eventually("the record of it", CONDITION_TIMEOUT, async || {
         let records = records_of(&operator.process, scene.name(), "left")?;
@@ -238,15 +213,8 @@ async fn requests_that_cannot_be_satisfied_delay_nobodys_end_and_idling_writes_n
         .granted(&exec_request("brief", TEMPLATE, "4s"))
         .await?;
     let until = asked.status().expires_at.context("no end")?;
-    eventually("the binding to go", CONDITION_TIMEOUT, async || {
-        let gone = scene
-            .api::<RoleBinding>()
-            .get_opt(&asked.object_name())
-            .await?
-            .is_none();
-        Ok(gone.then_some(()))
-    })
-    .await?;
+    let (name, within) = (asked.object_name(), CONDITION_TIMEOUT);
+    scene.gone::<RoleBinding>(&name, within).await?;
     let lag = Timestamp::now().duration_since(until);
     assert!(lag < jiff::SignedDuration::from_secs(5), "{lag:#}");
 

@@ -30,15 +30,8 @@ async fn a_second_operator_takes_over_what_the_first_one_granted() -> Result<()>
     )
     .await?;
     system.operator.process.kill9();
-    eventually("the binding to go", Duration::from_secs(90), async || {
-        let gone = scene
-            .api::<RoleBinding>()
-            .get_opt(&asked.object_name())
-            .await?
-            .is_none();
-        Ok(gone.then_some(()))
-    })
-    .await?;
+    let (name, within) = (asked.object_name(), Duration::from_secs(90));
+    scene.gone::<RoleBinding>(&name, within).await?;
     let lag = Timestamp::now().duration_since(until);
     assert!(!lag.is_negative());
     // The lease is up after 15 s at the latest; the grant ended later than that.

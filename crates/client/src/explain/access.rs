@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use oz_core::access::continued::Continued;
 use oz_core::access::decide::{self, Ask as Asked, Rule};
 use oz_core::access::exec::ExecAccess;
-use oz_core::access::kind::{FactsOf, Kind, Question};
+use oz_core::access::kind::{FactsOf, Kind, MAX_POLICIES, Question};
 use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
@@ -32,8 +32,6 @@ use crate::request::{Ask, requester};
 
 const NAME: &str = "explained";
 const OPERATOR_ONLY: &str = "it depends on what only the operator can find out";
-/// How many NetworkPolicies of the namespace are looked at, as the operator does.
-const POLICIES: u32 = 500;
 
 /// All that is to be told.
 pub struct Explanation {
@@ -164,7 +162,7 @@ impl Explained for PodAccessRequest {
                 facts.workload = Some(readable(workload::model(cluster, &target).await)?);
             }
             Question::Policies => {
-                let first = ListParams::default().limit(POLICIES);
+                let first = ListParams::default().limit(MAX_POLICIES);
                 let api = cluster.api::<NetworkPolicy>();
                 let listed = cluster.answer(api.list(&first)).await;
                 facts.policies = Some(listed.map(|list| list.items).map_err(unreadable));

@@ -40,6 +40,10 @@ pub struct Facts<T, W> {
     pub predecessor: Option<Result<Vec<Live>, Failure>>,
 }
 
+/// How many NetworkPolicies of a namespace are looked at, to tell which of them open what a template
+/// closes.
+pub const MAX_POLICIES: u32 = 500;
+
 /// What must be found out before it can be decided about a request. It is asked in this order, and only
 /// what the answer to matters: a request that waits, was granted or is over costs no reads.
 #[derive(Clone, Debug)]
@@ -58,7 +62,7 @@ pub enum Question {
     /// Is the pod that was chosen still there, and what are its containers able to? If it is gone, the
     /// answer is another [`Facts::workload`].
     Probes(Box<Chosen>),
-    /// Which NetworkPolicies are in the namespace?
+    /// Which NetworkPolicies are in the namespace, at most [`MAX_POLICIES`]?
     Policies,
     /// Could the template's author make this pod themselves?
     Trial(Box<Trial>),

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
-pub use super::facts::{Chosen, Facts, PodMade, PodSeen, Question, Trial};
+pub use super::facts::{Chosen, Facts, MAX_POLICIES, PodMade, PodSeen, Question, Trial};
 
 use super::continued::Continued;
 use super::decide;

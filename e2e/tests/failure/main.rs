@@ -6,6 +6,7 @@ mod crash;
 mod keep;
 mod keys;
 mod leader;
+mod lists;
 mod path;
 mod pods;
 mod replicas;

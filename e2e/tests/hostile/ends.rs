@@ -17,6 +17,7 @@ use oz_e2e::{
 };
 use oz_testkit::{Cluster, eventually, fixtures};
 use serde_json::{Value, json};
+use tokio::sync::RwLockWriteGuard;
 
 use crate::{SYSTEM, Stage};
 
@@ -69,6 +70,17 @@ impl DeafNode {
             connections,
         })
     }
+
+    /// How many scripts and probes were begun.
+    fn begun(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    async fn leave(self) -> Result<()> {
+        let parameters = DeleteParams::default();
+        self.nodes.delete(&self.name, &parameters).await?;
+        Ok(())
+    }
 }
 
 /// A Deployment of one pod, whose template has more in it.
@@ -93,6 +105,43 @@ async fn deployment(scene: &Scene, name: &str, annotations: Value, more: Value) 
     Ok(())
 }
 
+/// oz with one worker that ends sessions, in place of the shared one, and a scene with two templates whose
+/// grants end as they are changed: `deaf` for a pod on a deaf node, `well` for the workload.
+async fn hanging(
+    prefix: &str,
+) -> Result<(
+    RwLockWriteGuard<'static, Option<System>>,
+    System,
+    Scene,
+    DeafNode,
+)> {
+    let mut place = SYSTEM.write().await;
+    drop(place.take());
+    let cluster = Cluster::shared().await?;
+    let options = Options::default().cutting().flag("--workers=1");
+    let system = System::start_with(cluster, &options).await?;
+    let scene = Scene::set(cluster, prefix).await?;
+    let node = DeafNode::join(&scene).await?;
+    deployment(&scene, "deaf", json!({}), json!({"nodeName": node.name})).await?;
+    for (name, target) in [("deaf", "deaf"), ("well", WORKLOAD)] {
+        let mut template = exec_template(name, TargetKind::Deployment, target);
+        template.spec.access_config.on_template_change = OnTemplateChange::Revoke;
+        scene.template(&template).await?;
+    }
+    Ok((place, system, scene, node))
+}
+
+/// Changes a template, which ends its grants.
+async fn change(scene: &Scene, template: &str) -> Result<()> {
+    let change = json!({"spec": {"accessConfig": {"maxDuration": "2h"}}});
+    let templates = scene.api::<ExecAccessTemplate>();
+    let patch = Patch::Merge(&change);
+    templates
+        .patch(template, &PatchParams::default(), &patch)
+        .await?;
+    Ok(())
+}
+
 /// Many grants on a pod whose node takes every exec and never answers, all ending together with others':
 /// every RoleBinding is gone before any of their scripts has come to an end, and few are begun.
 #[tokio::test]
@@ -101,21 +150,7 @@ async fn shells_that_hang() -> Result<()> {
     const MANY: usize = 40;
     // Two at once in a pod, and as many again where this machine is slow.
     const FIRST_SCRIPTS: usize = 4;
-    let mut place = SYSTEM.write().await;
-    drop(place.take());
-    let cluster = Cluster::shared().await?;
-    let options = Options::default().cutting().flag("--workers=1");
-    let _system = System::start_with(cluster, &options).await?;
-    let scene = Scene::set(cluster, "hang").await?;
-    let node = DeafNode::join(&scene).await?;
-    deployment(&scene, "deaf", json!({}), json!({"nodeName": node.name})).await?;
-    let template = |name: &str, target: &str| {
-        let mut template = exec_template(name, TargetKind::Deployment, target);
-        template.spec.access_config.on_template_change = OnTemplateChange::Revoke;
-        template
-    };
-    scene.template(&template("deaf", "deaf")).await?;
-    scene.template(&template("well", WORKLOAD)).await?;
+    let (place, _system, scene, node) = hanging("hang").await?;
     let alice = scene.requests("alice").await?;
     let mut names = Vec::new();
     for number in 0..MANY + 2 {
@@ -124,12 +159,9 @@ async fn shells_that_hang() -> Result<()> {
         let name = format!("{by}-{number}");
         names.push(alice.granted(&exec_request(&name, by, "1h")).await?);
     }
-    let before = node.connections.load(Ordering::Relaxed);
-    let change = json!({"spec": {"accessConfig": {"maxDuration": "2h"}}});
-    let templates = scene.api::<ExecAccessTemplate>();
+    let before = node.begun();
     for by in ["deaf", "well"] {
-        let patch = Patch::Merge(&change);
-        templates.patch(by, &PatchParams::default(), &patch).await?;
+        change(&scene, by).await?;
     }
     eventually("every RoleBinding to go", SOON, async || {
         let left = scene
@@ -146,15 +178,41 @@ async fn shells_that_hang() -> Result<()> {
         Ok((ours.count() == 0).then_some(()))
     })
     .await?;
-    let begun = node.connections.load(Ordering::Relaxed) - before;
+    let begun = node.begun() - before;
     ensure!(begun <= FIRST_SCRIPTS, "{begun} scripts were waited for");
     let hang = alice.api().get("deaf-0").await?;
     let phase = hang.status.context("no status")?.phase;
     assert_eq!(phase, Phase::Active, "over, while its sessions may go on");
     alice.phase(&format!("well-{MANY}"), Phase::Revoked).await?;
-    node.nodes
-        .delete(&node.name, &DeleteParams::default())
-        .await?;
+    node.leave().await?;
+    drop(place);
+    Ok(())
+}
+
+/// Many grants on a pod whose node never answers, which end before that of another pod: the other's script
+/// does not wait for theirs, since all of one pod share one script.
+#[tokio::test]
+async fn shells_that_hang_before_others() -> Result<()> {
+    const MANY: usize = 40;
+    let (place, _system, scene, node) = hanging("turns").await?;
+    let alice = scene.requests("alice").await?;
+    for number in 0..MANY {
+        let name = format!("deaf-{number}");
+        alice.granted(&exec_request(&name, "deaf", "1h")).await?;
+    }
+    alice.granted(&exec_request("well", "well", "1h")).await?;
+    let before = node.begun();
+    change(&scene, "deaf").await?;
+    eventually("their script to begin", SOON, async || {
+        Ok((node.begun() > before).then_some(()))
+    })
+    .await?;
+    change(&scene, "well").await?;
+    alice.phase("well", Phase::Revoked).await?;
+    let begun = node.begun() - before;
+    ensure!(begun < MANY, "{begun} scripts were waited for");
+    node.leave().await?;
+    drop(place);
     Ok(())
 }
 

@@ -15,7 +15,9 @@ use oz_core::audit::{Action, Record};
 use oz_e2e::{Auditor, Options, Scene, System, TEMPLATE, exec_request, records_in, unregister};
 use oz_testkit::{Cluster, cargo_binary, eventually, fixtures};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
+use crate::posting::{Registered, first_line};
 use crate::{SYSTEM, Stage};
 
 /// Longer than what is repeated is counted.
@@ -255,4 +257,39 @@ async fn adding_a_container_is_on_record(stage: &Stage) -> Result<()> {
 async fn an_ephemeral_container_in_a_fat_pod() -> Result<()> {
     let stage = fat_pod("fat-debug").await?;
     adding_a_container_is_on_record(&stage).await
+}
+
+/// The same while bodies for hooks that fail closed, which never come in whole, take all the memory that the
+/// webhook has for such: on record all the same, since hooks that fail open have memory of their own.
+#[tokio::test]
+async fn an_ephemeral_container_while_the_webhook_is_full() -> Result<()> {
+    const AT_ONCE: usize = 8;
+    let stage = fat_pod("full").await?;
+    let registered = Registered::read(&stage.admin).await?;
+    let hook = "/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest";
+    let head = format!(
+        "POST {}{hook} HTTP/1.1\r\nhost: oz\r\ncontent-length: 17000000\r\n\r\n{{",
+        registered.key
+    );
+    let announces = async || -> Result<()> {
+        loop {
+            let mut stream = registered.connect(&stage, b"http/1.1").await?;
+            stream.write_all(head.as_bytes()).await?;
+            first_line(&mut stream).await;
+        }
+    };
+    let flood = futures::future::try_join_all((0..AT_ONCE).map(|_| announces()));
+    let attempt = async {
+        let full = "admission_refused_total{name=\"overload\"}";
+        eventually("somebody to be turned away", SOON, async || {
+            let metrics = stage.oz()?.webhook.metrics().await?;
+            Ok(metrics.contains(full).then_some(()))
+        })
+        .await?;
+        adding_a_container_is_on_record(&stage).await
+    };
+    tokio::select! {
+        stopped = flood => stopped.map(drop),
+        done = attempt => done,
+    }
 }

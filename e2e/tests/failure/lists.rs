@@ -1,0 +1,111 @@
+//! Kinds that the operator may not list: what ends all the same, what waits, and what it says meanwhile.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
+use kube::api::PostParams;
+use oz_core::api::Phase;
+use oz_e2e::{NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request, install};
+use oz_testkit::{Cluster, eventually};
+
+use crate::alone;
+
+const SOON: Duration = Duration::from_secs(120);
+/// What the operator may.
+const ROLE: &str = "oz-operator";
+
+/// Takes the right to list these away from the operator, and leaves it what else it may do with them.
+async fn forbid(cluster: &Cluster, resource: &str) -> Result<()> {
+    let roles: Api<ClusterRole> = Api::all(cluster.client("admin").await?);
+    let mut role = roles.get(ROLE).await?;
+    let mut rules = Vec::new();
+    for mut rule in role.rules.take().context("no rules")? {
+        let named = rule.resources.get_or_insert_default();
+        if named.iter().any(|one| one == resource) {
+            named.retain(|one| one != resource);
+            let mut rest = rule.clone();
+            rest.resources = Some(vec![resource.to_owned()]);
+            rest.verbs.retain(|verb| verb != "list" && verb != "watch");
+            rules.push(rest);
+        }
+        rules.push(rule);
+    }
+    rules.retain(|rule| {
+        let named = rule.resources.as_deref().unwrap_or_default();
+        !named.is_empty() && !rule.verbs.is_empty()
+    });
+    role.rules = Some(rules);
+    roles.replace(ROLE, &PostParams::default(), &role).await?;
+    eventually("the operator to be refused", SOON, async || {
+        let mut kubectl = cluster.kubectl("admin");
+        let operator = format!("--as=system:serviceaccount:{NAMESPACE}:oz-operator");
+        kubectl.args(["auth", "can-i", "list", resource, "-A", &operator]);
+        Ok((kubectl.output()?.stdout == b"no\n").then_some(()))
+    })
+    .await
+}
+
+/// The operator is killed, and may not list these when it comes back: a grant stands until its end, which
+/// comes, nothing is granted, and the operator says why. Then it may again, and goes on.
+async fn without_the_list_of(resource: &str, kind: &str) -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "unlisted").await?;
+    let alice = scene.requests("alice").await?;
+    let brief = alice
+        .granted(&exec_request("brief", TEMPLATE, "30s"))
+        .await?;
+    let lasting = alice
+        .granted(&exec_request("lasting", TEMPLATE, "1h"))
+        .await?;
+    system.operator.process.kill9();
+    forbid(cluster, resource).await?;
+    system.operator = Operator::spawn(cluster, &Options::default())?;
+    let said = format!("{kind} list (");
+    let says = async || {
+        let readiness = system.operator.readiness().await.ok();
+        let (code, text) = readiness.unwrap_or_default();
+        anyhow::Ok((code == 503 && text.contains(&said)).then_some(()))
+    };
+    eventually("the operator to say what it lacks", SOON, says).await?;
+    alice.create(&exec_request("waits", TEMPLATE, "1h")).await?;
+    eventually("the binding to go", SOON, async || {
+        let (_, binding) = scene.grant(&brief.object_name()).await?;
+        Ok(binding.is_none().then_some(()))
+    })
+    .await?;
+    let (_, binding) = scene.grant(&lasting.object_name()).await?;
+    ensure!(binding.is_some(), "what lasts for an hour is gone");
+    let status = alice.api().get("waits").await?.status.unwrap_or_default();
+    ensure!(!status.ready, "granted without the list of {resource}");
+    says().await?.context("it says so no more")?;
+
+    install(cluster).await?;
+    alice.ready("waits").await?;
+    alice.phase("brief", Phase::Expired).await?;
+    let (code, text) = system.operator.readiness().await?;
+    ensure!(code == 200, "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_list_of_roles_a_grant_ends_by_what_its_binding_says() -> Result<()> {
+    without_the_list_of("roles", "Role").await
+}
+
+#[tokio::test]
+async fn without_the_list_of_bindings_a_grant_ends_by_what_its_role_says() -> Result<()> {
+    without_the_list_of("rolebindings", "RoleBinding").await
+}
+
+#[tokio::test]
+async fn without_the_list_of_requests_a_grant_ends_by_what_is_sealed() -> Result<()> {
+    without_the_list_of("execaccessrequests", "ExecAccessRequest").await
+}
+
+#[tokio::test]
+async fn without_the_list_of_templates_of_pods_a_grant_ends() -> Result<()> {
+    without_the_list_of("podaccesstemplates", "PodAccessTemplate").await
+}

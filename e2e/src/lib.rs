@@ -3,11 +3,13 @@
 //! Tests, demo and benches stand on this.
 
 mod access;
+mod api_proxy;
 mod audit;
 mod connections;
 mod helm;
 mod leftovers;
 mod locks;
+mod options;
 mod records;
 mod replicas;
 mod rollouts;
@@ -22,11 +24,13 @@ pub use access::{
     AccessRequest, Asked, ExecRequests, PodRequests, Requests, active, conditions_line,
     exec_request, exec_template, pod_request, pod_template,
 };
+pub use api_proxy::{ApiProxy, Kept};
 pub use audit::Auditor;
 pub use connections::{refusal, refused};
 pub use helm::{chart, helm};
 pub use leftovers::left;
 pub use locks::{binding, forged_record, role, stamped};
+pub use options::Options;
 pub use records::{records_in, records_of};
 pub use replicas::Replicas;
 pub use rollouts::rollouts;
@@ -34,8 +38,8 @@ pub use scene::{Scene, TEMPLATE, WORKLOAD};
 pub use service::Service;
 pub use session::{Session, on_a_terminal, running_grants};
 pub use system::{
-    NAMESPACE, Operator, Options, System, Webhook, established, install, repository, run,
-    unregister, unregister_hooks,
+    NAMESPACE, Operator, System, Webhook, established, install, repository, run, unregister,
+    unregister_hooks,
 };
 pub use terminal::Terminal;
 pub use traffic::{GrantTimes, Outcome, Traffic, TrafficPlan};

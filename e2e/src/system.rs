@@ -9,99 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use oz_testkit::{Cluster, Process, cargo_binary, eventually, free_address, shift_clock};
 
-use crate::Service;
+use crate::{Options, Service};
 
 /// The namespace that oz runs in.
 pub const NAMESPACE: &str = "oz-system";
 
 /// How long a process may take to get ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// What may differ from a plain installation.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Name of the replica.
-    pub replica: String,
-    /// Further flags.
-    pub flags: Vec<String>,
-    /// How far the process's clock is off, such as `+1h`.
-    pub clock: Option<String>,
-    /// Whether the operator runs scripts in containers. Where a container is not one, but a process
-    /// of this machine, it should not.
-    pub cut_sessions: bool,
-    /// Further environment variables.
-    pub environment: Vec<(String, String)>,
-    /// The directory of the programs, if they are of another build than the one at hand.
-    pub programs: Option<PathBuf>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            replica: "oz-0".to_owned(),
-            flags: Vec::new(),
-            clock: None,
-            cut_sessions: false,
-            environment: Vec::new(),
-            programs: None,
-        }
-    }
-}
-
-impl Options {
-    /// A replica of this name.
-    #[must_use]
-    pub fn replica(name: &str) -> Self {
-        Self {
-            replica: name.to_owned(),
-            ..Self::default()
-        }
-    }
-
-    /// With one more flag.
-    #[must_use]
-    pub fn flag(mut self, flag: &str) -> Self {
-        self.flags.push(flag.to_owned());
-        self
-    }
-
-    /// With one more environment variable.
-    #[must_use]
-    pub fn environment(mut self, name: &str, value: &str) -> Self {
-        self.environment.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// The programs of another build, which are in this directory.
-    #[must_use]
-    pub fn programs(mut self, directory: &Path) -> Self {
-        self.programs = Some(directory.to_owned());
-        self
-    }
-
-    /// With sessions that are ended with their grant.
-    #[must_use]
-    pub fn cutting(mut self) -> Self {
-        self.cut_sessions = true;
-        self
-    }
-
-    /// With the limits of requests that the webhook has by itself, which others do without.
-    #[must_use]
-    pub fn limited(self) -> Self {
-        let limits = [("waiting", 20), ("active", 20), ("namespace", 200)];
-        limits.into_iter().fold(self, |options, (of, most)| {
-            options.flag(&format!("--max-{of}-requests={most}"))
-        })
-    }
-
-    /// With a clock that is off, in the syntax of libfaketime.
-    #[must_use]
-    pub fn clock(mut self, offset: &str) -> Self {
-        self.clock = Some(offset.to_owned());
-        self
-    }
-}
 
 /// Applies CRDs, namespace, service accounts, roles and policies from the repository.
 ///
@@ -348,6 +262,14 @@ impl Webhook {
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.address, "/metrics").await?.1)
     }
+
+    /// What `/readyz` answers: the code and the text.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn readiness(&self) -> Result<(u16, String)> {
+        get(self.address, "/readyz").await
+    }
 }
 
 /// oz, installed and running.
@@ -398,20 +320,28 @@ impl System {
     }
 }
 
+/// The service account of a program, and its kubeconfig.
+pub(crate) fn identity(cluster: &Cluster, program: &str) -> Result<(String, PathBuf)> {
+    let user = format!("system:serviceaccount:{NAMESPACE}:{program}");
+    let groups = [
+        "system:serviceaccounts",
+        &format!("system:serviceaccounts:{NAMESPACE}"),
+    ];
+    let kubeconfig = cluster.issue_kubeconfig(&user, &groups)?;
+    Ok((user, kubeconfig))
+}
+
 fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> {
     let program = match &options.programs {
         Some(directory) => directory.join(name),
         None => cargo_binary(name)?,
     };
     let mut command = Command::new(program);
-    let user = format!("system:serviceaccount:{NAMESPACE}:{name}");
-    let groups = [
-        "system:serviceaccounts",
-        &format!("system:serviceaccounts:{NAMESPACE}"),
-    ];
-    command
-        .arg("--kubeconfig")
-        .arg(cluster.issue_kubeconfig(&user, &groups)?);
+    let kubeconfig = match &options.kubeconfig {
+        Some(kubeconfig) => kubeconfig.clone(),
+        None => identity(cluster, name)?.1,
+    };
+    command.arg("--kubeconfig").arg(kubeconfig);
     command.arg(format!("--namespace={NAMESPACE}"));
     command.arg(format!("--replica={}", options.replica));
     if let Some(offset) = &options.clock {

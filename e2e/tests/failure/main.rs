@@ -10,6 +10,7 @@ mod lists;
 mod path;
 mod pods;
 mod replicas;
+mod stalled;
 
 use anyhow::Result;
 use oz_testkit::Cluster;

@@ -32,19 +32,43 @@ static SYSTEM: RwLock<Option<System>> = RwLock::const_new(None);
 
 /// A scene, and the oz that watches it.
 struct Stage {
-    system: RwLockReadGuard<'static, Option<System>>,
+    system: Held,
     scene: Scene,
+}
+
+/// Together with whom it is used.
+enum Held {
+    Shared(RwLockReadGuard<'static, Option<System>>),
+    Alone(RwLockWriteGuard<'static, Option<System>>),
 }
 
 impl Stage {
     async fn set(prefix: &str) -> Result<Self> {
-        let system = system().await?;
+        let system = Held::Shared(system().await?);
         let scene = Scene::set(Cluster::shared().await?, prefix).await?;
         Ok(Self { system, scene })
     }
 
+    /// One with nobody beside it, for attempts by which others would suffer.
+    async fn alone(prefix: &str) -> Result<Self> {
+        let mut system = SYSTEM.write().await;
+        let cluster = Cluster::shared().await?;
+        if system.is_none() {
+            *system = Some(smaller::start(cluster).await?);
+        }
+        let scene = Scene::set(cluster, prefix).await?;
+        Ok(Self {
+            system: Held::Alone(system),
+            scene,
+        })
+    }
+
     fn oz(&self) -> Result<&System> {
-        self.system.as_ref().ok_or(anyhow::anyhow!("oz is stopped"))
+        let system = match &self.system {
+            Held::Shared(system) => system.as_ref(),
+            Held::Alone(system) => system.as_ref(),
+        };
+        system.ok_or(anyhow::anyhow!("oz is stopped"))
     }
 }
 

@@ -23,6 +23,16 @@ pub enum FailurePolicy {
     Ignore,
 }
 
+/// Which versions of a resource a webhook is called for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MatchPolicy {
+    /// All of them: an object that comes in another version is converted to that of the rule.
+    #[default]
+    Equivalent,
+    /// That of the rule. Whoever uses another version gets around the hook.
+    Exact,
+}
+
 /// Whether a webhook has effects besides its answer.
 ///
 /// Kubernetes refuses dry runs on resources whose webhooks have effects they do not
@@ -38,6 +48,7 @@ pub enum SideEffects {
 
 /// In which namespaces a hook is called. Resources of the whole cluster always match.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum NamespaceScope {
     /// All but `kube-system` and the manager's own: an extension that is down must not
     /// keep the cluster, or itself, from coming up again.
@@ -164,6 +175,7 @@ impl ResourceRule {
 
 /// Which of the two calls a hook is made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum HookKind {
     /// Before the object is checked; may change it.
     Mutating,
@@ -202,6 +214,8 @@ pub struct Hook {
     pub(crate) path: Option<String>,
     pub(crate) webhook_name: Option<String>,
     pub(crate) expected: Option<ExpectedKind>,
+    pub(crate) match_policy: MatchPolicy,
+    pub(crate) monitor: bool,
     pub(crate) handler: Arc<dyn Handle>,
 }
 
@@ -260,6 +274,8 @@ impl Hook {
             path: None,
             webhook_name: None,
             expected: None,
+            match_policy: MatchPolicy::default(),
+            monitor: false,
             handler,
         }
     }
@@ -314,10 +330,27 @@ impl Hook {
         self
     }
 
-    /// What happens when the extension is down, too slow, overloaded or panics.
+    /// What happens when the extension is down, too slow, overloaded, panics or cannot decide
+    /// ([`Rejection::undecided`](crate::Rejection::undecided)).
     #[must_use]
     pub fn failure(mut self, policy: FailurePolicy) -> Self {
         self.failure = policy;
+        self
+    }
+
+    /// Only looks: the handler decides, the metric `admission_reviews_total` and the audit annotation
+    /// `monitor` tell what it would have done, and every request goes on as it came. The hook fails open.
+    /// For finding out what a new hook refuses before it does.
+    #[must_use]
+    pub fn monitor(mut self) -> Self {
+        self.monitor = true;
+        self
+    }
+
+    /// Which versions of its resources it is called for.
+    #[must_use]
+    pub fn match_policy(mut self, policy: MatchPolicy) -> Self {
+        self.match_policy = policy;
         self
     }
 
@@ -364,6 +397,15 @@ impl Hook {
             HookKind::Mutating => format!("/mutate/{}", self.name),
             HookKind::Validating => format!("/validate/{}", self.name),
         })
+    }
+
+    /// What happens when it gives no answer.
+    pub(crate) fn effective_failure(&self) -> FailurePolicy {
+        if self.monitor {
+            FailurePolicy::Ignore
+        } else {
+            self.failure
+        }
     }
 
     pub(crate) fn registered_name(&self, fingerprint: &str) -> String {

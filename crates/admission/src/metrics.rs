@@ -32,6 +32,12 @@ pub(crate) enum Verdict {
     Panicked,
     /// The extension took too long.
     TimedOut,
+    /// The extension could not decide.
+    Undecided,
+    /// Let through by a hook that only monitors, and refused by it otherwise.
+    WouldDeny,
+    /// The same of a change.
+    WouldPatch,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -28,6 +28,7 @@ const ATTEMPTS: usize = 20;
 
 /// Why the authority could not be had.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The API server did not do what was asked.
     #[error("failed to {verb} Secret {namespace}/{name}: {source}")]

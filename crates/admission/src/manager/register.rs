@@ -11,8 +11,9 @@ use super::{
     upkeep::{Upkeep, UpkeepError},
 };
 use crate::{
-    hook::NamespaceScope,
-    registration::desired::{Configurations, Declaration, configurations},
+    endpoint::Endpoint,
+    hook::{Hook, NamespaceScope},
+    registration::desired::{self, Configurations, Declaration},
 };
 
 /// What [`Manager::register`] did.
@@ -94,12 +95,44 @@ pub(super) fn desired(
         hooks: &declared.hooks,
         segment,
     };
-    configurations(&declaration, bundle)
+    desired::configurations(&declaration, bundle)
 }
 
 /// The configurations as manifests, without certificates and without the key in the paths.
 pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
-    let desired = desired(declared, None, None);
+    as_manifests(desired(declared, None, None))
+}
+
+/// The webhook configurations of a product, without certificates and without the key that is in their
+/// paths. A function of what is declared: it needs no client and no runtime. `namespace` is the manager's
+/// own, which hooks leave out unless they say otherwise.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use oz_admission::{Endpoint, Hook, Notes, configurations, mutate_fn};
+///
+/// let hook = Hook::mutating("note", mutate_fn(|_, _, _: &mut Pod| Ok(Notes::none())));
+/// let endpoint = Endpoint::Url("https://hooks.example.com".into());
+/// let found = configurations("acme", "acme-system", &endpoint, &[hook]);
+/// assert_eq!(found[0]["webhooks"][0]["name"], "note.acme.admission");
+/// ```
+pub fn configurations(
+    fingerprint: &str,
+    namespace: &str,
+    endpoint: &Endpoint,
+    hooks: &[Hook],
+) -> Vec<serde_json::Value> {
+    let declaration = Declaration {
+        fingerprint,
+        namespace,
+        endpoint,
+        hooks,
+        segment: None,
+    };
+    as_manifests(desired::configurations(&declaration, None))
+}
+
+fn as_manifests(desired: Configurations) -> Vec<serde_json::Value> {
     let with_kind = |value: Result<serde_json::Value, serde_json::Error>, kind: &str| {
         let mut value = value.unwrap_or_default();
         value["apiVersion"] = json!("admissionregistration.k8s.io/v1");

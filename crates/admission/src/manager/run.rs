@@ -33,6 +33,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a manager ended by itself.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// TLS cannot be set up.
     #[error("failed to set up TLS: {0}")]

@@ -18,11 +18,13 @@ use super::{
     FINGERPRINT_LABEL,
     desired::Configurations,
     drift::{drift, enforced},
+    eirinix,
     origin::{self, Precedence},
 };
 
 /// Why the registration could not be brought into order.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The API server did not do what was asked.
     #[error("failed to {verb} {kind} {name}: {source}")]
@@ -241,6 +243,15 @@ impl Registrar {
             }
         }
         Ok(())
+    }
+
+    /// Removes what an EiriniX install of this fingerprint left.
+    pub(crate) async fn remove_eirinix(&self) -> Result<(), Error> {
+        let removed = eirinix::remove(self.client.clone(), &self.fingerprint).await;
+        removed.map_err(|source| {
+            let name = eirinix::configuration_name(&self.fingerprint);
+            api_error::<MutatingWebhookConfiguration>("remove", &name, source)
+        })
     }
 
     /// The bundles that are registered now, one for each webhook of ours.

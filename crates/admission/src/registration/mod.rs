@@ -4,6 +4,7 @@
 pub(crate) mod apply;
 pub(crate) mod desired;
 pub(crate) mod drift;
+pub(crate) mod eirinix;
 pub(crate) mod namespaces;
 pub(crate) mod origin;
 

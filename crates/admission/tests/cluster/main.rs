@@ -12,6 +12,7 @@
 )]
 
 mod certificates;
+mod chaos;
 mod examples;
 mod fixture;
 mod registration;

@@ -336,3 +336,38 @@ async fn a_restart_leaves_the_registration_alone() -> Result<()> {
     .await?;
     second.stop().await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_eirinix_registered_goes_and_what_others_put_beside_it_stays() -> Result<()> {
+    let (fixture, shared) = (
+        Fixture::new("eirinix").await?,
+        Fixture::new("eirinix").await?,
+    );
+    let api = Api::<MutatingWebhookConfiguration>::all(fixture.client.clone());
+    let webhook = |name: String| {
+        json!({"name": name, "clientConfig": {"url": "https://gone.example.com/0"},
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore"})
+    };
+    let left = |fixture: &Fixture, others: &[Value]| -> Result<MutatingWebhookConfiguration> {
+        let own = webhook(format!("0.{}.org", fixture.name()));
+        let webhooks: Vec<_> = std::iter::once(&own).chain(others).collect();
+        let name = format!("{}-mutating-hook", fixture.name());
+        Ok(serde_json::from_value(
+            json!({"metadata": {"name": name}, "webhooks": webhooks}),
+        )?)
+    };
+    let parameters = PostParams::default();
+    let gone = api.create(&parameters, &left(&fixture, &[])?).await?;
+    let theirs = webhook("a.theirs.org".to_owned());
+    let stays = api.create(&parameters, &left(&shared, &[theirs])?).await?;
+    for fixture in [&fixture, &shared] {
+        let (hook, _) = fixture.counting();
+        let builder = fixture.manager()?.hook(hook).replace_eirinix();
+        Running::start(builder).await?.stop().await?;
+    }
+    assert!(api.get_opt(&gone.name_any()).await?.is_none());
+    assert!(api.get_opt(&stays.name_any()).await?.is_some());
+    api.delete(&stays.name_any(), &DeleteParams::default())
+        .await?;
+    Ok(())
+}

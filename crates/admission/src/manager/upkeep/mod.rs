@@ -48,6 +48,7 @@ const PART_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why certificate or registration are not as they should be.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum UpkeepError {
     /// The authority.
     #[error(transparent)]
@@ -98,6 +99,7 @@ struct Trusted {
 pub(super) struct Upkeep {
     declared: Arc<Declared>,
     publish: bool,
+    replaces_eirinix: bool,
     source: Source,
     registrar: Registrar,
     current: Current,
@@ -171,6 +173,7 @@ impl Upkeep {
             registrar: Registrar::new(client, &declared.fingerprint, names.collect(), precedence),
             declared,
             publish,
+            replaces_eirinix: manager.replaces_eirinix,
             source,
             current: manager.current.clone(),
             paths: manager.paths.clone(),
@@ -311,6 +314,9 @@ impl Upkeep {
         }
         if first {
             self.registrar.prune(&desired).await?;
+            if self.replaces_eirinix {
+                self.registrar.remove_eirinix().await?;
+            }
         }
         self.registered = Some(trusted);
         Ok(!order.left)
@@ -360,9 +366,8 @@ async fn bounded<T>(part: impl Future<Output = Result<T, UpkeepError>>) -> Resul
 }
 
 fn home(declared: &Declared, policy: &CertPolicy) -> SecretAddress {
-    let name = policy.secret.clone();
     SecretAddress {
-        name: name.unwrap_or_else(|| format!("{}-admission-ca", declared.fingerprint)),
+        name: policy.secret_name(&declared.fingerprint),
         namespace: declared.namespace.clone(),
         fingerprint: declared.fingerprint.to_string(),
     }

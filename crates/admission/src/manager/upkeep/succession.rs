@@ -128,3 +128,108 @@ fn one_of_all(bundles: &[String]) -> Option<Vec<String>> {
     let same = bundles.iter().all(|bundle| bundle == first);
     same.then(|| certificates(first))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificate::supplied::load;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(2_000_000_000 + seconds).unwrap()
+    }
+
+    /// A certificate that vouches for itself, and is its own authority.
+    fn one() -> Supplied {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["hooks.acme.svc".to_owned()]).unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        let key = key.serialize_pem();
+        load(pem.as_bytes(), key.as_bytes(), Some(pem.as_bytes())).unwrap()
+    }
+
+    fn bundle(of: &[&Supplied]) -> String {
+        of.iter()
+            .flat_map(|it| it.bundle.clone().unwrap())
+            .collect()
+    }
+
+    /// A replica that serves with the first.
+    fn serving(first: &Supplied) -> Succession {
+        let mut succession = Succession::default();
+        assert_eq!(succession.offer(first, &[], at(0)), Some(bundle(&[first])));
+        assert_eq!(succession.due(|_| None, false, at(0)), Some(at(0)));
+        succession.take(at(0)).unwrap();
+        assert_eq!(succession.due(|_| None, false, at(0)), None);
+        succession
+    }
+
+    #[test]
+    fn the_next_is_registered_first_served_second_and_the_one_before_left_out_last() {
+        let (first, next) = (one(), one());
+        let mut succession = serving(&first);
+        let live = [bundle(&[&first])];
+        let both = bundle(&[&next, &first]);
+        assert_eq!(succession.offer(&next, &live, at(100)), Some(both.clone()));
+        let nowhere = |_: &str| None;
+        assert_eq!(
+            succession.due(nowhere, false, at(101)),
+            Some(at(100 + 600)),
+            "nobody registers it: it waits for so long"
+        );
+        let registered = |_: &str| Some(at(102));
+        assert_eq!(succession.due(registered, false, at(103)), Some(at(112)));
+        assert_eq!(
+            succession.due(nowhere, true, at(103)),
+            Some(at(110)),
+            "nobody can tell"
+        );
+        succession.take(at(112)).unwrap();
+        let live = [both.clone()];
+        let offered = succession.offer(&next, &live, at(112 + 599));
+        assert_eq!(offered.as_ref(), Some(&both));
+        // What another replica still has registered is left, for a while, and not asked for.
+        let later = at(112 + 601);
+        assert_eq!(succession.offer(&next, &live, later), Some(both));
+        assert_eq!(succession.offer(&next, &[], later), Some(bundle(&[&next])));
+        let end = at(112 + 1201);
+        assert_eq!(succession.offer(&next, &live, end), Some(bundle(&[&next])));
+    }
+
+    #[test]
+    fn whoever_starts_meanwhile_keeps_registered_what_others_serve_with() {
+        let (first, next) = (one(), one());
+        let mut late = Succession::default();
+        let live = [bundle(&[&first])];
+        let both = bundle(&[&next, &first]);
+        assert_eq!(late.offer(&next, &live, at(0)), Some(both.clone()));
+        late.take(at(0)).unwrap();
+        // In whichever order another one has written them.
+        let other = bundle(&[&first, &next]);
+        assert_eq!(
+            late.offer(&next, std::slice::from_ref(&other), at(5)),
+            Some(other.clone())
+        );
+        // What somebody puts there is not.
+        let foreign = [other + &bundle(&[&one()])];
+        assert_eq!(late.offer(&next, &foreign, at(6)), Some(both));
+    }
+
+    #[test]
+    fn a_certificate_of_the_same_authority_or_of_an_unknown_one_is_served_at_once() {
+        let (first, mut next) = (one(), one());
+        let mut succession = serving(&first);
+        next.bundle.clone_from(&first.bundle);
+        let live = [bundle(&[&first])];
+        assert_eq!(
+            succession.offer(&next, &live, at(50)),
+            Some(live[0].clone())
+        );
+        let long_since = |_: &str| Some(at(1));
+        assert!(succession.due(long_since, false, at(50)).unwrap() <= at(50));
+        succession.take(at(50)).unwrap();
+        let mut bare = one();
+        bare.bundle = None;
+        assert_eq!(succession.offer(&bare, &[], at(60)), None);
+        assert_eq!(succession.due(|_| None, false, at(60)), Some(at(60)));
+    }
+}

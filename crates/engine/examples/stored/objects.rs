@@ -17,6 +17,9 @@ const WIDE: [&str; 7] = [
 ];
 /// No API server stores more of one object; it sends more of what is escaped there.
 const MAX_BYTES: usize = 1_572_864;
+/// How many letters of text stand where something else belongs. The API server stores no such object of
+/// a kind whose fields have types. What reads one quotes the text as it is, at 0.2 µs a letter.
+const MISPLACED: usize = 80;
 /// How much longer an escaped letter is.
 const ESCAPED: usize = r"\u0000".len() - 1;
 
@@ -115,7 +118,14 @@ impl Xorshift {
             }
             _ => {}
         }
-        *value = self.value();
+        let mut other = self.value();
+        if let Value::String(text) = &mut other
+            && !value.is_string()
+            && let Some((end, _)) = text.char_indices().nth(MISPLACED)
+        {
+            text.truncate(end);
+        }
+        *value = other;
     }
 }
 

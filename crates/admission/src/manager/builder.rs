@@ -138,7 +138,7 @@ impl ManagerBuilder {
         }
     }
 
-    /// The address to serve webhooks on; `0.0.0.0:8443` by default.
+    /// The address to serve webhooks on; `0.0.0.0:8443` by default. Without hooks, no port is opened.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(Listen::Address(address));
         self
@@ -299,11 +299,12 @@ impl ManagerBuilder {
         );
         let reviewer = Arc::new(reviewer);
         let readiness = self.runtime.readiness().clone();
-        let gates = Gates {
+        // A process that only watches or reconciles has no port and no certificate to wait for.
+        let gates = (!self.hooks.is_empty()).then(|| Gates {
             serving: readiness.gate("serving"),
             certificate: readiness.gate("certificate"),
             registration: readiness.gate("registration"),
-        };
+        });
         let watchers = self.watchers.into_iter().map(|watcher| {
             let gate = readiness.gate(format!("watch {}", watcher.name()));
             (watcher, gate)

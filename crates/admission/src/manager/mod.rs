@@ -75,7 +75,8 @@ pub struct Manager {
     pub(crate) recorder: Recorder,
     pub(crate) reviewer: Arc<Reviewer>,
     pub(crate) metrics: Metrics,
-    pub(crate) gates: Gates,
+    /// None where there is no hook: then nothing is served or registered, and no Secret is needed.
+    pub(crate) gates: Option<Gates>,
     pub(crate) current: Current,
     pub(crate) paths: Paths,
     pub(crate) client_authority: Option<Vec<u8>>,

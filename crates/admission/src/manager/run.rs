@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Manager,
+    Gates, Manager,
     upkeep::{Upkeep, publishes},
 };
 use crate::{
@@ -61,13 +61,21 @@ impl Manager {
         abort: impl Future<Output = ()> + Send,
     ) -> Result<(), Error> {
         let stop = Stop::default();
-        let mut server = self.start_server(&stop).await?;
-        self.start_upkeep();
+        let mut server = match self.gates.clone() {
+            Some(gates) => {
+                let server = self.start_server(&stop).await?;
+                self.start_upkeep(gates);
+                server
+            }
+            None => AbortOnDropHandle::new(tokio::spawn(stop.gently.clone().cancelled_owned())),
+        };
         self.start_watchers();
         self.compete();
         let (gates, drain) = (self.gates.clone(), self.declared.drain);
         let mut running = self.runtime.start().await?;
-        gates.serving.open();
+        if let Some(gates) = &gates {
+            gates.serving.open();
+        }
 
         let mut abort = pin!(abort);
         tokio::select! {
@@ -75,10 +83,14 @@ impl Manager {
             failed = running.failed() => return Err(failed.into()),
             _ = &mut server => return Err(RuntimeError::Ended("the webhook server".into()).into()),
         }
-        gates.serving.close("serving");
+        if let Some(gates) = &gates {
+            gates.serving.close("serving");
+        }
         stop.draining.cancel();
         let calls = async {
-            tokio::time::sleep(drain).await;
+            if gates.is_some() {
+                tokio::time::sleep(drain).await;
+            }
             stop.gently.cancel();
             let _ = tokio::time::timeout(FINISH, &mut server).await;
         };
@@ -102,6 +114,7 @@ impl Manager {
                 self.current
                     .server_config(self.client_authority.as_deref())?,
             )),
+            current: self.current.clone(),
             router: self.router_at(self.paths.clone()),
             limits: self.declared.limits.clone(),
             metrics: self.metrics.clone(),
@@ -110,9 +123,8 @@ impl Manager {
         Ok(AbortOnDropHandle::new(tokio::spawn(server.serve(listener))))
     }
 
-    fn start_upkeep(&mut self) {
-        let gates = Some(self.gates.clone());
-        let upkeep = Upkeep::new(self, publishes(self.declared.mode), gates);
+    fn start_upkeep(&mut self, gates: Gates) {
+        let upkeep = Upkeep::new(self, publishes(self.declared.mode), Some(gates));
         let maintain = maintain(upkeep, self.client().clone(), self.clock().clone());
         self.runtime.part("upkeep", |stop| async move {
             stop.run_until_cancelled(maintain).await;

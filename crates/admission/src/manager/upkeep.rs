@@ -315,6 +315,9 @@ impl Upkeep {
         };
         let names = self.declared.endpoint.certificate_names();
         supplied::check(&supplied, names.first().map(String::as_str), now)?;
+        // Before the certificate: the first handshake is followed by a call.
+        self.paths
+            .serve(supplied.paths.clone().map_or(Served::Plain, Served::Keyed));
         let same = self
             .current
             .leaf()
@@ -323,8 +326,6 @@ impl Upkeep {
             tracing::info!(until = %supplied.leaf.until, "took up a supplied certificate");
             self.take(supplied.leaf.clone());
         }
-        self.paths
-            .serve(supplied.paths.clone().map_or(Served::Plain, Served::Keyed));
         Ok(supplied)
     }
 

@@ -51,9 +51,43 @@ pub enum NamespaceScope {
     Except(Vec<String>),
     /// Those that a label selector chooses.
     Matching(LabelSelector),
-    /// The listed ones, chosen by a label that the manager itself puts on them. Taking the
-    /// label off a namespace takes the namespace out until the manager is told again.
-    Labelled(Vec<String>),
+    /// The listed ones, chosen by a label that the manager itself puts on them and keeps there: one
+    /// that is taken off, and one of a namespace that is made again, is put back as soon as the watch
+    /// shows it. A manager is not ready before all of them exist, but those that are
+    /// [optional](LabelledNamespace::optional).
+    Labelled(Vec<LabelledNamespace>),
+}
+
+/// A namespace of [`NamespaceScope::Labelled`]. A name is one that must exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelledNamespace {
+    pub(crate) name: String,
+    pub(crate) optional: bool,
+}
+
+impl LabelledNamespace {
+    /// One that need not exist, and is labelled once it does.
+    pub fn optional(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            optional: true,
+        }
+    }
+}
+
+impl From<String> for LabelledNamespace {
+    fn from(name: String) -> Self {
+        Self {
+            name,
+            optional: false,
+        }
+    }
+}
+
+impl From<&str> for LabelledNamespace {
+    fn from(name: &str) -> Self {
+        name.to_owned().into()
+    }
 }
 
 /// Whether a rule is for namespaced resources, for cluster-wide ones, or for both.

@@ -28,7 +28,8 @@ pub use decode::{DECODE_FAILED, UNEXPECTED_KIND};
 pub use endpoint::Endpoint;
 pub use handler::{Mutate, Validate};
 pub use hook::{
-    FailurePolicy, Hook, HookKind, NamespaceScope, ResourceRule, ResourceScope, SideEffects,
+    FailurePolicy, Hook, HookKind, LabelledNamespace, NamespaceScope, ResourceRule, ResourceScope,
+    SideEffects,
 };
 pub use kube::core::{GroupVersionKind, GroupVersionResource};
 pub use manager::{

@@ -95,7 +95,7 @@ async fn every_setting_of_a_hook_reaches_the_configuration() {
         .hook(
             Hook::validating("owned", nothing::<Pod>())
                 .subresource("status")
-                .namespaces(NamespaceScope::Labelled(vec!["shop".to_owned()])),
+                .namespaces(NamespaceScope::Labelled(vec!["shop".into()])),
         )
         .build()
         .unwrap();

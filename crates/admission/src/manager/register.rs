@@ -1,7 +1,7 @@
 //! Registering once: for installers and Jobs, and for those who want to see what would be
 //! registered.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -59,15 +59,17 @@ impl Upkeep {
     /// after having waited, if a rotation is still half-way.
     async fn pass_once(&mut self) -> Result<Option<Timestamp>, UpkeepError> {
         let now = self.now();
+        // All that can be is done, whatever namespace is missing.
+        let labelled = self.label_namespaces().await;
         if !self.is_self_signed() {
             let supplied = self.supplied(now).await?;
-            self.publish(now, supplied.bundle).await?;
-            return Ok(Some(supplied.leaf.until));
+            self.publish(now).await?;
+            return labelled.map(|()| Some(supplied.leaf.until));
         }
         let (stored, _) = self.authority(now).await?;
-        self.publish(now, Some(stored.trusted().collect())).await?;
+        self.publish(now).await?;
         let Some(promotion) = self.promotion(&stored) else {
-            return Ok(Some(stored.active.until));
+            return labelled.map(|()| Some(stored.active.until));
         };
         let wait = Duration::try_from(promotion.duration_since(now)).unwrap_or_default();
         tracing::info!(
@@ -113,13 +115,17 @@ pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
     mutating.into_iter().chain(validating).collect()
 }
 
-pub(super) fn labelled(declared: &Declared) -> Vec<String> {
-    let names = declared
-        .hooks
-        .iter()
-        .filter_map(|hook| match &hook.namespaces {
-            NamespaceScope::Labelled(names) => Some(names.clone()),
-            _ => None,
-        });
-    names.flatten().collect()
+/// Whether each namespace that carries our label is optional: where one hook wants it, it is not.
+pub(super) fn labelled(declared: &Declared) -> BTreeMap<String, bool> {
+    let mut names = BTreeMap::new();
+    for hook in &declared.hooks {
+        let NamespaceScope::Labelled(namespaces) = &hook.namespaces else {
+            continue;
+        };
+        for namespace in namespaces {
+            let optional = names.entry(namespace.name.clone()).or_insert(true);
+            *optional &= namespace.optional;
+        }
+    }
+    names
 }

@@ -28,6 +28,9 @@ use crate::{
 /// timeout a webhook can have.
 const FINISH: Duration = Duration::from_secs(30);
 
+/// Between a pass of upkeep that failed and the next one, whatever happens meanwhile.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+
 /// Why a manager ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -189,21 +192,19 @@ async fn maintain(mut upkeep: Upkeep, client: kube::Client, clock: Arc<dyn Clock
     let passes = async {
         let mut failures = 0_u32;
         loop {
-            match upkeep.pass().await {
-                Ok(wake) => {
-                    failures = 0;
-                    let rest = wake.duration_since(clock.now());
-                    let rest = Duration::try_from(rest).unwrap_or_default();
-                    tokio::time::sleep(upkeep.pause()).await;
-                    let _ = tokio::time::timeout(rest, touched.notified()).await;
-                }
-                Err(error) => {
-                    failures += 1;
-                    let rest = Duration::from_millis(100 << failures.min(5));
-                    tracing::warn!(%error, retry = ?rest, "upkeep failed");
-                    tokio::time::sleep(rest).await;
-                }
-            }
+            let passed = upkeep.pass().await;
+            let rest = if passed.whole {
+                failures = 0;
+                let rest = passed.wake.duration_since(clock.now());
+                tokio::time::sleep(upkeep.pause()).await;
+                Duration::try_from(rest).unwrap_or_default()
+            } else {
+                failures += 1;
+                tokio::time::sleep(LEAST_PAUSE).await;
+                LEAST_PAUSE * (1 << failures.min(5))
+            };
+            // What one part waits for must not keep the others from what happens meanwhile.
+            let _ = tokio::time::timeout(rest, touched.notified()).await;
         }
     };
     tokio::select! {

@@ -17,4 +17,6 @@ mod fixture;
 mod registration;
 mod reviews;
 mod rights;
+mod scopes;
+mod supplied;
 mod watching;

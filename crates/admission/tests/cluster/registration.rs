@@ -9,14 +9,13 @@ use std::{
 use anyhow::{Result, bail};
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-    core::v1::Namespace,
     events::v1::Event,
 };
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use oz_admission::{FINGERPRINT_LABEL, NamespaceScope, RegistrationMode};
+use oz_admission::{FINGERPRINT_LABEL, RegistrationMode};
 use oz_testkit::eventually;
 use serde_json::{Value, json};
 
@@ -282,32 +281,6 @@ async fn registering_and_serving_work_together_as_two_processes() -> Result<()> 
         .await?
         .unharmed("registered again, with a rotation, while another process serves");
     serving.stop().await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_is_chosen_by_a_label_that_the_manager_owns() -> Result<()> {
-    let fixture = Fixture::new("labelled").await?;
-    let elsewhere = Fixture::new("unlabelled").await?;
-    let (hook, count) = fixture.counting();
-    let missing = "no-such-namespace".to_owned();
-    let scope = NamespaceScope::Labelled(vec![fixture.name().to_owned(), missing.clone()]);
-    let running = Running::start(fixture.manager()?.hook(hook.namespaces(scope))).await?;
-    fixture.until_called(&count).await?;
-    let before = count.load(Ordering::Relaxed);
-    for _ in 0..10 {
-        elsewhere.ask().await?;
-    }
-    assert_eq!(
-        count.load(Ordering::Relaxed),
-        before,
-        "only the labelled namespace is looked at"
-    );
-    let namespaces = Api::<Namespace>::all(fixture.client.clone());
-    assert!(
-        namespaces.get_opt(&missing).await?.is_none(),
-        "no namespace is made up"
-    );
-    running.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -120,9 +120,10 @@ fn main() -> Result<()> {
     let (mut thrown, mut largest, mut most) = (0_u64, 0, Took::default());
     while Instant::now() < end {
         let kind = random.one(&kinds).context("no kinds")?;
-        let mut object = honest(kind.name, &kind.spec);
+        let before = honest(kind.name, &kind.spec);
+        let mut object = before.clone();
         for _ in 0..=random.below(4) {
-            random.change(&mut object);
+            random.change(&mut object, Some(&before));
         }
         if !object.is_object() {
             continue;

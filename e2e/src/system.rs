@@ -170,6 +170,8 @@ impl Operator {
         command.arg("--metrics-bind-address=0");
         command.arg("--policies=oz");
         command.arg(format!("--cut-sessions={}", options.cut_sessions));
+        // What tests look at after the end is still there on a busy machine.
+        command.arg("--keep-finished=1h");
         command.arg(format!("--health-probe-bind-address={address}"));
         command.args(&options.flags);
         Ok(Self {

@@ -71,6 +71,12 @@ pub struct AuditArgs {
 pub(crate) struct LogTarget(Target);
 
 impl AuditArgs {
+    /// Whether each record is written as an AuditEvent into the cluster.
+    #[must_use]
+    pub const fn has_objects(&self) -> bool {
+        self.audit_objects
+    }
+
     /// How many records may wait for the collector. One that is required gets all that wait for
     /// anything: without one that was dropped, nobody would ever get in again.
     pub(crate) fn spool(&self) -> usize {

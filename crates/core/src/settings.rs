@@ -9,6 +9,7 @@ use std::str::FromStr;
 use jiff::SignedDuration;
 
 use crate::access::exec::ExecAccess;
+use crate::access::kind::KeepFinished;
 use crate::access::pod::PodAccess;
 use crate::access::seal::Keys;
 use crate::build::NameServer;
@@ -16,8 +17,10 @@ use crate::duration::GoDuration;
 use crate::mutate::RenderCache;
 use crate::transient::{BindableRoles, Policy};
 
-/// Default of `--keep-finished`.
-pub const KEEP_FINISHED: &str = "1h";
+/// How long a request is kept without `--keep-finished` whose record the cluster's trail has.
+const KEEP_ENDED: SignedDuration = SignedDuration::from_mins(1);
+/// How long every other is kept without `--keep-finished`.
+const KEEP_OTHERS: SignedDuration = SignedDuration::from_hours(1);
 /// Default of `--pod-ready-timeout`.
 pub const POD_READY_TIMEOUT: &str = "5m";
 /// Default of `--name-servers`.
@@ -28,8 +31,8 @@ pub const MAX_BINDING_WINDOW: &str = "24h";
 /// What the flags say.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How long a request is kept as a record after it ended.
-    pub keep_finished: SignedDuration,
+    /// How long a request is kept after it is over.
+    pub keep_finished: KeepFinished,
     /// How long a pod that was made for a request may take to get ready.
     pub pod_ready_timeout: SignedDuration,
     /// Whether pods are made.
@@ -65,7 +68,12 @@ impl Settings {
             own_namespace: own_namespace.to_owned(),
         };
         Ok(Self {
-            keep_finished: given.duration("keep-finished", KEEP_FINISHED)?,
+            keep_finished: keep_finished(
+                given
+                    .optional::<GoDuration>("keep-finished")?
+                    .map(Into::into),
+                given.one("audit-objects", "true")?,
+            ),
             pod_ready_timeout: given.duration("pod-ready-timeout", POD_READY_TIMEOUT)?,
             pod_access: given.one("pod-access", "true")?,
             name_servers: given.many("name-servers", &[NAME_SERVERS])?,
@@ -106,6 +114,20 @@ impl Settings {
     }
 }
 
+/// How long requests are kept, where `--keep-finished` says it for all; without, one whose grant ended is
+/// kept for as long as people look at it, if the AuditEvents of the cluster tell of it ever after.
+#[must_use]
+pub fn keep_finished(given: Option<SignedDuration>, audit_objects: bool) -> KeepFinished {
+    match given {
+        Some(keep) => KeepFinished::all(keep),
+        None if audit_objects => KeepFinished {
+            ended: KEEP_ENDED,
+            others: KEEP_OTHERS,
+        },
+        None => KeepFinished::all(KEEP_OTHERS),
+    }
+}
+
 /// Flags and the values that each was given, as the operator's own parser takes them.
 struct Given<'a>(BTreeMap<&'a str, Vec<&'a str>>);
 
@@ -133,6 +155,12 @@ impl<'a> Given<'a> {
     fn one<T: FromStr<Err: Display>>(&self, name: &str, default: &str) -> Result<T, String> {
         let given = self.0.get(name).and_then(|values| values.last());
         parsed(name, given.copied().unwrap_or(default))
+    }
+
+    /// The last value, if there is any.
+    fn optional<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, String> {
+        let given = self.0.get(name).and_then(|values| values.last());
+        given.map(|given| parsed(name, given)).transpose()
     }
 
     /// All values, of which each may be several.

@@ -37,9 +37,11 @@ pub(crate) struct Args {
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
     pub(crate) leader_elect: bool,
 
-    /// How long a request is kept as a record after it ended, such as 1h or 30m.
-    #[arg(long, default_value = settings::KEEP_FINISHED, value_name = "DURATION", value_parser = not_negative)]
-    pub(crate) keep_finished: SignedDuration,
+    /// How long a request is kept after it is over, such as 1h or 30m. By default 1m if it was granted,
+    /// which the AuditEvents tell of from then on, and 1h if it was not; 1h for all without
+    /// --audit-objects. While it is kept, who applies the same manifest again asks for nothing.
+    #[arg(long, value_name = "DURATION", value_parser = not_negative)]
+    pub(crate) keep_finished: Option<SignedDuration>,
 
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
@@ -131,7 +133,7 @@ impl Args {
     /// What of the flags decides what is granted and how.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
-            keep_finished: self.keep_finished,
+            keep_finished: settings::keep_finished(self.keep_finished, self.audit.has_objects()),
             pod_ready_timeout: self.pod_ready_timeout,
             pod_access: self.pod_access,
             name_servers: self.name_servers.clone(),
@@ -202,6 +204,8 @@ mod tests {
         for flags in [
             &[][..],
             &["--keep-finished=7m", "--pod-ready-timeout", "90s"],
+            &["--audit-objects=false"],
+            &["--audit-objects", "--keep-finished=0s"],
             &[
                 "--pod-access=false",
                 "--impersonate-authors",

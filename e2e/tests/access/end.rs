@@ -316,9 +316,12 @@ async fn a_finished_request_says_so_to_kubectl_wait() -> Result<()> {
     kubectl.arg(format!("execaccessrequest/{}", asked.request.name_any()));
     oz_e2e::run(kubectl)?;
     let request: ExecAccessRequest = alice.api().get("waited").await?;
-    assert_eq!(
-        request.status.map(|status| status.phase),
-        Some(Phase::Expired)
-    );
+    let status = request.status.context("no status")?;
+    assert_eq!(status.phase, Phase::Expired);
+    // What waits for access to begin finds out that it is over.
+    let told = conditions_line(&status);
+    for type_ in ["AccessResourcesCreated", "AccessResourcesReady"] {
+        assert!(told.contains(&format!("{type_}=False (Expired")), "{told}");
+    }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! How long requests are kept that have ended, and what a grant may consist of besides exec.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::PostParams;
@@ -33,6 +35,41 @@ async fn what_has_ended_goes_after_the_time_it_is_kept() -> Result<()> {
         Ok((exec.is_none() && pod.is_none()).then_some(()))
     })
     .await
+}
+
+/// Scripts of apply, wait and exec are run again.
+#[tokio::test]
+async fn who_applies_the_same_manifest_again_after_the_end_has_access_again() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    install(cluster).await?;
+    let _webhook = Webhook::start(cluster, &Options::default()).await?;
+    let brief = Options::default().flag("--keep-finished=1s");
+    let _operator = Operator::start(cluster, &brief).await?;
+    let scene = Scene::set(cluster, "again").await?;
+    let alice = scene.requests("alice").await?;
+    let mut request = exec_request("again", TEMPLATE, "3s");
+    request.metadata.namespace = Some(scene.name().to_owned());
+    let file = cluster.state_dir().join("again.json");
+    std::fs::write(&file, serde_json::to_vec(&request)?)?;
+    let mut seen = BTreeSet::new();
+    for _ in 0..2 {
+        let mut apply = cluster.kubectl("alice");
+        apply.args(["apply", "-f"]).arg(&file);
+        oz_e2e::run(apply)?;
+        let granted = eventually("a grant", CONDITION_TIMEOUT, async || {
+            let request = alice.api().get_opt("again").await?;
+            Ok(request.filter(|one| one.status.as_ref().is_some_and(|status| status.ready)))
+        })
+        .await?;
+        seen.extend(granted.metadata.uid);
+        eventually("it to be over and gone", CONDITION_TIMEOUT, async || {
+            let request = alice.api().get_opt("again").await?;
+            Ok(request.is_none().then_some(()))
+        })
+        .await?;
+    }
+    assert_eq!(seen.len(), 2, "two requests, each granted");
+    Ok(())
 }
 
 #[tokio::test]

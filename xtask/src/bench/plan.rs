@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use oz_core::access::exec::{ExecAccess, Facts};
+use oz_core::access::kind::KeepFinished;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::access::target::Workload;
@@ -32,7 +33,7 @@ pub(super) fn measure(runs: u32, report: &mut Report) -> Result<()> {
     let request = request(&keys, now - SignedDuration::from_secs(1))?;
     let controller = ExecAccess {
         keys,
-        keep_finished: SignedDuration::from_hours(1),
+        keep_finished: KeepFinished::all(SignedDuration::from_hours(1)),
     };
     let facts = facts()?;
     let decide = || {

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::grant::Grant;
+use super::kind::KeepFinished;
 use super::objects;
 use super::request::Request;
 use super::sessions;
@@ -129,11 +130,11 @@ fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
     grant.record(now, end.action(), Decision::End, reason, message)
 }
 
-/// The plan for a request whose status says that it ended: nothing of it may be left, and after
-/// `keep` it goes itself.
+/// The plan for a request whose status says that it ended: nothing of it may be left, and when it was
+/// kept long enough it goes itself.
 #[must_use]
-pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: SignedDuration) -> Plan {
-    let until = status::kept_until(request.status, request.created(), keep);
+pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: KeepFinished) -> Plan {
+    let until = status::kept_until(request.status, request.created(), keep.of(request.status));
     let live = objects::ours(request, live);
     let ended = status::kept_until(request.status, request.created(), SignedDuration::ZERO);
     let just_now = !has_come(now, after(ended, JUST_ENDED));
@@ -287,17 +288,15 @@ pub fn finish(
     if let Some(grant) = grant {
         status::describe(&mut status, grant);
     }
+    let waits = (!over && (failure.is_none() || lasting.is_some()))
+        .then(|| lasting.map_or_else(status::ending, status::sessions_last));
+    let shared = grant.is_none_or(|grant| grant.own_pod.is_none());
+    let unusable = status::unusable(&status.conditions, end, over, shared, waits.clone());
+    status = status::with_facts(now, request.metadata, Some(&status), unusable);
     if over {
         status.phase = end.phase();
-        if ending.recorded {
-            let shared = grant.is_none_or(|grant| grant.own_pod.is_none());
-            let ended = [status::ended(shared)];
-            status = status::with_facts(now, request.metadata, Some(&status), ended);
-        }
         ending.recorded = true;
-    } else if failure.is_none() || lasting.is_some() {
-        let waits = [lasting.map_or_else(status::ending, status::sessions_last)];
-        status = status::with_facts(now, request.metadata, Some(&status), waits);
+    } else if waits.is_some() {
         (ending.recorded, ending.sessions_may_go_on) = (true, lasting.is_some());
     }
     status.ending = Some(ending);

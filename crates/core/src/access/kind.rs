@@ -17,7 +17,7 @@ use super::objects::Objects;
 use super::request::Request;
 use super::stamp::{self, Requester};
 use super::status::Fact;
-use crate::api::{OnTemplateChange, SessionProbe};
+use crate::api::{OnTemplateChange, Phase, RequestStatus, SessionProbe};
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
 use crate::controller::{Child, Failure, Live, Plan};
@@ -26,6 +26,36 @@ use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::Window;
 use crate::lifecycle::{self, End};
 use crate::validate::{ValidatedRequest, ValidatedTemplate};
+
+/// How long a request is kept after it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepFinished {
+    /// One whose grant ended, as the trail tells: who applies the same manifest again then asks again.
+    pub ended: SignedDuration,
+    /// Every other: it was refused, never granted, or failed, and people are to read why.
+    pub others: SignedDuration,
+}
+
+impl KeepFinished {
+    /// The same for all.
+    #[must_use]
+    pub const fn all(keep: SignedDuration) -> Self {
+        Self {
+            ended: keep,
+            others: keep,
+        }
+    }
+
+    /// How long a request with this status is kept.
+    #[must_use]
+    pub fn of(self, status: Option<&RequestStatus>) -> SignedDuration {
+        let ended = status.is_some_and(|status| {
+            let phase = matches!(status.phase, Phase::Expired | Phase::Revoked);
+            phase && status.granted_at.is_some()
+        });
+        if ended { self.ended } else { self.others }
+    }
+}
 
 /// One kind of access. Whoever implements this has a [`Controller`](crate::controller::Controller) of its requests.
 pub trait Kind: Send + Sync + Sized + 'static {
@@ -40,8 +70,8 @@ pub trait Kind: Send + Sync + Sized + 'static {
 
     /// Opens stamps, seals and opens grants.
     fn keys(&self) -> &Keys;
-    /// How long a request is kept as a record after it ended.
-    fn keep_finished(&self) -> SignedDuration;
+    /// How long a request is kept after it is over.
+    fn keep_finished(&self) -> KeepFinished;
 
     /// The grant for a request that everything else allows.
     ///

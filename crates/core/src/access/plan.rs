@@ -66,7 +66,7 @@ pub(super) fn plan<K: Kind>(
                 &failure.message,
             );
             // Its status says so from now on, and is kept for as long as that of others.
-            let kept = after(now, kind.keep_finished());
+            let kept = after(now, kind.keep_finished().others);
             match &known.predecessor {
                 Some(Err(unread)) => Plan::default().because(unread.clone()),
                 left => {

@@ -2,7 +2,7 @@
 //! for what changed. The same for every kind of request.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 pub use super::fact::Fact;
 
@@ -186,14 +186,52 @@ pub fn sessions_last(failure: &Failure) -> Fact {
     )
 }
 
-/// The fact that a grant is over that took more than one pass. The containers of a pod that others
-/// use too go on; what became of sessions there says [`conditions::SESSIONS_CUT`].
+/// The facts that what was granted is neither there nor ready any more; `kubectl wait` reads them, and
+/// not the phase. `waits` says for what an end waits that is not `over`. The containers of a pod that
+/// others use too go on (`shared`); what became of sessions there says [`conditions::SESSIONS_CUT`]. What
+/// was never there keeps its reason.
 #[must_use]
-pub fn ended(shared: bool) -> Fact {
-    let message = if shared {
-        "Access has ended; SessionsCut says what came of its sessions"
-    } else {
-        "Access has ended; the containers of the pod have stopped"
+pub fn unusable(
+    before: &[Condition],
+    end: &End,
+    over: bool,
+    shared: bool,
+    waits: Option<Fact>,
+) -> Vec<Fact> {
+    let reason: &'static str = end.phase().into();
+    let (created, ready) = match (over, shared) {
+        (false, _) => (
+            "Access has ended; what gave it is being removed",
+            "Access has ended; what gave it is being removed",
+        ),
+        (true, true) => (
+            "Access has ended; what gave it was removed",
+            "Access has ended; SessionsCut says what came of its sessions",
+        ),
+        (true, false) => (
+            "Access has ended; what gave it was removed",
+            "Access has ended; the containers of the pod have stopped",
+        ),
     };
-    Fact::fails(conditions::ACCESS_RESOURCES_READY, "Ended", message)
+    let was = |type_| conditions::find(before, type_);
+    let mut facts = Vec::new();
+    let stood = was(conditions::ACCESS_RESOURCES_CREATED)
+        .is_some_and(|was| was.status == "True" || was.reason == reason);
+    if stood {
+        facts.push(Fact::fails(
+            conditions::ACCESS_RESOURCES_CREATED,
+            reason,
+            created,
+        ));
+    }
+    if waits.is_some() {
+        facts.extend(waits);
+    } else if was(conditions::ACCESS_RESOURCES_READY).is_some() {
+        facts.push(Fact::fails(
+            conditions::ACCESS_RESOURCES_READY,
+            reason,
+            ready,
+        ));
+    }
+    facts
 }

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::Role;
 use kube::core::ApiResource;
 use oz_core::access::exec::ExecAccess;
+use oz_core::access::kind::KeepFinished;
 use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
@@ -143,11 +144,11 @@ pub(crate) fn kinds() -> Result<Vec<Kind>> {
     });
     let exec = ExecAccess {
         keys: keys.clone(),
-        keep_finished: hour,
+        keep_finished: KeepFinished::all(hour),
     };
     let pod = PodAccess {
         keys: keys.clone(),
-        keep_finished: hour,
+        keep_finished: KeepFinished::all(hour),
         ready_timeout: hour,
         rendered: RenderCache::default(),
         name_servers: vec![NameServer::usual()],

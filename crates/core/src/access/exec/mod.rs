@@ -7,13 +7,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::continued;
 use super::grant::{Following, Grant};
-use super::kind::{self, Case, Chosen, Kind, Offer, Otherwise, Question, State};
+use super::kind::{self, Case, Chosen, KeepFinished, Kind, Offer, Otherwise, Question, State};
 use super::pod_state;
 use super::request::Request;
 use super::sessions;
@@ -31,8 +30,8 @@ use crate::validate::Target;
 pub struct ExecAccess {
     /// Opens stamps, seals and opens grants.
     pub keys: Keys,
-    /// How long a request is kept as a record after it ended.
-    pub keep_finished: SignedDuration,
+    /// How long a request is kept after it is over.
+    pub keep_finished: KeepFinished,
 }
 
 /// What is known besides the request and its objects.
@@ -48,7 +47,7 @@ impl Kind for ExecAccess {
         &self.keys
     }
 
-    fn keep_finished(&self) -> SignedDuration {
+    fn keep_finished(&self) -> KeepFinished {
         self.keep_finished
     }
 

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::author;
 use super::grant::Grant;
-use super::kind::{self, Case, Kind, Offer, Otherwise, PodMade, Trial};
+use super::kind::{self, Case, KeepFinished, Kind, Offer, Otherwise, PodMade, Trial};
 use super::objects::Objects;
 use super::request::Request;
 use super::status::Fact;
@@ -34,8 +34,8 @@ pub use isolation::Isolation;
 pub struct PodAccess {
     /// Opens stamps, seals and opens grants.
     pub keys: Keys,
-    /// How long a request is kept as a record after it ended.
-    pub keep_finished: SignedDuration,
+    /// How long a request is kept after it is over.
+    pub keep_finished: KeepFinished,
     /// How long a pod may take to get ready.
     pub ready_timeout: SignedDuration,
     /// The pods of templates, each rendered once.
@@ -66,7 +66,7 @@ impl Kind for PodAccess {
         &self.keys
     }
 
-    fn keep_finished(&self) -> SignedDuration {
+    fn keep_finished(&self) -> KeepFinished {
         self.keep_finished
     }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::world::*;
 use crate::access::exec::ExecAccess;
 use crate::access::grant::Grant;
-use crate::access::kind::PodSeen;
+use crate::access::kind::{KeepFinished, PodSeen};
 use crate::access::status::transitions;
 use crate::access::testing::UID;
 use crate::api::{ExecAccessRequestSpec, Phase};
@@ -456,7 +456,7 @@ fn a_template_that_comes_after_the_end_grants_nothing() {
 fn no_finished_requests_are_kept_if_nobody_wants_them() {
     let mut world = granted();
     world.controller = ExecAccess {
-        keep_finished: SignedDuration::ZERO,
+        keep_finished: KeepFinished::all(SignedDuration::ZERO),
         ..world.controller
     };
     world.settle(at(300));

@@ -5,6 +5,7 @@ mod ending;
 mod following;
 mod granting;
 mod hidden;
+mod over;
 mod refusing;
 mod reworded;
 mod unlisted;

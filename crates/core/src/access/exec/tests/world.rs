@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::super::*;
+use crate::access::kind::KeepFinished;
 use crate::access::testing::{self, InMemory};
 pub(super) use crate::access::testing::{NANOSECOND, applies, at, is_transient, keys};
 use crate::api::{
@@ -97,7 +98,7 @@ impl World {
         Self::of(
             ExecAccess {
                 keys: keys(),
-                keep_finished: SignedDuration::from_hours(1),
+                keep_finished: KeepFinished::all(SignedDuration::from_hours(1)),
             },
             ExecAccessRequest::new("debug", spec),
             template(),

@@ -54,10 +54,13 @@ fn a_request_is_over_only_when_its_containers_were_seen_to_have_ended() {
     assert_eq!(world.settle(at(302)).phase, Phase::Expired);
     assert!(world.live.is_empty());
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
-    assert_eq!(
-        world.condition(conditions::ACCESS_RESOURCES_READY).1,
-        "Ended"
-    );
+    for type_ in [
+        conditions::ACCESS_RESOURCES_CREATED,
+        conditions::ACCESS_RESOURCES_READY,
+    ] {
+        let (holds, reason, _) = world.condition(type_);
+        assert_eq!((holds.as_str(), reason.as_str()), ("False", "Expired"));
+    }
 }
 
 #[test]

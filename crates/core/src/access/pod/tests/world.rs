@@ -9,6 +9,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::super::*;
+use crate::access::kind::KeepFinished;
 use crate::access::testing::{self, InMemory};
 pub(super) use crate::access::testing::{NANOSECOND, at, keys};
 use crate::api::{PodAccessRequestSpec, PodAccessTemplateSpec, RequestStatus};
@@ -86,7 +87,7 @@ impl World {
         Self::of(
             PodAccess {
                 keys: keys(),
-                keep_finished: SignedDuration::from_hours(1),
+                keep_finished: KeepFinished::all(SignedDuration::from_hours(1)),
                 ready_timeout: SignedDuration::from_secs(60),
                 rendered: RenderCache::default(),
                 name_servers: vec![NameServer::usual()],

@@ -116,11 +116,14 @@ async fn goes_on(scene: &Scene, name: &str) -> Result<()> {
     gone(scene, &asked).await
 }
 
-/// No watch of the operator's is broken, whatever it has shown.
+/// No watch of either process is broken, whatever it has shown.
 async fn hears(system: &System) -> Result<()> {
     eventually("every watch to go on", SOON, async || {
-        let (code, text) = system.operator.readiness().await?;
-        ensure!(code == 200 && !text.contains(" fails: "), "{text}");
+        let operator = system.operator.readiness().await?;
+        let webhook = system.webhook.readiness().await?;
+        for (code, text) in [operator, webhook] {
+            ensure!(code == 200 && !text.contains(" fails: "), "{text}");
+        }
         Ok(Some(()))
     })
     .await

@@ -26,11 +26,16 @@ test: ## Run every test that needs no root (SUITE="access pod" for some suites, 
 # What the library for strangers must not depend on, itself or by the runtime under it.
 OZ := '^oz-(core|audit|engine|operator|webhook|testkit)|^ozctl'
 
+# That library, with what is under it.
+LIBRARY := oz-listen oz-runtime oz-admission
+
 check: ## Formatting, lints, generated files, links, the purity of core, dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo check -p oz-core
 	! cargo tree --offline --package oz-admission --edges normal --prefix none | grep -E $(OZ)
+	! cargo tree --offline --package oz-admission --edges normal,features --prefix none --invert k8s-openapi | grep '"v1_'
+	for package in $(LIBRARY); do cargo package --offline --allow-dirty --list --package $$package >/dev/null || exit 1; done
 	cargo xtask generate --check
 	cargo xtask links
 	@$(MAKE) --no-print-directory deny

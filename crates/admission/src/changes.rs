@@ -13,8 +13,8 @@ pub(crate) struct Changes<K> {
     known: BTreeMap<String, Known<K>>,
     /// The objects of a list that is still coming in.
     listing: Option<Vec<String>>,
-    /// Whether what a list shows for the first time is to be kept quiet.
-    silent: bool,
+    /// What is told of what the first list shows.
+    replay: Replay,
 }
 
 struct Known<K> {
@@ -27,7 +27,7 @@ impl<K: Resource + Clone> Changes<K> {
         Self {
             known: BTreeMap::new(),
             listing: None,
-            silent: replay == Replay::FromNow,
+            replay,
         }
     }
 
@@ -44,11 +44,29 @@ impl<K: Resource + Clone> Changes<K> {
                 if let (Some(listing), Some(uid)) = (&mut self.listing, uid) {
                     listing.push(uid);
                 }
-                news.filter(|_| !self.silent).into_iter().collect()
+                news.filter(|news| self.is_replayed(news.object()))
+                    .into_iter()
+                    .collect()
             }
             Event::InitDone => self.listed(),
             Event::Apply(guard) => self.changed(guard).into_iter().collect(),
             Event::Delete(guard) => self.deleted(guard).into_iter().collect(),
+        }
+    }
+
+    fn is_replayed(&self, object: &K) -> bool {
+        match &self.replay {
+            Replay::FromNow => false,
+            Replay::Existing => true,
+            Replay::Since(version) => {
+                // Versions are numbers that grow; of what is none, too much is told rather than too little.
+                let number = |version: &str| version.parse::<u128>().ok();
+                let of_object = object.resource_version();
+                match (of_object.as_deref().and_then(number), number(version)) {
+                    (Some(object), Some(since)) => object > since,
+                    _ => true,
+                }
+            }
         }
     }
 
@@ -77,7 +95,7 @@ impl<K: Resource + Clone> Changes<K> {
 
     /// After a list: whatever it did not show has gone meanwhile.
     fn listed(&mut self) -> Vec<WatchEvent<K>> {
-        self.silent = false;
+        self.replay = Replay::Existing;
         let Some(mut listed) = self.listing.take() else {
             return Vec::new();
         };

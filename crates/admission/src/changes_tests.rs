@@ -110,3 +110,20 @@ fn a_list_that_broke_off_is_forgotten() {
     ];
     assert_eq!(played(Replay::Existing, events), "+a1");
 }
+
+#[test]
+fn of_what_is_older_than_the_given_version_nothing_is_told() {
+    let events = vec![
+        Event::Init,
+        Event::InitApply(object("old", 8)),
+        Event::InitApply(object("new", 11)),
+        Event::InitDone,
+        Event::Apply(object("old", 12)),
+        Event::Init,
+        Event::InitApply(object("old", 12)),
+        Event::InitApply(object("another", 9)),
+        Event::InitDone,
+    ];
+    let told = played(Replay::Since("9".to_owned()), events);
+    assert_eq!(told, "+new11 ~old12 +another9 -new11");
+}

@@ -23,6 +23,16 @@ pub enum FailurePolicy {
     Ignore,
 }
 
+/// Which versions of a resource a webhook is called for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MatchPolicy {
+    /// All of them: an object that comes in another version is converted to that of the rule.
+    #[default]
+    Equivalent,
+    /// That of the rule. Whoever uses another version gets around the hook.
+    Exact,
+}
+
 /// Whether a webhook has effects besides its answer.
 ///
 /// Kubernetes refuses dry runs on resources whose webhooks have effects they do not
@@ -38,6 +48,7 @@ pub enum SideEffects {
 
 /// In which namespaces a hook is called. Resources of the whole cluster always match.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum NamespaceScope {
     /// All but `kube-system` and the manager's own: an extension that is down must not
     /// keep the cluster, or itself, from coming up again.
@@ -51,9 +62,43 @@ pub enum NamespaceScope {
     Except(Vec<String>),
     /// Those that a label selector chooses.
     Matching(LabelSelector),
-    /// The listed ones, chosen by a label that the manager itself puts on them. Taking the
-    /// label off a namespace takes the namespace out until the manager is told again.
-    Labelled(Vec<String>),
+    /// The listed ones, chosen by a label that the manager itself puts on them and keeps there: one
+    /// that is taken off, and one of a namespace that is made again, is put back as soon as the watch
+    /// shows it. A manager is not ready before all of them exist, but those that are
+    /// [optional](LabelledNamespace::optional).
+    Labelled(Vec<LabelledNamespace>),
+}
+
+/// A namespace of [`NamespaceScope::Labelled`]. A name is one that must exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelledNamespace {
+    pub(crate) name: String,
+    pub(crate) optional: bool,
+}
+
+impl LabelledNamespace {
+    /// One that need not exist, and is labelled once it does.
+    pub fn optional(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            optional: true,
+        }
+    }
+}
+
+impl From<String> for LabelledNamespace {
+    fn from(name: String) -> Self {
+        Self {
+            name,
+            optional: false,
+        }
+    }
+}
+
+impl From<&str> for LabelledNamespace {
+    fn from(name: &str) -> Self {
+        name.to_owned().into()
+    }
 }
 
 /// Whether a rule is for namespaced resources, for cluster-wide ones, or for both.
@@ -130,6 +175,7 @@ impl ResourceRule {
 
 /// Which of the two calls a hook is made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum HookKind {
     /// Before the object is checked; may change it.
     Mutating,
@@ -168,6 +214,8 @@ pub struct Hook {
     pub(crate) path: Option<String>,
     pub(crate) webhook_name: Option<String>,
     pub(crate) expected: Option<ExpectedKind>,
+    pub(crate) match_policy: MatchPolicy,
+    pub(crate) monitor: bool,
     pub(crate) handler: Arc<dyn Handle>,
 }
 
@@ -226,6 +274,8 @@ impl Hook {
             path: None,
             webhook_name: None,
             expected: None,
+            match_policy: MatchPolicy::default(),
+            monitor: false,
             handler,
         }
     }
@@ -280,10 +330,27 @@ impl Hook {
         self
     }
 
-    /// What happens when the extension is down, too slow, overloaded or panics.
+    /// What happens when the extension is down, too slow, overloaded, panics or cannot decide
+    /// ([`Rejection::undecided`](crate::Rejection::undecided)).
     #[must_use]
     pub fn failure(mut self, policy: FailurePolicy) -> Self {
         self.failure = policy;
+        self
+    }
+
+    /// Only looks: the handler decides, the metric `admission_reviews_total` and the audit annotation
+    /// `monitor` tell what it would have done, and every request goes on as it came. The hook fails open.
+    /// For finding out what a new hook refuses before it does.
+    #[must_use]
+    pub fn monitor(mut self) -> Self {
+        self.monitor = true;
+        self
+    }
+
+    /// Which versions of its resources it is called for.
+    #[must_use]
+    pub fn match_policy(mut self, policy: MatchPolicy) -> Self {
+        self.match_policy = policy;
         self
     }
 
@@ -330,6 +397,15 @@ impl Hook {
             HookKind::Mutating => format!("/mutate/{}", self.name),
             HookKind::Validating => format!("/validate/{}", self.name),
         })
+    }
+
+    /// What happens when it gives no answer.
+    pub(crate) fn effective_failure(&self) -> FailurePolicy {
+        if self.monitor {
+            FailurePolicy::Ignore
+        } else {
+            self.failure
+        }
     }
 
     pub(crate) fn registered_name(&self, fingerprint: &str) -> String {

@@ -6,6 +6,7 @@ mod changes;
 pub mod connect;
 mod decode;
 mod endpoint;
+mod functions;
 mod handler;
 mod hook;
 mod lean;
@@ -16,6 +17,7 @@ mod registration;
 mod review;
 mod server;
 mod task;
+pub mod testing;
 mod verdict;
 mod watch;
 mod wire;
@@ -26,14 +28,19 @@ pub use certificate::{
 };
 pub use decode::{DECODE_FAILED, UNEXPECTED_KIND};
 pub use endpoint::Endpoint;
+pub use functions::{
+    EachOperation, FromAsyncFn, FromFn, ValidateEach, each_operation, mutate_fn, validate_async_fn,
+    validate_fn, watch_fn,
+};
 pub use handler::{Mutate, Validate};
 pub use hook::{
-    FailurePolicy, Hook, HookKind, NamespaceScope, ResourceRule, ResourceScope, SideEffects,
+    FailurePolicy, Hook, HookKind, LabelledNamespace, MatchPolicy, NamespaceScope, ResourceRule,
+    ResourceScope, SideEffects,
 };
 pub use kube::core::{GroupVersionKind, GroupVersionResource};
 pub use manager::{
     ConfigError, Error, Manager, ManagerBuilder, Observer, Registration, RegistrationMode, Upkeep,
-    UpkeepError,
+    UpkeepError, configurations,
 };
 pub use oz_runtime::{Clock, Gate, Runtime, RuntimeError, TaskError, shutdown_on_signal};
 pub use registration::{FINGERPRINT_LABEL, apply::Error as RegistrationError};

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -31,6 +32,12 @@ pub(crate) enum Verdict {
     Panicked,
     /// The extension took too long.
     TimedOut,
+    /// The extension could not decide.
+    Undecided,
+    /// Let through by a hook that only monitors, and refused by it otherwise.
+    WouldDeny,
+    /// The same of a change.
+    WouldPatch,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -71,9 +78,16 @@ pub(crate) struct Metrics {
     repairs: Family<NameLabels, Counter>,
     rotation: Family<StepLabels, Counter>,
     expiry: Family<NameLabels, Gauge<f64, AtomicU64>>,
+    upkeep_failures: Family<NameLabels, Counter>,
+    upkeep_success: Family<NameLabels, Gauge<f64, AtomicU64>>,
     connections: Gauge,
     watch_events: Family<WatcherLabels, Counter>,
     watch_errors: Family<WatcherLabels, Counter>,
+}
+
+/// Since 1970, as Prometheus counts.
+fn seconds(instant: Timestamp) -> f64 {
+    instant.as_duration().as_secs_f64()
 }
 
 fn durations() -> Histogram {
@@ -93,6 +107,8 @@ impl Metrics {
             repairs: Family::default(),
             rotation: Family::default(),
             expiry: Family::default(),
+            upkeep_failures: Family::default(),
+            upkeep_success: Family::default(),
             connections: Gauge::default(),
             watch_events: Family::default(),
             watch_errors: Family::default(),
@@ -122,10 +138,21 @@ impl Metrics {
             metrics.rotation.clone(),
         );
         registry.register_with_unit(
-            "certificate_expiry",
-            "Time until a certificate ends",
+            "certificate_expiry_timestamp",
+            "When a certificate ends",
             Unit::Seconds,
             metrics.expiry.clone(),
+        );
+        registry.register(
+            "upkeep_failures",
+            "Passes in which a part of upkeep failed",
+            metrics.upkeep_failures.clone(),
+        );
+        registry.register_with_unit(
+            "upkeep_last_success_timestamp",
+            "When a part of upkeep last did all that was due",
+            Unit::Seconds,
+            metrics.upkeep_success.clone(),
         );
         registry.register(
             "connections",
@@ -191,9 +218,22 @@ impl Metrics {
             .inc();
     }
 
-    /// `leaf` or `ca`.
-    pub(crate) fn expires_in(&self, name: &'static str, seconds: f64) {
-        self.expiry.get_or_create(&NameLabels { name }).set(seconds);
+    /// `leaf` or `ca`: the instant, so that what is shown holds also when nobody looks after it.
+    pub(crate) fn expires(&self, name: &'static str, at: Timestamp) {
+        self.expiry
+            .get_or_create(&NameLabels { name })
+            .set(seconds(at));
+    }
+
+    /// A part of upkeep has done what was due, or has failed to.
+    pub(crate) fn upkeep(&self, name: &'static str, worked: bool, now: Timestamp) {
+        let failures = self.upkeep_failures.get_or_create(&NameLabels { name });
+        if worked {
+            let success = self.upkeep_success.get_or_create(&NameLabels { name });
+            success.set(seconds(now));
+        } else {
+            failures.inc();
+        }
     }
 
     pub(crate) fn connection_opened(&self) {

@@ -5,6 +5,8 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
+use oz_runtime::CallError;
+
 /// What travels back with a permission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
@@ -36,8 +38,10 @@ impl Notes {
     }
 }
 
-/// A refusal, with what a person and what a program need to act on it.
+/// A refusal, with what a person and what a program need to act on it; or that there is no decision
+/// ([`undecided`](Self::undecided)).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rejection {
     /// The HTTP status the client of the API server gets; 403 is usual, 400 and 422 say
     /// that the object is at fault.
@@ -50,6 +54,15 @@ pub struct Rejection {
     pub causes: Vec<Cause>,
     /// Added to the audit event, as with [`Notes::audit`].
     pub audit: BTreeMap<String, String>,
+    /// What few have, apart: a refusal is handed on by value.
+    more: Option<Box<More>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct More {
+    warnings: Vec<String>,
+    /// Whether this is no refusal: what the hook decides by could not be had.
+    undecided: bool,
 }
 
 /// One field at fault.
@@ -76,7 +89,42 @@ impl Rejection {
             message: message.into(),
             causes: Vec::new(),
             audit: BTreeMap::new(),
+            more: None,
         }
+    }
+
+    /// There is no decision: what it depends on could not be had. What happens then is what the hook's
+    /// [`FailurePolicy`](crate::FailurePolicy) says: the request is refused, with this message, or goes on
+    /// with it as a warning. `?` makes one of a [`kube::Error`].
+    ///
+    /// ```
+    /// # use oz_admission::Rejection;
+    /// let limit = "many".parse::<u32>().map_err(|error| {
+    ///     Rejection::undecided("LimitUnknown", format!("the limit cannot be read: {error}"))
+    /// });
+    /// # assert!(limit.is_err());
+    /// ```
+    pub fn undecided(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        let mut undecided = Self::new(500, reason, message);
+        undecided.more.get_or_insert_default().undecided = true;
+        undecided
+    }
+
+    /// Adds a warning for the user, which `kubectl` shows besides the refusal.
+    #[must_use]
+    pub fn warn(mut self, warning: impl Into<String>) -> Self {
+        let more = self.more.get_or_insert_default();
+        more.warnings.push(warning.into());
+        self
+    }
+
+    /// What the user is warned of besides.
+    pub fn warnings(&self) -> &[String] {
+        self.more.as_ref().map_or(&[], |more| &more.warnings)
+    }
+
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.undecided)
     }
 
     /// 403: this user may not do this.
@@ -125,3 +173,16 @@ impl fmt::Display for Rejection {
 }
 
 impl std::error::Error for Rejection {}
+
+/// The API server could not be asked. The log says more than the user is told.
+impl From<kube::Error> for Rejection {
+    fn from(error: kube::Error) -> Self {
+        let failed = CallError::new("failed to ask the API server", &error);
+        tracing::warn!(error = failed.message, "could not decide");
+        Self::undecided(
+            failed.reason,
+            "could not decide: what the decision depends on could not be had from the API server; \
+             try again",
+        )
+    }
+}

@@ -42,12 +42,17 @@ impl<K> WatchEvent<K> {
 }
 
 /// Whether a watcher is told of what was there before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Replay {
     /// Only of what happens from now on.
     FromNow,
     /// Of every existing object first, as [`WatchEvent::Added`].
     Existing,
+    /// Of every existing object that was made or changed after this `resourceVersion`, as
+    /// [`WatchEvent::Added`]: for a process that has kept the version of what it was last told of. What was
+    /// deleted meanwhile is not told of.
+    Since(String),
 }
 
 /// An extension that is told what happens to objects.
@@ -123,6 +128,20 @@ impl Watcher {
         Self::with(name, replay, handler, resource, Some(namespace))
     }
 
+    /// The same in one namespace.
+    pub fn of_api_in_namespace<W>(
+        name: &str,
+        resource: &ApiResource,
+        namespace: &str,
+        replay: Replay,
+        handler: W,
+    ) -> Self
+    where
+        W: Watch<Object: Resource<DynamicType = ApiResource>>,
+    {
+        Self::with(name, replay, handler, resource.clone(), Some(namespace))
+    }
+
     /// Watches a resource found by discovery, or put together by hand.
     pub fn of_api<W>(name: &str, resource: &ApiResource, replay: Replay, handler: W) -> Self
     where
@@ -170,6 +189,16 @@ impl Watcher {
 
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.scope.name
+    }
+
+    /// The group and the plural of what is watched.
+    pub(crate) fn resource(&self) -> (&str, &str) {
+        (&self.scope.resource.group, &self.scope.resource.plural)
+    }
+
+    /// The one namespace in which it is, if it is one.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.scope.namespace.as_deref()
     }
 
     /// Runs until it dies; it has no other end.

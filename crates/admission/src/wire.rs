@@ -170,7 +170,7 @@ pub(crate) fn write(uid: &str, answer: &Answer) -> Result<Vec<u8>, serde_json::E
             patch_type: None,
             patch: None,
             audit_annotations: &rejection.audit,
-            warnings: &[],
+            warnings: rejection.warnings(),
         },
     };
     serde_json::to_vec(&ReplyEnvelope {

@@ -11,9 +11,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use oz_admission::{
-    CertPolicy, CertSource, ConfigError, Cx, Endpoint, FailurePolicy, Hook, Manager, Mutate,
-    NamespaceScope, Notes, Operation, Rejection, ResourceRule, ResourceScope, Review, SideEffects,
-    Validate,
+    CertPolicy, CertSource, ConfigError, Cx, Endpoint, FailurePolicy, Hook, Manager, MatchPolicy,
+    Mutate, NamespaceScope, Notes, Operation, Rejection, Replay, ResourceRule, ResourceScope,
+    Review, SideEffects, Validate, WatchEvent, Watcher, watch_fn,
 };
 use serde_json::Value;
 
@@ -95,11 +95,43 @@ async fn every_setting_of_a_hook_reaches_the_configuration() {
         .hook(
             Hook::validating("owned", nothing::<Pod>())
                 .subresource("status")
-                .namespaces(NamespaceScope::Labelled(vec!["shop".to_owned()])),
+                .namespaces(NamespaceScope::Labelled(vec!["shop".into()])),
         )
         .build()
         .unwrap();
     insta::assert_json_snapshot!(manager.configurations());
+}
+
+#[test]
+fn configurations_need_no_runtime() {
+    let endpoint = Endpoint::Url("https://127.0.0.1:8443".to_owned());
+    let hook = Hook::mutating("inject", nothing::<Pod>()).match_policy(MatchPolicy::Exact);
+    let found = oz_admission::configurations("acme", "acme-system", &endpoint, &[hook]);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0]["webhooks"][0]["matchPolicy"], "Exact");
+}
+
+#[tokio::test]
+async fn a_declaration_says_which_rights_it_needs() {
+    let deploy = Hook::validating("deploy", nothing::<Deployment>());
+    let watcher = || {
+        Watcher::new(
+            "pods",
+            Replay::FromNow,
+            watch_fn(async |_, _: WatchEvent<Pod>| {}),
+        )
+    };
+    let builder = manager("acme").namespace("acme-system").watcher(watcher());
+    let only_watches = builder.build().unwrap().rbac();
+    assert_eq!(only_watches["items"][0]["rules"], serde_json::json!([]));
+    let builder = manager("acme").namespace("acme-system").watcher(watcher());
+    let scope = NamespaceScope::Labelled(vec!["shop".into()]);
+    let all = builder
+        .hook(deploy.namespaces(scope))
+        .build()
+        .unwrap()
+        .rbac();
+    insta::assert_json_snapshot!(all);
 }
 
 #[tokio::test]

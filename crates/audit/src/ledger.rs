@@ -154,7 +154,7 @@ impl Ledger {
             entry.link.seq,
             Open {
                 id,
-                head: Head::of(&entry, &self.media),
+                head: entry.head(&self.media),
                 missing: self.required.clone(),
                 lost: false,
                 log: Vec::new(),

@@ -38,7 +38,7 @@ pub use kind::Kind;
 pub use lease::{Election, Leadership, LeaseTiming};
 use metrics::Metrics;
 pub use raw::Undecodable;
-pub use readiness::{Gate, Readiness};
+pub use readiness::{Gate, Notice, Readiness};
 pub use runtime::{Listen, Runtime, RuntimeError};
 pub use scan::{get, scan};
 pub use secret_cell::{Data, SecretCell, is_empty};

@@ -59,7 +59,8 @@ async fn ready(State(probes): State<Probes>) -> Response {
             // Ready all the same: it is the API server's clock that counts.
             text.push_str(&format!("; the local clock is {}", skew_in_words(skew)));
         }
-        let degraded = probes.ages.complaints();
+        let mut degraded = probes.ages.complaints();
+        degraded.extend(probes.readiness.degraded());
         if !degraded.is_empty() {
             // Ready too: what somebody else stored must not take it out of service.
             text.push_str(&format!("; degraded: {}", degraded.join("; ")));

@@ -2,9 +2,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Everything that must hold before the process is ready.
+/// Everything that must hold before the process is ready, and what it is to say once it is.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<Mutex<Vec<Gate>>>);
+pub struct Readiness {
+    gates: Arc<Mutex<Vec<Gate>>>,
+    notices: Arc<Mutex<Vec<Notice>>>,
+}
+
+/// What a process says that is ready, but not as it should be. Says nothing until [`Notice::set`] is
+/// called; clones are the same notice.
+#[derive(Clone, Debug, Default)]
+pub struct Notice(Arc<Mutex<Option<String>>>);
 
 /// One thing that must hold. Closed until [`Gate::open`] is called; clones are the same gate.
 #[derive(Clone, Debug)]
@@ -23,16 +31,44 @@ impl Readiness {
 
     /// Adds a gate.
     pub fn add(&self, gate: Gate) {
-        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.push(gate);
+    }
+
+    /// Adds a notice, which says nothing yet.
+    #[must_use]
+    pub fn notice(&self) -> Notice {
+        let notice = Notice::default();
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.push(notice.clone());
+        notice
+    }
+
+    /// What is not as it should be, though the process may be ready.
+    #[must_use]
+    pub fn degraded(&self) -> Vec<String> {
+        let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.iter().filter_map(Notice::text).collect()
     }
 
     /// What is waited for, in the order in which the gates were added; empty when the process is
     /// ready.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<String> {
-        let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.iter().filter_map(Gate::waits_for).collect()
+    }
+}
+
+impl Notice {
+    /// Says what is wrong, or with `None` that nothing is any more.
+    pub fn set(&self, text: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+
+    fn text(&self) -> Option<String> {
+        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        text.clone()
     }
 }
 
@@ -82,5 +118,16 @@ mod tests {
         assert_eq!(readiness.waiting_for(), ["CRD pods.example"]);
         second.open();
         assert!(readiness.waiting_for().is_empty());
+    }
+
+    #[test]
+    fn a_notice_is_said_as_long_as_it_holds() {
+        let readiness = Readiness::default();
+        let (first, second) = (readiness.notice(), readiness.notice());
+        second.set(Some("the registration fails".to_owned()));
+        assert_eq!(readiness.degraded(), ["the registration fails"]);
+        first.set(None);
+        second.clone().set(None);
+        assert!(readiness.degraded().is_empty());
     }
 }

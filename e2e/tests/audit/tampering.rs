@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::core::DynamicObject;
 use oz_core::api::AuditEvent;
 use oz_core::audit::verify::Fault;
-use oz_core::audit::{AuditKey, Chain, Checkpoint, Entry, Head, Medium, Writer};
+use oz_core::audit::{AuditKey, Chain, Checkpoint, Entry, Medium, Writer};
 use oz_e2e::{Auditor, NAMESPACE, Scene, System, TEMPLATE, exec_request, unregister};
 use serde_json::{Value, json};
 
@@ -248,7 +248,7 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     // Whoever reads Secrets has the key of the moment; what is pinned outside is another matter.
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     assert!(secrets.get("oz-audit-key").await?.data.is_some());
-    let head = Head::of(&next, &[Medium::Objects]);
+    let head = next.head(&[Medium::Objects]);
     let checkpoint = Checkpoint::sign(head, &key);
     let mut map = scene.checkpoints.clone();
     map.metadata.managed_fields = None;

@@ -21,6 +21,7 @@ const BACKDATED: SignedDuration = SignedDuration::from_secs(300);
 
 /// Why a certificate could not be made or read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Making a key or a certificate failed.
     #[error("failed to make a certificate: {0}")]

@@ -14,6 +14,7 @@ pub use rotation::{Reason, needs_rotation};
 
 /// Where the serving certificate comes from.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum CertSource {
     /// The manager is its own authority. Its key lies in a Secret that all replicas share;
     /// serving certificates are short-lived and never leave memory.
@@ -76,6 +77,12 @@ impl Default for CertPolicy {
 }
 
 impl CertPolicy {
+    /// The name of the Secret of the product `fingerprint`.
+    pub(crate) fn secret_name(&self, fingerprint: &str) -> String {
+        let name = self.secret.clone();
+        name.unwrap_or_else(|| format!("{fingerprint}-admission-ca"))
+    }
+
     /// When something that lives from `from` until `until` is to be renewed.
     pub(crate) fn renewal(&self, from: jiff::Timestamp, until: jiff::Timestamp) -> jiff::Timestamp {
         let life = until.duration_since(from).as_secs_f64();

@@ -13,20 +13,33 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
+use tokio::sync::Notify;
 
 use super::authority::Leaf;
 
 /// Holds the current leaf. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Current(Arc<ArcSwapOption<Leaf>>);
+pub(crate) struct Current {
+    leaf: Arc<ArcSwapOption<Leaf>>,
+    taken_up: Arc<Notify>,
+}
 
 impl Current {
     pub(crate) fn swap(&self, leaf: Leaf) {
-        self.0.store(Some(Arc::new(leaf)));
+        self.leaf.store(Some(Arc::new(leaf)));
+        self.taken_up.notify_waiters();
+    }
+
+    /// Ready as soon as there is one.
+    pub(crate) async fn available(&self) {
+        let taken_up = self.taken_up.notified();
+        if self.leaf.load().is_none() {
+            taken_up.await;
+        }
     }
 
     pub(crate) fn leaf(&self) -> Option<Arc<Leaf>> {
-        self.0.load_full()
+        self.leaf.load_full()
     }
 
     /// TLS 1.2 and 1.3, HTTP/2 preferred. The provider is named rather than taken from
@@ -66,6 +79,6 @@ pub(crate) fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>,
 
 impl ResolvesServerCert for Current {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.load().as_ref().map(|leaf| leaf.key.clone())
+        self.leaf.load().as_ref().map(|leaf| leaf.key.clone())
     }
 }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, api::PostParams};
+use kube::{
+    Api,
+    api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
+};
 
 use super::{
     CertPolicy,
@@ -25,6 +28,7 @@ const ATTEMPTS: usize = 20;
 
 /// Why the authority could not be had.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The API server did not do what was asked.
     #[error("failed to {verb} Secret {namespace}/{name}: {source}")]
@@ -232,6 +236,9 @@ impl Store {
         };
         let outcome = match base {
             None => self.api.create(&parameters, &secret).await,
+            Some(base) if base.immutable == Some(true) => {
+                self.make_again(base, &parameters, secret).await
+            }
             Some(_) => {
                 self.api
                     .replace(&self.home.name, &parameters, &secret)
@@ -252,6 +259,32 @@ impl Store {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(source) => Err(self.failed("write", source)),
         }
+    }
+
+    /// What nobody can change is deleted, as it was read, and created anew.
+    async fn make_again(
+        &self,
+        base: &Secret,
+        parameters: &PostParams,
+        mut secret: Secret,
+    ) -> Result<Secret, kube::Error> {
+        let delete = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: base.metadata.uid.clone(),
+                resource_version: base.metadata.resource_version.clone(),
+            }),
+            ..DeleteParams::default()
+        };
+        self.api.delete(&self.home.name, &delete).await?;
+        secret.immutable = None;
+        secret.metadata = ObjectMeta {
+            name: secret.metadata.name.take(),
+            namespace: secret.metadata.namespace.take(),
+            labels: secret.metadata.labels.take(),
+            annotations: secret.metadata.annotations.take(),
+            ..ObjectMeta::default()
+        };
+        self.api.create(parameters, &secret).await
     }
 
     fn failed(&self, verb: &'static str, source: kube::Error) -> Error {

@@ -14,7 +14,7 @@ use rustls::{
 
 use super::{
     authority::{Error, Leaf, lifetime},
-    secret::path_keys,
+    secret::{certificates, path_keys},
 };
 use crate::server::paths::{self, PathKeys};
 
@@ -22,7 +22,7 @@ use crate::server::paths::{self, PathKeys};
 #[derive(Clone, Debug)]
 pub(crate) struct Supplied {
     pub(crate) leaf: Leaf,
-    pub(crate) bundle: Option<String>,
+    pub(crate) bundle: Option<Vec<String>>,
     /// The keys of paths, if whoever supplies the certificate supplies them as well.
     pub(crate) paths: Option<PathKeys>,
 }
@@ -50,9 +50,20 @@ pub(crate) fn load(chain: &[u8], key: &[u8], bundle: Option<&[u8]>) -> Result<Su
             from,
             until,
         },
-        bundle: bundle.and_then(|pem| String::from_utf8(pem.to_vec()).ok()),
+        bundle: bundle.map(authorities).transpose()?.flatten(),
         paths: None,
     })
+}
+
+/// The certificates of a bundle; none of an empty one, as issuers leave it that do not know theirs.
+fn authorities(bundle: &[u8]) -> Result<Option<Vec<String>>, Error> {
+    const WHAT: &str = "certificates of the authorities (ca.crt)";
+    let text = std::str::from_utf8(bundle).map_err(|_| Error::Unreadable(WHAT))?;
+    let certificates = certificates(text);
+    if certificates.is_empty() && !text.trim().is_empty() {
+        return Err(Error::Unreadable(WHAT));
+    }
+    Ok((!certificates.is_empty()).then_some(certificates))
 }
 
 /// Reads a Secret of type `kubernetes.io/tls`.

@@ -1,7 +1,6 @@
 //! Declaring a manager, and everything that can be wrong with a declaration.
 
 use std::{
-    collections::BTreeSet,
     net::{SocketAddr, TcpListener},
     sync::Arc,
     time::Duration,
@@ -13,14 +12,10 @@ use prometheus_client::registry::Registry;
 
 use super::{Declared, Gates, Manager, Observer, RegistrationMode};
 use crate::{
-    certificate::{
-        CertSource,
-        resolver::{Current, client_verifier},
-    },
+    certificate::{CertSource, resolver::Current},
     endpoint::Endpoint,
-    hook::{Hook, HookKind},
+    hook::Hook,
     metrics::Metrics,
-    review::Operation,
     server::{
         Limits,
         paths::{Paths, Served},
@@ -32,6 +27,7 @@ use crate::{
 
 /// What is wrong with a declaration.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// The fingerprint becomes part of many names.
     #[error("failed to use the fingerprint {0:?}: it must be a DNS label of at most 63 characters")]
@@ -92,20 +88,21 @@ type Start = Box<dyn FnOnce(&mut Runtime, &str, Arc<Reviewer>) + Send + Sync>;
 #[must_use = "nothing happens until build() and then run() or register()"]
 pub struct ManagerBuilder {
     runtime: Runtime,
-    fingerprint: String,
+    pub(super) fingerprint: String,
     namespace: Option<String>,
     identity: Option<String>,
     listen: Option<Listen>,
-    endpoint: Option<Endpoint>,
-    certificates: CertSource,
+    pub(super) endpoint: Option<Endpoint>,
+    pub(super) certificates: CertSource,
     mode: RegistrationMode,
-    hooks: Vec<Hook>,
-    watchers: Vec<Watcher>,
+    pub(super) hooks: Vec<Hook>,
+    pub(super) watchers: Vec<Watcher>,
     tasks: Vec<(String, Start)>,
     limits: Limits,
     drain: Duration,
     observer: Option<Observer>,
-    client_authority: Option<Vec<u8>>,
+    pub(super) client_authority: Option<Vec<u8>>,
+    replaces_eirinix: bool,
 }
 
 impl std::fmt::Debug for ManagerBuilder {
@@ -135,10 +132,11 @@ impl ManagerBuilder {
             drain: Duration::from_secs(5),
             observer: None,
             client_authority: None,
+            replaces_eirinix: false,
         }
     }
 
-    /// The address to serve webhooks on; `0.0.0.0:8443` by default.
+    /// The address to serve webhooks on; `0.0.0.0:8443` by default. Without hooks, no port is opened.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(Listen::Address(address));
         self
@@ -258,6 +256,14 @@ impl ManagerBuilder {
         self
     }
 
+    /// Removes what an EiriniX install of the same fingerprint has registered, the configuration
+    /// `<fingerprint>-mutating-hook`, once the hooks of this one are. It stays if there are webhooks in it
+    /// that no EiriniX wrote.
+    pub fn replace_eirinix(mut self) -> Self {
+        self.replaces_eirinix = true;
+        self
+    }
+
     /// Another source of time than the system's.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.runtime.set_clock(clock);
@@ -299,11 +305,12 @@ impl ManagerBuilder {
         );
         let reviewer = Arc::new(reviewer);
         let readiness = self.runtime.readiness().clone();
-        let gates = Gates {
+        // A process that only watches or reconciles has no port and no certificate to wait for.
+        let gates = (!self.hooks.is_empty()).then(|| Gates {
             serving: readiness.gate("serving"),
             certificate: readiness.gate("certificate"),
             registration: readiness.gate("registration"),
-        };
+        });
         let watchers = self.watchers.into_iter().map(|watcher| {
             let gate = readiness.gate(format!("watch {}", watcher.name()));
             (watcher, gate)
@@ -334,93 +341,9 @@ impl ManagerBuilder {
             paths,
             client_authority: self.client_authority,
             observer: self.observer,
+            replaces_eirinix: self.replaces_eirinix,
             competes,
             listen: self.listen,
         })
     }
-
-    fn check(&self) -> Result<Endpoint, ConfigError> {
-        if !is_label(&self.fingerprint) {
-            return Err(ConfigError::Fingerprint(self.fingerprint.clone()));
-        }
-        let mut taken = BTreeSet::new();
-        let mut unique = |what: &'static str, value: String| {
-            let free = taken.insert((what, value.clone()));
-            if free {
-                Ok(())
-            } else {
-                Err(ConfigError::Duplicate { what, value })
-            }
-        };
-        for hook in &self.hooks {
-            check_hook(hook, &self.fingerprint)?;
-            unique("path", hook.served_path())?;
-            unique("webhook name", hook.registered_name(&self.fingerprint))?;
-        }
-        for watcher in &self.watchers {
-            unique("watcher", watcher.name().to_string())?;
-        }
-        if let CertSource::SelfSigned(policy) = &self.certificates {
-            if !(0.1..=0.95).contains(&policy.renew_at) {
-                return Err(ConfigError::Policy("renew_at must be between 0.1 and 0.95"));
-            }
-            if policy.leaf_life.is_zero() || policy.ca_life < policy.leaf_life {
-                return Err(ConfigError::Policy(
-                    "an authority must outlive a leaf, and both something",
-                ));
-            }
-        }
-        if let Some(pem) = &self.client_authority {
-            client_verifier(pem).map_err(ConfigError::ClientAuthority)?;
-        }
-        match &self.endpoint {
-            Some(Endpoint::Service { port: 0, .. }) => Err(ConfigError::Port),
-            Some(Endpoint::Url(url)) => {
-                let checked = Endpoint::host_of(url).map_err(ConfigError::Endpoint);
-                checked.map(|_| Endpoint::Url(url.clone()))
-            }
-            Some(endpoint) => Ok(endpoint.clone()),
-            None if self.hooks.is_empty() => Ok(Endpoint::Url("https://localhost".to_owned())),
-            None => Err(ConfigError::NoEndpoint),
-        }
-    }
-}
-
-fn check_hook(hook: &Hook, fingerprint: &str) -> Result<(), ConfigError> {
-    let name = || hook.name.clone();
-    if !is_label(&hook.name) {
-        return Err(ConfigError::HookName(name()));
-    }
-    let path = hook.served_path();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
-    if !path.starts_with('/') || !path.chars().all(plain) {
-        return Err(ConfigError::Path(path));
-    }
-    let webhook = hook.registered_name(fingerprint);
-    let segments: Vec<_> = webhook.split('.').collect();
-    if segments.len() < 3 || !segments.iter().all(|segment| is_label(segment)) {
-        return Err(ConfigError::WebhookName(webhook));
-    }
-    for rule in &hook.rules {
-        let operations = rule.operations.as_ref().unwrap_or(&hook.operations);
-        if operations.is_empty() {
-            return Err(ConfigError::NoOperations(name()));
-        }
-        if hook.kind == HookKind::Mutating && operations.contains(&Operation::Delete) {
-            return Err(ConfigError::MutatingDelete(name()));
-        }
-    }
-    if !(1..=30).contains(&hook.timeout.as_secs()) || hook.timeout.subsec_nanos() != 0 {
-        return Err(ConfigError::Timeout(name()));
-    }
-    Ok(())
-}
-
-/// RFC 1123: lower-case letters, digits and dashes, not at the ends.
-fn is_label(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=63).contains(&name.len())
-        && name.chars().all(inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }

@@ -2,6 +2,8 @@
 
 mod budget;
 mod builder;
+mod check;
+mod rbac;
 mod register;
 mod report;
 mod run;
@@ -14,7 +16,7 @@ use kube::runtime::events::Recorder;
 use oz_runtime::{Clock, Gate, Listen, Runtime};
 
 pub use builder::{ConfigError, ManagerBuilder};
-pub use register::Registration;
+pub use register::{Registration, configurations};
 pub use report::{Observer, Upkeep};
 pub use run::Error;
 pub use upkeep::UpkeepError;
@@ -75,7 +77,8 @@ pub struct Manager {
     pub(crate) recorder: Recorder,
     pub(crate) reviewer: Arc<Reviewer>,
     pub(crate) metrics: Metrics,
-    pub(crate) gates: Gates,
+    /// None where there is no hook: then nothing is served or registered, and no Secret is needed.
+    pub(crate) gates: Option<Gates>,
     pub(crate) current: Current,
     pub(crate) paths: Paths,
     pub(crate) client_authority: Option<Vec<u8>>,
@@ -83,6 +86,7 @@ pub struct Manager {
     /// Whether there is anything that only the leader does.
     pub(crate) competes: bool,
     pub(crate) observer: Option<Observer>,
+    pub(crate) replaces_eirinix: bool,
     pub(crate) listen: Option<Listen>,
 }
 
@@ -123,7 +127,8 @@ impl Manager {
     }
 
     /// The webhook configurations that will be registered, without certificates and without the
-    /// key that is in their paths: for manifests, reviews and tests.
+    /// key that is in their paths: for manifests, reviews and tests. See also
+    /// [`configurations`](crate::configurations()), which needs no client.
     pub fn configurations(&self) -> Vec<serde_json::Value> {
         register::manifests(&self.declared)
     }

@@ -1,7 +1,7 @@
 //! Registering once: for installers and Jobs, and for those who want to see what would be
 //! registered.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -11,8 +11,9 @@ use super::{
     upkeep::{Upkeep, UpkeepError},
 };
 use crate::{
-    hook::NamespaceScope,
-    registration::desired::{Configurations, Declaration, configurations},
+    endpoint::Endpoint,
+    hook::{Hook, NamespaceScope},
+    registration::desired::{self, Configurations, Declaration},
 };
 
 /// What [`Manager::register`] did.
@@ -59,15 +60,17 @@ impl Upkeep {
     /// after having waited, if a rotation is still half-way.
     async fn pass_once(&mut self) -> Result<Option<Timestamp>, UpkeepError> {
         let now = self.now();
+        // All that can be is done, whatever namespace is missing.
+        let labelled = self.label_namespaces().await;
         if !self.is_self_signed() {
             let supplied = self.supplied(now).await?;
-            self.publish(now, supplied.bundle).await?;
-            return Ok(Some(supplied.leaf.until));
+            self.publish(now).await?;
+            return labelled.map(|()| Some(supplied.leaf.until));
         }
         let (stored, _) = self.authority(now).await?;
-        self.publish(now, Some(stored.trusted().collect())).await?;
+        self.publish(now).await?;
         let Some(promotion) = self.promotion(&stored) else {
-            return Ok(Some(stored.active.until));
+            return labelled.map(|()| Some(stored.active.until));
         };
         let wait = Duration::try_from(promotion.duration_since(now)).unwrap_or_default();
         tracing::info!(
@@ -92,12 +95,44 @@ pub(super) fn desired(
         hooks: &declared.hooks,
         segment,
     };
-    configurations(&declaration, bundle)
+    desired::configurations(&declaration, bundle)
 }
 
 /// The configurations as manifests, without certificates and without the key in the paths.
 pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
-    let desired = desired(declared, None, None);
+    as_manifests(desired(declared, None, None))
+}
+
+/// The webhook configurations of a product, without certificates and without the key that is in their
+/// paths. A function of what is declared: it needs no client and no runtime. `namespace` is the manager's
+/// own, which hooks leave out unless they say otherwise.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use oz_admission::{Endpoint, Hook, Notes, configurations, mutate_fn};
+///
+/// let hook = Hook::mutating("note", mutate_fn(|_, _, _: &mut Pod| Ok(Notes::none())));
+/// let endpoint = Endpoint::Url("https://hooks.example.com".into());
+/// let found = configurations("acme", "acme-system", &endpoint, &[hook]);
+/// assert_eq!(found[0]["webhooks"][0]["name"], "note.acme.admission");
+/// ```
+pub fn configurations(
+    fingerprint: &str,
+    namespace: &str,
+    endpoint: &Endpoint,
+    hooks: &[Hook],
+) -> Vec<serde_json::Value> {
+    let declaration = Declaration {
+        fingerprint,
+        namespace,
+        endpoint,
+        hooks,
+        segment: None,
+    };
+    as_manifests(desired::configurations(&declaration, None))
+}
+
+fn as_manifests(desired: Configurations) -> Vec<serde_json::Value> {
     let with_kind = |value: Result<serde_json::Value, serde_json::Error>, kind: &str| {
         let mut value = value.unwrap_or_default();
         value["apiVersion"] = json!("admissionregistration.k8s.io/v1");
@@ -113,13 +148,17 @@ pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
     mutating.into_iter().chain(validating).collect()
 }
 
-pub(super) fn labelled(declared: &Declared) -> Vec<String> {
-    let names = declared
-        .hooks
-        .iter()
-        .filter_map(|hook| match &hook.namespaces {
-            NamespaceScope::Labelled(names) => Some(names.clone()),
-            _ => None,
-        });
-    names.flatten().collect()
+/// Whether each namespace that carries our label is optional: where one hook wants it, it is not.
+pub(super) fn labelled(declared: &Declared) -> BTreeMap<String, bool> {
+    let mut names = BTreeMap::new();
+    for hook in &declared.hooks {
+        let NamespaceScope::Labelled(namespaces) = &hook.namespaces else {
+            continue;
+        };
+        for namespace in namespaces {
+            let optional = names.entry(namespace.name.clone()).or_insert(true);
+            *optional &= namespace.optional;
+        }
+    }
+    names
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
+use oz_runtime::Notice;
 
-use super::Manager;
+use super::{Manager, UpkeepError};
 use crate::{metrics::Metrics, registration::apply::Change};
 
 pub(super) struct Report {
@@ -15,6 +16,25 @@ pub(super) struct Report {
     metrics: Metrics,
     observer: Option<Observer>,
     authority: Option<String>,
+    notices: [Notice; 3],
+}
+
+/// What is looked after, each whatever becomes of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Certificate,
+    Registration,
+    Namespaces,
+}
+
+impl Part {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::Registration => "registration",
+            Self::Namespaces => "namespaces",
+        }
+    }
 }
 
 /// What upkeep has met with, for who wants to keep a record of it.
@@ -39,7 +59,9 @@ pub type Observer = Arc<dyn Fn(Upkeep) + Send + Sync>;
 
 impl Report {
     pub(super) fn new(manager: &Manager) -> Self {
+        let readiness = manager.runtime.readiness();
         Self {
+            notices: std::array::from_fn(|_| readiness.notice()),
             fingerprint: manager.declared.fingerprint.clone(),
             recorder: manager.recorder.clone(),
             metrics: manager.metrics.clone(),
@@ -49,9 +71,28 @@ impl Report {
     }
 
     /// Until when the `leaf` or the `ca` lasts.
-    pub(super) fn expiry(&self, name: &'static str, until: Timestamp, now: Timestamp) {
-        self.metrics
-            .expires_in(name, until.duration_since(now).as_secs_f64());
+    pub(super) fn expiry(&self, name: &'static str, until: Timestamp) {
+        self.metrics.expires(name, until);
+    }
+
+    /// What became of a part of upkeep in this pass. Whether it worked.
+    pub(super) fn passed(
+        &self,
+        part: Part,
+        outcome: &Result<(), UpkeepError>,
+        now: Timestamp,
+    ) -> bool {
+        let name = part.as_str();
+        let notice = &self.notices[part as usize];
+        self.metrics.upkeep(name, outcome.is_ok(), now);
+        match outcome {
+            Ok(()) => notice.set(None),
+            Err(error) => {
+                tracing::warn!(part = name, %error, "upkeep failed");
+                notice.set(Some(format!("upkeep of the {name} fails: {error}")));
+            }
+        }
+        outcome.is_ok()
     }
 
     /// Which authority signs now.

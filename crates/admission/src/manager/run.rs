@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Manager,
+    Gates, Manager,
     upkeep::{Upkeep, publishes},
 };
 use crate::{
@@ -28,8 +28,12 @@ use crate::{
 /// timeout a webhook can have.
 const FINISH: Duration = Duration::from_secs(30);
 
+/// Between a pass of upkeep that failed and the next one, whatever happens meanwhile.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+
 /// Why a manager ended by itself.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// TLS cannot be set up.
     #[error("failed to set up TLS: {0}")]
@@ -61,13 +65,21 @@ impl Manager {
         abort: impl Future<Output = ()> + Send,
     ) -> Result<(), Error> {
         let stop = Stop::default();
-        let mut server = self.start_server(&stop).await?;
-        self.start_upkeep();
+        let mut server = match self.gates.clone() {
+            Some(gates) => {
+                let server = self.start_server(&stop).await?;
+                self.start_upkeep(gates);
+                server
+            }
+            None => AbortOnDropHandle::new(tokio::spawn(stop.gently.clone().cancelled_owned())),
+        };
         self.start_watchers();
         self.compete();
         let (gates, drain) = (self.gates.clone(), self.declared.drain);
         let mut running = self.runtime.start().await?;
-        gates.serving.open();
+        if let Some(gates) = &gates {
+            gates.serving.open();
+        }
 
         let mut abort = pin!(abort);
         tokio::select! {
@@ -75,10 +87,14 @@ impl Manager {
             failed = running.failed() => return Err(failed.into()),
             _ = &mut server => return Err(RuntimeError::Ended("the webhook server".into()).into()),
         }
-        gates.serving.close("serving");
+        if let Some(gates) = &gates {
+            gates.serving.close("serving");
+        }
         stop.draining.cancel();
         let calls = async {
-            tokio::time::sleep(drain).await;
+            if gates.is_some() {
+                tokio::time::sleep(drain).await;
+            }
             stop.gently.cancel();
             let _ = tokio::time::timeout(FINISH, &mut server).await;
         };
@@ -102,6 +118,7 @@ impl Manager {
                 self.current
                     .server_config(self.client_authority.as_deref())?,
             )),
+            current: self.current.clone(),
             router: self.router_at(self.paths.clone()),
             limits: self.declared.limits.clone(),
             metrics: self.metrics.clone(),
@@ -110,9 +127,8 @@ impl Manager {
         Ok(AbortOnDropHandle::new(tokio::spawn(server.serve(listener))))
     }
 
-    fn start_upkeep(&mut self) {
-        let gates = Some(self.gates.clone());
-        let upkeep = Upkeep::new(self, publishes(self.declared.mode), gates);
+    fn start_upkeep(&mut self, gates: Gates) {
+        let upkeep = Upkeep::new(self, publishes(self.declared.mode), Some(gates));
         let maintain = maintain(upkeep, self.client().clone(), self.clock().clone());
         self.runtime.part("upkeep", |stop| async move {
             stop.run_until_cancelled(maintain).await;
@@ -177,21 +193,19 @@ async fn maintain(mut upkeep: Upkeep, client: kube::Client, clock: Arc<dyn Clock
     let passes = async {
         let mut failures = 0_u32;
         loop {
-            match upkeep.pass().await {
-                Ok(wake) => {
-                    failures = 0;
-                    let rest = wake.duration_since(clock.now());
-                    let rest = Duration::try_from(rest).unwrap_or_default();
-                    tokio::time::sleep(upkeep.pause()).await;
-                    let _ = tokio::time::timeout(rest, touched.notified()).await;
-                }
-                Err(error) => {
-                    failures += 1;
-                    let rest = Duration::from_millis(100 << failures.min(5));
-                    tracing::warn!(%error, retry = ?rest, "upkeep failed");
-                    tokio::time::sleep(rest).await;
-                }
-            }
+            let passed = upkeep.pass().await;
+            let rest = if passed.whole {
+                failures = 0;
+                let rest = passed.wake.duration_since(clock.now());
+                tokio::time::sleep(upkeep.pause()).await;
+                Duration::try_from(rest).unwrap_or_default()
+            } else {
+                failures += 1;
+                tokio::time::sleep(LEAST_PAUSE).await;
+                LEAST_PAUSE * (1 << failures.min(5))
+            };
+            // What one part waits for must not keep the others from what happens meanwhile.
+            let _ = tokio::time::timeout(rest, touched.notified()).await;
         }
     };
     tokio::select! {

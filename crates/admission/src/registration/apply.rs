@@ -3,9 +3,8 @@
 
 use std::{collections::BTreeSet, fmt::Debug, time::Instant};
 
-use k8s_openapi::api::{
-    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-    core::v1::Namespace,
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use kube::{
     Api, Resource, ResourceExt,
@@ -19,12 +18,13 @@ use super::{
     FINGERPRINT_LABEL,
     desired::Configurations,
     drift::{drift, enforced},
-    namespace_label,
+    eirinix,
     origin::{self, Precedence},
 };
 
 /// Why the registration could not be brought into order.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The API server did not do what was asked.
     #[error("failed to {verb} {kind} {name}: {source}")]
@@ -38,6 +38,9 @@ pub enum Error {
         /// What came back.
         source: Box<kube::Error>,
     },
+    /// A namespace that a hook is for, and that is not declared optional.
+    #[error("failed to label namespace {0}: it does not exist; create it, or declare it optional")]
+    NamespaceMissing(String),
     /// A configuration that is no JSON; cannot happen.
     #[error("failed to serialise a webhook configuration: {0}")]
     Serialise(#[from] serde_json::Error),
@@ -242,39 +245,13 @@ impl Registrar {
         Ok(())
     }
 
-    /// Puts the manager's label on namespaces. One that does not exist is left out, and said.
-    pub(crate) async fn label_namespaces(&self, names: &[String]) -> Result<(), Error> {
-        let api = Api::<Namespace>::all(self.client.clone());
-        let label = namespace_label(&self.fingerprint);
-        let patch = json!({"metadata": {"labels": {label: "true"}}});
-        let parameters = PatchParams {
-            field_manager: Some(self.fingerprint.clone()),
-            ..PatchParams::default()
-        };
-        for name in names {
-            // An apply would create a namespace that is missing.
-            match api
-                .patch_metadata(name, &parameters, &Patch::Merge(&patch))
-                .await
-            {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => {
-                    tracing::warn!(
-                        namespace = name,
-                        "failed to label a namespace: it does not exist"
-                    );
-                }
-                Err(source) => {
-                    return Err(Error::Api {
-                        verb: "label",
-                        kind: "Namespace",
-                        name: name.clone(),
-                        source: Box::new(source),
-                    });
-                }
-            }
-        }
-        Ok(())
+    /// Removes what an EiriniX install of this fingerprint left.
+    pub(crate) async fn remove_eirinix(&self) -> Result<(), Error> {
+        let removed = eirinix::remove(self.client.clone(), &self.fingerprint).await;
+        removed.map_err(|source| {
+            let name = eirinix::configuration_name(&self.fingerprint);
+            api_error::<MutatingWebhookConfiguration>("remove", &name, source)
+        })
     }
 
     /// The bundles that are registered now, one for each webhook of ours.

@@ -18,7 +18,8 @@ use super::{FINGERPRINT_LABEL, namespace_label};
 use crate::{
     endpoint::Endpoint,
     hook::{
-        FailurePolicy, Hook, HookKind, NamespaceScope, ResourceRule, ResourceScope, SideEffects,
+        FailurePolicy, Hook, HookKind, MatchPolicy, NamespaceScope, ResourceRule, ResourceScope,
+        SideEffects,
     },
 };
 
@@ -118,9 +119,15 @@ fn validating(
     ValidatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
         client_config: declaration.endpoint.client_config(&path, bundle),
-        failure_policy: Some(failure_policy(hook.failure).to_owned()),
+        failure_policy: Some(failure_policy(hook.effective_failure()).to_owned()),
         match_conditions: (!conditions.is_empty()).then_some(conditions),
-        match_policy: Some("Equivalent".to_owned()),
+        match_policy: Some(
+            match hook.match_policy {
+                MatchPolicy::Equivalent => "Equivalent",
+                MatchPolicy::Exact => "Exact",
+            }
+            .to_owned(),
+        ),
         name: hook.registered_name(declaration.fingerprint),
         namespace_selector: Some(namespace_selector(declaration, &hook.namespaces)),
         object_selector: Some(hook.objects.clone()),

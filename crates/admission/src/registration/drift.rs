@@ -36,7 +36,11 @@ pub(crate) fn enforced(desired: &Value, live: &Value) -> Value {
     for webhook in result["webhooks"].as_array_mut().into_iter().flatten() {
         let name = webhook["name"].as_str().unwrap_or_default();
         if let Some(wanted) = wanted.get(name) {
+            let injected = webhook["clientConfig"]["caBundle"].take();
             *webhook = (*wanted).clone();
+            if names_no_bundle(wanted) && !injected.is_null() {
+                webhook["clientConfig"]["caBundle"] = injected;
+            }
         }
     }
     result
@@ -55,6 +59,11 @@ fn webhook(path: &str, desired: &Value, live: &Value) -> Option<String> {
     let differing = wanted.iter().find(|(key, value)| match key.as_str() {
         // The API server keeps this list as a map; its order means nothing.
         "matchConditions" => by_name(value) != by_name(&live[key.as_str()]),
+        "clientConfig" if names_no_bundle(desired) => {
+            let mut live = live["clientConfig"].clone();
+            live.as_object_mut().map(|it| it.remove("caBundle"));
+            live != **value
+        }
         key => live.get(key) != Some(value),
     });
     let added = || {
@@ -67,6 +76,11 @@ fn webhook(path: &str, desired: &Value, live: &Value) -> Option<String> {
         .map(|(key, _)| key.as_str())
         .or_else(|| added().copied())
         .map(|key| format!("{path}.{key}"))
+}
+
+/// Whether somebody else says which authorities are trusted, such as cert-manager's injector.
+fn names_no_bundle(webhook: &Value) -> bool {
+    webhook["clientConfig"].get("caBundle").is_none()
 }
 
 fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
@@ -142,6 +156,24 @@ mod tests {
             damage(&mut live);
             assert_eq!(drift(&desired(), &live).as_deref(), Some(path));
         }
+    }
+
+    #[test]
+    fn a_bundle_that_somebody_else_injects_is_theirs() {
+        let mut desired = desired();
+        desired["webhooks"][0]["clientConfig"] = json!({"url": "https://h/a"});
+        assert_eq!(drift(&desired, &live()), None);
+        let mut broken = live();
+        broken["webhooks"][0]["matchConditions"] = json!([{"name": "off", "expression": "false"}]);
+        let result = enforced(&desired, &broken);
+        assert_eq!(drift(&desired, &result), None);
+        assert_eq!(
+            result["webhooks"][0]["clientConfig"]["caBundle"],
+            json!("AAAA")
+        );
+        broken["webhooks"][0]["clientConfig"]["url"] = json!("https://elsewhere/a");
+        let path = "webhooks[a.acme.admission].clientConfig";
+        assert_eq!(drift(&desired, &broken).as_deref(), Some(path));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 pub(crate) mod apply;
 pub(crate) mod desired;
 pub(crate) mod drift;
+pub(crate) mod eirinix;
+pub(crate) mod namespaces;
 pub(crate) mod origin;
 
 /// The label that marks everything a product has registered, so that it finds its own again.

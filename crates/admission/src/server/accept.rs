@@ -29,21 +29,25 @@ use super::{
     pace::{Pace, Paced},
     peer::Peer,
 };
-use crate::metrics::Metrics;
+use crate::{certificate::resolver::Current, metrics::Metrics};
 
 /// The window of a stream over HTTP/2. Streams that wait for memory hold as much of the
 /// connection's, which has room for all of them: else they would keep the others from being read.
 const STREAM_WINDOW: u32 = 64 << 10;
 /// The largest that the protocol has.
 const LARGEST_WINDOW: u32 = (1 << 31) - 1;
+/// A connection over HTTP/1 on which nothing was asked for so long is closed once nothing more is
+/// accepted. One in use ends with its next answer: closed sooner, it could be closed under a call that is
+/// on its way, which the API server does not make again.
+const QUIET_BEFORE_CLOSE: Duration = Duration::from_secs(1);
 
 /// Ends a server in three strokes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
-    /// Answer as before, and have each connection over HTTP/1 end with its next answer: closed
-    /// while it idles, it could be closed under a call that is on its way.
+    /// Answer as before, and have each connection over HTTP/1 end with its next answer, and each
+    /// over HTTP/2 with the streams that are under way (GOAWAY).
     pub(crate) draining: CancellationToken,
-    /// Accept nothing more; finish what is under way.
+    /// Accept nothing more; finish what is under way, and close what is idle.
     pub(crate) gently: CancellationToken,
     /// Drop everything.
     pub(crate) now: CancellationToken,
@@ -52,6 +56,8 @@ pub(crate) struct Stop {
 /// A TLS server over a router.
 pub(crate) struct Server {
     pub(crate) tls: TlsAcceptor,
+    /// What handshakes are answered with.
+    pub(crate) current: Current,
     pub(crate) router: Router,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
@@ -87,7 +93,9 @@ impl Server {
     /// The next connection; `None` when the server is to stop.
     async fn accept(&self, listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
         loop {
+            // In this order: who has connected before the end is still served.
             let accepted = tokio::select! {
+                biased;
                 accepted = listener.accept() => accepted,
                 () = self.stop.gently.cancelled() => return None,
             };
@@ -108,7 +116,11 @@ impl Server {
         // Answers are one small write; waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
         let pace = Arc::new(Pace::default());
-        let handshake = self.tls.accept(Paced::new(stream, pace.clone()));
+        let handshake = async {
+            // Right after a start there is none yet: who comes then waits, and is not refused.
+            self.current.available().await;
+            self.tls.accept(Paced::new(stream, pace.clone())).await
+        };
         let stream = tokio::select! {
             stream = timeout(self.limits.handshake, handshake) => stream,
             () = self.stop.now.cancelled() => return Ok(()),
@@ -147,6 +159,8 @@ impl Server {
         let over = async {
             tokio::select! {
                 () = peer.over() => {}
+                () = self.stop.draining.cancelled(), if http2 => {}
+                () = self.quiet(&pace), if !http2 => {}
                 // Pings keep a connection alive that nobody asks anything on. Over HTTP/1 the
                 // limit on heads ends it.
                 () = idle(&pace, self.limits.idle), if http2 => {}
@@ -163,6 +177,12 @@ impl Server {
             }
         };
         self.until_end(connection, over, broken).await
+    }
+
+    /// Ready when nothing more is accepted and no request has been made for a while.
+    async fn quiet(&self, pace: &Pace) {
+        self.stop.gently.cancelled().await;
+        idle(pace, QUIET_BEFORE_CLOSE).await;
     }
 
     fn evicted(&self) -> String {
@@ -214,10 +234,6 @@ impl Server {
         loop {
             tokio::select! {
                 ended = connection.as_mut() => return ended.map_err(|error| error.to_string()),
-                () = self.stop.gently.cancelled(), if !stopping => {
-                    stopping = true;
-                    connection.as_mut().end_gracefully();
-                }
                 () = &mut over, if !stopping => {
                     stopping = true;
                     connection.as_mut().end_gracefully();

@@ -138,7 +138,7 @@ impl Reviewer {
     }
 
     fn capacity(&self, served: &Served) -> &Capacity {
-        self.capacities.of(served.hook.failure)
+        self.capacities.of(served.hook.effective_failure())
     }
 
     fn not_found(&self, path: &str) -> Reply {
@@ -148,7 +148,7 @@ impl Reviewer {
 
     fn overload(&self, served: &Served) -> Reply {
         // What a hook that fails open is not asked about may go on without it.
-        self.metrics.refused(match served.hook.failure {
+        self.metrics.refused(match served.hook.effective_failure() {
             FailurePolicy::Fail => "overload",
             FailurePolicy::Ignore => "overload_open",
         });
@@ -182,7 +182,10 @@ impl Reviewer {
             dry_run: request.dry_run.unwrap_or(false),
             ..self.cx()
         };
-        let (answer, verdict) = call(served, &cx, &request).await;
+        let (mut answer, mut verdict) = call(served, &cx, &request).await;
+        if served.hook.monitor {
+            (answer, verdict) = monitored(served, answer, verdict);
+        }
         self.metrics
             .reviewed(&served.name, request.operation, verdict, started.elapsed());
         match wire::write(&request.uid, &answer) {
@@ -200,6 +203,9 @@ async fn call(served: &Served, cx: &Cx, request: &Request<'_>) -> (Answer, Verdi
     // review outlives it, and its own shared state is its own to guard.
     let handling = AssertUnwindSafe(served.hook.handler.handle(cx, request)).catch_unwind();
     match tokio::time::timeout(served.limit, handling).await {
+        Ok(Ok(Answer::Denied(rejection))) if rejection.is_undecided() => {
+            (undecided(served, rejection), Verdict::Undecided)
+        }
         Ok(Ok(answer)) => {
             let verdict = verdict(&answer);
             (answer, verdict)
@@ -236,11 +242,66 @@ fn verdict(answer: &Answer) -> Verdict {
     }
 }
 
+/// What the failure policy says where there is no decision.
+fn undecided(served: &Served, rejection: Rejection) -> Answer {
+    match served.hook.effective_failure() {
+        FailurePolicy::Fail => Answer::Denied(rejection),
+        FailurePolicy::Ignore => Answer::Allowed {
+            patch: None,
+            notes: Notes {
+                warnings: [
+                    rejection.warnings(),
+                    std::slice::from_ref(&rejection.message),
+                ]
+                .concat(),
+                audit: rejection.audit,
+            }
+            .annotate("failure", rejection.reason),
+        },
+    }
+}
+
+/// What a hook that only monitors says: the request goes on as it came, and the audit event and the
+/// metrics tell what would have become of it.
+fn monitored(served: &Served, answer: Answer, verdict: Verdict) -> (Answer, Verdict) {
+    let (would, verdict) = match &answer {
+        Answer::Denied(rejection) => {
+            tracing::info!(hook = %served.name, %rejection, "would have refused");
+            (Some(format!("deny: {rejection}")), Verdict::WouldDeny)
+        }
+        Answer::Allowed {
+            patch: Some(patch), ..
+        } if !patch.0.is_empty() => {
+            let paths: Vec<_> = patch.0.iter().map(|it| it.path().to_string()).collect();
+            (
+                Some(format!("patch: {}", paths.join(" "))),
+                Verdict::WouldPatch,
+            )
+        }
+        Answer::Allowed { .. } => (None, verdict),
+    };
+    let notes = match answer {
+        Answer::Denied(rejection) => Notes {
+            warnings: Vec::new(),
+            audit: rejection.audit,
+        },
+        Answer::Allowed { notes, .. } => Notes {
+            warnings: Vec::new(),
+            ..notes
+        },
+    };
+    let notes = match would {
+        Some(would) => notes.annotate("monitor", would),
+        None => notes,
+    };
+    (Answer::Allowed { patch: None, notes }, verdict)
+}
+
 /// What the failure policy says, said by us: the API server would say it too, but could
 /// not tell the user why.
 fn failed(served: &Served, reason: &'static str, what: &str) -> Answer {
     let message = format!("the extension {} {what}; its log says more", served.name);
-    match served.hook.failure {
+    match served.hook.effective_failure() {
         FailurePolicy::Fail => Answer::Denied(Rejection::new(500, reason, message)),
         FailurePolicy::Ignore => Answer::Allowed {
             patch: None,

@@ -12,8 +12,8 @@ use k8s_openapi::{
     api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret},
 };
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
 };
 use oz_admission::{CertPolicy, CertSource, ROTATE_ANNOTATION};
 use oz_testkit::eventually;
@@ -267,9 +267,10 @@ async fn leaves_and_authorities_that_live_for_seconds_are_renewed_in_time() -> R
     let load = Load::start(&fixture);
     forgotten(&fixture).await?;
     let leaf = running
-        .metric("admission_certificate_expiry_seconds{name=\"leaf\"}")
+        .metric("admission_certificate_expiry_timestamp_seconds{name=\"leaf\"}")
         .await?;
-    assert!(leaf > 0.0 && leaf <= 6.0, "{leaf}");
+    let left = leaf - jiff::Timestamp::now().as_duration().as_secs_f64();
+    assert!(left <= 6.0, "{left}");
     load.stop()
         .await?
         .unharmed("leaf of 6 s and authority of 18 s renewed by time");
@@ -277,78 +278,24 @@ async fn leaves_and_authorities_that_live_for_seconds_are_renewed_in_time() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_kept_by_someone_else_is_served_and_followed() -> Result<()> {
-    let fixture = Fixture::new("supplied").await?;
+async fn a_damaged_secret_that_nobody_can_change_is_made_again() -> Result<()> {
+    let fixture = Fixture::new("immutable").await?;
     let (hook, count) = fixture.counting();
-    let api = fixture.api::<Secret>();
-    api.create(&PostParams::default(), &supplied("web-tls", "127.0.0.1")?)
-        .await?;
-    let source = CertSource::Secret {
-        name: "web-tls".to_owned(),
-    };
-    let running = Running::start(fixture.manager()?.certificates(source).hook(hook)).await?;
+    let running = Running::start(fixture.manager()?.hook(hook)).await?;
     fixture.until_called(&count).await?;
-
-    // One for another host must not take the place of a good one.
-    let wrong = supplied("web-tls", "other.example.com")?;
-    api.patch(
-        "web-tls",
-        &PatchParams::default(),
-        &Patch::Merge(json!({"data": wrong.data})),
-    )
-    .await?;
-    for _ in 0..20 {
-        fixture.ask().await?;
-    }
-    let next = supplied("web-tls", "127.0.0.1")?;
-    let bundle = text(&next, "ca.crt");
-    api.patch(
-        "web-tls",
-        &PatchParams::default(),
-        &Patch::Merge(json!({"data": next.data})),
-    )
-    .await?;
-    let configurations = Api::<ValidatingWebhookConfiguration>::all(fixture.client.clone());
-    eventually("the new certificate to be registered", LONG, async || {
-        let webhooks = configurations
-            .get(fixture.name())
-            .await?
-            .webhooks
-            .unwrap_or_default();
-        let registered = webhooks[0]
-            .client_config
-            .ca_bundle
-            .clone()
-            .unwrap_or_default();
-        Ok((registered.0 == bundle.as_bytes()).then_some(()))
-    })
-    .await?;
-    eventually("calls to succeed with it", LONG, async || {
-        Ok(fixture.ask().await.ok())
-    })
-    .await?;
+    let good = text(&secret(&fixture).await?, "ca.crt");
+    let load = Load::start(&fixture);
+    let damage = json!({"immutable": true, "data": {"ca.crt": ByteString(b"garbage".to_vec())}});
+    fixture
+        .api::<Secret>()
+        .patch(
+            &secret_name(&fixture),
+            &PatchParams::default(),
+            &Patch::Merge(damage),
+        )
+        .await?;
+    healed(&fixture, &good, "damaged and immutable").await?;
+    assert_eq!(secret(&fixture).await?.immutable, None);
+    load.stop().await?.unharmed("Secret damaged and immutable");
     running.stop().await
-}
-
-/// A Secret as cert-manager would keep it, with a certificate that vouches for itself.
-fn supplied(name: &str, host: &str) -> Result<Secret> {
-    let key = rcgen::KeyPair::generate()?;
-    let mut params = rcgen::CertificateParams::new(vec![host.to_owned()])?;
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let certificate = params.self_signed(&key)?.pem().into_bytes();
-    let data = [
-        ("tls.crt", certificate.clone()),
-        ("tls.key", key.serialize_pem().into_bytes()),
-        ("ca.crt", certificate),
-    ];
-    let mut secret = Secret {
-        data: Some(
-            data.map(|(key, value)| (key.to_owned(), ByteString(value)))
-                .into(),
-        ),
-        ..Secret::default()
-    };
-    secret.metadata.name = Some(name.to_owned());
-    debug_assert_eq!(secret.name_any(), name);
-    Ok(secret)
 }

@@ -158,10 +158,14 @@ impl Running {
 
     /// Starts it.
     pub fn launch(builder: ManagerBuilder) -> Result<Self> {
-        let manager = builder.build()?;
+        Ok(Self::of(builder.build()?))
+    }
+
+    /// Starts what is built.
+    pub fn of(manager: Manager) -> Self {
         let (plain, stop) = (manager.plain_router(), CancellationToken::new());
         let ended = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
-        Ok(Self { plain, stop, ended })
+        Self { plain, stop, ended }
     }
 
     pub async fn until_ready(&self) -> Result<()> {

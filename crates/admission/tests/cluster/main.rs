@@ -12,9 +12,12 @@
 )]
 
 mod certificates;
+mod chaos;
 mod examples;
 mod fixture;
 mod registration;
 mod reviews;
 mod rights;
+mod scopes;
+mod supplied;
 mod watching;

@@ -9,14 +9,13 @@ use std::{
 use anyhow::{Result, bail};
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-    core::v1::Namespace,
     events::v1::Event,
 };
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use oz_admission::{FINGERPRINT_LABEL, NamespaceScope, RegistrationMode};
+use oz_admission::{FINGERPRINT_LABEL, RegistrationMode};
 use oz_testkit::eventually;
 use serde_json::{Value, json};
 
@@ -285,32 +284,6 @@ async fn registering_and_serving_work_together_as_two_processes() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_is_chosen_by_a_label_that_the_manager_owns() -> Result<()> {
-    let fixture = Fixture::new("labelled").await?;
-    let elsewhere = Fixture::new("unlabelled").await?;
-    let (hook, count) = fixture.counting();
-    let missing = "no-such-namespace".to_owned();
-    let scope = NamespaceScope::Labelled(vec![fixture.name().to_owned(), missing.clone()]);
-    let running = Running::start(fixture.manager()?.hook(hook.namespaces(scope))).await?;
-    fixture.until_called(&count).await?;
-    let before = count.load(Ordering::Relaxed);
-    for _ in 0..10 {
-        elsewhere.ask().await?;
-    }
-    assert_eq!(
-        count.load(Ordering::Relaxed),
-        before,
-        "only the labelled namespace is looked at"
-    );
-    let namespaces = Api::<Namespace>::all(fixture.client.clone());
-    assert!(
-        namespaces.get_opt(&missing).await?.is_none(),
-        "no namespace is made up"
-    );
-    running.stop().await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn two_products_with_their_own_fingerprints_do_not_meet() -> Result<()> {
     let (one, two) = (
         Fixture::new("product-a").await?,
@@ -362,4 +335,39 @@ async fn a_restart_leaves_the_registration_alone() -> Result<()> {
     )
     .await?;
     second.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_eirinix_registered_goes_and_what_others_put_beside_it_stays() -> Result<()> {
+    let (fixture, shared) = (
+        Fixture::new("eirinix").await?,
+        Fixture::new("eirinix").await?,
+    );
+    let api = Api::<MutatingWebhookConfiguration>::all(fixture.client.clone());
+    let webhook = |name: String| {
+        json!({"name": name, "clientConfig": {"url": "https://gone.example.com/0"},
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore"})
+    };
+    let left = |fixture: &Fixture, others: &[Value]| -> Result<MutatingWebhookConfiguration> {
+        let own = webhook(format!("0.{}.org", fixture.name()));
+        let webhooks: Vec<_> = std::iter::once(&own).chain(others).collect();
+        let name = format!("{}-mutating-hook", fixture.name());
+        Ok(serde_json::from_value(
+            json!({"metadata": {"name": name}, "webhooks": webhooks}),
+        )?)
+    };
+    let parameters = PostParams::default();
+    let gone = api.create(&parameters, &left(&fixture, &[])?).await?;
+    let theirs = webhook("a.theirs.org".to_owned());
+    let stays = api.create(&parameters, &left(&shared, &[theirs])?).await?;
+    for fixture in [&fixture, &shared] {
+        let (hook, _) = fixture.counting();
+        let builder = fixture.manager()?.hook(hook).replace_eirinix();
+        Running::start(builder).await?.stop().await?;
+    }
+    assert!(api.get_opt(&gone.name_any()).await?.is_none());
+    assert!(api.get_opt(&stays.name_any()).await?.is_some());
+    api.delete(&stays.name_any(), &DeleteParams::default())
+        .await?;
+    Ok(())
 }

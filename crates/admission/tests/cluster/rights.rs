@@ -1,4 +1,4 @@
-//! The rights that the guide lists are enough, and nothing here needs more.
+//! The rights that a manager says it needs are enough, and nothing here needs more.
 
 use anyhow::Result;
 use k8s_openapi::api::{
@@ -11,36 +11,17 @@ use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
 };
-use oz_admission::{CancellationToken, Cx, Task, TaskError};
+use oz_admission::{CancellationToken, Cx, NamespaceScope, Task, TaskError};
 use oz_testkit::{Cluster, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, LONG, Running};
 
-/// What `docs/guides/write-an-extension.md` says, as roles for `user`.
-async fn grant(fixture: &Fixture, user: &str) -> Result<()> {
-    let (name, secret) = (fixture.name(), format!("{}-admission-ca", fixture.name()));
-    let configurations = [
-        "mutatingwebhookconfigurations",
-        "validatingwebhookconfigurations",
-    ];
-    let role: Role = serde_json::from_value(json!({"metadata": {"name": name}, "rules": [
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret],
-            "verbs": ["get", "list", "watch", "update"]},
-        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [name],
-            "verbs": ["get", "update"]},
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-    ]}))?;
-    let cluster_role: ClusterRole = serde_json::from_value(
-        json!({"metadata": {"name": name}, "rules": [
-            {"apiGroups": ["admissionregistration.k8s.io"], "resources": configurations, "resourceNames": [name],
-                "verbs": ["get", "list", "watch", "patch", "update", "delete"]},
-            {"apiGroups": ["admissionregistration.k8s.io"], "resources": configurations,
-                "verbs": ["create", "list"]},
-            {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-        ]}),
-    )?;
+/// What [`Manager::rbac`](oz_admission::Manager::rbac) says, given to `user`.
+async fn grant(fixture: &Fixture, user: &str, rights: &Value) -> Result<()> {
+    let name = fixture.name();
+    let role: Role = serde_json::from_value(rights["items"][0].clone())?;
+    let cluster_role: ClusterRole = serde_json::from_value(rights["items"][1].clone())?;
     let binding = |kind: &str| {
         json!({
             "metadata": {"name": name},
@@ -73,22 +54,24 @@ impl Task for Idle {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rights_in_the_guide_are_enough() -> Result<()> {
+async fn the_rights_that_a_manager_says_it_needs_are_enough() -> Result<()> {
     let mut fixture = Fixture::new("rights").await?;
     let cluster = Cluster::shared().await?;
     let user = format!("extension-of-{}", fixture.name());
     cluster.issue_kubeconfig(&user, &[])?;
-    grant(&fixture, &user).await?;
     let admin = std::mem::replace(&mut fixture.client, cluster.client(&user).await?);
     let (hook, count) = fixture.counting();
     let led = CancellationToken::new();
     let builder = fixture
         .manager()?
-        .hook(hook)
+        .hook(hook.namespaces(NamespaceScope::Labelled(vec![fixture.name().into()])))
         .task("idle", Idle(led.clone()));
     // From here on only the manager acts as that user.
     fixture.client = admin;
-    let running = Running::start(builder).await?;
+    let manager = builder.build()?;
+    grant(&fixture, &user, &manager.rbac()).await?;
+    let running = Running::of(manager);
+    running.until_ready().await?;
     fixture.until_called(&count).await?;
     tokio::time::timeout(LONG, led.cancelled()).await?;
 

@@ -127,20 +127,7 @@ impl Served {
         versions: &[&'static rustls::SupportedProtocolVersion],
         root: &CertificateDer<'static>,
     ) -> std::io::Result<TlsStream<TcpStream>> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(root.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(self.address).await?;
-        let name = ServerName::try_from("127.0.0.1").unwrap();
-        TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
+        connect(self.address, protocol, versions, root).await
     }
 
     pub async fn connect1(&self) -> TlsStream<TcpStream> {
@@ -157,6 +144,29 @@ impl Served {
             .lines()
             .any(|found| found == line)
     }
+}
+
+/// Shakes hands with whoever serves at `address`.
+pub async fn connect(
+    address: SocketAddr,
+    protocol: &[u8],
+    versions: &[&'static rustls::SupportedProtocolVersion],
+    root: &CertificateDer<'static>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(root.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
 }
 
 pub fn yes() -> ManagerBuilder {

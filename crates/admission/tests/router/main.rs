@@ -4,6 +4,8 @@
 mod capacity;
 #[path = "../common/mod.rs"]
 mod common;
+mod handlers;
+mod traits;
 
 use std::time::Duration;
 

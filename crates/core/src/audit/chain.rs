@@ -7,9 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::head::{Head, Medium};
 use super::keys::AuditKey;
 use super::record::Record;
-use super::{Action, Decision, Head, digest_without};
+use super::writer::Writer;
+use super::{Action, Decision, digest_without};
 use crate::api::timestamp;
 
 /// What the digest of a record is made for.
@@ -23,42 +25,6 @@ const SIGN_EVERY: SignedDuration = SignedDuration::from_secs(1);
 /// How far behind the record before it one may lie and be given its time. A summary of what was
 /// counted for a minute does; a clock that is set back lies further.
 const BEHIND: SignedDuration = SignedDuration::from_secs(65);
-
-/// Who writes a chain.
-#[derive(
-    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "camelCase")]
-pub struct Writer {
-    /// The process, such as `oz-operator`.
-    pub component: String,
-    /// Which of its replicas.
-    pub replica: String,
-    /// Which of its starts; later ones sort after earlier ones.
-    pub chain: String,
-}
-
-impl std::fmt::Display for Writer {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            formatter,
-            "{}/{}/{}",
-            self.component, self.replica, self.chain
-        )
-    }
-}
-
-impl Writer {
-    /// The writer of a chain that begins at `now`. `nonce` keeps two of one instant apart.
-    #[must_use]
-    pub fn new(component: &str, replica: &str, now: Timestamp, nonce: u32) -> Self {
-        Self {
-            component: component.to_owned(),
-            replica: replica.to_owned(),
-            chain: format!("{}-{nonce:08x}", now.strftime("%Y%m%dT%H%M%S")),
-        }
-    }
-}
 
 /// What ties a record to the one before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -109,6 +75,19 @@ impl Entry {
     #[must_use]
     pub fn digest_of(value: &Value) -> String {
         digest_without(RECORD, value, &["digest", "signature"])
+    }
+
+    /// The head of the chain that ends with it.
+    #[must_use]
+    pub fn head(&self, media: &[Medium]) -> Head {
+        let time = self.record.time;
+        Head {
+            writer: self.link.writer.clone(),
+            seq: self.link.seq,
+            digest: self.link.digest.clone(),
+            time: self.link.prev_time.map_or(time, |before| before.max(time)),
+            media: media.to_vec(),
+        }
     }
 }
 

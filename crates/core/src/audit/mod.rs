@@ -7,24 +7,28 @@ mod chain;
 mod checkpoint;
 mod event;
 mod flood;
+mod head;
 mod keys;
 mod query;
 mod record;
 mod redact;
 mod shortening;
 pub mod verify;
+mod writer;
 
 #[cfg(test)]
 mod tests;
 
 pub use action::{Action, Decision};
 pub use canonical::{canonical, digest_without};
-pub use chain::{Chain, Entry, Link, Writer};
-pub use checkpoint::{Checkpoint, Head, Medium};
+pub use chain::{Chain, Entry, Link};
+pub use checkpoint::Checkpoint;
 pub use event::{label_value, name_of, time_in_name};
 pub use flood::{Admitted, FloodCounter};
+pub use head::{Head, Medium};
 pub use keys::{AuditKey, KeyError, Published, Trust};
 pub use query::Query;
 pub use record::{PodRef, Record, Repeated, RequestRef};
 pub use redact::arguments;
 pub use shortening::{PruneOrder, Shortening, excess};
+pub use writer::Writer;

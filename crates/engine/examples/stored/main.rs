@@ -26,6 +26,9 @@ const AGAIN: u32 = 4;
 /// How many bytes of memory one object may take.
 const MEMORY: usize = 16 * 1024 * 1024;
 
+/// Objects of fewer bytes may come in pieces of any size.
+const SMALL: usize = 64 * 1024;
+
 /// How long this thread has worked: what others do at the same time does not count.
 fn worked() -> Result<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
@@ -117,9 +120,10 @@ fn main() -> Result<()> {
     let (mut thrown, mut largest, mut most) = (0_u64, 0, Took::default());
     while Instant::now() < end {
         let kind = random.one(&kinds).context("no kinds")?;
-        let mut object = honest(kind.name, &kind.spec);
+        let before = honest(kind.name, &kind.spec);
+        let mut object = before.clone();
         for _ in 0..=random.below(4) {
-            random.change(&mut object);
+            random.change(&mut object, Some(&before));
         }
         if !object.is_object() {
             continue;
@@ -127,8 +131,10 @@ fn main() -> Result<()> {
         let Some(text) = written(&object)? else {
             continue;
         };
+        // Small objects are also cut byte by byte. No connection does that to large ones.
+        let least = if text.len() < SMALL { 1 } else { SMALL / 64 };
         let reading = Reading {
-            piece: 1 + random.below(16 * 1024),
+            piece: least + random.below(16 * 1024),
             as_child: random.below(2) == 0,
         };
         let took = measured(kind, &text, reading);

@@ -17,6 +17,9 @@ const WIDE: [&str; 7] = [
 ];
 /// No API server stores more of one object; it sends more of what is escaped there.
 const MAX_BYTES: usize = 1_572_864;
+/// How many letters of text stand where something else belongs. The API server stores no such object of
+/// a kind whose fields have types. What reads one quotes the text as it is, at 0.2 µs a letter.
+const MISPLACED: usize = 80;
 /// How much longer an escaped letter is.
 const ESCAPED: usize = r"\u0000".len() - 1;
 
@@ -93,20 +96,20 @@ impl Xorshift {
         }
     }
 
-    /// Changes something somewhere.
-    pub(crate) fn change(&mut self, value: &mut Value) {
+    /// Changes something somewhere in what was once `honest`, if it was there then.
+    pub(crate) fn change(&mut self, value: &mut Value, honest: Option<&Value>) {
         let stays = self.below(4) == 0;
         match value {
             Value::Object(fields) if !stays && !fields.is_empty() => {
                 let place = self.below(fields.len());
-                if let Some((_, inner)) = fields.iter_mut().nth(place) {
-                    return self.change(inner);
+                if let Some((name, inner)) = fields.iter_mut().nth(place) {
+                    return self.change(inner, honest.and_then(|honest| honest.get(name)));
                 }
             }
             Value::Array(items) if !stays && !items.is_empty() => {
                 let place = self.below(items.len());
                 if let Some(inner) = items.get_mut(place) {
-                    return self.change(inner);
+                    return self.change(inner, honest.and_then(|honest| honest.get(place)));
                 }
             }
             Value::Object(fields) if self.below(2) == 0 => {
@@ -115,7 +118,14 @@ impl Xorshift {
             }
             _ => {}
         }
-        *value = self.value();
+        let mut other = self.value();
+        if let Value::String(text) = &mut other
+            && honest.is_some_and(|honest| !honest.is_string())
+            && let Some((end, _)) = text.char_indices().nth(MISPLACED)
+        {
+            text.truncate(end);
+        }
+        *value = other;
     }
 }
 

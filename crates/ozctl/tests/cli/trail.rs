@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use oz_core::access::stamp::Requester;
 use oz_core::api::AuditEvent;
 use oz_core::audit::{
-    Action, AuditKey, Chain, Checkpoint, Decision, Entry, Head, Medium, PodRef, Record, RequestRef,
+    Action, AuditKey, Chain, Checkpoint, Decision, Entry, Medium, PodRef, Record, RequestRef,
     Writer, name_of,
 };
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ pub(crate) fn map(name: &str) -> Option<Value> {
             (key().id().to_owned(), published)
         }
         "oz-audit-checkpoints" => {
-            let head = Head::of(entries().last()?, &[Medium::Objects]);
+            let head = entries().last()?.head(&[Medium::Objects]);
             let checkpoint = Checkpoint::sign(head, &key());
             (
                 checkpoint.slot(),

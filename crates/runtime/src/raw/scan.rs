@@ -63,10 +63,7 @@ impl Size {
     /// Of a whole text.
     pub(crate) fn of(text: &[u8]) -> Self {
         let (mut scan, mut size) = (Scan::default(), Self::default());
-        for &byte in text {
-            let mark = scan.step(byte);
-            size.grow(mark, scan.depth());
-        }
+        scan.deeper(text, 0, |mark, depth| size.grow(mark, depth));
         size
     }
 
@@ -151,6 +148,26 @@ impl Scan {
         }
     }
 
+    /// Goes on as long as at least so many objects and arrays are open, and says of each byte what it does
+    /// and how many are open after it. Returns how many bytes that were.
+    pub(crate) fn deeper(
+        &mut self,
+        rest: &[u8],
+        least: usize,
+        mut each: impl FnMut(Mark, usize),
+    ) -> usize {
+        let mut passed = 0;
+        while self.depth >= least
+            && let Some((&byte, left)) = rest.get(passed..).and_then(<[u8]>::split_first)
+        {
+            let mark = self.step(byte);
+            each(mark, self.depth);
+            passed += 1;
+            passed += self.run(left);
+        }
+        passed
+    }
+
     /// How many bytes go on with the string in which it is, and do nothing else: no need to step.
     pub(crate) fn run(&self, rest: &[u8]) -> usize {
         if !self.in_string || self.escaped || self.reading.is_some() {
@@ -159,8 +176,7 @@ impl Scan {
         let mut run = 0;
         loop {
             let left = rest.get(run..).unwrap_or_default();
-            let special = |byte: &u8| matches!(byte, b'"' | b'\\');
-            match left.iter().position(special) {
+            match memchr::memchr2(b'"', b'\\', left) {
                 None => return rest.len(),
                 // What it escapes is passed over with it, if it is there.
                 Some(at) if left.get(at) == Some(&b'\\') && at + 1 < left.len() => run += at + 2,

@@ -147,7 +147,11 @@ impl Splitter {
     pub fn push(&mut self, part: &[u8], pieces: &mut Vec<Piece>) {
         let mut rest = part;
         while let Some((&byte, after)) = rest.split_first() {
-            let (run, later) = rest.split_at(self.scan.run(rest));
+            let run = match self.scan.run(rest) {
+                0 => self.deeper(rest),
+                run => run,
+            };
+            let (run, later) = rest.split_at(run);
             if run.is_empty() {
                 self.step(byte, pieces);
                 rest = after;
@@ -159,6 +163,18 @@ impl Splitter {
                 rest = later;
             }
         }
+    }
+
+    /// Goes on in what is deeper than the metadata of an object, and returns how many bytes that were.
+    fn deeper(&mut self, rest: &[u8]) -> usize {
+        let outside = self.outside();
+        let Some(object) = &mut self.object else {
+            return 0;
+        };
+        let size = &mut object.size;
+        self.scan.deeper(rest, outside + 3, |mark, depth| {
+            size.grow(mark, depth - outside.min(depth));
+        })
     }
 
     fn keep_around(&mut self, part: &[u8]) {

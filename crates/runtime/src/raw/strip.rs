@@ -5,6 +5,9 @@
 
 use super::scan::{Key, Mark, Scan};
 
+/// Managed fields are at a depth below this one, those of an item of a list at the one before it.
+const NOTHING_FROM: usize = 5;
+
 /// Puts `null` in place of each `metadata.managedFields` of an object, of the items of a list, and of
 /// the object of a watch event.
 #[derive(Debug, Default)]
@@ -20,7 +23,11 @@ impl Strip {
         let mut kept = Vec::with_capacity(piece.len());
         let mut rest = piece;
         while let Some((&byte, after)) = rest.split_first() {
-            let (run, later) = rest.split_at(self.scan.run(rest));
+            let run = match self.scan.run(rest) {
+                0 => self.scan.deeper(rest, NOTHING_FROM, |_, _| {}),
+                run => run,
+            };
+            let (run, later) = rest.split_at(run);
             if !run.is_empty() {
                 if self.leaving_out.is_none() {
                     kept.extend_from_slice(run);

@@ -10,7 +10,7 @@ use super::support::{
 };
 use crate::audit::verify::{Evidence, Fault, IN_FLIGHT, Terms, Verdict, verify};
 use crate::audit::{
-    AuditKey, Chain, Checkpoint, Head, Medium, Trust, Writer, canonical, name_of, time_in_name,
+    AuditKey, Chain, Checkpoint, Medium, Trust, Writer, canonical, name_of, time_in_name,
 };
 
 #[test]
@@ -130,7 +130,7 @@ fn what_was_under_way_when_a_writer_was_killed_is_no_fault_and_what_was_not_is_o
 #[test]
 fn a_chain_that_vanishes_as_a_whole_is_missed_by_the_next_one() {
     let old = written("oz-0", 5);
-    let head = Head::of(&old[5], &BOTH);
+    let head = old[5].head(&BOTH);
     let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
     let (mut chain, first) = Chain::begin(writer, at(100), &[head], &key());
     let new = [first, chain.append(record(101), &key())];
@@ -145,12 +145,12 @@ fn a_chain_that_vanishes_as_a_whole_is_missed_by_the_next_one() {
 fn a_key_that_the_pinned_one_vouches_for_is_believed_and_another_is_not() {
     let next = AuditKey::new(&[8; 32]);
     let entries = written("oz-0", 5);
-    let by_next = Checkpoint::sign(Head::of(&entries[5], &BOTH), &next);
+    let by_next = Checkpoint::sign(entries[5].head(&BOTH), &next);
     let report = judged(&lines(&entries), Some(&by_next));
     assert_eq!(faults(&report), [(Fault::BadSignature, Some(6))]);
 
     let last = AuditKey::new(&[9; 32]);
-    let by_last = Checkpoint::sign(Head::of(&entries[5], &BOTH), &last);
+    let by_last = Checkpoint::sign(entries[5].head(&BOTH), &last);
     let mut believing = terms();
     // In any order.
     believing
@@ -207,7 +207,7 @@ fn a_line_that_a_killed_process_tore_is_no_fault() {
 #[test]
 fn logs_of_replicas_that_were_not_given_are_not_missed() {
     let other = written("oz-1", 5);
-    let mut head = Head::of(&other[5], &BOTH);
+    let mut head = other[5].head(&BOTH);
     head.writer.component = "oz-webhook".to_owned();
     let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
     let (_, first) = Chain::begin(writer, at(100), &[head], &key());
@@ -222,7 +222,7 @@ fn a_clock_that_steps_back_makes_no_record_look_old_enough_to_be_gone() {
     let third = chain.append(record(2), &key());
     assert_eq!(third.link.prev_time, Some(first.record.time));
     assert!(third.record.time < first.record.time - SignedDuration::from_secs(90));
-    assert_eq!(Head::of(&second, &[Medium::Log]).time, first.record.time);
+    assert_eq!(second.head(&[Medium::Log]).time, first.record.time);
 }
 
 #[test]

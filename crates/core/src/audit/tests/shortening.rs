@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::support::{at, forged, key, record};
 use crate::audit::verify::{Evidence, Fault, Report, Terms, verify};
 use crate::audit::{
-    AuditKey, Chain, Checkpoint, Entry, Head, Medium, PruneOrder, Record, Shortening, Trust,
-    Writer, excess,
+    AuditKey, Chain, Checkpoint, Entry, Medium, PruneOrder, Record, Shortening, Trust, Writer,
+    excess,
 };
 
 /// A chain of `component` with a record a second, the last of which says that what is older than `before`
@@ -36,7 +36,7 @@ fn judged(entries: Vec<Entry>) -> Report {
         let object = crate::api::AuditEvent::from(entry.clone());
         evidence.object(&serde_json::to_value(object).unwrap());
     }
-    let head = Head::of(entries.last().unwrap(), &[Medium::Objects]);
+    let head = entries.last().unwrap().head(&[Medium::Objects]);
     let checkpoint = Checkpoint::sign(head, &key());
     evidence.checkpoint("map", &serde_json::to_string(&checkpoint).unwrap());
     let public = key().public();

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::access::stamp::Requester;
 use crate::audit::verify::{Evidence, Fault, Report, Terms, verify};
 use crate::audit::{
-    Action, AuditKey, Chain, Checkpoint, Decision, Entry, Head, Medium, PodRef, Record, RequestRef,
+    Action, AuditKey, Chain, Checkpoint, Decision, Entry, Medium, PodRef, Record, RequestRef,
     Trust, Writer,
 };
 
@@ -91,7 +91,7 @@ pub(super) fn lines(entries: &[Entry]) -> Vec<String> {
 
 /// The checkpoint at an entry.
 pub(super) fn checkpoint(entry: &Entry) -> Checkpoint {
-    Checkpoint::sign(Head::of(entry, &BOTH), &key())
+    Checkpoint::sign(entry.head(&BOTH), &key())
 }
 
 pub(super) fn terms() -> Terms {

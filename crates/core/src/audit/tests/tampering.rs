@@ -9,7 +9,7 @@ use super::support::{
     written, written_at,
 };
 use crate::audit::verify::{Fault, Report, Terms};
-use crate::audit::{Chain, Entry, Head, Medium, Writer};
+use crate::audit::{Chain, Entry, Medium, Writer};
 
 const RECORDS: i64 = 30;
 
@@ -216,7 +216,7 @@ fn checkpoints_that_were_taken_away_or_put_back_are_found() {
 #[test]
 fn checkpoints_that_another_process_has_seen_do_not_vanish() {
     let old = written("oz-0", 5);
-    let head = Head::of(&old[5], &[Medium::Objects]);
+    let head = old[5].head(&[Medium::Objects]);
     let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
     let (mut chain, first) = Chain::begin(writer, at(100), &[head], &key());
     let new = [first, chain.append(record(101), &key())];

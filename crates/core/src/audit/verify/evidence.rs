@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::super::checkpoint::{Checkpoint, Medium};
+use super::super::checkpoint::Checkpoint;
 use super::super::event::{labels_of, name_of};
+use super::super::head::Medium;
 use super::super::{Action, Entry, Link, Published, Shortening};
-use super::{Fault, Location, Problem};
+use super::report::{Fault, Location, Problem};
 
 /// What was read back.
 #[derive(Clone, Debug, Default)]

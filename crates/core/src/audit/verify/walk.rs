@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::super::chain::{SIGNED_RECORD, Writer};
-use super::super::checkpoint::Medium;
+use super::super::chain::SIGNED_RECORD;
+use super::super::head::Medium;
+use super::super::writer::Writer;
 use super::evidence::Item;
-use super::{ChainReport, Claim, Fault, IN_FLIGHT, Location, Problem, Terms, UNCLAIMED, UNSIGNED};
+use super::report::{
+    ChainReport, Claim, Fault, IN_FLIGHT, Location, Problem, Terms, UNCLAIMED, UNSIGNED,
+};
 
 pub(super) struct Walk<'a> {
     pub(super) terms: &'a Terms,

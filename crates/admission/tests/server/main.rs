@@ -1,46 +1,21 @@
 //! The server on real sockets, without a cluster: protocols, limits, and how it ends.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod draining;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use common::{
-    manager,
-    served::{LONG, Served, Yes, call1, read_to_end, request, write_certificate, yes},
-};
+use common::served::{LONG, Served, call1, read_to_end, request, write_certificate, yes};
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use k8s_openapi::api::core::v1::Pod;
-use oz_admission::{Cx, Hook, Limits, Notes, Rejection, Review, Validate};
+use oz_admission::Limits;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    sync::Notify,
 };
-
-/// Says when a review is inside, and waits to let it out.
-#[derive(Default)]
-struct HeldReview {
-    inside: Notify,
-    out: Notify,
-}
-
-struct Wait(Arc<HeldReview>);
-
-impl Validate for Wait {
-    type Object = Pod;
-
-    async fn validate(&self, _: &Cx, _: &Review<Pod>) -> Result<Notes, Rejection> {
-        self.0.inside.notify_one();
-        self.0.out.notified().await;
-        Ok(Notes::none())
-    }
-}
 
 #[tokio::test]
 async fn both_protocols_are_spoken_over_both_versions_of_tls() {
@@ -226,65 +201,6 @@ async fn connections_over_the_limit_have_one_answer_each() {
     drop(served.shutdown.clone().drop_guard());
     let answers = read_to_end(&mut first).await;
     assert!(answers.contains("HTTP/1.1 400"), "{answers}");
-}
-
-#[tokio::test]
-async fn draining_fails_readiness_first_and_finishes_what_is_under_way() {
-    let held = Arc::new(HeldReview::default());
-    let builder = manager("acme")
-        .hook(Hook::validating("wait", Wait(held.clone())))
-        .hook(Hook::validating("yes", Yes))
-        .drain(Duration::from_millis(300));
-    let served = Served::start(builder).await;
-    let under_way = tokio::spawn(call1(served.connect1().await, request("/validate/wait")));
-    held.inside.notified().await;
-
-    served.shutdown.cancel();
-    served.until_ready(false).await;
-    // Load balancers have not noticed yet, so calls still come, and are answered.
-    let late = call1(served.connect1().await, request("/validate/yes"))
-        .await
-        .unwrap();
-    assert_eq!(late.status(), 200);
-    let began = Instant::now();
-    while TcpStream::connect(served.address).await.is_ok() {
-        assert!(began.elapsed() < LONG, "it still accepts");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert!(
-        !served.ended.is_finished(),
-        "it waits for the review under way"
-    );
-    held.out.notify_one();
-    assert_eq!(under_way.await.unwrap().unwrap().status(), 200);
-    tokio::time::timeout(LONG, served.ended)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
-}
-
-#[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
-    let held = Arc::new(HeldReview::default());
-    let builder = manager("acme")
-        .hook(Hook::validating("wait", Wait(held.clone())).timeout(Duration::from_secs(30)))
-        .drain(Duration::from_secs(600));
-    let served = Served::start(builder).await;
-    let under_way = tokio::spawn(call1(served.connect1().await, request("/validate/wait")));
-    held.inside.notified().await;
-    served.shutdown.cancel();
-    served.until_ready(false).await;
-    served.abort.cancel();
-    tokio::time::timeout(LONG, served.ended)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
-    assert!(
-        under_way.await.unwrap().is_err(),
-        "what was under way is dropped"
-    );
 }
 
 #[tokio::test]

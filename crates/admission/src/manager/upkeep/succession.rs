@@ -1,0 +1,235 @@
+//! One supplied certificate after the other. Pure.
+//!
+//! Clients trust what is registered. So what is behind a new certificate is registered beside what
+//! is behind the old one first, the new one is served second, and the old authorities are left out when no
+//! replica can be serving with one of theirs any more. Nobody keeps a record of it: replicas go by what is
+//! registered, and leave each other's as it is where that does no harm.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::certificate::{
+    authority::Leaf, rotation::after, secret::certificates, supplied::Supplied,
+};
+
+/// How long an authority must have been registered before anything of its is served: as long as API
+/// servers take to notice.
+pub(super) const SETTLE: Duration = Duration::from_secs(10);
+/// How long the authorities of the one before stay registered, and how long a certificate waits at most
+/// for its own to be, which somebody else may have to do.
+const OVERLAP: Duration = Duration::from_secs(600);
+
+/// What is served, what is offered, and which authorities still have to be trusted.
+#[derive(Debug, Default)]
+pub(super) struct Succession {
+    served: Option<Supplied>,
+    offered: Option<(Supplied, Timestamp)>,
+    /// Authorities (PEM) of earlier ones, and since when they are that.
+    previous: Vec<(String, Timestamp)>,
+}
+
+impl Succession {
+    /// Takes note of what is supplied. `live` are the bundles that are registered. Returns what is to be
+    /// registered, if that is for us to say.
+    pub(super) fn offer(
+        &mut self,
+        supplied: &Supplied,
+        live: &[String],
+        now: Timestamp,
+    ) -> Option<String> {
+        let registered = one_of_all(live);
+        if self.served.is_none() && self.offered.is_none() {
+            // Other replicas may serve with one of these.
+            let known = registered.iter().flatten().cloned();
+            self.previous = known.map(|pem| (pem, now)).collect();
+        }
+        if !self.is_latest(supplied) {
+            self.offered = Some((supplied.clone(), now));
+        }
+        let offered = supplied.bundle.as_ref()?;
+        if let Some(served) = &mut self.served
+            && served.bundle.as_ref() != Some(offered)
+            && served.leaf.key.cert == supplied.leaf.key.cert
+        {
+            // Other authorities behind the same certificate.
+            let old = served.bundle.replace(offered.clone());
+            self.previous
+                .extend(old.into_iter().flatten().map(|pem| (pem, now)));
+        }
+        self.previous
+            .retain(|(pem, since)| !offered.contains(pem) && now < after(*since, OVERLAP * 2));
+        let mut required = offered.clone();
+        let served = self.served.iter().filter_map(|it| it.bundle.as_ref());
+        let recent = self.previous.iter();
+        let recent = recent.filter(|(_, since)| now < after(*since, OVERLAP));
+        for pem in served.flatten().chain(recent.map(|(pem, _)| pem)) {
+            if !required.contains(pem) {
+                required.push(pem.clone());
+            }
+        }
+        let allowed =
+            |pem: &String| required.contains(pem) || self.previous.iter().any(|(it, _)| it == pem);
+        match registered {
+            Some(registered)
+                if registered.iter().all(allowed)
+                    && required.iter().all(|pem| registered.contains(pem)) =>
+            {
+                Some(registered.concat())
+            }
+            _ => Some(required.concat()),
+        }
+    }
+
+    fn is_latest(&self, supplied: &Supplied) -> bool {
+        let offered = self.offered.as_ref().map(|(offered, _)| offered);
+        let latest = offered.or(self.served.as_ref());
+        latest.is_some_and(|it| it.leaf.key.cert == supplied.leaf.key.cert)
+    }
+
+    /// When what is offered may be served; none if nothing is.
+    pub(super) fn due(
+        &self,
+        published_since: impl Fn(&str) -> Option<Timestamp>,
+        unknown: bool,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let (offered, since) = self.offered.as_ref()?;
+        let Some(served) = &self.served else {
+            return Some(now);
+        };
+        let Some(bundle) = &offered.bundle else {
+            return Some(now);
+        };
+        let at_last = after(*since, OVERLAP).min(served.leaf.until);
+        if unknown {
+            return Some(after(*since, SETTLE).min(at_last));
+        }
+        let published: Option<Vec<_>> = bundle.iter().map(|pem| published_since(pem)).collect();
+        let last = published.and_then(|published| published.into_iter().max());
+        Some(last.map_or(at_last, |last| after(last, SETTLE).min(at_last)))
+    }
+
+    /// Serves what is offered.
+    pub(super) fn take(&mut self, now: Timestamp) -> Option<Leaf> {
+        let (offered, _) = self.offered.take()?;
+        let leaf = offered.leaf.clone();
+        let before = self.served.replace(offered);
+        let bundle = before.and_then(|before| before.bundle);
+        self.previous
+            .extend(bundle.into_iter().flatten().map(|pem| (pem, now)));
+        Some(leaf)
+    }
+}
+
+/// The certificates of these bundles, if they all have the same.
+fn one_of_all(bundles: &[String]) -> Option<Vec<String>> {
+    let first = bundles.first()?;
+    let same = bundles.iter().all(|bundle| bundle == first);
+    same.then(|| certificates(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificate::supplied::load;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(2_000_000_000 + seconds).unwrap()
+    }
+
+    /// A certificate that vouches for itself, and is its own authority.
+    fn one() -> Supplied {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["hooks.acme.svc".to_owned()]).unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        let key = key.serialize_pem();
+        load(pem.as_bytes(), key.as_bytes(), Some(pem.as_bytes())).unwrap()
+    }
+
+    fn bundle(of: &[&Supplied]) -> String {
+        of.iter()
+            .flat_map(|it| it.bundle.clone().unwrap())
+            .collect()
+    }
+
+    /// A replica that serves with the first.
+    fn serving(first: &Supplied) -> Succession {
+        let mut succession = Succession::default();
+        assert_eq!(succession.offer(first, &[], at(0)), Some(bundle(&[first])));
+        assert_eq!(succession.due(|_| None, false, at(0)), Some(at(0)));
+        succession.take(at(0)).unwrap();
+        assert_eq!(succession.due(|_| None, false, at(0)), None);
+        succession
+    }
+
+    #[test]
+    fn the_next_is_registered_first_served_second_and_the_one_before_left_out_last() {
+        let (first, next) = (one(), one());
+        let mut succession = serving(&first);
+        let live = [bundle(&[&first])];
+        let both = bundle(&[&next, &first]);
+        assert_eq!(succession.offer(&next, &live, at(100)), Some(both.clone()));
+        let nowhere = |_: &str| None;
+        assert_eq!(
+            succession.due(nowhere, false, at(101)),
+            Some(at(100 + 600)),
+            "nobody registers it: it waits for so long"
+        );
+        let registered = |_: &str| Some(at(102));
+        assert_eq!(succession.due(registered, false, at(103)), Some(at(112)));
+        assert_eq!(
+            succession.due(nowhere, true, at(103)),
+            Some(at(110)),
+            "nobody can tell"
+        );
+        succession.take(at(112)).unwrap();
+        let live = [both.clone()];
+        let offered = succession.offer(&next, &live, at(112 + 599));
+        assert_eq!(offered.as_ref(), Some(&both));
+        // What another replica still has registered is left, for a while, and not asked for.
+        let later = at(112 + 601);
+        assert_eq!(succession.offer(&next, &live, later), Some(both));
+        assert_eq!(succession.offer(&next, &[], later), Some(bundle(&[&next])));
+        let end = at(112 + 1201);
+        assert_eq!(succession.offer(&next, &live, end), Some(bundle(&[&next])));
+    }
+
+    #[test]
+    fn whoever_starts_meanwhile_keeps_registered_what_others_serve_with() {
+        let (first, next) = (one(), one());
+        let mut late = Succession::default();
+        let live = [bundle(&[&first])];
+        let both = bundle(&[&next, &first]);
+        assert_eq!(late.offer(&next, &live, at(0)), Some(both.clone()));
+        late.take(at(0)).unwrap();
+        // In whichever order another one has written them.
+        let other = bundle(&[&first, &next]);
+        assert_eq!(
+            late.offer(&next, std::slice::from_ref(&other), at(5)),
+            Some(other.clone())
+        );
+        // What somebody puts there is not.
+        let foreign = [other + &bundle(&[&one()])];
+        assert_eq!(late.offer(&next, &foreign, at(6)), Some(both));
+    }
+
+    #[test]
+    fn a_certificate_of_the_same_authority_or_of_an_unknown_one_is_served_at_once() {
+        let (first, mut next) = (one(), one());
+        let mut succession = serving(&first);
+        next.bundle.clone_from(&first.bundle);
+        let live = [bundle(&[&first])];
+        assert_eq!(
+            succession.offer(&next, &live, at(50)),
+            Some(live[0].clone())
+        );
+        let long_since = |_: &str| Some(at(1));
+        assert!(succession.due(long_since, false, at(50)).unwrap() <= at(50));
+        succession.take(at(50)).unwrap();
+        let mut bare = one();
+        bare.bundle = None;
+        assert_eq!(succession.offer(&bare, &[], at(60)), None);
+        assert_eq!(succession.due(|_| None, false, at(60)), Some(at(60)));
+    }
+}

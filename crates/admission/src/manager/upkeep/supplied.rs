@@ -1,0 +1,64 @@
+//! Certificates that somebody else supplies: read, published, and then served with.
+
+use jiff::Timestamp;
+
+use super::{Source, Upkeep, UpkeepError};
+use crate::{
+    certificate::{
+        authority::Error,
+        supplied::{self, Supplied},
+    },
+    server::paths::Served,
+};
+
+impl Upkeep {
+    /// Reads what is supplied. A bad one does not take the place of a good one.
+    pub(in super::super) async fn supplied(
+        &mut self,
+        now: Timestamp,
+    ) -> Result<Supplied, UpkeepError> {
+        let supplied = match &self.source {
+            Source::Secret { api, name } => {
+                let secret = api
+                    .get(name)
+                    .await
+                    .map_err(|source| UpkeepError::Supplied {
+                        namespace: self.declared.namespace.clone(),
+                        name: name.clone(),
+                        source: Box::new(source),
+                    })?;
+                supplied::from_secret(&secret)?
+            }
+            Source::Files { directory } => supplied::from_files(directory).await?,
+            Source::SelfSigned { .. } => return Err(Error::NotAuthority.into()),
+        };
+        let names = self.declared.endpoint.certificate_names();
+        supplied::check(&supplied, names.first().map(String::as_str), now)?;
+        // Before the certificate: the first handshake is followed by a call.
+        self.paths
+            .serve(supplied.paths.clone().map_or(Served::Plain, Served::Keyed));
+        let live = if self.publish && supplied.bundle.is_some() {
+            self.registrar.published().await.unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        self.bundle = Some(self.succession.offer(&supplied, &live, now));
+        self.take_supplied(now);
+        Ok(supplied)
+    }
+
+    /// Serves with what is supplied, as soon as clients trust it. Returns when that will be.
+    pub(super) fn take_supplied(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let published = |pem: &str| self.published.get(pem).copied();
+        match self.succession.due(published, self.unknown, now) {
+            Some(due) if now < due => Some(due),
+            Some(_) => {
+                let leaf = self.succession.take(now)?;
+                tracing::info!(until = %leaf.until, "took up a supplied certificate");
+                self.take(leaf);
+                None
+            }
+            None => None,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! By what a record is judged, and what is said of it.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use super::super::head::{Head, Medium};
+use super::super::keys::Trust;
+use super::super::writer::Writer;
+
+/// How many records a writer has on their way to the cluster at once, at most. When it is killed,
+/// some of these may have arrived and others not; no earlier one is missing.
+pub const IN_FLIGHT: u64 = 64;
+
+/// How far apart a signed record and what follows it unsigned may be: twice of what writers keep to.
+pub(super) const UNSIGNED: SignedDuration = SignedDuration::from_secs(2);
+/// How far apart the records may be that come after the last checkpoint: writers publish one within
+/// [`PUBLISHED_WITHIN`] of the first of them.
+pub(super) const UNCLAIMED: SignedDuration = SignedDuration::from_secs(60);
+/// The longest that a writer may wait until it publishes a checkpoint.
+pub const PUBLISHED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// By what a record is judged.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// Whose signatures count.
+    pub trust: Trust,
+    /// What may be gone from the cluster: records older than this.
+    pub objects_kept_since: Option<Timestamp>,
+    /// What may be gone from the logs: records older than this.
+    pub logs_kept_since: Option<Timestamp>,
+}
+
+impl Terms {
+    pub(super) fn kept_since(&self, medium: Medium) -> Option<Timestamp> {
+        match medium {
+            Medium::Log => self.logs_kept_since,
+            Medium::Objects => self.objects_kept_since,
+        }
+    }
+}
+
+/// Where something was read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Location {
+    /// The file, or the kind and name of the object.
+    pub source: String,
+    /// Line of the file, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            Some(line) => write!(formatter, "{}:{line}", self.source),
+            None => write!(formatter, "{}", self.source),
+        }
+    }
+}
+
+/// What is wrong.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    strum::Display,
+    strum::IntoStaticStr,
+    strum::EnumIter,
+    strum::EnumMessage,
+)]
+pub enum Fault {
+    /// Not a record at all.
+    Unreadable,
+    /// A record does not have the digest that it states.
+    Altered,
+    /// Name or labels of an object are not those of its record.
+    Relabelled,
+    /// The first record of a chain is not signed: no process of oz began it.
+    Unborn,
+    /// A signature does not belong to what it stands on, or is by a key that is not believed.
+    BadSignature,
+    /// A record is not there.
+    Missing,
+    /// The end of a chain is not there.
+    Truncated,
+    /// A checkpoint is not there, or an older one is in its place.
+    Unclaimed,
+    /// A record is not signed where its writer would have signed it.
+    Unsigned,
+    /// A record is there twice.
+    Duplicate,
+    /// Two records claim one place in a chain.
+    Forked,
+    /// A record is not where it was written.
+    Moved,
+    /// A record does not follow the one before it.
+    Unlinked,
+    /// A record is not the one that was signed.
+    NotAsSigned,
+}
+
+/// Something that is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Problem {
+    /// The chain, if that much could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writer: Option<Writer>,
+    /// The place in the chain: the first that is bad.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// What is wrong.
+    pub fault: Fault,
+    /// Where it shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Location>,
+    /// The same for people.
+    pub message: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}", self.fault)?;
+        if let Some(writer) = &self.writer {
+            write!(formatter, " in {writer}")?;
+        }
+        if let Some(seq) = self.seq {
+            write!(formatter, " at {seq}")?;
+        }
+        if let Some(place) = &self.place {
+            write!(formatter, " ({place})")?;
+        }
+        write!(formatter, ": {}", self.message)
+    }
+}
+
+/// What is known of one chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChainReport {
+    /// Whose.
+    pub writer: Writer,
+    /// How many different records were read.
+    pub records: u64,
+    /// The first and last place read; 0 if none was.
+    pub first: u64,
+    /// See `first`.
+    pub last: u64,
+    /// How far the chain is proven complete by a checkpoint.
+    pub complete_through: u64,
+    /// How many records after that are chained and not yet vouched for by any signature.
+    pub unsigned: u64,
+}
+
+/// What came of verifying.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Every chain, by writer.
+    pub chains: Vec<ChainReport>,
+    /// What is wrong, by chain and place. Empty if the record is whole.
+    pub problems: Vec<Problem>,
+    /// What is worth knowing and not wrong.
+    pub notes: Vec<String>,
+}
+
+/// What verifying comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+pub enum Verdict {
+    /// There are records, and none is missing or changed.
+    Whole,
+    /// Something is wrong.
+    NotWhole,
+    /// There was no record to judge. That proves nothing: a trail that was taken away as a whole,
+    /// checkpoints and all, looks like one that never began.
+    Nothing,
+}
+
+impl Report {
+    /// What it comes to. If `strict`, records that no signature vouches for are wrong.
+    #[must_use]
+    pub fn verdict(&self, strict: bool) -> Verdict {
+        if !self.is_whole() || strict && self.unsigned() > 0 {
+            Verdict::NotWhole
+        } else if self.records() == 0 {
+            Verdict::Nothing
+        } else {
+            Verdict::Whole
+        }
+    }
+
+    /// Whether nothing is wrong. It may be that there was nothing at all: see [`Report::verdict`].
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// How many records were read.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.chains.iter().map(|chain| chain.records).sum()
+    }
+
+    /// How many records no signature vouches for yet.
+    #[must_use]
+    pub fn unsigned(&self) -> u64 {
+        self.chains.iter().map(|chain| chain.unsigned).sum()
+    }
+}
+
+/// A statement that a chain came this far.
+pub(super) struct Claim {
+    pub(super) head: Head,
+    pub(super) place: Location,
+    /// Whether it is by the first record of another chain, which found it in the cluster.
+    pub(super) mentioned: bool,
+}

@@ -1,0 +1,41 @@
+//! Who writes the record.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who writes a chain.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct Writer {
+    /// The process, such as `oz-operator`.
+    pub component: String,
+    /// Which of its replicas.
+    pub replica: String,
+    /// Which of its starts; later ones sort after earlier ones.
+    pub chain: String,
+}
+
+impl std::fmt::Display for Writer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            formatter,
+            "{}/{}/{}",
+            self.component, self.replica, self.chain
+        )
+    }
+}
+
+impl Writer {
+    /// The writer of a chain that begins at `now`. `nonce` keeps two of one instant apart.
+    #[must_use]
+    pub fn new(component: &str, replica: &str, now: Timestamp, nonce: u32) -> Self {
+        Self {
+            component: component.to_owned(),
+            replica: replica.to_owned(),
+            chain: format!("{}-{nonce:08x}", now.strftime("%Y%m%dT%H%M%S")),
+        }
+    }
+}

@@ -3,8 +3,11 @@
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
 use kube::api::PostParams;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 
 use crate::scene::Scene;
@@ -38,6 +41,43 @@ impl Scene {
         self.api::<RoleBinding>()
             .create(&parameters, &binding)
             .await?;
+        self.known(user, rules).await
+    }
+
+    /// Waits until the API server, which hears of rights by a watch of its own, knows of these.
+    pub(crate) async fn known(&self, user: &str, rules: &[Value]) -> Result<()> {
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(self.cluster.client(user).await?);
+        for rule in rules {
+            let of = |field: &str| {
+                let words = rule[field].as_array().into_iter().flatten();
+                let words = words.filter_map(Value::as_str).map(ToOwned::to_owned);
+                words.collect::<Vec<_>>()
+            };
+            let (groups, resources, verbs) = (of("apiGroups"), of("resources"), of("verbs"));
+            // One right of a rule is known when all of it is.
+            let (Some(group), Some(resource), Some(verb)) =
+                (groups.first(), resources.first(), verbs.first())
+            else {
+                continue;
+            };
+            let (resource, subresource) = match resource.split_once('/') {
+                Some((resource, subresource)) => (resource, Some(subresource)),
+                None => (resource.as_str(), None),
+            };
+            let review: SelfSubjectAccessReview = serde_json::from_value(json!({ "spec": {
+                "resourceAttributes": {
+                    "namespace": self.name(), "group": group, "resource": resource,
+                    "subresource": subresource, "verb": verb, "name": of("resourceNames").first(),
+                },
+            }}))?;
+            let what = format!("{user} to be known to have {rule}");
+            eventually(&what, CONDITION_TIMEOUT, async || {
+                let answer = reviews.create(&PostParams::default(), &review).await?;
+                let allowed = answer.status.is_some_and(|status| status.allowed);
+                Ok(allowed.then_some(()))
+            })
+            .await?;
+        }
         Ok(())
     }
 

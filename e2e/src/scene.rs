@@ -60,7 +60,7 @@ impl Scene {
             namespace,
         };
         scene
-            .people_may("people-may-ask", "oz-request-access")
+            .people_may("people-may-ask", "oz-request-access", "create")
             .await?;
         Ok(scene)
     }
@@ -70,10 +70,11 @@ impl Scene {
     /// # Errors
     /// As the API server answers.
     pub async fn people_may_look(&self) -> Result<()> {
-        self.people_may("people-may-look", "oz-view-access").await
+        self.people_may("people-may-look", "oz-view-access", "list")
+            .await
     }
 
-    async fn people_may(&self, name: &str, role: &str) -> Result<()> {
+    async fn people_may(&self, name: &str, role: &str, verb: &str) -> Result<()> {
         let binding: RoleBinding = serde_json::from_value(json!({
             "metadata": {"name": name},
             "roleRef": {
@@ -86,7 +87,10 @@ impl Scene {
         }))?;
         let bindings = self.api::<RoleBinding>();
         bindings.create(&PostParams::default(), &binding).await?;
-        Ok(())
+        let right = json!({
+            "apiGroups": ["crds.wizardofoz.co"], "resources": ["execaccessrequests"], "verbs": [verb],
+        });
+        self.known("alice", &[right]).await
     }
 
     /// The namespace's name.

@@ -85,6 +85,9 @@ pub struct Outcome {
     pub granted: Vec<GrantTimes>,
     /// Those that were over before they were granted, with what their conditions say.
     pub in_vain: Vec<String>,
+    /// Those that were granted and have ended, but of which an API server that died did not come to log
+    /// the writes: when they were is not known.
+    pub unlogged: Vec<String>,
     /// What the API server said to those that it refused.
     pub refused: Vec<String>,
     /// How often no API server answered.
@@ -185,29 +188,37 @@ impl Traffic {
         let over = ended(scene, asking.names.len()).await?;
         let entries = scene.cluster.audit().since(self.mark)?;
         let log = Log(entries.in_namespace(scene.name()));
-        let (mut granted, mut in_vain) = (Vec::new(), Vec::new());
+        let (mut granted, mut in_vain, mut unlogged) = (Vec::new(), Vec::new(), Vec::new());
         for request in over {
             let told = format!("{}: {}", request.name_any(), told(&request));
             match log.times(request)? {
-                Some(times) => granted.push(times),
-                None => in_vain.push(told),
+                Seen::Granted(times) => granted.push(times),
+                Seen::Unlogged => unlogged.push(told),
+                Seen::NotGranted => in_vain.push(told),
             }
         }
         Ok(Outcome {
             granted,
             in_vain,
+            unlogged,
             refused: asking.refused,
             unreachable: asking.unreachable,
         })
     }
 }
 
+/// What the log has of a request that has ended.
+enum Seen {
+    Granted(GrantTimes),
+    Unlogged,
+    NotGranted,
+}
+
 /// What the API server wrote down of the scene.
 struct Log(AuditEntries);
 
 impl Log {
-    /// `None` if it was never granted.
-    fn times(&self, request: ExecAccessRequest) -> Result<Option<GrantTimes>> {
+    fn times(&self, request: ExecAccessRequest) -> Result<Seen> {
         const REQUESTS: &str = "execaccessrequests";
         let name = request.name_any();
         let status = request.status.clone().unwrap_or_default();
@@ -223,13 +234,18 @@ impl Log {
         // An answer that was lost is asked for again: it is gone then.
         let gone = first("delete", "rolebindings", &object, &[200, 404]);
         let Some(bound) = binding.map(|entry| entry.stage_timestamp) else {
-            return Ok(None);
+            return Ok(match status.granted_at {
+                Some(_) => Seen::Unlogged,
+                None => Seen::NotGranted,
+            });
         };
-        let gone = gone.with_context(|| format!("{name}: no RoleBinding was deleted"))?;
+        let Some(gone) = gone else {
+            return Ok(Seen::Unlogged);
+        };
         let mut statuses = self.of(REQUESTS, "status", &name);
         let ready = statuses.find(|entry| entry.received >= bound && entry.succeeded());
         let writes = [asked, role, binding, ready].into_iter().flatten();
-        Ok(Some(GrantTimes {
+        Ok(Seen::Granted(GrantTimes {
             asked: asked.map_or(created, |entry| entry.received),
             bound,
             ready: ready.map(|entry| entry.stage_timestamp),

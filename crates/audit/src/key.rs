@@ -19,7 +19,7 @@ const KEY: &str = "key";
 
 /// The Secret with the key.
 pub(crate) fn cell(client: &Client, namespace: &str) -> SecretCell {
-    SecretCell::new(client, namespace, AUDIT_KEY, crate::signing_key::MADE_AT)
+    SecretCell::new(client, namespace, AUDIT_KEY, crate::signing_key::MADE_AT).renewed()
 }
 
 /// Reads the key, or makes the first one; says whether it did.
@@ -58,6 +58,16 @@ pub(crate) async fn publish(
     if entry.is_some_and(|entry| entry.public_key == key.public()) && before.is_none() {
         return Ok(());
     }
+    let text = serde_json::to_string(&key.published(before))?;
+    publish_entry(maps, key.id(), text).await
+}
+
+/// Publishes what is said of one key.
+pub(crate) async fn publish_entry(
+    maps: &Api<ConfigMap>,
+    id: &str,
+    text: String,
+) -> anyhow::Result<()> {
     let map = ConfigMap {
         metadata: ObjectMeta {
             name: Some(AUDIT_PUBLIC_KEYS.to_owned()),
@@ -67,18 +77,17 @@ pub(crate) async fn publish(
             )])),
             ..ObjectMeta::default()
         },
-        data: Some(BTreeMap::from([(
-            key.id().to_owned(),
-            serde_json::to_string(&key.published(before))?,
-        )])),
+        data: Some(BTreeMap::from([(id.to_owned(), text)])),
         ..ConfigMap::default()
     };
     // A manager of its own for each key: an apply takes away what its manager leaves out, and old
     // keys must stay.
-    let apply = PatchParams::apply(&format!("oz-audit-key/{}", key.id())).force();
+    let apply = PatchParams::apply(&format!("oz-audit-key/{id}")).force();
     maps.patch(AUDIT_PUBLIC_KEYS, &apply, &Patch::Apply(&map))
         .await
-        .with_context(context)?;
+        .with_context(|| {
+            format!("failed to publish the audit key in ConfigMap {AUDIT_PUBLIC_KEYS}")
+        })?;
     Ok(())
 }
 

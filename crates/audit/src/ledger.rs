@@ -295,6 +295,11 @@ impl Ledger {
         self.closing
     }
 
+    /// The key that signs.
+    pub(crate) fn key(&self) -> &AuditKey {
+        &self.origin.key
+    }
+
     pub(crate) fn swap_key(&mut self, key: AuditKey) {
         self.origin.key = key;
     }

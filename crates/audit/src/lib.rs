@@ -6,6 +6,7 @@ mod args;
 mod checkpoints;
 mod http;
 mod key;
+mod key_watch;
 mod ledger;
 mod log;
 mod meters;
@@ -30,6 +31,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 pub use args::AuditArgs;
+pub use key_watch::AuditKeyWatch;
 pub use log::Fsync;
 pub use rotation::KeyRotation;
 pub use signing_key::{KeyNews, SigningKeyRotation, SigningKeyWatch, signing_keys};

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kube::{Client, Resource};
-use oz_audit::{KeyNews, KeyRotation, SigningKeyRotation, SigningKeyWatch, Trail, signing_keys};
+use oz_audit::{
+    AuditKeyWatch, KeyNews, KeyRotation, SigningKeyRotation, SigningKeyWatch, Trail, signing_keys,
+};
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
@@ -140,6 +142,7 @@ impl Operator<'_> {
             .task("audit key rotation", Leader, self.audit_key_rotation())
             .task("signing key rotation", Leader, self.signing_key_rotation())
             .task("signing key watch", Everyone, self.signing_key_watch())
+            .task("audit key watch", Everyone, self.audit_key_watch())
             .task("canary", Everyone, canary)
             .task("clock alarm", Everyone, self.clock_alarm());
         if !self.args.policies.is_empty() {
@@ -187,6 +190,14 @@ impl Operator<'_> {
             client: self.client.clone(),
             namespace: self.args.common.namespace.clone(),
             life: self.args.audit_key_life,
+        }
+    }
+
+    fn audit_key_watch(&self) -> AuditKeyWatch {
+        AuditKeyWatch {
+            trail: self.trail.clone(),
+            client: self.client.clone(),
+            namespace: self.args.common.namespace.clone(),
         }
     }
 

@@ -7,9 +7,10 @@ use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Api, Client};
+use serde_json::json;
 
 use crate::{Retried, Selection, guarded_watch};
 
@@ -28,6 +29,8 @@ pub struct SecretCell {
     name: &'static str,
     /// Annotation: when the key was made.
     made_at: &'static str,
+    /// Whether one that was deleted is made again.
+    renewed: bool,
 }
 
 impl SecretCell {
@@ -45,6 +48,16 @@ impl SecretCell {
             namespace: namespace.to_owned(),
             name,
             made_at,
+            renewed: false,
+        }
+    }
+
+    /// The same, made again where it was deleted: this process may create a Secret of this name.
+    #[must_use]
+    pub fn renewed(self) -> Self {
+        Self {
+            renewed: true,
+            ..self
         }
     }
 
@@ -61,9 +74,12 @@ impl SecretCell {
         // Another process may fill it between our look and our try, and then is right.
         for _ in 0..ATTEMPTS {
             let found = self.secrets.get_opt(name).await;
-            let Some(mut secret) =
-                found.with_context(|| format!("failed to read Secret {name}"))?
-            else {
+            let found = found.with_context(|| format!("failed to read Secret {name}"))?;
+            if found.is_none() && self.renewed {
+                self.make_empty().await?;
+                continue;
+            }
+            let Some(mut secret) = found else {
                 bail!(
                     "Secret {name} is missing, and this process may not create Secrets: make an empty \
                      one, by upgrading the release, by applying deploy/rbac, or with `kubectl create \
@@ -83,6 +99,21 @@ impl SecretCell {
         bail!(
             "gave up after {ATTEMPTS} attempts: Secret {name} is emptied again and again by another client"
         )
+    }
+
+    /// By server-side apply, which names what it makes, so that the right to it is one to this Secret. What
+    /// another process has put into it meanwhile stays.
+    async fn make_empty(&self) -> anyhow::Result<()> {
+        let empty = Patch::Apply(json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": { "name": self.name, "labels": { "app.kubernetes.io/name": "oz" } },
+        }));
+        let apply = PatchParams::apply("oz-keys").force();
+        let made = self.secrets.patch(self.name, &apply, &empty);
+        made.await
+            .with_context(|| format!("failed to make Secret {} again", self.name))?;
+        Ok(())
     }
 
     /// The Secret, if its key is older than `life`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use oz_admission::{Manager, Observer, Upkeep};
-use oz_audit::{KeyNews, SigningKeyWatch, Sink, Trail, signing_keys};
+use oz_audit::{AuditKeyWatch, KeyNews, SigningKeyWatch, Sink, Trail, signing_keys};
 use oz_core::access::seal::Keys;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::names::{self, REGISTRATION};
@@ -54,9 +54,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let grounds = grounds(&args, runtime, &keys, &trail, &grants);
     let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, replica);
     let signing_key = SigningKeyWatch::new(&client, namespace, keys, on_news(grants));
+    let audit_key = AuditKeyWatch {
+        trail: trail.clone(),
+        client: client.clone(),
+        namespace: namespace.clone(),
+    };
     let clock_alarm = ClockAlarm::new(clock, names::WEBHOOK, replica, warnings);
     runtime
         .task("signing key watch", Everyone, signing_key)
+        .task("audit key watch", Everyone, audit_key)
         .task("clock alarm", Everyone, clock_alarm);
     let feeds = manager.runtime().feeds().clone();
     for hook in hooks(&grounds, &feeds) {

@@ -1,12 +1,14 @@
 //! The key that seals is replaced while people ask for access.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use oz_core::api::Phase;
-use oz_core::audit::Action;
+use oz_core::audit::{Action, Published, Trust};
 use oz_e2e::{
     NAMESPACE, Operator, Options, Scene, System, TEMPLATE, conditions_line, exec_request,
     records_in, refusal, unregister,
@@ -102,6 +104,66 @@ async fn a_key_is_replaced_under_requests_and_none_is_denied_for_it() -> Result<
         let status = alice.phase(&name, Phase::Denied).await?;
         let line = conditions_line(&status);
         assert!(line.contains(reason), "{reason}: {line}");
+    }
+    Ok(())
+}
+
+/// What is published of the keys of the trail.
+async fn published(maps: &Api<ConfigMap>) -> Result<BTreeMap<String, Published>> {
+    let map = maps.get_opt("oz-audit-keys").await?;
+    let data = map.and_then(|map| map.data).unwrap_or_default();
+    let read = |(id, text): (String, String)| Ok((id, serde_json::from_str(&text)?));
+    data.into_iter().map(read).collect()
+}
+
+#[tokio::test]
+async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_it_up() -> Result<()>
+{
+    let (_turn, cluster) = alone().await?;
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "lost").await?;
+    let alice = scene.requests("alice").await?;
+    let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(scene.admin.clone(), NAMESPACE);
+    alice.granted(&exec_request("one", TEMPLATE, "5m")).await?;
+    let before = published(&maps).await?;
+    maps.delete("oz-audit-keys", &DeleteParams::default())
+        .await?;
+    eventually(
+        "the public keys to be back",
+        CONDITION_TIMEOUT,
+        async || Ok((published(&maps).await? == before).then_some(())),
+    )
+    .await?;
+    secrets
+        .delete("oz-audit-key", &DeleteParams::default())
+        .await?;
+    let (new, all) = eventually("another key", CONDITION_TIMEOUT, async || {
+        let all = published(&maps).await?;
+        let mut new = all.keys().filter(|id| !before.contains_key(*id));
+        Ok(new.next().cloned().map(|id| (id, all)))
+    })
+    .await?;
+    // Who has pinned a key from before believes it.
+    let pinned = before.values().map(|key| key.public_key.as_str());
+    let mut trust = Trust::pinned(pinned)?;
+    trust.extend(&all.into_values().collect::<Vec<_>>());
+    assert!(
+        trust.ids().contains(new.as_str()),
+        "nobody vouches for {new}"
+    );
+    // Both have something to sign.
+    alice.granted(&exec_request("two", TEMPLATE, "5m")).await?;
+    for component in ["oz-operator", "oz-webhook"] {
+        let what = format!("{component} to sign with the new key");
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            let map = maps.get("oz-audit-checkpoints").await?;
+            let mut signed = map.data.into_iter().flatten();
+            Ok(signed
+                .any(|(slot, text)| slot.starts_with(component) && text.contains(&new))
+                .then_some(()))
+        })
+        .await?;
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ async fn set(cluster: &'static Cluster, name: &str) -> Result<(Replicas, Scene, 
 /// Nobody was turned away, and no end came before its time, whatever else.
 fn assert_served(outcome: &Outcome) {
     assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
+    assert!(outcome.unlogged.is_empty(), "{:?}", outcome.unlogged);
     assert_eq!(outcome.unreachable, 0);
     assert_in_time(outcome, |_| LEASE_AND_TURNS);
 }
@@ -75,6 +76,9 @@ async fn the_api_server_restarts_and_no_grant_is_lost() -> Result<()> {
     let (killed, back) = cluster.restart_api_server().await?;
     traffic.granted(&scene).await?;
     let outcome = traffic.stop(&scene).await?;
+    // Killed in the middle of an answer, it does not log that, which is little.
+    let (unlogged, all) = (outcome.unlogged.len(), outcome.granted.len());
+    assert!(unlogged * 10 <= all, "{:?}", outcome.unlogged);
     // What falls into the time without an API server waits for it, and for a leader.
     assert_in_time(&outcome, |due| {
         let without = (killed..back).contains(&due);

@@ -160,6 +160,15 @@ async fn a_stream_is_found_wherever_it_is_and_whatever_else_is_dropped() -> Resu
     tried(apart, ended(4, 0)).await
 }
 
+/// Where nobody takes note of their end, they stay in the list of processes.
+#[tokio::test]
+async fn a_zombie_is_nobody_who_got_away() -> Result<()> {
+    // Its child is over before it becomes somebody who takes note of nothing.
+    let mine = "(sleep 0.1 & exec bash -c 'exec sleep 7001') & until ps -eo stat,args \
+         | grep -q '^Z.*sleep.*defunct'; do :; done; echo here; sleep 7002";
+    tried(mine, ended(3, 0)).await
+}
+
 #[tokio::test]
 async fn what_nobody_can_tell_from_others_is_left_and_counted() -> Result<()> {
     // Nobody who is known to be of the grant is there any more.

@@ -70,6 +70,7 @@ pub fn ending(
 ) -> Plan {
     let recorded = Ending::of(request.status).filter(|ending| ending.recorded);
     let first = recorded.is_none();
+    let given_up = recorded.as_ref().is_some_and(|end| end.sessions_given_up);
     let records = match (recorded, grant) {
         (None, _) => records(now, request, end, grant),
         (Some(ending), Some(grant)) => {
@@ -79,6 +80,7 @@ pub fn ending(
         (Some(_), None) => Vec::new(),
     };
     let sessions = match grant {
+        _ if given_up => None,
         // What ends with its pod needs nothing done, and is said once.
         Some(grant) if !first && grant.own_pod.is_some() => None,
         Some(grant) => sessions::end(now, end, grant),
@@ -180,12 +182,17 @@ pub fn orphaned(now: Timestamp, keys: &Keys, request: Option<&Request<'_>>, live
     let record = news.then(|| Step::Record(ended(now, &end, &grant)));
     let sessions = news.then(|| sessions::end(now, &end, &grant)).flatten();
     let (powerful, others) = by_power(&live);
-    Plan::default()
+    let plan = Plan::default()
         .then(disarm(marks, &live))
         .then(powerful)
-        .then(unseen(&names, &live))
-        .then(record.into_iter().chain(sessions))
-        .then(others)
+        .then(unseen(&names, &live));
+    let until = grant.window.until;
+    if sessions::is_tried_long(now, until, until) {
+        // Nothing remembers how often it was tried. It is tried once more, and the Role goes.
+        let rest = sessions.into_iter().chain(others);
+        return plan.then(record).then(rest);
+    }
+    plan.then(record.into_iter().chain(sessions)).then(others)
 }
 
 /// Until when a grant lasts: by the sealed decision that its Role and its RoleBinding carry, or, if
@@ -275,13 +282,21 @@ pub fn finish(
     ending.sessions_ended |= ended.is_some();
     let ours = objects::ours(request, live);
     let lasting = failure.filter(|failure| failure.reason == NOT_ENDED);
+    let until = match grant {
+        Some(grant) => Some(grant.window.until),
+        None => request.status.and_then(|status| status.expires_at),
+    };
+    let since = ending.since.unwrap_or(now);
+    // The next pass puts it on record, and then it is over.
+    let given_up = lasting.filter(|_| sessions::is_tried_long(now, until.unwrap_or(since), since));
+    ending.sessions_given_up |= given_up.is_some();
     let over =
         lasting.is_none() && !ours.iter().any(revoke::still_gives_access) && failure.is_none();
     let (reason, message) = (end_reason(end), end_message(end));
     let invalid = Fact::fails(conditions::ACCESS_STILL_VALID, reason, message);
     let of_sessions = match ended {
         Some(ended) => Some(sessions::ended(ended)),
-        None => grant.and_then(|grant| sessions::given_up(now, grant, &ending)),
+        None => given_up.map(sessions::given_up),
     };
     let facts = facts.into_iter().chain([invalid]).chain(of_sessions);
     let mut status = status::with_facts(now, request.metadata, request.status, facts);

@@ -9,13 +9,14 @@ use super::status::{self, Fact};
 use crate::api::{Ending, Operation};
 use crate::audit::{Action, Decision, PodRef, Record};
 use crate::conditions::{SESSIONS_CUT, reason};
-use crate::controller::Step;
+use crate::controller::{Failure, Step};
 use crate::lifecycle::End;
 use crate::lifecycle::window::{after, has_come};
 use crate::sessions::{Sessions, SessionsEnded};
 
-/// How long after the agreed end it is tried to end sessions. Those that carry their own end are
-/// over by then; a node that does not answer for so long is not waited for.
+/// How long it is tried to end sessions, from the agreed end or from the first try, whichever is later.
+/// Those that carry their own end are over by then; a node that does not answer for so long is not waited
+/// for.
 const END_SESSIONS_TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
 /// Whether the sessions of a grant carry their own end.
@@ -78,29 +79,23 @@ pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
     Fact::holds(SESSIONS_CUT, format!("{ended} processes were ended"))
 }
 
-/// That sessions were not ended and nobody tries any more; none if they were in an earlier pass.
-pub(super) fn given_up(now: Timestamp, grant: &Grant, ending: &Ending) -> Option<Fact> {
-    let until = grant.window.until;
-    if !is_possible(grant) || !is_given_up(now, until) || ending.sessions_ended {
-        return None;
-    }
-    Some(Fact::fails(
+/// That sessions were not ended and nobody tries any more, since this try failed too.
+pub(super) fn given_up(failure: &Failure) -> Fact {
+    Fact::fails(
         SESSIONS_CUT,
         reason::GIVEN_UP,
         format!(
-            "could not terminate processes in pod {} within {} s of expiry (node unreachable, or a \
-             process resists); inspect or delete the pod",
-            grant.pod.name,
-            END_SESSIONS_TIMEOUT.as_secs()
+            "gave up after {} s: {}; inspect or delete the pod",
+            END_SESSIONS_TIMEOUT.as_secs(),
+            failure.message
         ),
-    ))
+    )
 }
 
 /// The record that the sessions of a grant may go on: their node has not answered until now, and is
 /// asked no more.
 pub(super) fn not_reached(now: Timestamp, grant: &Grant, ending: &Ending) -> Option<Record> {
-    let tried = is_possible(grant) && ending.sessions_may_go_on;
-    (tried && is_given_up(now, grant.window.until)).then(|| {
+    ending.sessions_given_up.then(|| {
         grant.record(
             now,
             Action::SessionCut,
@@ -114,11 +109,10 @@ pub(super) fn not_reached(now: Timestamp, grant: &Grant, ending: &Ending) -> Opt
     })
 }
 
-/// The step that ends what runs of the grant; none if nothing can, or nothing is waited for any
-/// more.
+/// The step that ends what runs of the grant; none if nothing can.
 pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
     let with_pod = grant.own_pod.is_some();
-    if !with_pod && (!is_possible(grant) || is_given_up(now, grant.window.until)) {
+    if !with_pod && !is_possible(grant) {
         return None;
     }
     let record = grant.record(
@@ -146,7 +140,7 @@ pub(super) fn end_forgotten(now: Timestamp, end: &End, request: &Request<'_>) ->
     let (pod, pod_uid) = (status.pod_name.clone()?, status.pod_uid.clone()?);
     let until = status.expires_at?;
     // A pod of one's own ends itself.
-    if status.pod_digest.is_some() || is_given_up(now, until) {
+    if status.pod_digest.is_some() {
         return None;
     }
     let user = status.requester.as_deref().unwrap_or("somebody");
@@ -179,6 +173,7 @@ fn is_possible(grant: &Grant) -> bool {
     grant.own_pod.is_none() && grant.operations.contains(&Operation::Exec)
 }
 
-fn is_given_up(now: Timestamp, until: Timestamp) -> bool {
-    has_come(now, after(until, END_SESSIONS_TIMEOUT))
+/// Whether it was tried long enough, first at `since`, to end the sessions of what lasted until `until`.
+pub(super) fn is_tried_long(now: Timestamp, until: Timestamp, since: Timestamp) -> bool {
+    has_come(now, after(until.max(since), END_SESSIONS_TIMEOUT))
 }

@@ -36,6 +36,10 @@ pub struct Ending {
     /// Whether sessions may go on: ending them has failed, and is tried again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sessions_may_go_on: bool,
+
+    /// Whether ending sessions was given up, after a try that failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sessions_given_up: bool,
 }
 
 /// Why access ends.

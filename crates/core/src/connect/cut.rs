@@ -168,6 +168,12 @@ fn command(
         .collect();
     // Rounded up, as `date` rounds down: who starts at once has the time that was counted here.
     let end = end.as_second() + i64::from(end.subsec_nanosecond() > 0);
+    // What wraps it would say in its own name that there is no such command, and the runtime is not asked.
+    // Where the shell cannot tell, the command is tried.
+    let there = "case $1 in -*) ;; \
+         */*) [ -e \"$1\" ] || { echo \"exec: \\\"$1\\\": stat $1: no such file or directory\" >&2; exit 127; };; \
+         *) if command -v sh >/dev/null 2>&1 && ! command -v \"$1\" >/dev/null 2>&1; then \
+         echo \"exec: \\\"$1\\\": executable file not found in \\$PATH\" >&2; exit 127; fi;; esac";
     let run = match words {
         Some(words) => format!("exec {words} \"$oz_left\" \"$@\""),
         // For `exec`, what begins with a dash is an option.
@@ -178,7 +184,7 @@ fn command(
          if [ \"$oz_now\" -gt 0 ] 2>/dev/null; then \
          oz_late=$((${{oz_left%.*}} - {end} + oz_now)); \
          if [ $oz_late -gt 0 ] && [ $oz_late -le {LATEST_START} ]; then \
-         oz_left=$(({end} - oz_now)); [ $oz_left -gt 0 ] || exit 137; fi; fi; {run}"
+         oz_left=$(({end} - oz_now)); [ $oz_left -gt 0 ] || exit 137; fi; fi; {there}; {run}"
     );
     let mut command = vec![
         "/bin/sh".to_owned(),

@@ -113,7 +113,7 @@ look() {
     case $line in "==> "*" <==") pid=${line#*/proc/} pid=${pid%%/*}; continue;; esac
     has "$own" "$pid" && continue
     fields "$line"
-    [ "$state" = Z ] && continue
+    has "Z X x" "$state" && continue
     if carries "$pid"; then
       carriers="$carriers $pid"
     elif [ "$parent" = 0 ]; then
@@ -180,13 +180,21 @@ while [ $round -lt 8 ]; do
     has "$killed" "$pid" || killed="$killed $pid" ended=$((ended + 1))
   done
 done
-# What was killed takes a moment to be gone, more of it where the node is busy. A shell that has no
-# sleep of its own passes the time by starting nothing.
-looks=0
-while [ $# -gt 0 ] && [ $looks -lt 1000 ]; do
+# Seconds since the start, of the node.
+up() { read -r now rest < /proc/uptime && now=${now%.*}; } 2>/dev/null
+# What was killed takes a moment to be gone, more of it where the node is busy: there a thousand looks
+# are over before it had a turn. A shell that has no sleep of its own passes the time by starting nothing.
+now=0 looks=0
+up
+until=$((now + 3))
+while [ $# -gt 0 ] && { [ $looks -lt 1000 ] || [ $now -lt $until ]; }; do
   left=0 looks=$((looks + 1))
-  for pid; do stat "$pid" && [ "$state" != Z ] && left=$((left + 1)); done
+  for pid; do
+    # A zombie is over, and so is what is being taken apart.
+    stat "$pid" && ! has "Z X x" "$state" && left=$((left + 1))
+  done
   [ $left -gt 0 ] || break
   (:)
+  up
 done
 echo "ended $ended left $left"

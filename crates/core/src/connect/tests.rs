@@ -561,6 +561,42 @@ fn the_wrapped_command_has_the_mark_the_end_and_every_argument_as_it_was() {
     }
 }
 
+/// The user has typed no `timeout`.
+#[test]
+fn a_command_that_is_not_there_is_reported_by_its_own_name_alone() {
+    let able = Timeout {
+        foreground: true,
+        kill_after: true,
+        fractions: true,
+    };
+    let run = |word: &str| {
+        let until = at(0) + SignedDuration::from_mins(5);
+        let argv = [word.to_owned(), "argument".to_owned()];
+        let command = wrapped(&able, "id-1", at(0), until, false, &argv);
+        let output = std::process::Command::new(&command[0])
+            .args(&command[1..])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said.trim_end().to_owned())
+    };
+    for (word, said) in [
+        (
+            "no-such-command",
+            "exec: \"no-such-command\": executable file not found in $PATH",
+        ),
+        (
+            "/no/such/command",
+            "exec: \"/no/such/command\": stat /no/such/command: no such file or directory",
+        ),
+    ] {
+        assert_eq!(run(word), (Some(127), said.to_owned()));
+    }
+    for word in ["echo", "/bin/echo"] {
+        assert_eq!(run(word), (Some(0), String::new()));
+    }
+}
+
 /// What a shell makes of the words around a command: `timeout` and `date` stand for themselves.
 #[test]
 fn a_session_that_is_opened_late_ends_no_later_for_it() {

@@ -134,6 +134,7 @@ impl Ending {
             recorded: before.is_some_and(|before| before.recorded),
             sessions_ended: before.is_some_and(|before| before.sessions_ended),
             sessions_may_go_on: before.is_some_and(|before| before.sessions_may_go_on),
+            sessions_given_up: before.is_some_and(|before| before.sessions_given_up),
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) fn ending_told(told: &[Condition]) -> Option<Ending> {
             let words = "Access has ended; its sessions may go on";
             ready.message.starts_with(words)
         }),
+        // 0.1 had no state between the last try and the end.
+        sessions_given_up: false,
     })
 }
 

@@ -139,8 +139,16 @@ impl Walk<'_> {
             promised = promised.max(head.seq);
             let may_be_gone = kept_since.is_some_and(|since| head.time < since);
             if last < head.seq && !may_be_gone {
+                let (has, say) = match medium {
+                    Medium::Log => ("the log has", "it"),
+                    Medium::Objects => ("the objects have", "they"),
+                };
+                let records = match last {
+                    0 => "no record of it".to_owned(),
+                    last => format!("no record of it after {last}"),
+                };
                 let message = format!(
-                    "the {medium} end at {last}, and {place} says that they came to {}",
+                    "{has} {records}, and {place} says that {say} came to {}",
                     head.seq
                 );
                 faults.push((Fault::Truncated, last + 1, place.clone(), message));

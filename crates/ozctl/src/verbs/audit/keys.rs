@@ -27,7 +27,10 @@ impl Keys {
                 "no public key is published in ConfigMap {}/{KEYS}",
                 self.oz.namespace
             ))
-            .next("name oz's namespace with --oz-namespace"));
+            .next(
+                "name oz's namespace with --oz-namespace; if that is it, see that oz runs, which publishes \
+                 its key again within seconds",
+            ));
         }
         for (_, text) in published {
             let key: Published = serde_json::from_str(&text).map_err(|error| {

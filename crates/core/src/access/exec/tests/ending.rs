@@ -225,11 +225,14 @@ fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
     let times = |wanted: &str| world.actions().iter().filter(|one| *one == wanted).count();
     assert_eq!((times("DriftDetected"), times("AccessRevoked")), (1, 1));
 
-    // A node that does not answer is not waited for without end.
+    // A node that does not answer is not waited for without end, and asked however late it is.
     let mut late = granted();
     late.live.clear();
-    late.settle(at(300 + 60));
-    assert!(late.ended.is_empty());
+    late.sessions_fail = Some(Failure::transient(sessions::NOT_ENDED, "no answer"));
+    late.pass(at(300 + 60));
+    assert_eq!((late.status().phase, late.ended.len()), (Phase::Active, 1));
+    assert_eq!(late.settle(at(300 + 120)).phase, Phase::Expired);
+    assert_eq!(late.ended, [UID; 2]);
 }
 
 #[test]

@@ -5,9 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::world::*;
 use crate::access::kind::KeepFinished;
+use crate::access::testing::UID;
 use crate::api::Phase;
 use crate::conditions;
-use crate::controller::Failure;
+use crate::controller::{Controller, Failure, Step};
 use crate::sessions;
 
 fn granted() -> World {
@@ -103,4 +104,54 @@ fn a_request_whose_record_is_in_the_trail_may_go_before_one_that_nothing_else_te
     denied.pass(at(61));
     never.pass(at(361));
     assert!(!denied.deleted && !never.deleted);
+}
+
+/// The operator was down at the end, and for long after: nobody has tried anything yet.
+#[test]
+fn sessions_are_ended_however_late_the_operator_comes_back() {
+    for late in [361, 369, 100_000] {
+        let mut world = granted();
+        let status = world.settle(at(late));
+        assert_eq!(status.phase, Phase::Expired, "{late}");
+        assert_eq!(world.ended, [UID], "{late}");
+        let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT);
+        let given_up = cut.is_some_and(|cut| cut.reason == conditions::reason::GIVEN_UP);
+        assert!(!given_up, "{late}: {cut:?}");
+        // Nor without its request.
+        let orphan = granted();
+        let plan = orphan.controller.orphaned(at(late), None, &orphan.live);
+        let sessions = |step: &&Step| matches!(step, Step::Effect(_));
+        assert_eq!(plan.steps().filter(sessions).count(), 1, "{late}");
+    }
+}
+
+/// It is given up by a try that failed, and what is said is why.
+#[test]
+fn sessions_are_given_up_a_minute_after_the_first_try_and_by_a_try_that_failed() {
+    let mut world = granted();
+    let deaf = Failure::transient(sessions::NOT_ENDED, "the kubelet says no");
+    world.sessions_fail = Some(deaf);
+    world.pass(at(1000));
+    world.pass(at(1059));
+    assert_eq!(world.status().phase, Phase::Active);
+    assert_eq!(world.ended, [UID, UID]);
+
+    let mut lost = world.clone();
+    let status = lost.settle(at(1060));
+    assert_eq!((status.phase, lost.ended.len()), (Phase::Expired, 3));
+    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).unwrap();
+    assert_eq!(cut.reason, conditions::reason::GIVEN_UP);
+    assert!(
+        cut.message.contains("the kubelet says no"),
+        "{}",
+        cut.message
+    );
+    let told = ["AccessGranted", "AccessExpired", "SessionCut"];
+    assert_eq!(lost.actions(), told);
+
+    // Back after a while, it tries before it says anything.
+    world.sessions_fail = None;
+    let status = world.settle(at(5000));
+    assert_eq!((status.phase, world.ended.len()), (Phase::Expired, 3));
+    assert_eq!(world.actions(), told[..2]);
 }

@@ -107,6 +107,7 @@ fn an_end_that_an_earlier_release_began_is_written_typed_and_goes_on_as_it_was()
         recorded: true,
         sessions_ended: false,
         sessions_may_go_on: true,
+        sessions_given_up: false,
     };
     assert_eq!(status.ending, Some(expected));
     assert_eq!(world.ended, [testing::UID]);
@@ -121,6 +122,7 @@ fn an_end_that_an_earlier_release_began_is_written_typed_and_goes_on_as_it_was()
 
     // A node that never answers: that is put on record, once, although 0.1 tried in vain.
     let mut silent = left_by(ENDING);
+    silent.sessions_fail = Some(Failure::transient(reason, "the node does not answer"));
     silent.settle(at(360));
     assert_eq!(silent.status().phase, Phase::Revoked);
     assert_eq!(silent.actions(), ["SessionCut"]);

@@ -15,6 +15,7 @@ mod metrics;
 mod patch;
 mod registration;
 mod review;
+mod scope;
 mod server;
 mod task;
 pub mod testing;
@@ -34,8 +35,7 @@ pub use functions::{
 };
 pub use handler::{Mutate, Validate};
 pub use hook::{
-    FailurePolicy, Hook, HookKind, LabelledNamespace, MatchPolicy, NamespaceScope, ResourceRule,
-    ResourceScope, SideEffects,
+    FailurePolicy, Hook, HookKind, MatchPolicy, ResourceRule, ResourceScope, SideEffects,
 };
 pub use kube::core::{GroupVersionKind, GroupVersionResource};
 pub use manager::{
@@ -45,6 +45,7 @@ pub use manager::{
 pub use oz_runtime::{Clock, Gate, Runtime, RuntimeError, TaskError, shutdown_on_signal};
 pub use registration::{FINGERPRINT_LABEL, apply::Error as RegistrationError};
 pub use review::{Cx, Operation, Review, Reviewed, UserInfo};
+pub use scope::{LabelledNamespace, NamespaceScope};
 pub use server::{Limits, reviewer::Reply};
 pub use task::Task;
 pub use tokio_util::sync::CancellationToken;

@@ -12,8 +12,9 @@ use super::{
 };
 use crate::{
     endpoint::Endpoint,
-    hook::{Hook, NamespaceScope},
+    hook::Hook,
     registration::desired::{self, Configurations, Declaration},
+    scope::NamespaceScope,
 };
 
 /// What [`Manager::register`] did.

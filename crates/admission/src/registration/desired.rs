@@ -17,10 +17,8 @@ use kube::core::ObjectMeta;
 use super::{FINGERPRINT_LABEL, namespace_label};
 use crate::{
     endpoint::Endpoint,
-    hook::{
-        FailurePolicy, Hook, HookKind, MatchPolicy, NamespaceScope, ResourceRule, ResourceScope,
-        SideEffects,
-    },
+    hook::{FailurePolicy, Hook, HookKind, MatchPolicy, ResourceRule, ResourceScope, SideEffects},
+    scope::NamespaceScope,
 };
 
 /// The label the API server puts on every namespace.

@@ -62,6 +62,7 @@ async fn demo(screen: Screen, keep: bool) -> Result<()> {
         "Oz lets one person into one pod until one agreed second, and keeps a record.",
     ))?;
     programs::build(&programs::OZ).await?;
+    programs::build(&["ozctl"]).await?;
     tokio::task::spawn_blocking(|| Tools::obtain(&Tool::CLUSTER)).await??;
 
     let starting = Instant::now();

@@ -1,5 +1,7 @@
 //! The people of the story and what they type. Their commands are shown as typed, and are run.
 
+use std::process::Stdio;
+
 use anyhow::{Context as _, Result, ensure};
 use oz_testkit::Cluster;
 use tokio::process::Command;
@@ -24,18 +26,33 @@ pub(crate) struct Answer {
 impl Person<'_> {
     /// Runs kubectl with these arguments.
     pub(crate) async fn kubectl(self, arguments: &[&str]) -> Result<Answer> {
-        let mut command = Command::from(self.cluster.kubectl(self.name));
+        let command = Command::from(self.cluster.kubectl(self.name));
+        self.types("kubectl", command, arguments).await
+    }
+
+    /// Runs ozctl with these arguments, which was built beside this program.
+    pub(crate) async fn ozctl(self, arguments: &[&str]) -> Result<Answer> {
+        let program = std::env::current_exe().context("failed to find this program")?;
+        let mut command = Command::new(program.with_file_name("ozctl"));
+        command
+            .env("KUBECONFIG", self.cluster.kubeconfig(self.name))
+            .env("USER", self.name);
+        self.types("ozctl", command, arguments).await
+    }
+
+    async fn types(self, name: &str, mut command: Command, arguments: &[&str]) -> Result<Answer> {
         let output = command
             .args(arguments)
+            .stdin(Stdio::null())
             .kill_on_drop(true)
             .output()
             .await
-            .context("failed to run kubectl")?;
+            .with_context(|| format!("failed to run {name}"))?;
         let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.push_str(&String::from_utf8_lossy(&output.stderr));
         let typed: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
         Ok(Answer {
-            command: format!("kubectl {}", typed.join(" ")),
+            command: format!("{name} {}", typed.join(" ")),
             succeeded: output.status.success(),
             text: text.trim().to_owned(),
         })

@@ -68,7 +68,8 @@ impl<'a> Story<'a> {
         self.the_end(&asked, &mut bindings)
             .await
             .context("step 6")?;
-        self.the_record().await.context("step 7")
+        self.in_one_command().await.context("step 7")?;
+        self.the_record().await.context("step 8")
     }
 
     async fn the_place(&self, started: Duration) -> Result<()> {
@@ -111,7 +112,7 @@ impl<'a> Story<'a> {
         let group = "rbac.authorization.k8s.io";
         let subjects = ["devs", "interns"]
             .map(|name| json!({"apiGroup": group, "kind": "Group", "name": name}));
-        for role in ["view", "oz-request-access"] {
+        for role in ["view", "oz-view-access", "oz-request-access"] {
             let binding = serde_json::from_value(json!({
                 "metadata": {"name": format!("people-{role}")},
                 "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
@@ -287,18 +288,49 @@ impl<'a> Story<'a> {
             .phase(REQUEST, Phase::Expired)
             .await?;
         self.say(&format!(
-            "Her request stays as a trace, in phase {}.",
+            "Her request stays for people to read, in phase {}.",
             status.phase
         ))
     }
 
+    async fn in_one_command(&self) -> Result<()> {
+        self.step(7, "The same in one command")?;
+        self.say(
+            "`ozctl exec` finds the template, asks, waits, runs the command, and gives the access back.",
+        )?;
+        let workload = format!("deploy/{WORKLOAD}");
+        let script = r#"echo "hello again from process $$""#;
+        let words = ["exec", "-n", NAMESPACE, &workload, "--reason", "INC-42"];
+        let words = [&words[..], &["--", "sh", "-c", script]].concat();
+        let alice = self.alice.ozctl(&words).await?;
+        self.answer("alice", &alice, true, "")?;
+        ensure!(
+            alice.text.contains("hello again from process"),
+            "it said: {}",
+            alice.text
+        );
+        let requests = self.requests("alice").await?;
+        eventually("her access to be given back", STEP_TIMEOUT, async || {
+            let all = requests.api().list(&Default::default()).await?.items;
+            let mut lasting = all.iter().filter(|one| {
+                one.status
+                    .as_ref()
+                    .is_none_or(|status| !status.phase.is_terminal())
+            });
+            Ok(lasting.next().is_none().then_some(()))
+        })
+        .await?;
+        self.good("No access of hers lasts any more: it went with the command.")
+    }
+
     async fn the_record(&self) -> Result<()> {
-        self.step(7, "What is on record")?;
+        self.step(8, "What is on record")?;
         let expected = [
             (Action::RequestCreated, "alice"),
             (Action::AccessGranted, "alice"),
             (Action::RequestDenied, "mallory"),
             (Action::AccessExpired, "alice"),
+            (Action::AccessRevoked, "alice"),
         ];
         let lines = eventually("the record to be complete", STEP_TIMEOUT, async || {
             let lines = records::read(self.system)?;

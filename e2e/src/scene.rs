@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use oz_core::api::{ExecAccessTemplate, PodAccessTemplate, TargetKind};
@@ -87,6 +87,11 @@ impl Scene {
         }))?;
         let bindings = self.api::<RoleBinding>();
         bindings.create(&PostParams::default(), &binding).await?;
+        let roles: Api<ClusterRole> = Api::all(self.admin.clone());
+        if roles.get_opt(role).await?.is_none() {
+            // oz is installed later, and its roles with it.
+            return Ok(());
+        }
         let right = json!({
             "apiGroups": ["crds.wizardofoz.co"], "resources": ["execaccessrequests"], "verbs": [verb],
         });

@@ -47,14 +47,11 @@ impl DeafNode {
         .await?;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let endpoint = json!({"status": {
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
-        }});
-        let patch = Patch::Merge(&endpoint);
-        nodes
-            .patch_status(&name, &PatchParams::default(), &patch)
-            .await?;
+        tokio::spawn(keep_port(nodes.clone(), name.clone(), port));
+        eventually("the node to be where nobody answers", SOON, async || {
+            Ok(is_at(&nodes.get(&name).await?, port).then_some(()))
+        })
+        .await?;
         let connections = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&connections);
         tokio::spawn(async move {
@@ -80,6 +77,32 @@ impl DeafNode {
         let parameters = DeleteParams::default();
         self.nodes.delete(&self.name, &parameters).await?;
         Ok(())
+    }
+}
+
+fn is_at(node: &Node, port: u16) -> bool {
+    let status = node.status.as_ref();
+    let endpoints = status.and_then(|status| status.daemon_endpoints.as_ref());
+    let kubelet = endpoints.and_then(|endpoints| endpoints.kubelet_endpoint.as_ref());
+    kubelet.is_some_and(|kubelet| kubelet.port == i32::from(port))
+}
+
+/// Keeps a node at a port until it is deleted: what plays its kubelet puts its own there whenever it sets
+/// the node up.
+async fn keep_port(nodes: Api<Node>, name: String, port: u16) {
+    let endpoint = json!({"status": {
+        "addresses": [
+            {"type": "InternalIP", "address": "127.0.0.1"},
+            {"type": "Hostname", "address": name},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    }});
+    let (patch, parameters) = (Patch::Merge(&endpoint), PatchParams::default());
+    while let Ok(Some(node)) = nodes.get_opt(&name).await {
+        if !is_at(&node, port) {
+            let _ = nodes.patch_status(&name, &parameters, &patch).await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 

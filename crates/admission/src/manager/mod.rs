@@ -3,6 +3,7 @@
 mod budget;
 mod builder;
 mod check;
+mod error;
 mod rbac;
 mod register;
 mod report;
@@ -16,10 +17,10 @@ use kube::runtime::events::Recorder;
 use oz_runtime::{Clock, Gate, Listen, Runtime};
 
 pub use builder::{ConfigError, ManagerBuilder};
+pub use error::UpkeepError;
 pub use register::{Registration, configurations};
 pub use report::{Observer, Upkeep};
 pub use run::Error;
-pub use upkeep::UpkeepError;
 
 use crate::{
     certificate::{CertSource, resolver::Current},

@@ -6,10 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{
-    Declared, Manager,
-    upkeep::{Upkeep, UpkeepError},
-};
+use super::{Declared, Manager, error::UpkeepError, upkeep::Upkeep};
 use crate::{
     endpoint::Endpoint,
     hook::Hook,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 use oz_runtime::Notice;
 
-use super::{Manager, UpkeepError};
+use super::{Manager, error::UpkeepError};
 use crate::{metrics::Metrics, registration::apply::Change};
 
 pub(super) struct Report {

@@ -345,6 +345,7 @@ async fn what_is_no_review_is_refused_without_a_verdict() {
 async fn readiness_names_what_is_missing() {
     let (cache, index) = (Gate::new("cache"), Gate::new("index"));
     let manager = manager("acme")
+        .hook(Hook::mutating("label", Label))
         .gate(cache.clone())
         .gate(index.clone())
         .build()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Source, Upkeep, UpkeepError};
+use super::{super::error::UpkeepError, Source, Upkeep};
 use crate::{
     certificate::{
         authority::{Authority, Error},

@@ -19,6 +19,7 @@ use oz_runtime::{Clock, Selection};
 use super::{
     Declared, Gates, Manager, RegistrationMode,
     budget::Budget,
+    error::UpkeepError,
     register::{desired, labelled},
     report::{Part, Report},
 };
@@ -27,14 +28,14 @@ use succession::Succession;
 use crate::{
     certificate::{
         CertPolicy, CertSource,
-        authority::{Error as CertificateError, Leaf},
+        authority::Leaf,
         resolver::Current,
         rotation::after,
         secret::{SecretAddress, Stored, certificates},
-        store::{self, Store},
+        store::Store,
     },
     registration::{
-        apply::{self, Registrar},
+        apply::Registrar,
         namespaces::Namespaces,
         origin::{Precedence, Writer},
     },
@@ -45,34 +46,6 @@ use crate::{
 const SUPPLIED_EVERY: Duration = Duration::from_secs(5);
 /// How long one part of a pass may take: a call that is never answered must not end all upkeep.
 const PART_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Why certificate or registration are not as they should be.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpkeepError {
-    /// The authority.
-    #[error(transparent)]
-    Store(#[from] store::Error),
-    /// A certificate.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    /// The registration.
-    #[error(transparent)]
-    Registration(#[from] apply::Error),
-    /// The API server did not answer.
-    #[error("failed to hear from the API server within {0:?}")]
-    TimedOut(Duration),
-    /// The supplied Secret.
-    #[error("failed to read Secret {namespace}/{name}: {source}")]
-    Supplied {
-        /// Where it should be.
-        namespace: String,
-        /// Its name.
-        name: String,
-        /// What came back.
-        source: Box<kube::Error>,
-    },
-}
 
 enum Source {
     SelfSigned {

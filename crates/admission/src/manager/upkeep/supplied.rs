@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Source, Upkeep, UpkeepError};
+use super::{super::error::UpkeepError, Source, Upkeep};
 use crate::{
     certificate::{
         authority::Error,

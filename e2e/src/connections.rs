@@ -45,7 +45,10 @@ impl Scene {
     }
 
     /// Waits until the API server, which hears of rights by a watch of its own, knows of these.
-    pub(crate) async fn known(&self, user: &str, rules: &[Value]) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it never does, or does not answer.
+    pub async fn known(&self, user: &str, rules: &[Value]) -> Result<()> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.cluster.client(user).await?);
         for rule in rules {
             let of = |field: &str| {

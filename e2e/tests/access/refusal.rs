@@ -204,6 +204,10 @@ async fn nobody_hands_out_what_they_could_not_do_themselves() -> Result<()> {
     let binding: k8s_openapi::api::rbac::v1::RoleBinding = serde_json::from_value(binding)?;
     scene.api().create(&Default::default(), &binding).await?;
     assert!(bob.exists());
+    let right = json!({
+        "apiGroups": ["crds.wizardofoz.co"], "resources": ["execaccesstemplates"], "verbs": ["create"],
+    });
+    scene.known("template-bob", &[right]).await?;
     let client = scene.cluster.client("template-bob").await?;
     let templates: kube::Api<oz_core::api::ExecAccessTemplate> =
         kube::Api::namespaced(client, scene.name());

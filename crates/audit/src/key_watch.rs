@@ -67,7 +67,7 @@ impl Task for AuditKeyWatch {
     async fn run(&self) {
         let mut secrets = cell(&self.client, &self.namespace).watch();
         let resource = ApiResource::erase::<ConfigMap>(&());
-        let this = Selection::default().fields(&format!("metadata.name={AUDIT_PUBLIC_KEYS}"));
+        let this = Selection::named(AUDIT_PUBLIC_KEYS);
         let maps = guarded_watch::<ConfigMap>(&self.client, &resource, Some(&self.namespace), this);
         let mut maps = maps.0;
         let (mut secret, mut map) = (Listing::default(), Listing::default());

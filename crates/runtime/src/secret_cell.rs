@@ -174,7 +174,7 @@ impl SecretCell {
     #[must_use]
     pub fn watch(&self) -> Retried<Secret> {
         let resource = ApiResource::erase::<Secret>(&());
-        let this = Selection::default().fields(&format!("metadata.name={}", self.name));
+        let this = Selection::named(self.name);
         guarded_watch(&self.client, &resource, Some(&self.namespace), this).0
     }
 }

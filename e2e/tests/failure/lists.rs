@@ -1,18 +1,15 @@
 //! Kinds that the operator may not list: what ends all the same, what waits, and what it says meanwhile.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::Api;
 use kube::api::PostParams;
 use oz_core::api::Phase;
 use oz_e2e::{NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request, install};
-use oz_testkit::{Cluster, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 
 use crate::alone;
 
-const SOON: Duration = Duration::from_secs(120);
 /// What the operator may.
 const ROLE: &str = "oz-operator";
 
@@ -38,12 +35,16 @@ async fn forbid(cluster: &Cluster, resource: &str) -> Result<()> {
     });
     role.rules = Some(rules);
     roles.replace(ROLE, &PostParams::default(), &role).await?;
-    eventually("the operator to be refused", SOON, async || {
-        let mut kubectl = cluster.kubectl("admin");
-        let operator = format!("--as=system:serviceaccount:{NAMESPACE}:oz-operator");
-        kubectl.args(["auth", "can-i", "list", resource, "-A", &operator]);
-        Ok((kubectl.output()?.stdout == b"no\n").then_some(()))
-    })
+    eventually(
+        "the operator to be refused",
+        CONDITION_TIMEOUT,
+        async || {
+            let mut kubectl = cluster.kubectl("admin");
+            let operator = format!("--as=system:serviceaccount:{NAMESPACE}:oz-operator");
+            kubectl.args(["auth", "can-i", "list", resource, "-A", &operator]);
+            Ok((kubectl.output()?.stdout == b"no\n").then_some(()))
+        },
+    )
     .await
 }
 
@@ -69,13 +70,12 @@ async fn without_the_list_of(resource: &str, kind: &str, waits: bool) -> Result<
         let (code, text) = readiness.unwrap_or_default();
         anyhow::Ok((code == 503 && text.contains(&said)).then_some(()))
     };
-    eventually("the operator to say what it lacks", SOON, says).await?;
+    eventually("the operator to say what it lacks", CONDITION_TIMEOUT, says).await?;
     alice.create(&exec_request("next", TEMPLATE, "1h")).await?;
-    eventually("the binding to go", SOON, async || {
-        let (_, binding) = scene.grant(&brief.object_name()).await?;
-        Ok(binding.is_none().then_some(()))
-    })
-    .await?;
+    let binding = brief.object_name();
+    scene
+        .gone::<RoleBinding>(&binding, CONDITION_TIMEOUT)
+        .await?;
     let (_, binding) = scene.grant(&lasting.object_name()).await?;
     ensure!(binding.is_some(), "what lasts for an hour is gone");
     if waits {
@@ -89,7 +89,7 @@ async fn without_the_list_of(resource: &str, kind: &str, waits: bool) -> Result<
     install(cluster).await?;
     alice.ready("next").await?;
     alice.phase("brief", Phase::Expired).await?;
-    eventually("the operator to be ready", SOON, async || {
+    eventually("the operator to be ready", CONDITION_TIMEOUT, async || {
         let (code, text) = system.operator.readiness().await?;
         ensure!(code == 200, "{text}");
         Ok(Some(()))

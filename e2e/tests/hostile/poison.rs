@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use oz_core::api::{Phase, TargetKind};
@@ -130,11 +131,7 @@ async fn hears(system: &System) -> Result<()> {
 }
 
 async fn gone(scene: &Scene, asked: &Asked) -> Result<()> {
-    eventually("the grant to go", SOON, async || {
-        let (_, binding) = scene.grant(&asked.object_name()).await?;
-        Ok(binding.is_none().then_some(()))
-    })
-    .await
+    scene.gone::<RoleBinding>(&asked.object_name(), SOON).await
 }
 
 /// A Pod whose managedFields nest 200 levels, anywhere, and a restart of both processes: both are

@@ -288,7 +288,7 @@ impl Registrar {
     where
         K: Configuration + Send + 'static,
     {
-        let ours = Selection::default().fields(&format!("metadata.name={}", self.fingerprint));
+        let ours = Selection::named(&self.fingerprint);
         crate::watch::touched::<K>(&self.client, None, ours)
     }
 }

@@ -82,7 +82,7 @@ impl Namespaces {
     /// Yields whenever one of them may have changed.
     pub(crate) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
         let watches = self.names.keys().map(|name| {
-            let this = Selection::default().fields(&format!("metadata.name={name}"));
+            let this = Selection::named(name);
             Box::pin(crate::watch::touched::<Namespace>(&self.client, None, this))
         });
         futures::stream::select_all(watches)

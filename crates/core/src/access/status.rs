@@ -199,19 +199,15 @@ pub fn unusable(
     waits: Option<Fact>,
 ) -> Vec<Fact> {
     let reason: &'static str = end.phase().into();
-    let (created, ready) = match (over, shared) {
-        (false, _) => (
-            "Access has ended; what gave it is being removed",
-            "Access has ended; what gave it is being removed",
-        ),
-        (true, true) => (
-            "Access has ended; what gave it was removed",
-            "Access has ended; SessionsCut says what came of its sessions",
-        ),
-        (true, false) => (
-            "Access has ended; what gave it was removed",
-            "Access has ended; the containers of the pod have stopped",
-        ),
+    let created = if over {
+        "Access has ended; what gave it was removed"
+    } else {
+        "Access has ended; what gave it is being removed"
+    };
+    let ready = match (over, shared) {
+        (false, _) => created,
+        (true, true) => "Access has ended; SessionsCut says what came of its sessions",
+        (true, false) => "Access has ended; the containers of the pod have stopped",
     };
     let was = |type_| conditions::find(before, type_);
     let mut facts = Vec::new();

@@ -63,7 +63,7 @@ impl Size {
     /// Of a whole text.
     pub(crate) fn of(text: &[u8]) -> Self {
         let (mut scan, mut size) = (Scan::default(), Self::default());
-        scan.deeper(text, 0, |mark, depth| size.grow(mark, depth));
+        scan.pass(text, 0, |mark, depth| size.grow(mark, depth));
         size
     }
 
@@ -148,15 +148,16 @@ impl Scan {
         }
     }
 
-    /// Goes on as long as at least so many objects and arrays are open, and says of each byte what it does
-    /// and how many are open after it. Returns how many bytes that were.
-    pub(crate) fn deeper(
+    /// Goes on with the string in which it is, and as long as at least so many objects and arrays are open.
+    /// Says of each byte that is not within a string what it does and how many are open after it. Returns how
+    /// many bytes it passed: nothing that is looked for is among them.
+    pub(crate) fn pass(
         &mut self,
         rest: &[u8],
         least: usize,
         mut each: impl FnMut(Mark, usize),
     ) -> usize {
-        let mut passed = 0;
+        let mut passed = self.run(rest);
         while self.depth >= least
             && let Some((&byte, left)) = rest.get(passed..).and_then(<[u8]>::split_first)
         {

@@ -147,11 +147,7 @@ impl Splitter {
     pub fn push(&mut self, part: &[u8], pieces: &mut Vec<Piece>) {
         let mut rest = part;
         while let Some((&byte, after)) = rest.split_first() {
-            let run = match self.scan.run(rest) {
-                0 => self.deeper(rest),
-                run => run,
-            };
-            let (run, later) = rest.split_at(run);
+            let (run, later) = rest.split_at(self.pass(rest));
             if run.is_empty() {
                 self.step(byte, pieces);
                 rest = after;
@@ -165,14 +161,14 @@ impl Splitter {
         }
     }
 
-    /// Goes on in what is deeper than the metadata of an object, and returns how many bytes that were.
-    fn deeper(&mut self, rest: &[u8]) -> usize {
+    /// Goes on in a string, and in what is deeper than the metadata of an object. Returns how many bytes that were.
+    fn pass(&mut self, rest: &[u8]) -> usize {
         let outside = self.outside();
         let Some(object) = &mut self.object else {
-            return 0;
+            return self.scan.run(rest);
         };
         let size = &mut object.size;
-        self.scan.deeper(rest, outside + 3, |mark, depth| {
+        self.scan.pass(rest, outside + 3, |mark, depth| {
             size.grow(mark, depth - outside.min(depth));
         })
     }

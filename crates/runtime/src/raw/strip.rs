@@ -23,11 +23,7 @@ impl Strip {
         let mut kept = Vec::with_capacity(piece.len());
         let mut rest = piece;
         while let Some((&byte, after)) = rest.split_first() {
-            let run = match self.scan.run(rest) {
-                0 => self.scan.deeper(rest, NOTHING_FROM, |_, _| {}),
-                run => run,
-            };
-            let (run, later) = rest.split_at(run);
+            let (run, later) = rest.split_at(self.scan.pass(rest, NOTHING_FROM, |_, _| {}));
             if !run.is_empty() {
                 if self.leaving_out.is_none() {
                     kept.extend_from_slice(run);

@@ -43,6 +43,12 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// The one of this name in each namespace.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self::default().fields(&format!("metadata.name={name}"))
+    }
+
     /// Those that a label selector selects.
     #[must_use]
     pub fn labels(mut self, selector: &str) -> Self {

@@ -314,7 +314,7 @@ impl Upkeep {
         };
         if let Some(name) = secret {
             let namespace = Some(self.declared.namespace.as_str());
-            let this = Selection::default().fields(&format!("metadata.name={name}"));
+            let this = Selection::named(&name);
             streams.push(crate::watch::touched::<Secret>(client, namespace, this).boxed());
         }
         if self.publish {

@@ -29,13 +29,19 @@ OZ := '^oz-(core|audit|engine|operator|webhook|testkit)|^ozctl'
 # That library, with what is under it.
 LIBRARY := oz-listen oz-runtime oz-admission
 
-check: ## Formatting, lints, generated files, links, the purity of core, dependencies
+# What its users may choose, each by itself and with the others.
+FEATURES := aws-lc-rs ring aws-lc-rs,metrics ring,metrics
+
+check: ## Formatting, lints, generated files, links, the purity of core and rego, dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo check -p oz-core
+	cargo check -p oz-rego
 	! cargo tree --offline --package oz-admission --edges normal --prefix none | grep -E $(OZ)
 	! cargo tree --offline --package oz-admission --edges normal,features --prefix none --invert k8s-openapi | grep '"v1_'
-	for package in $(LIBRARY); do cargo package --offline --allow-dirty --list --package $$package >/dev/null || exit 1; done
+	for features in $(FEATURES); do \
+		cargo check --package oz-admission --no-default-features --features $$features,k8s-openapi/v1_35 || exit 1; done
+	cargo package --offline --allow-dirty --no-verify --no-metadata --exclude-lockfile $(LIBRARY:%=--package %)
 	cargo xtask generate --check
 	cargo xtask links
 	@$(MAKE) --no-print-directory deny
@@ -79,7 +85,12 @@ e2e-node: ## Test oz on a real node, also as a chart (root; says which Debian pa
 	@rm -rf $(PERMISSIONS)/node
 	$(NODE_TEST)
 
+guides: ## Follow the guides, command by command, on a real node (root)
+	@$(BUILD_XTASK)
+	@cargo xtask image --profile quick
+	cargo test --workspace --test guides
+
 e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
 	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-*64.oci.tar)" $(NODE_TEST) -- the_chart
 
-.PHONY: help demo test check deny fuzz generate bench cluster image e2e-node e2e-chart
+.PHONY: help demo test check deny fuzz generate bench cluster image e2e-node guides e2e-chart

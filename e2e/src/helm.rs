@@ -1,11 +1,12 @@
-//! Helm, for the chart of this repository on a cluster.
+//! Helm, for the chart of this repository on a cluster, and the image that its pods run.
 
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use oz_testkit::{Cluster, Tool, Tools};
 
-use crate::{NAMESPACE, repository};
+use crate::{NAMESPACE, repository, run};
 
 /// helm as the administrator of `cluster`, in oz's namespace.
 ///
@@ -25,4 +26,26 @@ pub fn helm(cluster: &Cluster) -> Result<Command> {
 #[must_use]
 pub fn chart() -> String {
     repository().join("charts/oz").display().to_string()
+}
+
+/// The archive of the image: that which `OZ_IMAGE` names, or one for tests, made of what is in the
+/// repository now.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn image_archive() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("OZ_IMAGE") {
+        return Ok(path.into());
+    }
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(repository())
+        .args(["xtask", "image", "--profile=quick"])
+        .stdin(Stdio::null());
+    let said = run(cargo)?;
+    let path = said
+        .lines()
+        .find_map(|line| line.strip_prefix("archive "))
+        .with_context(|| format!("there is no archive: {said}"))?;
+    Ok(repository().join(path.trim()))
 }

@@ -27,7 +27,7 @@ pub use access::{
 pub use api_proxy::{ApiProxy, Kept};
 pub use audit::Auditor;
 pub use connections::{refusal, refused};
-pub use helm::{chart, helm};
+pub use helm::{chart, helm, image_archive};
 pub use leftovers::left;
 pub use locks::{binding, forged_record, role, stamped};
 pub use options::Options;

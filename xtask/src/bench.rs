@@ -5,6 +5,7 @@
 
 mod audit;
 mod bindings;
+mod composites;
 mod ends;
 mod exec;
 mod grants;
@@ -41,6 +42,8 @@ pub(crate) enum Bench {
     Audit(Options),
     /// Transient bindings: how late they begin and end, API writes, what waiting costs.
     Bindings(Options),
+    /// Composites: a policy in process and asked of OPA, thousands of parents, ends beside functions that hang.
+    Composites(Options),
     /// Two replicas of everything: how late access and its end are when one is killed or replaced, the
     /// authority changes or the API server restarts.
     Ha(Options),
@@ -157,6 +160,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Pods(options)
     | Bench::Audit(options)
     | Bench::Bindings(options)
+    | Bench::Composites(options)
     | Bench::Ha(options)
     | Bench::Exec(options)
     | Bench::Connect(options)
@@ -240,6 +244,13 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
                 false => bindings::Size::full(options.runs),
             };
             bindings::measure(size, &mut report).await?;
+        }
+        Bench::Composites(_) => {
+            let size = match options.quick {
+                true => composites::Size::quick(),
+                false => composites::Size::full(options.runs),
+            };
+            composites::measure(size, &mut report).await?;
         }
         Bench::Ha(_) => ha::measure(size.runs, &mut report).await?,
         Bench::Exec(_) => {

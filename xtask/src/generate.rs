@@ -13,8 +13,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use kube::CustomResourceExt as _;
 use oz_core::audit::verify::Fault;
 use oz_core::audit::{Action, Decision};
+use oz_core::composite::api::CompositeController;
+use oz_core::composite::rego::RegoController;
 use strum::{EnumMessage as _, IntoEnumIterator as _};
 
 use crate::command_line;
@@ -28,8 +31,17 @@ const HOSTILE: &str = "e2e/tests/hostile";
 /// Where the custom resource definitions go: into the chart, which installs them. Not into its
 /// directory `crds`, which Helm would install whatever the values say, and never upgrade.
 const CRDS: &str = "charts/oz/files/crds";
+/// Where the definitions of CompositeControllers and RegoControllers go, which are installed where they are
+/// run.
+const COMPOSITES: &str = "charts/oz/files/composites";
 /// Directories in which everything is generated, or nothing may be.
-const DIRECTORIES: [&str; 4] = [CRDS, rbac::FILES, command_line::MAN, "charts/oz/crds"];
+const DIRECTORIES: [&str; 5] = [
+    CRDS,
+    COMPOSITES,
+    rbac::FILES,
+    command_line::MAN,
+    "charts/oz/crds",
+];
 const HEADER: &str =
     "# Generated from crates/core/src/kinds by `cargo xtask generate`; do not edit.\n";
 
@@ -153,11 +165,13 @@ fn attempts(root: &Path) -> Result<String> {
 
 /// The custom resource definitions: their paths from the root of the repository, and their texts.
 fn definitions() -> Result<BTreeMap<PathBuf, String>> {
-    oz_core::api::crds()
-        .iter()
-        .map(|crd| {
-            let path = Path::new(CRDS).join(format!("{}.yaml", crd.spec.names.plural));
-            let yaml = serde_saphyr::to_string(crd)
+    let ours = oz_core::api::crds().into_iter().map(|crd| (CRDS, crd));
+    let composites = [CompositeController::crd(), RegoController::crd()];
+    let composites = composites.map(|crd| (COMPOSITES, crd));
+    ours.chain(composites)
+        .map(|(directory, crd)| {
+            let path = Path::new(directory).join(format!("{}.yaml", crd.spec.names.plural));
+            let yaml = serde_saphyr::to_string(&crd)
                 .with_context(|| format!("failed to write {} as YAML", crd.spec.names.kind))?;
             Ok((path, format!("{HEADER}{yaml}")))
         })

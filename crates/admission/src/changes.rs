@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use kube::{Resource, ResourceExt, runtime::watcher::Event};
-use oz_runtime::Guarded;
+use kube::{Resource, ResourceExt};
+use oz_runtime::{Guarded, StoreEvent as Event};
 
 use crate::watch::{Replay, WatchEvent};
 

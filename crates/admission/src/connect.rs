@@ -9,6 +9,20 @@ use serde_json::{Map, Value};
 /// Options of `pods/exec` and `pods/attach` (`PodExecOptions`, `PodAttachOptions`).
 ///
 /// Whatever the API adds later is kept in [`rest`](Self::rest), and goes back unchanged.
+///
+/// ```
+/// use oz_admission::connect::PodStreamOptions;
+/// use oz_admission::{Hook, Notes, Operation, Rejection, ResourceRule, Review, validate_fn};
+///
+/// let terminals = validate_fn(|_, review: &Review<PodStreamOptions>| {
+///     match &review.object {
+///         Some(options) if options.tty => Err(Rejection::forbidden("NoTerminals", "run one command")),
+///         _ => Ok(Notes::none()),
+///     }
+/// });
+/// let rule = ResourceRule::new("", "v1", "pods").subresource("exec");
+/// let hook = Hook::validating_on("terminals", rule, terminals).on([Operation::Connect]);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodStreamOptions {

@@ -10,6 +10,7 @@ use k8s_openapi::{
 
 /// Where the API server reaches the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Endpoint {
     /// Through a Service, the usual way in a cluster.
     Service {
@@ -59,8 +60,17 @@ impl Endpoint {
         }
     }
 
-    /// The client configuration of a webhook served under `path`.
-    pub(crate) fn client_config(&self, path: &str, bundle: Option<&str>) -> WebhookClientConfig {
+    /// The client configuration of a webhook served under `path`, behind `segment` if there is one.
+    pub(crate) fn client_config(
+        &self,
+        segment: Option<&str>,
+        path: &str,
+        bundle: Option<&str>,
+    ) -> WebhookClientConfig {
+        let path = match segment {
+            Some(segment) => format!("/{segment}{path}"),
+            None => path.to_owned(),
+        };
         let ca_bundle = bundle.map(|bundle| ByteString(bundle.as_bytes().to_vec()));
         match self {
             Self::Service {
@@ -72,7 +82,7 @@ impl Endpoint {
                 service: Some(ServiceReference {
                     name: name.clone(),
                     namespace: namespace.clone(),
-                    path: Some(path.to_owned()),
+                    path: Some(path),
                     port: Some(i32::from(*port)),
                 }),
                 url: None,

@@ -187,6 +187,35 @@ where
 
 /// A validator with one function for each operation, as in controller-runtime. What is not written lets
 /// everything pass. [`each_operation`] makes a [`Validate`] of it.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use oz_admission::{Cx, Hook, Notes, Operation, Rejection, Review, ValidateEach, each_operation};
+///
+/// /// What a ConfigMap has once, it keeps.
+/// struct Grows;
+///
+/// impl ValidateEach for Grows {
+///     type Object = ConfigMap;
+///
+///     async fn update(
+///         &self,
+///         _: &Cx,
+///         _: &Review<ConfigMap>,
+///         old: &ConfigMap,
+///         new: &ConfigMap,
+///     ) -> Result<Notes, Rejection> {
+///         let new = new.data.clone().unwrap_or_default();
+///         match old.data.iter().flatten().find(|(key, _)| !new.contains_key(*key)) {
+///             Some((key, _)) => Err(Rejection::invalid("Lost", "this key stays")
+///                 .cause(format!("data.{key}"), "FieldValueRequired", "it may not be removed")),
+///             None => Ok(Notes::none()),
+///         }
+///     }
+/// }
+///
+/// let hook = Hook::validating("grows", each_operation(Grows)).on([Operation::Update]);
+/// ```
 pub trait ValidateEach: Send + Sync + 'static {
     /// What is reviewed, as in [`Validate::Object`].
     type Object: Reviewed;

@@ -18,6 +18,32 @@ use crate::{
 };
 
 /// An extension that may change an object before it is stored.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use oz_admission::{Cx, Hook, Mutate, Notes, Rejection, Review};
+///
+/// /// Pods end within ten seconds.
+/// struct EndSoon;
+///
+/// impl Mutate for EndSoon {
+///     type Object = Pod;
+///
+///     async fn mutate(&self, _: &Cx, _: &Review<Pod>, pod: &mut Pod) -> Result<Notes, Rejection> {
+///         let spec = pod.spec.get_or_insert_default();
+///         let asked = spec.termination_grace_period_seconds.unwrap_or(30);
+///         spec.termination_grace_period_seconds = Some(asked.min(10));
+///         Ok(if asked > 10 { Notes::none().warn("it will have ten seconds to end") } else { Notes::none() })
+///     }
+/// }
+///
+/// let hook = Hook::mutating("end-soon", EndSoon);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no handler of mutating hooks",
+    label = "does not implement `Mutate`",
+    note = "implement `oz_admission::Mutate` for it; `mutate_fn` makes a handler of a closure"
+)]
 pub trait Mutate: Send + Sync + 'static {
     /// What is reviewed: `Pod`, a custom resource, `DynamicObject`, the options of a
     /// connection, or `serde_json::Value`.
@@ -39,6 +65,33 @@ pub trait Mutate: Send + Sync + 'static {
 }
 
 /// An extension that may refuse a request. Runs after all mutation.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use oz_admission::{Cx, Hook, Notes, Operation, Rejection, Review, Validate};
+///
+/// /// Keeps what the team `payments` has made from everybody else.
+/// struct Theirs;
+///
+/// impl Validate for Theirs {
+///     type Object = ConfigMap;
+///
+///     async fn validate(&self, _: &Cx, review: &Review<ConfigMap>) -> Result<Notes, Rejection> {
+///         if review.user.in_group("payments") {
+///             return Ok(Notes::none());
+///         }
+///         Err(Rejection::forbidden("NotYours", "ask somebody of payments to do it"))
+///     }
+/// }
+///
+/// // On DELETE the review has the object in `old`.
+/// let hook = Hook::validating("theirs", Theirs).on([Operation::Update, Operation::Delete]);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no handler of validating hooks",
+    label = "does not implement `Validate`",
+    note = "implement `oz_admission::Validate` for it; `validate_fn` and `validate_async_fn` make a handler of a closure"
+)]
 pub trait Validate: Send + Sync + 'static {
     /// What is reviewed, as in [`Mutate::Object`].
     type Object: Reviewed;

@@ -6,11 +6,12 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::{Resource, core::ApiResource};
+use kube::Resource;
 
 use crate::{
     handler::{ExpectedKind, Handle, Mutate, Mutating, Validate, Validating},
     review::Operation,
+    rules::{ResourceRule, Rules},
     scope::NamespaceScope,
 };
 
@@ -47,78 +48,6 @@ pub enum SideEffects {
     NoneOnDryRun,
 }
 
-/// Whether a rule is for namespaced resources, for cluster-wide ones, or for both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ResourceScope {
-    /// Both.
-    #[default]
-    Any,
-    /// Only resources in namespaces.
-    Namespaced,
-    /// Only resources of the whole cluster.
-    Cluster,
-}
-
-/// Which resource a hook is called for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceRule {
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) plural: String,
-    pub(crate) subresources: Vec<String>,
-    pub(crate) scope: ResourceScope,
-    pub(crate) operations: Option<Vec<Operation>>,
-}
-
-impl ResourceRule {
-    /// The resource `plural` of `group` (`""` is the core group) in `version`.
-    ///
-    /// Objects stored through another version of the same resource are converted to this
-    /// one before they reach the hook.
-    pub fn new(group: &str, version: &str, plural: &str) -> Self {
-        Self {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            plural: plural.to_owned(),
-            subresources: Vec::new(),
-            scope: ResourceScope::Any,
-            operations: None,
-        }
-    }
-
-    /// The resource of a type that knows its own.
-    pub fn of<K: Resource<DynamicType: Default>>() -> Self {
-        let it = K::DynamicType::default();
-        Self::new(&K::group(&it), &K::version(&it), &K::plural(&it))
-    }
-
-    /// The resource found by discovery, or put together by hand.
-    pub fn of_api(resource: &ApiResource) -> Self {
-        Self::new(&resource.group, &resource.version, &resource.plural)
-    }
-
-    /// Asks for a subresource *instead of* the resource itself; call again for further ones.
-    #[must_use]
-    pub fn subresource(mut self, name: &str) -> Self {
-        self.subresources.push(name.to_owned());
-        self
-    }
-
-    /// Restricts the rule to namespaced or to cluster-wide resources.
-    #[must_use]
-    pub fn scope(mut self, scope: ResourceScope) -> Self {
-        self.scope = scope;
-        self
-    }
-
-    /// Operations for this rule alone, in place of the hook's.
-    #[must_use]
-    pub fn on(mut self, operations: impl IntoIterator<Item = Operation>) -> Self {
-        self.operations = Some(operations.into_iter().collect());
-        self
-    }
-}
-
 /// Which of the two calls a hook is made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -149,6 +78,7 @@ pub struct Hook {
     pub(crate) name: String,
     pub(crate) kind: HookKind,
     pub(crate) rules: Vec<ResourceRule>,
+    pub(crate) followed: Option<Rules>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) objects: LabelSelector,
     pub(crate) namespaces: NamespaceScope,
@@ -179,9 +109,15 @@ impl Hook {
     }
 
     /// A hook that changes objects of a resource which the handler's type does not tell: a
-    /// [`DynamicObject`](kube::core::DynamicObject), or the options of a connection.
-    pub fn mutating_on<M: Mutate>(name: &str, rule: ResourceRule, handler: M) -> Self {
-        Self::new(name, HookKind::Mutating, rule, Arc::new(Mutating(handler)))
+    /// [`DynamicObject`](kube::core::DynamicObject), or the options of a connection. With `None` it has no
+    /// rule but those of [`rules_from`](Self::rules_from).
+    pub fn mutating_on<M: Mutate>(
+        name: &str,
+        rule: impl Into<Option<ResourceRule>>,
+        handler: M,
+    ) -> Self {
+        let handler = Arc::new(Mutating(handler));
+        Self::new(name, HookKind::Mutating, rule.into(), handler)
     }
 
     /// A hook that checks objects of the handler's type, on `CREATE` and `UPDATE`.
@@ -194,21 +130,28 @@ impl Hook {
         hook
     }
 
-    /// A hook that checks objects of a resource which the handler's type does not tell.
-    pub fn validating_on<V: Validate>(name: &str, rule: ResourceRule, handler: V) -> Self {
-        Self::new(
-            name,
-            HookKind::Validating,
-            rule,
-            Arc::new(Validating(handler)),
-        )
+    /// A hook that checks objects of a resource which the handler's type does not tell. With `None` it has
+    /// no rule but those of [`rules_from`](Self::rules_from).
+    pub fn validating_on<V: Validate>(
+        name: &str,
+        rule: impl Into<Option<ResourceRule>>,
+        handler: V,
+    ) -> Self {
+        let handler = Arc::new(Validating(handler));
+        Self::new(name, HookKind::Validating, rule.into(), handler)
     }
 
-    fn new(name: &str, kind: HookKind, rule: ResourceRule, handler: Arc<dyn Handle>) -> Self {
+    fn new(
+        name: &str,
+        kind: HookKind,
+        rule: Option<ResourceRule>,
+        handler: Arc<dyn Handle>,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             kind,
-            rules: vec![rule],
+            rules: rule.into_iter().collect(),
+            followed: None,
             operations: vec![Operation::Create, Operation::Update],
             objects: LabelSelector::default(),
             namespaces: NamespaceScope::default(),
@@ -253,6 +196,29 @@ impl Hook {
         self
     }
 
+    /// Further rules, which change while the process runs. The registration follows them within a second;
+    /// the path, the name and the handler stay. Without any rule, fixed or followed, no webhook is
+    /// registered. As long as they are not [known](Rules), what is registered stays as it is, and the
+    /// manager is not ready. The handler's type must be able to hold all of their objects.
+    ///
+    /// ```
+    /// use oz_admission::{Hook, Notes, ResourceRule, Review, Rules, validate_fn};
+    /// use serde_json::Value;
+    ///
+    /// let rules = Rules::default();
+    /// let hook = Hook::validating_on("guard", None, validate_fn(|_, _: &Review<Value>| Ok(Notes::none())))
+    ///     .rules_from(&rules);
+    /// // Whenever it becomes known, in a watcher or a task:
+    /// rules.set([ResourceRule::new("example.com", "v1", "widgets")]);
+    /// rules.set([]);
+    /// ```
+    #[must_use]
+    pub fn rules_from(mut self, rules: &Rules) -> Self {
+        self.followed = Some(rules.clone());
+        self.expected = None;
+        self
+    }
+
     /// Only objects with these labels. Note that whoever may create an object may also
     /// choose its labels: this saves calls, it does not protect.
     #[must_use]
@@ -270,6 +236,15 @@ impl Hook {
 
     /// Only when a CEL expression holds; `name` shows up in errors. Several are joined by *and*.
     /// See <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use oz_admission::{Hook, Notes, Review, validate_fn};
+    /// # let handler = validate_fn(|_, _: &Review<Pod>| Ok(Notes::none()));
+    /// // The API server asks only for what the expression is true of.
+    /// let hook = Hook::validating("people", handler)
+    ///     .when("people", "!request.userInfo.username.startsWith('system:')");
+    /// ```
     #[must_use]
     pub fn when(mut self, name: &str, cel: &str) -> Self {
         self.conditions.push((name.to_owned(), cel.to_owned()));

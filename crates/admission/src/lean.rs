@@ -50,7 +50,7 @@ impl Lean {
 }
 
 /// `None` if there are none. Whether the object is well-formed is decided when it is decoded.
-fn without_managed_fields(raw: &RawValue) -> Option<Box<RawValue>> {
+pub(crate) fn without_managed_fields(raw: &RawValue) -> Option<Box<RawValue>> {
     let text = raw.get();
     let object: Object<'_> = serde_json::from_str(text).ok()?;
     let fields = object.metadata?.managed_fields?.get();
@@ -70,7 +70,7 @@ pub(crate) fn cost(request: &Request<'_>, kind: HookKind) -> usize {
     request.object.map_or(0, decoded) * copies + request.old_object.map_or(0, decoded)
 }
 
-fn decoded(raw: &RawValue) -> usize {
+pub(crate) fn decoded(raw: &RawValue) -> usize {
     let text = raw.get();
     let nodes = text.bytes().filter(|byte| b"{[,".contains(byte)).count();
     text.len() + nodes * NODE_SIZE

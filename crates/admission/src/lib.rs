@@ -1,11 +1,15 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod cache;
 mod certificate;
 mod changes;
 pub mod connect;
+mod conversion;
+mod crypto;
 mod decode;
 mod endpoint;
+mod envelope;
 mod functions;
 mod handler;
 mod hook;
@@ -13,8 +17,10 @@ mod lean;
 mod manager;
 mod metrics;
 mod patch;
+mod registered_rules;
 mod registration;
 mod review;
+mod rules;
 mod scope;
 mod server;
 mod task;
@@ -23,10 +29,12 @@ mod verdict;
 mod watch;
 mod wire;
 
+pub use cache::{Cache, NotSynced};
 pub use certificate::{
     CertPolicy, CertSource, Reason, authority::Error as CertificateError, needs_rotation,
     secret::ROTATE_ANNOTATION, store::Error as StoreError,
 };
+pub use conversion::{Conversion, Convert, ConvertError, ConvertFn, convert_fn};
 pub use decode::{DECODE_FAILED, UNEXPECTED_KIND};
 pub use endpoint::Endpoint;
 pub use functions::{
@@ -34,17 +42,19 @@ pub use functions::{
     validate_fn, watch_fn,
 };
 pub use handler::{Mutate, Validate};
-pub use hook::{
-    FailurePolicy, Hook, HookKind, MatchPolicy, ResourceRule, ResourceScope, SideEffects,
-};
+pub use hook::{FailurePolicy, Hook, HookKind, MatchPolicy, SideEffects};
 pub use kube::core::{GroupVersionKind, GroupVersionResource};
 pub use manager::{
     ConfigError, Error, Manager, ManagerBuilder, Observer, Registration, RegistrationMode, Upkeep,
     UpkeepError, configurations,
 };
-pub use oz_runtime::{Clock, Gate, Runtime, RuntimeError, TaskError, shutdown_on_signal};
+pub use oz_runtime::{
+    Change, Clock, Event, EventType, Gate, Kind, Runtime, RuntimeError, Selection, Store,
+    Subscription, TaskError, shutdown_on_signal, with_causes,
+};
 pub use registration::{FINGERPRINT_LABEL, apply::Error as RegistrationError};
 pub use review::{Cx, Operation, Review, Reviewed, UserInfo};
+pub use rules::{ResourceRule, ResourceScope, Rules};
 pub use scope::{LabelledNamespace, NamespaceScope};
 pub use server::{Limits, reviewer::Reply};
 pub use task::Task;

@@ -9,16 +9,18 @@ use std::{
 };
 
 use jiff::Timestamp;
-use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue},
+use oz_runtime::telemetry::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
+#[cfg(feature = "metrics")]
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 
 use crate::{certificate::rotation::Step, review::Operation};
 
 /// How a review ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelValue))]
 pub(crate) enum Verdict {
     /// Go on, unchanged.
     Allowed,
@@ -40,30 +42,62 @@ pub(crate) enum Verdict {
     WouldPatch,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+/// How a conversion ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelValue))]
+pub(crate) enum ConversionOutcome {
+    /// Every object was converted.
+    Converted,
+    /// One could not be.
+    Failed,
+    /// The conversion panicked.
+    Panicked,
+    /// The conversion took too long.
+    TimedOut,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelSet))]
+struct ConversionLabels {
+    definition: Arc<str>,
+    outcome: ConversionOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelSet))]
+struct DefinitionLabels {
+    definition: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelSet))]
 struct ReviewLabels {
     hook: Arc<str>,
     operation: &'static str,
     verdict: Verdict,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelSet))]
 struct HookLabels {
     hook: Arc<str>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelSet))]
 struct NameLabels {
     name: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelSet))]
 struct StepLabels {
     step: &'static str,
     reason: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelSet))]
 struct WatcherLabels {
     watcher: Arc<str>,
 }
@@ -74,6 +108,8 @@ pub(crate) struct Metrics {
     reviews: Family<ReviewLabels, Counter>,
     duration: Family<HookLabels, Histogram, fn() -> Histogram>,
     panics: Family<HookLabels, Counter>,
+    conversions: Family<ConversionLabels, Counter>,
+    conversion_duration: Family<DefinitionLabels, Histogram, fn() -> Histogram>,
     refused: Family<NameLabels, Counter>,
     repairs: Family<NameLabels, Counter>,
     rotation: Family<StepLabels, Counter>,
@@ -103,6 +139,8 @@ impl Metrics {
             reviews: Family::default(),
             duration: Family::new_with_constructor(durations as fn() -> Histogram),
             panics: Family::default(),
+            conversions: Family::default(),
+            conversion_duration: Family::new_with_constructor(durations as fn() -> Histogram),
             refused: Family::default(),
             repairs: Family::default(),
             rotation: Family::default(),
@@ -122,6 +160,7 @@ impl Metrics {
             metrics.duration.clone(),
         );
         registry.register("panics", "Panics of extensions", metrics.panics.clone());
+        metrics.register_conversions(registry);
         registry.register(
             "refused",
             "Calls refused before review",
@@ -172,6 +211,20 @@ impl Metrics {
         metrics
     }
 
+    fn register_conversions(&self, registry: &mut Registry) {
+        registry.register(
+            "conversions",
+            "Calls to convert objects",
+            self.conversions.clone(),
+        );
+        registry.register_with_unit(
+            "conversion_duration",
+            "Time from a call to convert objects to its answer",
+            Unit::Seconds,
+            self.conversion_duration.clone(),
+        );
+    }
+
     pub(crate) fn reviewed(
         &self,
         hook: &Arc<str>,
@@ -191,6 +244,23 @@ impl Metrics {
         }
         self.duration
             .get_or_create(&labels)
+            .observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn converted(
+        &self,
+        definition: &Arc<str>,
+        outcome: ConversionOutcome,
+        took: Duration,
+    ) {
+        let labels = ConversionLabels {
+            definition: definition.clone(),
+            outcome,
+        };
+        self.conversions.get_or_create(&labels).inc();
+        let definition = definition.clone();
+        self.conversion_duration
+            .get_or_create(&DefinitionLabels { definition })
             .observe(took.as_secs_f64());
     }
 

@@ -7,10 +7,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{
-    core::{GroupVersionKind, GroupVersionResource},
-    runtime::events::{Event, Recorder},
-};
+use kube::core::{GroupVersionKind, GroupVersionResource};
+use oz_runtime::{Event, Recorder, with_causes};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -144,6 +142,23 @@ impl Cx {
     ///
     /// Does not wait for the API server: an event is a courtesy and must not slow down
     /// or fail the request it tells of.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use kube::Resource;
+    /// use oz_admission::{Cx, Event, EventType};
+    ///
+    /// fn tell(cx: &Cx, pod: &Pod) {
+    ///     let event = Event {
+    ///         type_: EventType::Warning,
+    ///         reason: "Expensive".into(),
+    ///         note: Some("this pod asks for 64 processors".into()),
+    ///         action: "Review".into(),
+    ///         secondary: None,
+    ///     };
+    ///     cx.publish(event, pod.object_ref(&()));
+    /// }
+    /// ```
     pub fn publish(&self, event: Event, regarding: ObjectReference) {
         if self.dry_run {
             return;
@@ -151,7 +166,8 @@ impl Cx {
         let recorder = self.recorder.clone();
         tokio::spawn(async move {
             if let Err(error) = recorder.publish(&event, &regarding).await {
-                tracing::debug!(%error, reason = event.reason, "failed to publish an event");
+                let (error, reason) = (with_causes(&error), event.reason);
+                tracing::debug!(error, reason, "failed to publish an event");
             }
         });
     }

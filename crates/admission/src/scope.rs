@@ -3,6 +3,14 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// In which namespaces a hook is called. Resources of the whole cluster always match.
+///
+/// ```
+/// use oz_admission::{LabelledNamespace, NamespaceScope};
+///
+/// let here = NamespaceScope::Only(vec!["shop".into()]);
+/// // By a label that the manager keeps on them; `staging` may be made later.
+/// let ours = NamespaceScope::Labelled(vec!["shop".into(), LabelledNamespace::optional("staging")]);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum NamespaceScope {

@@ -11,6 +11,36 @@ use tokio_util::sync::CancellationToken;
 use crate::review::Cx;
 
 /// Work for the leader alone.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use k8s_openapi::api::core::v1::Namespace;
+/// use kube::Api;
+/// use oz_admission::{CancellationToken, Cx, Task, TaskError};
+///
+/// /// Counts namespaces each minute.
+/// struct Count;
+///
+/// impl Task for Count {
+///     async fn run(&self, cx: &Cx, stop: CancellationToken) -> Result<(), TaskError> {
+///         let namespaces: Api<Namespace> = Api::all(cx.client.clone());
+///         loop {
+///             let found = namespaces.list_metadata(&Default::default()).await?;
+///             println!("{} namespaces", found.items.len());
+///             let pause = tokio::time::sleep(Duration::from_secs(60));
+///             if stop.run_until_cancelled(pause).await.is_none() {
+///                 return Ok(());
+///             }
+///         }
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no task",
+    label = "does not implement `Task`",
+    note = "implement `oz_admission::Task` for it; a task is a type with `async fn run(&self, &Cx, CancellationToken)`"
+)]
 pub trait Task: Send + Sync + 'static {
     /// Runs until `stop` is cancelled, which means that another replica may take over any
     /// moment: return soon, and write nothing more. Called again when leadership comes back.

@@ -28,6 +28,8 @@
 //! # }
 //! ```
 
+mod conversion;
+
 use std::{
     convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
@@ -37,12 +39,17 @@ use axum::http;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use kube::{client::Body, runtime::events::Recorder};
+use kube::{Resource, client::Body};
+use oz_runtime::{Recorder, Store};
 use serde_json::{Value, json};
 
+pub use conversion::{ConversionRequest, Converted};
+
 use crate::{
+    cache::Cache,
     manager::Manager,
     review::{Cx, Operation},
+    watch::Watched,
 };
 
 /// One request to the API server, to be reviewed.
@@ -63,6 +70,12 @@ impl Request {
     /// The removal of an object.
     pub fn delete(object: &Value) -> Self {
         Self::new(Operation::Delete, None, Some(object))
+    }
+
+    /// A connection, such as `pods/exec`, with these options. Say to what with [`named`](Self::named) and
+    /// [`resource`](Self::resource).
+    pub fn connect(options: &Value) -> Self {
+        Self::new(Operation::Connect, Some(options), None)
     }
 
     fn new(operation: Operation, object: Option<&Value>, old: Option<&Value>) -> Self {
@@ -98,6 +111,27 @@ impl Request {
     #[must_use]
     pub fn groups(mut self, groups: &[&str]) -> Self {
         self.0["userInfo"]["groups"] = json!(groups);
+        self
+    }
+
+    /// What is claimed of whoever asks besides, such as `scopes`.
+    #[must_use]
+    pub fn extra(mut self, key: &str, values: &[&str]) -> Self {
+        self.0["userInfo"]["extra"][key] = json!(values);
+        self
+    }
+
+    /// The UID of whoever asks.
+    #[must_use]
+    pub fn uid(mut self, uid: &str) -> Self {
+        self.0["userInfo"]["uid"] = json!(uid);
+        self
+    }
+
+    /// What it is about, where that is not in the object: `namespace` is `""` for what is in none.
+    #[must_use]
+    pub fn named(mut self, namespace: &str, name: &str) -> Self {
+        (self.0["namespace"], self.0["name"]) = (json!(namespace), json!(name));
         self
     }
 
@@ -188,6 +222,7 @@ impl Answer {
 
 /// A call of the API server.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Call {
     /// `GET`, `POST`, ….
     pub method: String,
@@ -214,7 +249,7 @@ impl Asked {
 /// What a handler gets besides what it handles, for calling one by itself: a [`Watch`](crate::Watch), a
 /// [`Task`](crate::Task).
 pub fn cx(client: kube::Client) -> Cx {
-    let recorder = Recorder::new(client.clone(), "testing".into());
+    let recorder = Recorder::new(client.clone(), "testing", None);
     Cx {
         client,
         fingerprint: "testing".into(),
@@ -222,6 +257,22 @@ pub fn cx(client: kube::Client) -> Cx {
         dry_run: false,
         recorder,
     }
+}
+
+/// A cache without a cluster, which has these objects. [`Cache::store`] takes changes: `wrote`, `gone`.
+///
+/// ```
+/// # use oz_admission::testing;
+/// use k8s_openapi::api::core::v1::Namespace;
+///
+/// let namespaces = testing::cache([Namespace::default()]);
+/// assert_eq!(namespaces.all().map(|all| all.len()), Ok(1));
+/// ```
+pub fn cache<K>(objects: impl IntoIterator<Item = K>) -> Cache<K>
+where
+    K: Watched + Resource<DynamicType = ()>,
+{
+    Cache::new(Store::fixed(objects))
 }
 
 /// A client without a cluster: it finds nothing (404), and writes down what it was asked.

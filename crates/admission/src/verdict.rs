@@ -8,6 +8,14 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 use oz_runtime::CallError;
 
 /// What travels back with a permission.
+///
+/// ```
+/// use oz_admission::Notes;
+///
+/// let notes = Notes::none()
+///     .warn("spec.legacy is going away")
+///     .annotate("decided-by", "policy 7");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     /// Shown to the user by `kubectl`. Keep each under 120 characters; the API server
@@ -40,6 +48,15 @@ impl Notes {
 
 /// A refusal, with what a person and what a program need to act on it; or that there is no decision
 /// ([`undecided`](Self::undecided)).
+///
+/// ```
+/// use oz_admission::Rejection;
+///
+/// let refused = Rejection::invalid("TooMany", "the team has used up what it may use")
+///     .cause("spec.replicas", "FieldValueInvalid", "at most 3")
+///     .warn("ask in #platform for more");
+/// assert_eq!(refused.code, 422);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejection {

@@ -9,9 +9,8 @@ use futures::{FutureExt, Stream, future::BoxFuture};
 use kube::{
     Resource,
     core::{ApiResource, NamespaceResourceScope},
-    runtime::watcher::Event,
 };
-use oz_runtime::{Ages, Gate, Selection, guarded_watch};
+use oz_runtime::{Ages, Gate, Selection, StoreEvent as Event, guarded_watch};
 use serde::de::DeserializeOwned;
 
 use crate::{changes::Changes, metrics::Metrics, review::Cx};
@@ -56,6 +55,31 @@ pub enum Replay {
 }
 
 /// An extension that is told what happens to objects.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use kube::ResourceExt;
+/// use oz_admission::{Cx, Replay, Watch, WatchEvent, Watcher};
+///
+/// struct Diary;
+///
+/// impl Watch for Diary {
+///     type Object = Pod;
+///
+///     async fn on_event(&self, _: &Cx, event: WatchEvent<Pod>) {
+///         if let WatchEvent::Deleted(pod) = event {
+///             println!("{} is gone", pod.name_any());
+///         }
+///     }
+/// }
+///
+/// let watcher = Watcher::new("diary", Replay::FromNow, Diary).labels("app=shop");
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no watcher",
+    label = "does not implement `Watch`",
+    note = "implement `oz_admission::Watch` for it; `watch_fn` makes a watcher of a closure"
+)]
 pub trait Watch: Send + Sync + 'static {
     /// What is watched.
     type Object: Watched;

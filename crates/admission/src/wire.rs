@@ -11,42 +11,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
+    envelope::{Error, Form},
     review::{Operation, UserInfo},
     verdict::{Notes, Rejection},
 };
 
-const API_VERSION: &str = "admission.k8s.io/v1";
-const KIND: &str = "AdmissionReview";
-
-/// Why a body is no admission review that could be answered.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    /// Not JSON, or not of the right shape.
-    #[error("failed to decode the AdmissionReview: {0}")]
-    Decode(#[from] serde_json::Error),
-    /// Some other version or kind.
-    #[error("failed to accept {api_version} {kind}: only {API_VERSION} {KIND} is served")]
-    Version {
-        /// What came.
-        api_version: String,
-        /// What came.
-        kind: String,
-    },
-    /// A review without a request, such as an answer sent back to us.
-    #[error("failed to find a request in the AdmissionReview")]
-    NoRequest,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Envelope<'a> {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(borrow, default)]
-    request: Option<Request<'a>>,
-}
+const FORM: Form = Form {
+    api_version: "admission.k8s.io/v1",
+    kind: "AdmissionReview",
+};
 
 /// The request inside an `AdmissionReview`; borrows the body it was read from.
 #[derive(Debug, Deserialize)]
@@ -76,14 +49,7 @@ pub(crate) struct Request<'a> {
 
 /// Reads the body of a webhook call.
 pub(crate) fn read(body: &[u8]) -> Result<Request<'_>, Error> {
-    let envelope: Envelope<'_> = serde_json::from_slice(body)?;
-    if envelope.api_version != API_VERSION || envelope.kind != KIND {
-        return Err(Error::Version {
-            api_version: envelope.api_version,
-            kind: envelope.kind,
-        });
-    }
-    envelope.request.ok_or(Error::NoRequest)
+    FORM.read(body)
 }
 
 /// The answer to a request, before it has become JSON.
@@ -98,14 +64,6 @@ pub(crate) enum Answer {
     },
     /// Stop here.
     Denied(Rejection),
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ReplyEnvelope<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    response: Response<'a>,
 }
 
 #[derive(Serialize)]
@@ -173,11 +131,7 @@ pub(crate) fn write(uid: &str, answer: &Answer) -> Result<Vec<u8>, serde_json::E
             warnings: rejection.warnings(),
         },
     };
-    serde_json::to_vec(&ReplyEnvelope {
-        api_version: API_VERSION,
-        kind: KIND,
-        response,
-    })
+    FORM.write(response)
 }
 
 fn status(rejection: &Rejection) -> Status<'_> {

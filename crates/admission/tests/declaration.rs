@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use common::{manager, no_client};
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Pod},
+    api::{
+        apps::v1::Deployment,
+        core::v1::{ConfigMap, Pod},
+    },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use oz_admission::{
-    CertPolicy, CertSource, ConfigError, Cx, Endpoint, FailurePolicy, Hook, Manager, MatchPolicy,
-    Mutate, NamespaceScope, Notes, Operation, Rejection, Replay, ResourceRule, ResourceScope,
-    Review, SideEffects, Validate, WatchEvent, Watcher, watch_fn,
+    Cache, CertPolicy, CertSource, ConfigError, Cx, Endpoint, FailurePolicy, Hook, Manager,
+    MatchPolicy, Mutate, NamespaceScope, Notes, Operation, Rejection, Replay, ResourceRule,
+    ResourceScope, Review, Rules, Selection, SideEffects, Validate, WatchEvent, Watcher, watch_fn,
 };
 use serde_json::Value;
 
@@ -135,6 +138,35 @@ async fn a_declaration_says_which_rights_it_needs() {
 }
 
 #[tokio::test]
+async fn a_hook_without_a_rule_is_no_webhook_and_its_configuration_stays() {
+    let rules = Rules::default();
+    let hook = Hook::validating_on("guard", None, nothing::<Value>()).rules_from(&rules);
+    let manager = manager("acme").hook(hook).build().unwrap();
+    let webhooks = || manager.configurations()[0]["webhooks"].clone();
+    rules.set([ResourceRule::new("example.com", "v1", "widgets")]);
+    assert_eq!(webhooks()[0]["rules"][0]["resources"][0], "widgets");
+    rules.set([]);
+    assert_eq!(webhooks(), serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn a_cache_is_among_what_a_declaration_needs_rights_for_once() {
+    let mut builder = manager("acme").namespace("acme-system");
+    let all: Cache<Pod> = builder.cache(Selection::default());
+    let _some: Cache<Pod> = builder.cache(Selection::default().labels("a=b"));
+    let _here: Cache<ConfigMap> = builder.cache_in("acme-system", Selection::default());
+    assert!(all.get(Some("shop"), "web").is_err(), "it is not complete");
+    let rights = builder.build().unwrap().rbac();
+    let rule = |plural: &str| serde_json::json!({"apiGroups": [""], "resources": [plural], "verbs": ["list", "watch"]});
+    assert_eq!(
+        rights["items"][0]["rules"],
+        serde_json::json!([rule("configmaps")])
+    );
+    assert_eq!(rights["items"][1]["rules"][0], rule("pods"));
+    assert_eq!(rights["items"][1]["rules"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
 async fn a_declaration_that_would_fail_later_is_refused_now() {
     let hook = || Hook::mutating("a", nothing::<Pod>());
     let with = |hook: Hook| manager("acme").hook(hook).build().unwrap_err();
@@ -159,6 +191,10 @@ async fn a_declaration_that_would_fail_later_is_refused_now() {
     assert_eq!(
         with(hook().webhook_name("a.b")),
         ConfigError::WebhookName("a.b".to_owned())
+    );
+    assert_eq!(
+        with(Hook::mutating_on("a", None, nothing::<Pod>())),
+        ConfigError::NoRules("a".to_owned())
     );
     assert_eq!(
         with(hook().on([])),

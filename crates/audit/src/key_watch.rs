@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::ApiResource;
-use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use oz_core::audit::AuditKey;
 use oz_core::names::AUDIT_PUBLIC_KEYS;
-use oz_runtime::{Guarded, Selection, Task, guarded_watch, is_empty};
+use oz_runtime::{Guarded, Selection, StoreEvent, Task, guarded_watch, is_empty};
 
 use crate::Trail;
 use crate::key::{cell, data, key_in, publish, publish_entry, random};
@@ -43,10 +42,10 @@ struct Listing {
 }
 
 impl Listing {
-    fn take<K>(&mut self, event: Event<Guarded<K>>) -> Seen<K> {
+    fn take<K>(&mut self, event: StoreEvent<Guarded<K>>) -> Seen<K> {
         match event {
-            Event::Init => self.found = false,
-            Event::InitApply(object) | Event::Apply(object) => {
+            StoreEvent::Init => self.found = false,
+            StoreEvent::InitApply(object) | StoreEvent::Apply(object) => {
                 self.found = true;
                 match object.0 {
                     Ok(object) => return Seen::There(object),
@@ -55,9 +54,9 @@ impl Listing {
                     }
                 }
             }
-            Event::InitDone if !self.found => return Seen::Gone,
-            Event::Delete(_) => return Seen::Gone,
-            Event::InitDone => {}
+            StoreEvent::InitDone if !self.found => return Seen::Gone,
+            StoreEvent::Delete(_) => return Seen::Gone,
+            StoreEvent::InitDone => {}
         }
         Seen::Nothing
     }

@@ -9,10 +9,9 @@ use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::runtime::watcher::Event;
 use oz_core::access::seal::{Keys, Turn};
 use oz_core::names::SIGNING_KEY as NAME;
-use oz_runtime::{Clock, Data, SecretCell, Task, is_empty};
+use oz_runtime::{Clock, Data, SecretCell, StoreEvent, Task, is_empty};
 use tokio::time::Instant;
 
 /// The key that seals.
@@ -95,16 +94,16 @@ impl SigningKeyWatch {
     /// What the Secret says after an event, if that may be news.
     async fn found(
         &self,
-        event: Event<oz_runtime::Guarded<Secret>>,
+        event: StoreEvent<oz_runtime::Guarded<Secret>>,
     ) -> Option<anyhow::Result<Vec<Vec<u8>>>> {
         match event {
-            Event::Apply(secret) | Event::InitApply(secret) => match secret.0 {
+            StoreEvent::Apply(secret) | StoreEvent::InitApply(secret) => match secret.0 {
                 Ok(secret) if !is_empty(&secret) => Some(keys(&secret)),
                 Ok(_) => Some(self.again().await),
                 Err(undecodable) => Some(Err(undecodable.into())),
             },
-            Event::Delete(_) => Some(self.again().await),
-            Event::Init | Event::InitDone => None,
+            StoreEvent::Delete(_) => Some(self.again().await),
+            StoreEvent::Init | StoreEvent::InitDone => None,
         }
     }
 

@@ -2,8 +2,8 @@
 //! and chooses.
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::Api;
 use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use oz_core::access::decide::{self, Ask as Asked};
 use oz_core::access::stamp::Requester;
 use oz_core::api::Operation;
@@ -12,6 +12,7 @@ use oz_core::kinds::{AccessRequest, AccessTemplate};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 use crate::names;
+use crate::request;
 use crate::target::{Target, Way, hands_out, leads};
 
 /// What is looked for.
@@ -82,6 +83,47 @@ where
         Way::Pod(name) => Some(name),
     };
     Ok((template, pod))
+}
+
+/// The grants that there are; none for whoever may not list them, who gets in all the same.
+pub async fn grants<R: AccessRequest>(cluster: &Cluster) -> Vec<R> {
+    // What makes a pod for each has none to use again.
+    if R::MAKES_POD {
+        return Vec::new();
+    }
+    let listed = cluster.api::<R>().list(&ListParams::default()).await;
+    let mut grants = listed.map_or_else(|_| Vec::new(), |list| list.items);
+    grants.retain(|one| one.status().is_some_and(|status| status.ready));
+    grants
+}
+
+/// A pod that one of our own grants is for.
+pub struct LastUsed {
+    /// Its name.
+    pub pod: String,
+    /// The request that it was granted by.
+    pub request: String,
+}
+
+/// The pod of the last of our own grants by this template: what was begun there goes on there.
+pub async fn last_used<R: AccessRequest>(
+    cluster: &Cluster,
+    mut grants: Vec<R>,
+    template: &str,
+) -> Option<LastUsed> {
+    grants.retain(|one| one.terms().template == template);
+    if grants.is_empty() {
+        return None;
+    }
+    let me = myself(cluster).await.ok()?.user;
+    let mine = grants
+        .into_iter()
+        .filter(|one| request::user(one).as_deref() == Some(me.as_str()));
+    let last = mine.max_by_key(|one| one.meta().creation_timestamp.clone())?;
+    Some(LastUsed {
+        pod: last.status()?.pod_name.clone()?,
+        request: last.name_any(),
+    })
 }
 
 fn nothing_leads(

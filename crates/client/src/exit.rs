@@ -11,7 +11,7 @@ impl Exit {
     pub const SUCCESS: Self = Self(0);
     /// Failed, or the answer is no.
     pub const FAILURE: Self = Self(1);
-    /// `audit verify`: there was no record to verify.
+    /// `audit verify`: there was no record to verify. `rego test`: no test to run.
     pub const NOTHING: Self = Self(2);
     /// `exec`, `pod`: access ended while the command ran, as timeout(1) says it.
     pub const ENDED: Self = Self(124);

@@ -1,9 +1,11 @@
 //! Working with oz on behalf of somebody: which template leads to a target ([`choose`]), asking and
-//! waiting ([`request`]), how a decision is made ([`explain`]), what happened ([`trail`]). Without a
+//! waiting ([`request`]), how a decision is made ([`explain`]), what happened ([`trail`]), which
+//! controllers are functions ([`composites`]). Without a
 //! terminal: `ozctl` is a command line over it.
 
 pub mod choose;
 pub mod cluster;
+pub mod composites;
 pub mod exit;
 pub mod explain;
 pub mod failure;

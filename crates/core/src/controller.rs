@@ -2,6 +2,7 @@
 //! what time it is. Nothing here or behind these traits' methods reads a clock, a client,
 //! randomness or the environment; the engine does, and hands in what it found.
 
+mod difference;
 mod failure;
 mod objects;
 mod plan;
@@ -11,9 +12,11 @@ use std::hash::Hash;
 
 use jiff::Timestamp;
 use kube::Resource;
+use kube::core::Selector;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use difference::{contains, has_content, has_metadata, merge_patch};
 pub use failure::{Failure, FailureClass};
 pub use objects::{Child, Key, Live, Reference};
 pub use plan::{Answers, Effect, Plan, Sought, Step, Which};
@@ -86,6 +89,14 @@ pub trait Controller: Send + Sync + 'static {
         )
     }
 
+    /// Which objects that nobody controls are looked at as children of this one, so that they can be
+    /// adopted. None but those that say by [`crate::labels::CONTROLLER_UID`] that they are, unless this
+    /// says more. Asked only where children are known by their controller reference.
+    fn selects(&self, object: &Self::Object) -> Option<Selector> {
+        let _ = object;
+        None
+    }
+
     /// Whether what is planned for the object follows from it and its children: something was granted,
     /// or is over. Such a one does not wait for lists of other kinds, which may never be complete.
     fn is_decided(&self, object: &Self::Object, live: &[Live]) -> bool {
@@ -98,6 +109,13 @@ pub trait Controller: Send + Sync + 'static {
     /// all of it; before that, nothing is done without them.
     fn lasts_until(&self, object: Option<&Self::Object>, live: &[Live]) -> Option<Timestamp> {
         let _ = (object, live);
+        None
+    }
+
+    /// The event to publish on the object when a pass fails that did not fail before. None by default: what
+    /// has a status of its own tells there.
+    fn failed(&self, object: &Self::Object, failure: &Failure) -> Option<Transition> {
+        let _ = (object, failure);
         None
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// Who manages an object; `oz` on everything that oz creates.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -56,6 +56,23 @@ pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner
 pub fn owner_uid(child: &ObjectMeta) -> Option<&str> {
     let labels = child.labels.as_ref()?;
     labels.get(OWNER_UID).map(String::as_str)
+}
+
+/// Label that a composite controller generates on children: the UID of their parent.
+pub const CONTROLLER_UID: &str = "controller-uid";
+
+/// The reference to what controls an object.
+#[must_use]
+pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true))
+}
+
+/// UID of what an object says that it belongs to, by [`CONTROLLER_UID`].
+#[must_use]
+pub fn said_controller(metadata: &ObjectMeta) -> Option<&str> {
+    let labels = metadata.labels.as_ref()?;
+    labels.get(CONTROLLER_UID).map(String::as_str)
 }
 
 /// The label selector of all children made for objects of one kind.

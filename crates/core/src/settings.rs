@@ -45,6 +45,8 @@ pub struct Settings {
     pub cut_sessions: bool,
     /// The namespaces that are served; all if empty.
     pub access_namespaces: Vec<String>,
+    /// The namespaces whose policies composites ask in process.
+    pub policy_namespaces: Vec<String>,
     /// What transient bindings may bind.
     pub policy: Policy,
 }
@@ -80,6 +82,7 @@ impl Settings {
             impersonate_authors: given.one("impersonate-authors", "false")?,
             cut_sessions: given.one("cut-sessions", "true")?,
             access_namespaces: given.many("access-namespaces", &[])?,
+            policy_namespaces: given.many("policy-namespaces", &[])?,
             policy,
         })
     }

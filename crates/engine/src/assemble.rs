@@ -9,8 +9,10 @@ use oz_runtime::{Change, Store};
 
 use crate::controllers::Setup;
 use crate::engine::Parts;
-use crate::observe::{ChildKind, Cx, Observe, Watches};
-use crate::run::{Applied, ChildStore, Children, Departed, Lane, Packed, Runner, Shared, Writer};
+use crate::observe::{Belonging, ChildKind, Cx, Observe, Watches};
+use crate::run::{
+    Adopts, Applied, ChildStore, Children, Departed, Lane, Packed, Runner, Shared, Writer,
+};
 
 /// Puts a runner together and lets its watches fill its queue.
 pub(crate) fn assemble<C, O>(
@@ -31,6 +33,7 @@ where
         client,
     } = setup;
     let client = client.unwrap_or_else(|| parts.client.clone());
+    let controller = Arc::new(controller);
     let counts = parts.metrics.of(&metric_label);
     let shared = Shared::new(parts.concurrency);
     let objects = watches.objects;
@@ -52,7 +55,13 @@ where
         };
         queue.push_object(change.object().as_ref(), lane);
     });
-    let kinds = children(&shared, &objects, watches.children, stores);
+    let kinds = Kinds {
+        controller: &controller,
+        shared: &shared,
+        objects: &objects,
+        belonging: &watches.belonging,
+    };
+    let kinds = kinds.followed(watches.children, stores);
     let related = watches.related.into_iter().map(|relate| {
         let queue = Arc::clone(&shared);
         relate(Arc::new(move |object: &C::Object| {
@@ -70,7 +79,7 @@ where
         subscription,
         children: Children {
             kinds,
-            mark: watches.mark,
+            belonging: watches.belonging,
         },
         departed,
         awaited,
@@ -93,41 +102,61 @@ where
     }
 }
 
-/// Lets the watches of children fill the queue.
-fn children<K>(
-    shared: &Arc<Shared>,
-    objects: &Store<K>,
-    kinds: Vec<ChildKind>,
-    stores: Vec<Store<Packed>>,
-) -> Vec<ChildStore>
-where
-    K: Resource + Send + Sync + 'static,
-{
-    let kinds = kinds.into_iter().zip(stores);
-    let kinds = kinds.map(|(child, store)| {
-        let applied = Applied::default();
-        let (queue, owners, forget) = (Arc::clone(shared), objects.clone(), applied.clone());
-        let subscription = store.subscribe(move |change: &Change<Packed>| {
-            if let Change::Deleted(child) = change {
-                forget.forget(child.meta().uid.as_deref().unwrap_or_default());
-            }
-            if let Some(owner) = change.object().owner() {
-                let orphaned = owners.by_uid(owner).is_none();
-                let lane = if orphaned {
-                    Lane::Urgent
-                } else {
-                    Lane::Ordinary
-                };
-                queue.push(owner, lane);
+/// Whose queue the watches of children fill.
+struct Kinds<'a, C: Controller> {
+    controller: &'a Arc<C>,
+    shared: &'a Arc<Shared>,
+    objects: &'a Store<C::Object>,
+    belonging: &'a Belonging,
+}
+
+impl<C: Controller> Kinds<'_, C> {
+    /// Lets the watches of children fill the queue.
+    fn followed(&self, kinds: Vec<ChildKind>, stores: Vec<Store<Packed>>) -> Vec<ChildStore> {
+        let kinds = kinds.into_iter().zip(stores);
+        let kinds = kinds.map(|(child, store)| {
+            let applied = Applied::default();
+            let changed = self.changed(applied.clone());
+            let subscription = store.subscribe(changed);
+            ChildStore {
+                kind: child.kind,
+                grace_seconds: child.grace_seconds,
+                store,
+                subscription,
+                tells_itself: !self.belonging.is_ours_alone(),
+                applied,
             }
         });
-        ChildStore {
-            kind: child.kind,
-            grace_seconds: child.grace_seconds,
-            store,
-            subscription,
-            applied,
+        kinds.collect()
+    }
+
+    /// What is to be done when a child changes.
+    fn changed(&self, applied: Applied) -> impl Fn(&Change<Packed>) + Send + Sync + use<C> {
+        let (controller, queue) = (Arc::clone(self.controller), Arc::clone(self.shared));
+        let objects = self.objects.clone();
+        let (group_of, is_ours_alone) = (self.belonging.group_of(), self.belonging.is_ours_alone());
+        move |change| {
+            let child = change.object();
+            if let Change::Deleted(_) = change {
+                applied.forget(child.meta().uid.as_deref().unwrap_or_default());
+            }
+            match group_of(child) {
+                None => {}
+                Some(Packed::ORPHAN) => {
+                    let adopts = |object: &C::Object| {
+                        Adopts::of(controller.as_ref(), object)
+                            .is_some_and(|adopts| adopts.takes(child))
+                    };
+                    for object in objects.select(adopts) {
+                        queue.push_object(object.as_ref(), Lane::Ordinary);
+                    }
+                }
+                Some(owner) => match objects.by_uid(owner) {
+                    Some(_) => queue.push(owner, Lane::Ordinary),
+                    None if is_ours_alone => queue.push(owner, Lane::Urgent),
+                    None => {}
+                },
+            }
         }
-    });
-    kinds.collect()
+    }
 }

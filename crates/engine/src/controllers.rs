@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::assemble::assemble;
 use crate::engine::Parts;
-use crate::observe::{Observe, Watches};
+use crate::observe::{Belonging, Observe, Watches};
 use crate::run::Packed;
 
 /// A controller with its edge, what it is called, and as whom it writes.
@@ -163,13 +163,19 @@ impl Controllers {
     }
 
     fn child_stores<K: Resource>(&self, watches: &Watches<K>) -> Vec<Store<Packed>> {
-        let selection = Selection::default().labels(&labels::children_of(&watches.mark));
+        let selection = match &watches.belonging {
+            Belonging::Marked(mark) => Selection::default().labels(&labels::children_of(mark)),
+            Belonging::Controlled => Selection::default(),
+        };
         let keep = Keep {
-            group_of: Some(Packed::owner),
+            group_of: Some(watches.belonging.group_of()),
             stand_in: Some(Packed::unread),
         };
-        let stores = watches.children.iter();
-        let stores = stores.map(|child| self.feeds.store_of(&child.kind, selection.clone(), &keep));
+        let identity = watches.identity.as_ref();
+        let stores = watches.children.iter().map(|child| {
+            let selection = selection.clone();
+            self.feeds.store_as(identity, &child.kind, selection, &keep)
+        });
         stores.collect()
     }
 }

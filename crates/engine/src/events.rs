@@ -1,8 +1,8 @@
 //! What a pass has changed, as events for `kubectl describe`.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType};
 use oz_core::controller::Transition;
+use oz_runtime::{Event, EventType};
 
 /// Where passes leave events.
 #[derive(Clone)]

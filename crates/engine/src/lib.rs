@@ -31,6 +31,7 @@ mod metrics;
 mod observe;
 mod ports;
 mod run;
+mod signal;
 
 pub use controllers::{Controllers, Running, Setup, StartError};
 pub use engine::Engine;
@@ -38,3 +39,4 @@ pub use failure::{failure, of_call};
 pub use observe::{Cx, Observe, Watches};
 pub use ports::Port;
 pub use run::Packed;
+pub use signal::Signal;

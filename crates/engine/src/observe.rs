@@ -3,16 +3,24 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{GetParams, ListParams};
 use kube::core::{ObjectList, Request};
 use kube::{Client, Resource};
 use oz_core::controller::{Controller, Failure, Live};
-use oz_runtime::{Change, Clock, Kind, Store, Subscription};
+use oz_core::labels;
+use oz_runtime::{Change, Clock, Identity, Kind, Store, Subscription};
 use serde::de::DeserializeOwned;
 
 use crate::failure::of_call;
+use crate::run::Packed;
+use crate::signal::Signal;
+
+/// How long an observation may take as a whole, if nothing says otherwise.
+const OBSERVE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The edge of one controller: what is watched for it, and what is read for a plan.
 pub trait Observe<C: Controller>: Send + Sync + 'static {
@@ -23,6 +31,11 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
     /// answered. Must not block.
     fn created(&self, owner: &str, child: &Live) {
         let _ = (owner, child);
+    }
+
+    /// How long all questions of one pass may take together.
+    fn timeout(&self) -> Duration {
+        OBSERVE_TIMEOUT
     }
 
     /// What is known of an object without asking anybody: what stores hold. Must not block.
@@ -43,10 +56,45 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
 /// What is watched for one controller.
 pub struct Watches<O> {
     pub(crate) objects: Store<O>,
-    /// What marks the children as made for objects of this kind.
-    pub(crate) mark: String,
+    pub(crate) belonging: Belonging,
+    pub(crate) identity: Option<Identity>,
     pub(crate) children: Vec<ChildKind>,
     pub(crate) related: Vec<Related<O>>,
+}
+
+/// What makes an object the child of another.
+#[derive(Clone, Debug)]
+pub(crate) enum Belonging {
+    /// The labels that oz writes, with this value of [`oz_core::labels::OWNER_KIND`].
+    Marked(String),
+    /// The controller reference, as the garbage collector knows it. What nobody controls may be adopted.
+    Controlled,
+}
+
+impl Belonging {
+    /// What children are grouped by as they are kept: UIDs of objects, or [`Packed::ORPHAN`].
+    pub(crate) fn group_of(&self) -> fn(&Packed) -> Option<&str> {
+        match self {
+            Self::Marked(_) => Packed::owner,
+            Self::Controlled => Packed::controller,
+        }
+    }
+
+    /// Whether what belongs to an unknown object is looked at: oz's labels say that it is ours, while
+    /// anything may control others, and the garbage collector looks after those.
+    pub(crate) fn is_ours_alone(&self) -> bool {
+        matches!(self, Self::Marked(_))
+    }
+
+    /// UID of the object that this one belongs to.
+    pub(crate) fn owner<'a>(&self, metadata: &'a ObjectMeta) -> Option<&'a str> {
+        match self {
+            Self::Marked(_) => labels::owner_uid(metadata),
+            Self::Controlled => {
+                labels::controller(metadata).map(|controller| controller.uid.as_str())
+            }
+        }
+    }
 }
 
 /// A kind of child.
@@ -77,6 +125,15 @@ impl<K: Send + Sync + 'static> Ready for Followed<K> {
     }
 }
 
+/// Nothing to wait for.
+struct Always;
+
+impl Ready for Always {
+    fn ready(&self) -> futures::future::BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
 impl<O> Watches<O>
 where
     O: Send + Sync + 'static,
@@ -86,7 +143,8 @@ where
     pub fn new(objects: &Store<O>) -> Self {
         Self {
             objects: objects.clone(),
-            mark: objects.resource().kind.clone(),
+            belonging: Belonging::Marked(objects.resource().kind.clone()),
+            identity: None,
             children: Vec::new(),
             related: Vec::new(),
         }
@@ -96,7 +154,22 @@ where
     /// objects: kinds of two groups may have one name.
     #[must_use]
     pub fn marked(mut self, mark: &str) -> Self {
-        mark.clone_into(&mut self.mark);
+        self.belonging = Belonging::Marked(mark.to_owned());
+        self
+    }
+
+    /// Children are known by their controller reference, not by oz's labels. All objects of their kinds
+    /// are watched, since those that nobody controls may be adopted, see [`Controller::selects`].
+    #[must_use]
+    pub fn controlled(mut self) -> Self {
+        self.belonging = Belonging::Controlled;
+        self
+    }
+
+    /// Watches children as this account sees them; see [`oz_runtime::Feeds::store_as`] for the objects.
+    #[must_use]
+    pub fn identity(mut self, identity: &Identity) -> Self {
+        self.identity = Some(identity.clone());
         self
     }
 
@@ -131,6 +204,24 @@ where
             kind,
             grace_seconds,
         });
+        self
+    }
+
+    /// Looks at an object again when somebody says so.
+    #[must_use]
+    pub fn signalled(mut self, signal: &Signal) -> Self
+    where
+        O: Resource + Clone,
+    {
+        let (signal, objects) = (signal.clone(), self.objects.clone());
+        self.related.push(Box::new(move |concerned: Callback<O>| {
+            signal.listen(move |uid| {
+                if let Some(object) = objects.by_uid(uid) {
+                    concerned(&object);
+                }
+            });
+            Box::new(Always)
+        }));
         self
     }
 

@@ -12,6 +12,7 @@ use oz_core::settings::{self, Settings};
 use oz_core::transient::TransientArgs;
 use oz_runtime::{Address, Common};
 
+use crate::composites::CompositeArgs;
 use crate::uninstall;
 
 /// Grants access to pods for a limited time, and takes it away again.
@@ -121,6 +122,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) break_glass: BreakGlassArgs,
 
+    #[command(flatten)]
+    pub(crate) composites: CompositeArgs,
+
     /// How many requests are worked on at once.
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
@@ -140,6 +144,7 @@ impl Args {
             impersonate_authors: self.impersonate_authors,
             cut_sessions: self.cut_sessions,
             access_namespaces: self.access_namespaces.clone(),
+            policy_namespaces: self.composites.policy_namespaces.clone(),
             policy: (*self.transient.policy(&self.common.namespace)).clone(),
         }
     }
@@ -227,6 +232,7 @@ mod tests {
                 "c",
                 "--workers=3",
             ],
+            &["--policy-namespaces=rules,more", "--policy-namespaces=most"],
             &[
                 "--bindable-roles=view,shop/deploy*",
                 "--max-binding-window=8h",

@@ -5,6 +5,7 @@ mod args;
 mod as_author;
 mod bindings;
 mod canary;
+mod composites;
 mod container_exec;
 mod continued;
 mod exec_request;

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use jiff::SignedDuration;
-use kube::{Client, Resource};
+use kube::{Client, Config, Resource};
 use oz_audit::{
     AuditKeyWatch, KeyNews, KeyRotation, SigningKeyRotation, SigningKeyWatch, Trail, signing_keys,
 };
@@ -14,6 +15,11 @@ use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::audit::{Action, Decision, Record};
+use oz_core::composite::api::CompositeController;
+use oz_core::composite::declared::KindName;
+use oz_core::composite::guard;
+use oz_core::composite::rego::RegoController;
+use oz_core::composite::supervise::{self, Composites};
 use oz_core::for_each_kind;
 use oz_core::kinds::AccessRequest as _;
 use oz_core::labels;
@@ -21,7 +27,7 @@ use oz_core::names;
 use oz_core::policies::Installation;
 use oz_core::sessions;
 use oz_core::transient::{Kind, Policy, Transient};
-use oz_engine::Engine;
+use oz_engine::{Engine, Signal};
 use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
     Clock, ClockAlarm, Election, Listen, Runtime, Selection, ServerClock, Store, Warnings,
@@ -33,6 +39,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use crate::args::Args;
 use crate::bindings::Bindings;
 use crate::canary::Canary;
+use crate::composites::{Policies, Reports, ReportsPort, Runs, RunsPort, Surveys, Webhooks};
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
 use crate::pod_request::PodRequests;
@@ -49,7 +56,8 @@ use crate::workload::Workloads;
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
-    let (client, clock) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
+    let config = common.config(names::OPERATOR).await?;
+    let (client, clock) = oz_runtime::client(config.clone())?;
     let keys = signing_keys(&client, &common.namespace).await?;
     let (namespace, replica) = (&common.namespace, &common.replica);
     let trail = Trail::start(
@@ -71,6 +79,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     };
     let mut engine = operator.engine();
     let owners = operator.controllers(&mut engine);
+    if args.composites.composites {
+        operator.composites(&mut engine, config)?;
+    }
     operator.tasks(engine.runtime(), owners)?;
     let ended = engine.run(shutdown).await;
     operator.trail.close().await;
@@ -129,6 +140,55 @@ impl Operator<'_> {
         }
         bindings(engine, self.args, &self.keys, &mut owners);
         owners
+    }
+
+    /// Controllers that are functions.
+    fn composites(&self, engine: &mut Engine, config: Config) -> anyhow::Result<()> {
+        let args = &self.args.composites;
+        let account = args.composite_account.clone();
+        let account = account.context("--composites needs --composite-account")?;
+        let api_servers = config.cluster_url.host().and_then(|host| host.parse().ok());
+        let webhooks = Webhooks::new(&args.hook_address, api_servers.into_iter().collect())?;
+        let feeds = engine.runtime().feeds().clone();
+        let policies = Arc::new(Policies::new(&args.policy_namespaces, &feeds));
+        let (reports, told) = (Reports::default(), Signal::default());
+        let runs = Arc::new(Runs {
+            policies: Arc::clone(&policies),
+            controllers: engine.controllers().clone(),
+            config,
+            keys: self.keys.clone(),
+            webhooks,
+            most: args.max_composites,
+            identities: Mutex::default(),
+            told: told.clone(),
+            reports: reports.clone(),
+            running: Mutex::default(),
+        });
+        engine.port(supervise::PORT, RunsPort(Arc::clone(&runs)));
+        engine.port(guard::PORT, ReportsPort { reports, told });
+        let mut natively = Vec::new();
+        if self.args.transient.serve_example_com {
+            for_each_kind!(published K => { natively.push(KindName::of::<K>()) });
+        }
+        let definitions = feeds.store_with(Selection::default().metadata_only());
+        let surveys = Surveys {
+            objects: feeds.store::<RegoController>(),
+            definitions: definitions.clone(),
+            account: account.clone(),
+            runs: Arc::clone(&runs),
+            policies: Arc::clone(&policies),
+        };
+        let regos = Composites::new(account.clone(), natively.clone());
+        engine.controller(regos, surveys);
+        let surveys = Surveys {
+            objects: feeds.store::<CompositeController>(),
+            definitions,
+            account: account.clone(),
+            runs,
+            policies,
+        };
+        engine.controller(Composites::new(account, natively), surveys);
+        Ok(())
     }
 
     /// Everything that is done besides, and by whom.

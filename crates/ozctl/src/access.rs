@@ -2,13 +2,15 @@
 //! command, an error, Ctrl-C, a closed terminal.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
+use futures::future::try_join;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use oz_core::api::{Operation, Phase, RequestStatus};
+use oz_core::api::{Operation, RequestStatus};
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 
 use crate::ask::{self, ask_which};
@@ -21,9 +23,10 @@ use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::names;
 use crate::request::{self, Ask, Clock, Outcome};
+use crate::steps::{Share, Steps};
 use crate::target::Target;
 use crate::verbs::go_duration;
-use crate::waiting::Waiting;
+use crate::waiting::{self, Waiting};
 
 /// How to ask, on every verb that does.
 #[derive(Args, Clone, Debug)]
@@ -50,6 +53,9 @@ pub(crate) struct AccessFlags {
     /// What the request's name begins with [default: $USER]
     #[arg(short = 'N', long, value_name = "PREFIX")]
     pub(crate) request_name: Option<String>,
+    /// Say how long each step took, and which share of it is oz's
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 /// Access that can be used.
@@ -68,6 +74,8 @@ pub(crate) struct Granted {
     pub(crate) clock: Clock,
     /// The verb that asks anew.
     pub(crate) verb: &'static str,
+    /// What took how long.
+    pub(crate) steps: Rc<Steps>,
 }
 
 impl Granted {
@@ -76,6 +84,7 @@ impl Granted {
         status: &RequestStatus,
         container: Option<String>,
         clock: Clock,
+        steps: &Rc<Steps>,
     ) -> Result<Self> {
         let pod = status.pod_name.clone().ok_or_else(|| {
             Failure::new(format!("request {name} is ready, but names no pod"))
@@ -89,6 +98,7 @@ impl Granted {
             message: status.access_message.clone().unwrap_or_default(),
             clock,
             verb: R::PURPOSE,
+            steps: Rc::clone(steps),
         })
     }
 
@@ -134,17 +144,117 @@ pub(crate) async fn with<R>(
 where
     R: AccessRequest,
 {
+    let steps = Rc::new(Steps::begin());
     let within = go_duration(&flags.wait)
         .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", flags.wait)))?;
     let cluster = context.cluster().await?;
-    if let Some(name) = &flags.request {
-        let granted = existing::<R>(context, &cluster, names::checked(name)?, &want).await?;
-        let mut interrupts = Interrupts::new()?;
-        return tokio::select! {
-            result = body(&cluster, &granted) => result,
-            exit = interrupts.next() => Ok(exit),
-        };
+    steps.done("kubeconfig", Share::Kubernetes);
+    let invocation = Invocation {
+        context,
+        cluster: &cluster,
+        steps: &steps,
+    };
+    let result = match &flags.request {
+        Some(name) => again::<R>(invocation, name, &want, body).await,
+        None => anew::<R>(invocation, flags, &want, within, body).await,
+    };
+    if flags.verbose {
+        context.say(&steps.told());
     }
+    result
+}
+
+/// One run of a command: what every step of it is given.
+#[derive(Clone, Copy)]
+struct Invocation<'a> {
+    context: &'a Context,
+    cluster: &'a Cluster,
+    steps: &'a Rc<Steps>,
+}
+
+/// Uses the access of a request that is there, and leaves it as it is.
+async fn again<R: AccessRequest>(
+    invocation: Invocation<'_>,
+    name: &str,
+    want: &Want<'_>,
+    body: impl AsyncFnOnce(&Cluster, &Granted) -> Result<Exit>,
+) -> Result<Exit> {
+    let granted = existing::<R>(invocation, names::checked(name)?, want).await?;
+    invocation.steps.done("request", Share::Oz);
+    let mut interrupts = Interrupts::new()?;
+    let result = tokio::select! {
+        result = body(invocation.cluster, &granted) => result,
+        exit = interrupts.next() => Ok(exit),
+    };
+    invocation.steps.done("use", Share::Kubernetes);
+    result
+}
+
+/// Asks, uses what is granted, and gives it back.
+async fn anew<R: AccessRequest>(
+    invocation: Invocation<'_>,
+    flags: &AccessFlags,
+    want: &Want<'_>,
+    within: Duration,
+    body: impl AsyncFnOnce(&Cluster, &Granted) -> Result<Exit>,
+) -> Result<Exit> {
+    let (context, cluster, steps) = (invocation.context, invocation.cluster, invocation.steps);
+    let (ask, template) = asked::<R>(invocation, flags, want).await?;
+    let mut interrupts = Interrupts::new()?;
+    let created = match ask_for::<R>(cluster, &ask, &mut interrupts).await? {
+        Ok(created) => created,
+        Err(exit) => return Ok(exit),
+    };
+    steps.done("request", Share::Oz);
+    let name = created.name_any();
+    let since = created.meta().creation_timestamp.as_ref();
+    let since = since.map(|time| time.0);
+    let (ended, used) = (Cell::new(false), Cell::new(false));
+    let work = async {
+        let waiting = wait_for::<R>(invocation, created, ask.container.clone(), within, &ended);
+        let granted = waiting.await?;
+        steps.done("granted", Share::Oz);
+        used.set(true);
+        if let Some(said) = granted.shortened(since, flags.duration.as_deref(), &template) {
+            context.say(&said);
+        }
+        body(cluster, &granted).await
+    };
+    let result = tokio::select! {
+        result = work => result,
+        exit = interrupts.next() => Ok(exit),
+    };
+    steps.done("use", Share::Kubernetes);
+    if flags.keep && used.get() && result.is_ok() {
+        context.say(&format!(
+            "Access is kept. Use it again with `--request {name}`; \
+             give it back with `ozctl revoke {name}`."
+        ));
+        return result;
+    }
+    // What was refused stays, to say why.
+    if ended.get() {
+        return result;
+    }
+    let given_back = give_back::<R>(cluster, &name, &mut interrupts).await;
+    steps.done("given back", Share::Oz);
+    match given_back {
+        Ok(()) => result,
+        // How the command ended is more important.
+        Err(failure) => result.and_then(|exit| match exit {
+            Exit::SUCCESS => Err(failure),
+            exit => Err(failure.with(exit)),
+        }),
+    }
+}
+
+/// What is to be asked for, and the template.
+async fn asked<R: AccessRequest>(
+    invocation: Invocation<'_>,
+    flags: &AccessFlags,
+    want: &Want<'_>,
+) -> Result<(Ask, R::Template)> {
+    let (context, cluster) = (invocation.context, invocation.cluster);
     let prefix = flags.request_name.clone().unwrap_or_else(default_prefix);
     request::check_prefix(&prefix)?;
     let query = AccessQuery {
@@ -153,8 +263,18 @@ where
         template: flags.template.as_deref(),
         container: want.container,
     };
-    let (template, target_pod) =
-        choose::template::<R>(&cluster, &query, |some| ask_which(context, some)).await?;
+    let chosen = choose::template::<R>(cluster, &query, |some| ask_which(context, some));
+    // Beside it: nobody waits any longer for that, and nothing is asked where the first makes no sense.
+    let grants = async { Ok(choose::grants::<R>(cluster).await) };
+    let ((template, mut target_pod), grants) = try_join(chosen, grants).await?;
+    if target_pod.is_none()
+        && let Some(last) = choose::last_used(cluster, grants, template.name()).await
+    {
+        let choose::LastUsed { pod, request } = last;
+        context.say(&format!("oz: pod {pod} again, as by request {request}"));
+        target_pod = Some(pod);
+    }
+    invocation.steps.done("template", Share::Oz);
     // Where a template names containers, the first is the one that is meant.
     let container = want
         .container
@@ -165,71 +285,11 @@ where
         prefix,
         duration: flags.duration.clone(),
         target_pod,
-        container: container.clone(),
-        reason: reason(context, &template, flags)?,
+        container,
+        reason: ask::reason(context, &template, flags.reason.as_deref())?,
         extends: None,
     };
-    let mut interrupts = Interrupts::new()?;
-    let created = match ask_for::<R>(&cluster, &ask, &mut interrupts).await? {
-        Ok(created) => created,
-        Err(exit) => return Ok(exit),
-    };
-    let name = created.name_any();
-    let since = created.meta().creation_timestamp.as_ref();
-    let since = since.map(|time| time.0);
-    let (ended, used) = (Cell::new(false), Cell::new(false));
-    let work = async {
-        let granted = wait_for::<R>(context, &cluster, created, container, within, &ended).await?;
-        used.set(true);
-        if let Some(said) = granted.shortened(since, flags.duration.as_deref(), &template) {
-            context.say(&said);
-        }
-        body(&cluster, &granted).await
-    };
-    let result = tokio::select! {
-        result = work => result,
-        exit = interrupts.next() => Ok(exit),
-    };
-    if flags.keep && used.get() && result.is_ok() {
-        context.say(&format!(
-            "Access is kept. Use it again with `--request {name}`; \
-             give it back with `ozctl revoke {name}`."
-        ));
-        return result;
-    }
-    // What was refused stays, to say why.
-    if !ended.get()
-        && let Err(failure) = give_back::<R>(&cluster, &name, &mut interrupts).await
-    {
-        // How the command ended is more important.
-        return result.and_then(|exit| match exit {
-            Exit::SUCCESS => Err(failure),
-            exit => Err(failure.with(exit)),
-        });
-    }
-    result
-}
-
-/// The reason that is given. Where the template requires one, whoever sits at a terminal is asked.
-fn reason<T: AccessTemplate>(
-    context: &Context,
-    template: &T,
-    flags: &AccessFlags,
-) -> Result<Option<String>> {
-    let given = flags.reason.as_deref().unwrap_or_default().trim();
-    if !template.config().require_reason || !given.is_empty() {
-        return Ok(flags.reason.clone());
-    }
-    let missing = || {
-        let name = template.name();
-        Failure::new(format!("template {name} requires a reason"))
-            .next("say why with --reason, such as --reason INC-42")
-    };
-    let reason = ask::line(context, "Why is access needed? ").ok_or_else(missing)??;
-    match reason.is_empty() {
-        true => Err(missing()),
-        false => Ok(Some(reason)),
-    }
+    Ok((ask, template))
 }
 
 /// What a request's name begins with unless the user says.
@@ -265,11 +325,11 @@ pub(crate) async fn give_back<R: AccessRequest>(
 }
 
 async fn existing<R: AccessRequest>(
-    context: &Context,
-    cluster: &Cluster,
+    invocation: Invocation<'_>,
     name: &str,
     want: &Want<'_>,
 ) -> Result<Granted> {
+    let cluster = invocation.cluster;
     let found: R = cluster
         .answer(cluster.api::<R>().get(name))
         .await
@@ -285,19 +345,21 @@ async fn existing<R: AccessRequest>(
         .container
         .map(str::to_owned)
         .or_else(|| Ask::of(&found).container);
-    let clock = Clock::of_server(cluster).await;
-    let mut granted = Granted::new::<R>(name.to_owned(), &status, container, clock)?;
+    let clock = Clock::of_server(invocation.cluster).await;
+    let mut granted =
+        Granted::new::<R>(name.to_owned(), &status, container, clock, invocation.steps)?;
     if granted.left().is_some_and(|left| left.is_zero()) {
         // The API server says that it is ready, so a clock is wrong, and perhaps ours.
-        context.say("oz: by this clock access is over already; it ends when the cluster ends it");
+        invocation
+            .context
+            .say("oz: by this clock access is over already; it ends when the cluster ends it");
         granted.until = None;
     }
     Ok(granted)
 }
 
 async fn wait_for<R: AccessRequest>(
-    context: &Context,
-    cluster: &Cluster,
+    invocation: Invocation<'_>,
     created: R,
     container: Option<String>,
     within: Duration,
@@ -306,14 +368,19 @@ async fn wait_for<R: AccessRequest>(
     let name = created.name_any();
     let clock = Clock::at_creation(&created);
     let line = std::cell::RefCell::new(Waiting::new(
-        context,
+        invocation.context,
         &format!("waiting for {name} to be granted"),
     ));
     let outcome = {
-        let mut waiting = std::pin::pin!(request::wait(cluster, created, within, |status| {
-            let (what, obstacle) = waited_for(&name, status);
-            line.borrow_mut().is(&what, obstacle);
-        }));
+        let mut waiting = std::pin::pin!(request::wait(
+            invocation.cluster,
+            created,
+            within,
+            |status| {
+                let (what, obstacle) = waiting::waited_for(&name, status);
+                line.borrow_mut().is(&what, obstacle);
+            }
+        ));
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         loop {
             tokio::select! {
@@ -326,7 +393,7 @@ async fn wait_for<R: AccessRequest>(
     match outcome {
         Outcome::Ready(ready) => {
             let status = ready.status().cloned().unwrap_or_default();
-            Granted::new::<R>(name, &status, container, clock)
+            Granted::new::<R>(name, &status, container, clock, invocation.steps)
         }
         Outcome::Over(request) => {
             ended.set(true);
@@ -334,14 +401,5 @@ async fn wait_for<R: AccessRequest>(
             Err(request::over(&name, &status))
         }
         Outcome::Late(request) => Err(request::late(&name, within, request.status())),
-    }
-}
-
-/// What a status says is waited for, and whether it is in the way.
-fn waited_for(name: &str, status: &RequestStatus) -> (String, bool) {
-    match (request::why_not(status), status.phase) {
-        (Some(why), _) => (format!("waiting for {name}: {why}"), true),
-        (None, Phase::Active) => (format!("waiting for {name} to be ready"), false),
-        (None, _) => (format!("waiting for {name} to be granted"), false),
     }
 }

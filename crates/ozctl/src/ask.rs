@@ -67,3 +67,25 @@ fn which<T: AccessTemplate>(context: &Context, templates: &[&T]) -> Result<usize
         }
     }
 }
+
+/// The reason that is given. Where the template requires one, whoever sits at a terminal is asked.
+pub(crate) fn reason<T: AccessTemplate>(
+    context: &Context,
+    template: &T,
+    given: Option<&str>,
+) -> Result<Option<String>> {
+    let is_given = given.is_some_and(|given| !given.trim().is_empty());
+    if !template.config().require_reason || is_given {
+        return Ok(given.map(ToOwned::to_owned));
+    }
+    let missing = || {
+        let name = template.name();
+        Failure::new(format!("template {name} requires a reason"))
+            .next("say why with --reason, such as --reason INC-42")
+    };
+    let reason = line(context, "Why is access needed? ").ok_or_else(missing)??;
+    match reason.is_empty() {
+        true => Err(missing()),
+        false => Ok(Some(reason)),
+    }
+}

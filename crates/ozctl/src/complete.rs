@@ -15,6 +15,8 @@ use kube::{Api, Resource};
 use oz_core::api::{
     CrossVersionObjectReference, ExecAccessTemplate, GROUP, PodAccessTemplate, TargetKind,
 };
+use oz_core::composite::api::CompositeController;
+use oz_core::composite::declared::KindName;
 use oz_core::kinds::AccessTemplate;
 use oz_core::{for_each_kind, kinds};
 use serde::de::DeserializeOwned;
@@ -52,6 +54,54 @@ pub(crate) fn requests() -> Vec<CompletionCandidate> {
         for_each_kind!(requests R => { lists.push(names_of::<R>(&cluster).boxed_local()) });
         join_all(lists).await.concat()
     })
+}
+
+/// Names of CompositeControllers.
+pub(crate) fn composites() -> Vec<CompletionCandidate> {
+    ask(async |cluster| {
+        let api = Api::<CompositeController>::all(cluster.client.clone());
+        listed(&api).await
+    })
+}
+
+/// What `explain` may be asked for, after what is typed of it: names of requests, the kinds of composites'
+/// parents, and names of parents once there is a kind.
+pub(crate) fn explained(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let begun = typed.to_string_lossy().into_owned();
+    let names = |mut found: Vec<CompletionCandidate>| {
+        found.retain(|one| one.get_value().to_string_lossy().starts_with(&begun));
+        found
+    };
+    let word = begun.clone();
+    let parents = ask(async move |cluster| parents(&cluster, &word).await);
+    match begun.contains('/') {
+        true => names(parents),
+        false => names(requests().into_iter().chain(parents).collect()),
+    }
+}
+
+async fn parents(cluster: &Cluster, typed: &str) -> Vec<String> {
+    let composites = oz_client::composites::read(cluster, &[]).await;
+    let kinds = composites.unwrap_or_default().into_iter();
+    let kinds = kinds.map(|composite| composite.spec.parent_resource);
+    let mut words = Vec::new();
+    for parent in kinds {
+        let plural = &parent.resource;
+        if typed.split_once('/').is_none_or(|(word, _)| word != plural) {
+            words.push(format!("{plural}/"));
+            continue;
+        }
+        let name = KindName::from(&parent);
+        let Ok(kind) = oz_client::composites::placed(cluster, &name).await else {
+            continue;
+        };
+        let api = oz_client::composites::objects(cluster, &kind);
+        let names = listed(&api).await.into_iter();
+        words.extend(names.map(|name| format!("{plural}/{name}")));
+    }
+    words.sort_unstable();
+    words.dedup();
+    words
 }
 
 /// What `get` may be asked for: kinds, and names once there is a kind.

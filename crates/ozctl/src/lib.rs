@@ -14,10 +14,13 @@ mod lint;
 mod output;
 mod proxy;
 mod session;
+mod steps;
 mod terminal;
 mod verbs;
 mod waiting;
 
-use oz_client::{choose, cluster, exit, explain, failure, names, request, target, trail};
+use oz_client::{
+    choose, cluster, composites, exit, explain, failure, names, request, target, trail,
+};
 
 pub use cli::{command, main};

@@ -20,6 +20,7 @@ use crate::cluster::Cluster;
 use crate::context::unwritten;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::steps::Share;
 use crate::terminal::{self, Raw};
 
 /// Before the end, at which a session on a terminal is told.
@@ -50,6 +51,7 @@ pub(crate) struct Command {
 /// Runs the command to its end, or to the end of access.
 pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command) -> Result<Exit> {
     let mut process = open(cluster, granted, command).await?;
+    granted.steps.done("connection", Share::Kubernetes);
     let status = process.take_status();
     let terminal = command.tty.then(Raw::enter).transpose()?;
     let sizes = process.terminal_size();

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use oz_core::api::{Phase, RequestStatus};
+
 use crate::context::{Context, Style};
+use crate::request;
 
 /// After this long, the line also says how long.
 const SAY_HOW_LONG: Duration = Duration::from_secs(2);
@@ -66,5 +69,14 @@ impl Drop for Waiting<'_> {
         if self.context.live {
             self.context.say_on("\r\x1b[K");
         }
+    }
+}
+
+/// What a status says is waited for, and whether it is in the way.
+pub(crate) fn waited_for(name: &str, status: &RequestStatus) -> (String, bool) {
+    match (request::why_not(status), status.phase) {
+        (Some(why), _) => (format!("waiting for {name}: {why}"), true),
+        (None, Phase::Active) => (format!("waiting for {name} to be ready"), false),
+        (None, _) => (format!("waiting for {name} to be granted"), false),
     }
 }

@@ -80,7 +80,8 @@ pub async fn within<T>(
 }
 
 /// The innermost error: the outer ones of an HTTP client say little.
-pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;

@@ -26,9 +26,10 @@ const SILENCE: Duration = Duration::from_secs(300);
 
 /// No client could be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ClientError {
     /// The configuration does not make a client.
-    #[error("failed to build the API client: {0}")]
+    #[error("failed to build the API client")]
     Build(#[from] kube::Error),
 }
 

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, Recorder, Reporter};
 use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
+use crate::recorder::{Event, Recorder};
 
 /// How many events may wait.
 const CAPACITY: usize = 1_024;
@@ -41,30 +40,12 @@ impl WeakEvents {
 /// turns repetitions into a series.
 pub(crate) struct Publisher {
     receiver: mpsc::Receiver<(ObjectReference, Event)>,
-    client: Client,
-}
-
-/// After so many events the recorder's memory is given up: it keeps each of them for six minutes,
-/// and a burst of grants would fill it with what never repeats.
-const MEMORY: usize = 128;
-
-/// The longest note that the API server takes, in bytes.
-const NOTE_BYTES: usize = 1_024;
-
-/// The note, cut where it is longer than the API server takes; the condition has all of it.
-fn shortened(mut note: String) -> String {
-    const CUT: char = '…';
-    if note.len() > NOTE_BYTES {
-        note.truncate(note.floor_char_boundary(NOTE_BYTES - CUT.len_utf8()));
-        note.push(CUT);
-    }
-    note
 }
 
 /// Both ends.
-pub(crate) fn events(client: Client, metrics: Metrics) -> (Events, Publisher) {
+pub(crate) fn events(metrics: Metrics) -> (Events, Publisher) {
     let (sender, receiver) = mpsc::channel(CAPACITY);
-    (Events { sender, metrics }, Publisher { receiver, client })
+    (Events { sender, metrics }, Publisher { receiver })
 }
 
 impl Events {
@@ -84,40 +65,20 @@ impl Events {
 }
 
 impl Publisher {
-    /// Publishes as `reporter` until every [`Events`] is dropped and none waits.
-    pub(crate) async fn run(mut self, reporter: Reporter) {
-        let recorder = || Recorder::new(self.client.clone(), reporter.clone());
-        let mut current = recorder();
-        let mut published = 0_usize;
-        while let Some((about, mut event)) = self.receiver.recv().await {
-            published += 1;
-            if published.is_multiple_of(MEMORY) {
-                current = recorder();
-            }
-            event.note = event.note.map(shortened);
-            let published = tokio::time::timeout(TIMEOUT, current.publish(&event, &about));
+    /// Publishes by `recorder` until every [`Events`] is dropped and none waits.
+    pub(crate) async fn run(mut self, recorder: Recorder) {
+        while let Some((about, event)) = self.receiver.recv().await {
+            let published = tokio::time::timeout(TIMEOUT, recorder.publish(&event, &about));
             match published.await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(reason = event.reason, %error, "failed to publish an event");
+                    let error = crate::with_causes(&error);
+                    tracing::warn!(reason = event.reason, error, "failed to publish an event");
                 }
                 Err(_) => {
                     tracing::warn!(reason = event.reason, "publishing an event took too long")
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_note_is_cut_between_characters_and_only_if_it_is_too_long() {
-        let fits = "ä".repeat(NOTE_BYTES / 2);
-        assert_eq!(shortened(fits.clone()), fits);
-        let cut = shortened(format!("x{fits}"));
-        assert!(cut.len() <= NOTE_BYTES && cut.ends_with("ä…"), "{cut}");
     }
 }

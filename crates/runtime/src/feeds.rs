@@ -12,7 +12,6 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
-use kube::runtime::events::{Event, EventType};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -24,6 +23,7 @@ use crate::kind::Kind;
 use crate::metrics::{Metrics, OfKind};
 use crate::raw::Undecodable;
 use crate::readiness::{Gate, Readiness};
+use crate::recorder::{Event, EventType};
 use crate::store::{
     Ages, Feed, Report, Retried, Selection, Store, WatchError, WeakStore, guarded_watch, title,
 };
@@ -48,10 +48,44 @@ struct Inner {
     begin: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
 }
 
-/// What two stores cannot share: kind, which of its objects, and as what they are kept.
+/// As whom a kind is watched, if not as the process: what this account may not see is not shown. What
+/// goes wrong with such a watch is its own trouble; the process is ready and healthy without it.
+#[derive(Clone)]
+pub struct Identity {
+    name: Arc<str>,
+    client: Client,
+}
+
+impl Identity {
+    /// The account of this name, by a client that acts as it. Two of one name share their watches.
+    #[must_use]
+    pub fn new(name: &str, client: Client) -> Self {
+        let name = name.into();
+        Self { name, client }
+    }
+
+    /// The client that acts as it.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// Who looks, and where.
+#[derive(Default)]
+struct View<'a> {
+    identity: Option<&'a Identity>,
+    /// One namespace alone, whatever the others are restricted to.
+    namespace: Option<String>,
+}
+
+/// What two stores cannot share: kind, which of its objects, seen by whom, and as what they are kept.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct StoreKey {
+    identity: Option<Arc<str>>,
     resource: ApiResource,
+    /// If it is of one alone, whatever the others are restricted to.
+    namespace: Option<String>,
     selection: Selection,
     kept_as: TypeId,
 }
@@ -151,8 +185,55 @@ impl Feeds {
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
+        self.shared(View::default(), kind, selection, keep)
+    }
+
+    /// As [`Feeds::store_of`], seen by another account if one is given.
+    #[must_use]
+    pub fn store_as<K>(
+        &self,
+        identity: Option<&Identity>,
+        kind: &Kind,
+        selection: Selection,
+        keep: &Keep<K>,
+    ) -> Store<K>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let view = View {
+            identity,
+            namespace: None,
+        };
+        self.shared(view, kind, selection, keep)
+    }
+
+    /// As [`Feeds::store_of`], for one namespace, whatever the others are [restricted](Self::restrict) to.
+    #[must_use]
+    pub fn store_in<K>(&self, kind: &Kind, namespace: &str, selection: Selection) -> Store<K>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let view = View {
+            identity: None,
+            namespace: Some(namespace.to_owned()),
+        };
+        self.shared(view, kind, selection, &Keep::default())
+    }
+
+    fn shared<K>(
+        &self,
+        view: View<'_>,
+        kind: &Kind,
+        selection: Selection,
+        keep: &Keep<K>,
+    ) -> Store<K>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
         let key = StoreKey {
+            identity: view.identity.map(|identity| Arc::clone(&identity.name)),
             resource: kind.resource.clone(),
+            namespace: view.namespace,
             selection,
             kept_as: TypeId::of::<K>(),
         };
@@ -164,7 +245,7 @@ impl Feeds {
             return store;
         }
         let ended = CancellationToken::new();
-        let store = self.feed(kind, &key.selection, keep, &ended);
+        let store = self.feed(view.identity, kind, &key, keep, &ended);
         let weak = Box::new(store.downgrade());
         stores.insert(key, Known { store: weak, ended });
         store
@@ -172,20 +253,23 @@ impl Feeds {
 
     fn feed<K>(
         &self,
+        identity: Option<&Identity>,
         kind: &Kind,
-        selection: &Selection,
+        key: &StoreKey,
         keep: &Keep<K>,
         ended: &CancellationToken,
     ) -> Store<K>
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let inner = &self.0;
-        let namespaces = lock(&inner.namespaces);
-        let namespaces: Vec<Option<String>> = if kind.cluster_scoped || namespaces.is_empty() {
+        let (inner, selection) = (&self.0, &key.selection);
+        let restricted = lock(&inner.namespaces);
+        let namespaces: Vec<Option<String>> = if kind.cluster_scoped {
             vec![None]
+        } else if key.namespace.is_some() || restricted.is_empty() {
+            vec![key.namespace.clone()]
         } else {
-            namespaces.iter().cloned().map(Some).collect()
+            restricted.iter().cloned().map(Some).collect()
         };
         let (resource, cluster_scoped) = (kind.resource.clone(), kind.cluster_scoped);
         let watches = namespaces.len();
@@ -201,19 +285,25 @@ impl Feeds {
             let name = gate_name(&store, selection, namespace.as_deref());
             let report = Arc::new(Reporting {
                 product: Arc::clone(&inner.product),
-                gate: inner.readiness.gate(name),
+                // Nobody else waits for what one account cannot see.
+                gate: match identity {
+                    None => inner.readiness.gate(name),
+                    Some(_) => Gate::new(name),
+                },
                 resource: store.resource().clone(),
                 undecodable: Arc::clone(&undecodable),
                 events: inner.events.clone(),
                 published: AtomicUsize::new(0),
             });
             let (watch, health) = guarded_watch(
-                &inner.client,
+                identity.map_or(&inner.client, Identity::client),
                 store.resource(),
                 namespace.as_deref(),
                 selection.clone(),
             );
-            inner.ages.add(&health);
+            if identity.is_none() {
+                inner.ages.add(&health);
+            }
             let feed = Feed {
                 watch,
                 health,

@@ -6,8 +6,10 @@ pub mod clock;
 pub mod raw;
 
 mod address;
+#[cfg(feature = "programs")]
 mod args;
 mod call;
+mod causes;
 mod client;
 mod clock_alarm;
 mod events;
@@ -17,35 +19,43 @@ mod lease;
 mod metrics;
 mod probes;
 mod readiness;
+mod recorder;
 mod runtime;
 mod scan;
+#[cfg(feature = "programs")]
 mod secret_cell;
 mod signals;
 mod store;
 mod supervise;
 mod tasks;
+#[doc(hidden)]
+pub mod telemetry;
 mod warnings;
 
 pub use address::Address;
+#[cfg(feature = "programs")]
 pub use args::{Common, LogFormat};
-pub use call::{CallError, within};
+pub use call::{CallError, root_cause, within};
+pub use causes::with_causes;
 pub use client::{ClientError, client};
 pub use clock::{Clock, ServerClock, SystemClock};
 pub use clock_alarm::ClockAlarm;
 pub use events::Events;
-pub use feeds::{Feeds, Keep};
+pub use feeds::{Feeds, Identity, Keep};
 pub use kind::Kind;
 pub use lease::{Election, Leadership, LeaseTiming};
 use metrics::Metrics;
 pub use raw::Undecodable;
 pub use readiness::{Gate, Notice, Readiness};
+pub use recorder::{Event, EventType, Recorder};
 pub use runtime::{Listen, Runtime, RuntimeError};
 pub use scan::{get, scan};
+#[cfg(feature = "programs")]
 pub use secret_cell::{Data, SecretCell, is_empty};
 pub use signals::shutdown_on_signal;
 pub use store::{
-    Ages, Change, Guarded, Health, Retried, Selection, Store, SubscriberId, Subscription,
-    WatchError, guarded_store, guarded_watch,
+    Ages, Change, Guarded, Health, Retried, Selection, Store, StoreEvent, SubscriberId,
+    Subscription, WatchError, guarded_store, guarded_watch,
 };
 pub use supervise::Running;
 pub use tasks::{Task, TaskError, Who};

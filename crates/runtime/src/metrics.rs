@@ -5,13 +5,16 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(feature = "metrics")]
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+use crate::telemetry::metrics::counter::Counter;
+use crate::telemetry::metrics::family::Family;
+use crate::telemetry::metrics::gauge::Gauge;
+use crate::telemetry::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "metrics", derive(EncodeLabelSet))]
 struct Kind {
     kind: String,
 }
@@ -74,6 +77,7 @@ impl Metrics {
         self.leader.set(i64::from(leads));
     }
 
+    #[cfg(feature = "metrics")]
     pub(crate) fn skewed(&self, seconds: f64) {
         self.skew.set(seconds);
     }
@@ -126,6 +130,7 @@ impl Drop for OfKind {
 }
 
 #[cfg(test)]
+#[cfg(feature = "metrics")]
 mod tests {
     use prometheus_client::encoding::text::encode;
 

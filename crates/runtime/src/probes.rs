@@ -1,23 +1,31 @@
 //! `/metrics`, `/healthz` and `/readyz`, over plain HTTP.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+#[cfg(feature = "metrics")]
+use std::sync::Mutex;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
+#[cfg(feature = "metrics")]
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use prometheus_client::registry::Registry;
 
 use crate::clock::{Clock, NOTABLE_SKEW, skew_in_words};
+#[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::store::Ages;
+#[cfg(feature = "metrics")]
+use crate::telemetry::registry::Registry;
 
 /// What the probes read.
 #[derive(Clone)]
 pub(crate) struct Probes {
+    #[cfg(feature = "metrics")]
     pub(crate) registry: Arc<Mutex<Registry>>,
+    #[cfg(feature = "metrics")]
     pub(crate) metrics: Metrics,
     pub(crate) readiness: Readiness,
     pub(crate) ages: Ages,
@@ -26,20 +34,22 @@ pub(crate) struct Probes {
 
 impl Probes {
     pub(crate) fn router(self) -> Router {
-        Router::new()
-            .route("/metrics", get(metrics))
+        let router = Router::new()
             .route("/healthz", get(|| async { "ok" }))
-            .route("/readyz", get(ready))
-            .with_state(self)
+            .route("/readyz", get(ready));
+        #[cfg(feature = "metrics")]
+        let router = router.route("/metrics", get(metrics));
+        router.with_state(self)
     }
 }
 
+#[cfg(feature = "metrics")]
 async fn metrics(State(probes): State<Probes>) -> Response {
     probes.metrics.skewed(probes.clock.skew().as_secs_f64());
     let registry = probes
         .registry
         .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &registry) {
         Ok(()) => {
@@ -72,6 +82,7 @@ async fn ready(State(probes): State<Probes>) -> Response {
 }
 
 #[cfg(test)]
+#[cfg(feature = "metrics")]
 mod tests {
     use axum::body::Body;
     use axum::http::Request;

@@ -8,7 +8,6 @@ use axum::Router;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
-use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +15,7 @@ use crate::events::Publisher;
 use crate::feeds::Watching;
 use crate::probes::Probes;
 use crate::tasks::Named;
+use crate::telemetry::registry::Registry;
 use crate::{Clock, Election, Events, Feeds, Leadership, Metrics, Readiness, Task, TaskError, Who};
 
 /// Why a process cannot go on.
@@ -34,7 +34,7 @@ pub enum RuntimeError {
         reason: String,
     },
     /// An address for probes and metrics could not be listened on.
-    #[error("failed to listen on {address}: {error}")]
+    #[error("failed to listen on {address}")]
     Listen {
         /// The address.
         address: String,
@@ -43,11 +43,12 @@ pub enum RuntimeError {
         error: std::io::Error,
     },
     /// A service gave up.
-    #[error("failed to go on with task {name}: {error}")]
+    #[error("failed to go on with task {name}")]
     Task {
         /// Which.
         name: Arc<str>,
         /// Why.
+        #[source]
         error: TaskError,
     },
     /// A part ended that the process cannot go on without.
@@ -139,7 +140,7 @@ impl Runtime {
         let own = registry.sub_registry_with_prefix(metrics_prefix(product));
         let metrics = Metrics::register(own);
         let readiness = Readiness::default();
-        let (events, publisher) = crate::events::events(client.clone(), metrics.clone());
+        let (events, publisher) = crate::events::events(metrics.clone());
         let (feeds, watching) = Feeds::new(
             product,
             client.clone(),
@@ -147,6 +148,7 @@ impl Runtime {
             readiness.clone(),
             events.downgrade(),
         );
+        #[cfg(feature = "metrics")]
         own.register_collector(Box::new(feeds.ages().clone()));
         Self {
             product: product.into(),
@@ -270,7 +272,9 @@ impl Runtime {
     /// `/metrics`, `/healthz` and `/readyz` as an HTTP service.
     pub fn probes(&self) -> Router {
         let probes = Probes {
+            #[cfg(feature = "metrics")]
             registry: Arc::clone(&self.registry),
+            #[cfg(feature = "metrics")]
             metrics: self.metrics.clone(),
             readiness: self.readiness.clone(),
             ages: self.feeds.ages().clone(),

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::runtime::events::Reporter;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -12,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::lease::Elector;
 use crate::runtime::Part;
 use crate::tasks::Named;
-use crate::{Events, Runtime, RuntimeError, Who};
+use crate::{Events, Recorder, Runtime, RuntimeError, Who};
 
 /// How long events that still wait may take to be published once everything else has stopped.
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,15 +44,13 @@ impl Runtime {
             parts.spawn(task.run(stop.clone()));
         }
         let elector = self.election.elector(
-            self.client,
+            self.client.clone(),
             self.clock,
             self.leadership.clone(),
             self.metrics.clone(),
         );
-        let reporter = Reporter {
-            controller: self.product.as_ref().to_owned(),
-            instance: elector.as_ref().map(|elector| elector.identity.clone()),
-        };
+        let instance = elector.as_ref().map(|elector| elector.identity.as_str());
+        let recorder = Recorder::new(self.client, &self.product, instance);
         let elector = elector.map(Arc::new);
         if elector.is_none() {
             self.leadership.always();
@@ -69,7 +66,7 @@ impl Runtime {
             lead: Some(AbortOnDropHandle::new(tokio::spawn(lead))),
             elector,
             events: Some(self.events),
-            publisher: AbortOnDropHandle::new(tokio::spawn(self.publisher.run(reporter))),
+            publisher: AbortOnDropHandle::new(tokio::spawn(self.publisher.run(recorder))),
             _probes: probes,
         })
     }

@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+use crate::{Event, EventType, Recorder, with_causes};
 
 /// Publishes the warnings of one replica.
 #[derive(Clone)]
@@ -14,12 +15,8 @@ pub struct Warnings {
 impl Warnings {
     /// Those of the pod `replica` of `product` in `namespace`.
     pub fn new(client: Client, product: &str, namespace: &str, replica: &str) -> Self {
-        let reporter = Reporter {
-            controller: product.to_owned(),
-            instance: Some(replica.to_owned()),
-        };
         Self {
-            recorder: Recorder::new(client, reporter),
+            recorder: Recorder::new(client, product, Some(replica)),
             pod: ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Pod".to_owned()),
@@ -41,7 +38,11 @@ impl Warnings {
             secondary: None,
         };
         if let Err(error) = self.recorder.publish(&event, &self.pod).await {
-            tracing::debug!(%error, reason, "failed to publish an event");
+            tracing::debug!(
+                error = with_causes(&error),
+                reason,
+                "failed to publish an event"
+            );
         }
     }
 }

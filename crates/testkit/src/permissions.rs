@@ -213,13 +213,26 @@ impl Event {
         };
         // What is done in somebody's name is done by their rights.
         if let Some(whom) = self.impersonated_user {
-            let groups = whom.groups.iter().map(|_| "groups");
-            let kind = match whom.username.strip_prefix(ACCOUNT) {
-                Some(_) => "serviceaccounts",
-                None => "users",
+            let one = |kind: &str, name: &str, used_in| Use {
+                used_in,
+                name: name.to_owned(),
+                ..of("impersonate", "", kind, "")
             };
-            let kinds = std::iter::once(kind).chain(groups);
-            return kinds.map(|kind| of("impersonate", "", kind, "")).collect();
+            let account_of = whom.username.strip_prefix(ACCOUNT);
+            // Nobody asks for the groups of a service account: they follow from its name.
+            if let Some((namespace, name)) = account_of.and_then(|it| it.split_once(':')) {
+                let used_in = if namespace == own {
+                    UsedIn::Own
+                } else {
+                    UsedIn::Other
+                };
+                return vec![one("serviceaccounts", name, used_in)];
+            }
+            let groups = whom.groups.iter().map(|group| ("groups", group));
+            return std::iter::once(("users", &whom.username))
+                .chain(groups)
+                .map(|(kind, name)| one(kind, name, UsedIn::Cluster))
+                .collect();
         }
         let mut resource = object.resource;
         if !object.subresource.is_empty() {
@@ -353,6 +366,25 @@ mod tests {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let blind = (at("2026-01-01T00:00:09Z"), at("2026-01-01T00:00:11Z"));
         assert!(uses(denied.as_bytes(), &[blind]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_done_as_a_service_account_is_impersonation_in_its_namespace() {
+        let pods = json!({"resource": "pods", "namespace": "a"});
+        let as_account = |account: &str| {
+            let whom = format!(
+                r#""impersonatedUser":{{"username":"{ACCOUNT}{account}","groups":["g"]}},"stage""#
+            );
+            line("list", pods.clone(), json!({"code": 200}), json!(null))
+                .replace(r#""stage""#, &whom)
+        };
+        assert_eq!(
+            said(&[as_account("oz-system:helper"), as_account("a:other")]),
+            [
+                "impersonate /serviceaccounts Own helper",
+                "impersonate /serviceaccounts Other other",
+            ]
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub const KUBERNETES_VERSION: &str = "1.35.4";
 const KWOK_VERSION: &str = "0.8.0";
 const HELM_VERSION: &str = "3.22.0";
 const KUBECONFORM_VERSION: &str = "0.8.0";
+const OPA_VERSION: &str = "1.9.0";
 
 /// A program that is compiled from the Go module proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +43,8 @@ pub enum Tool {
     Helm,
     /// kubeconform, which compares manifests with schemas.
     Kubeconform,
+    /// OPA, which policies in process are compared with.
+    Opa,
 }
 
 impl Tool {
@@ -83,6 +86,7 @@ impl Tool {
             Self::KubeProxy => "kube-proxy",
             Self::Helm => "helm",
             Self::Kubeconform => "kubeconform",
+            Self::Opa => "opa",
         }
     }
 
@@ -93,6 +97,7 @@ impl Tool {
             Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok".into(),
             Self::Helm => "helm.sh/helm/v3/cmd/helm".into(),
             Self::Kubeconform => "github.com/yannh/kubeconform/cmd/kubeconform".into(),
+            Self::Opa => "github.com/open-policy-agent/opa".into(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -103,6 +108,7 @@ impl Tool {
             Self::Kwok => &KWOK,
             Self::Helm => &HELM,
             Self::Kubeconform => &KUBECONFORM,
+            Self::Opa => &OPA,
             _ => &KUBERNETES,
         }
     }
@@ -159,8 +165,18 @@ static KUBECONFORM: Module = Module {
     variables: &[],
 };
 
+static OPA: Module = Module {
+    name: "OPA",
+    version: OPA_VERSION,
+    packages: 900,
+    takes: "about 2 minutes",
+    go_mod: include_str!("../../../hack/tools/opa/go.mod"),
+    go_sum: include_str!("../../../hack/tools/opa/go.sum"),
+    variables: &[],
+};
+
 /// In the order in which they are compiled.
-const MODULES: [&Module; 4] = [&KUBERNETES, &KWOK, &HELM, &KUBECONFORM];
+const MODULES: [&Module; 5] = [&KUBERNETES, &KWOK, &HELM, &KUBECONFORM, &OPA];
 
 /// Programs that are there and match the pinned versions.
 #[derive(Debug, Clone)]
@@ -327,6 +343,8 @@ mod tests {
         assert!(pinned(&HELM, "helm.sh/helm/v3", HELM_VERSION));
         let path = "github.com/yannh/kubeconform";
         assert!(pinned(&KUBECONFORM, path, KUBECONFORM_VERSION));
+        let path = "github.com/open-policy-agent/opa";
+        assert!(pinned(&OPA, path, OPA_VERSION));
         let variable = KUBERNETES.variables.first().unwrap().1;
         assert_eq!(variable, format!("v{KUBERNETES_VERSION}"));
     }

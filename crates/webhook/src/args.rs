@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 use oz_admission::{Endpoint, RegistrationMode};
 use oz_audit::AuditArgs;
+use oz_core::composite::Account;
 use oz_core::duration::not_negative;
 use oz_core::names;
 use oz_core::policies::BreakGlassArgs;
@@ -80,6 +81,12 @@ pub(crate) struct Args {
     /// would ever be given, so it is refused. By default all.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) access_namespaces: Vec<String>,
+
+    /// As which service account composites read and write, as NAMESPACE/NAME, as the operator's own flag
+    /// says. Whoever creates or changes a CompositeController must be allowed to impersonate it. By default
+    /// nobody is asked about CompositeControllers.
+    #[arg(long, value_name = "ACCOUNT")]
+    pub(crate) composite_account: Option<Account>,
 
     /// Only serve: somebody else keeps the webhook configurations.
     #[arg(long)]

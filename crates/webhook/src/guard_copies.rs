@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
-use kube::runtime::events::{Event, EventType};
 use kube::{Api, Client};
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_audit::Sink;
@@ -17,6 +16,7 @@ use oz_core::audit::{Action, Decision, Record};
 use oz_core::connect::Standing;
 use oz_core::connect::copied::{Entry, copied};
 use oz_core::kinds::Right;
+use oz_runtime::{Event, EventType};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 

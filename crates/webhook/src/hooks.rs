@@ -1,6 +1,7 @@
 //! The webhooks as they are registered: which requests each sees, under which published name and
 //! path, and whom it leaves alone.
 
+mod composites;
 mod connections;
 mod copies;
 
@@ -11,10 +12,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::Resource;
-use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
+use oz_admission::{
+    FailurePolicy, Hook, NamespaceScope, Operation, ResourceRule, SideEffects, mutate_fn,
+};
 use oz_audit::Sink;
 use oz_core::access::seal::Keys;
 use oz_core::api::AuditEvent;
+use oz_core::composite::Account;
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
 use oz_core::transient::Policy;
 use oz_core::{for_each_kind, labels};
@@ -26,7 +30,7 @@ use crate::guard_copies::Copies;
 use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
 use crate::limits::RequestCounter;
-use crate::note_author::AuthorNote;
+use crate::note_author;
 use crate::stamp::Stamper;
 use crate::templates::Templates;
 use crate::transient;
@@ -53,6 +57,8 @@ pub(crate) struct Grounds {
     pub(crate) policy: Arc<Policy>,
     /// Whether the published kinds of transient bindings are served.
     pub(crate) serve_example_com: bool,
+    /// As whom composites read and write, if they run.
+    pub(crate) composite_account: Option<Account>,
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
     pub(crate) connections: Connections,
@@ -88,6 +94,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         copies::roles(grounds),
         copies::bindings(grounds),
     ]);
+    all.extend(composites::guards(grounds));
     for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds)) });
     if grounds.serve_example_com {
         for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds)) });
@@ -189,7 +196,8 @@ fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
 /// The garbage collector follows owner references of templates as well, and changes no spec.
 fn note_author<T: AccessTemplate>(grounds: &Grounds) -> Hook {
     let kind = T::NAME;
-    Hook::mutating(&format!("note-author-{kind}"), AuthorNote::<T>(PhantomData))
+    let handler = mutate_fn(note_author::note_author::<T>);
+    Hook::mutating(&format!("note-author-{kind}"), handler)
         .on([Operation::Create, Operation::Update])
         .namespaces(NamespaceScope::All)
         .side_effects(SideEffects::None)

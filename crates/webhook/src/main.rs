@@ -3,6 +3,7 @@
 mod args;
 mod connect;
 mod deletion;
+mod guard_composite;
 mod guard_copies;
 mod guard_namespace;
 mod guard_role_binding;

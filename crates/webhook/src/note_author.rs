@@ -1,26 +1,22 @@
 //! The hook that notes on a template who wrote it, over whatever the user put there: the operator can
 //! then have a pod admitted as its author would be.
 
-use std::marker::PhantomData;
-
-use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
+use oz_admission::{Cx, Notes, Rejection, Review};
 use oz_core::access::author;
 use oz_core::kinds::AccessTemplate;
 
 use crate::stamp::requester;
 
-/// Notes the authors of templates of one kind.
-pub(crate) struct AuthorNote<T>(pub(crate) PhantomData<fn() -> T>);
-
-impl<T: AccessTemplate> Mutate for AuthorNote<T> {
-    type Object = T;
-
-    async fn mutate(&self, _: &Cx, review: &Review<T>, object: &mut T) -> Result<Notes, Rejection> {
-        let digest = object.spec_digest();
-        match &review.old {
-            Some(old) if old.spec_digest() == digest => author::keep(object.meta_mut(), old.meta()),
-            _ => author::write(object.meta_mut(), &requester(&review.user), &digest),
-        }
-        Ok(Notes::none())
+/// Notes the author of a template.
+pub(crate) fn note_author<T: AccessTemplate>(
+    _: &Cx,
+    review: &Review<T>,
+    object: &mut T,
+) -> Result<Notes, Rejection> {
+    let digest = object.spec_digest();
+    match &review.old {
+        Some(old) if old.spec_digest() == digest => author::keep(object.meta_mut(), old.meta()),
+        _ => author::write(object.meta_mut(), &requester(&review.user), &digest),
     }
+    Ok(Notes::none())
 }

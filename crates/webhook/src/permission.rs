@@ -31,6 +31,18 @@ pub(crate) async fn is_administrator(client: &Client, user: &UserInfo) -> Result
     allowed(client, user, review(user, everything)).await
 }
 
+/// Whether the user has one right.
+///
+/// # Errors
+/// When it could not be found out; what depends on it must then be refused.
+pub(crate) async fn may(
+    client: &Client,
+    user: &UserInfo,
+    right: ResourceAttributes,
+) -> Result<bool, Rejection> {
+    allowed(client, user, review(user, right)).await
+}
+
 /// Those of the rights that the user does not have in the namespace.
 ///
 /// # Errors

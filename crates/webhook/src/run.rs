@@ -113,6 +113,7 @@ fn grounds(
         operator: args.operator().into(),
         policy: args.transient.policy(namespace),
         serve_example_com: args.transient.serve_example_com,
+        composite_account: args.composite_account.clone(),
         webhook: args.webhook().into(),
     }
 }
@@ -132,12 +133,10 @@ fn observer(trail: Trail, clock: impl Clock) -> Observer {
     Arc::new(move |upkeep| {
         let now = clock.now();
         let (action, reason, what) = match upkeep {
-            Upkeep::Repaired { kind, what } => (
+            Upkeep::Repaired { kind, name, what } => (
                 Action::WebhookRepaired,
                 "RegistrationRepaired",
-                format!(
-                    "{kind} {REGISTRATION}: {what} had been changed or deleted, and was put right"
-                ),
+                format!("{kind} {name}: {what} had been changed or deleted, and was put right"),
             ),
             Upkeep::AuthorityReplaced { until } => (
                 Action::CertificateRotated,
@@ -146,6 +145,10 @@ fn observer(trail: Trail, clock: impl Clock) -> Observer {
                     "the webhook's certificates are signed by another authority, until {until}"
                 ),
             ),
+            other => {
+                tracing::error!(upkeep = ?other, "no record of upkeep that is new to this program");
+                return;
+            }
         };
         let subject = format!("{what} {now}");
         trail.note(Record::about(

@@ -108,6 +108,29 @@ fn with_transient_bindings_the_operator_may_bind_what_is_listed() -> Result<()> 
 }
 
 #[test]
+fn with_composites_the_operator_may_be_their_account_and_that_may_do_what_the_values_say()
+-> Result<()> {
+    let path = repository().join("deploy/rbac/composites/operator.yaml");
+    let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
+    let charts = meanings(rendered(&["--set=composites.enabled=true"])?);
+    for (name, meaning) in meanings(written) {
+        assert_eq!(Some(&meaning), charts.get(&name), "{name}");
+    }
+    assert!(
+        !charts.contains_key("ClusterRole oz-composites"),
+        "nothing by itself"
+    );
+    let rule = "composites.enabled=true,composites.defaultAccount.rules[0].verbs={get},\
+                composites.defaultAccount.rules[0].apiGroups={apps},\
+                composites.defaultAccount.rules[0].resources={deployments}";
+    let charts = meanings(rendered(&[&format!("--set={}", rule.replace(' ', ""))])?);
+    assert_eq!(charts["ClusterRole oz-composites"].len(), 1);
+    let without = meanings(rendered(&[])?);
+    assert!(!without.keys().any(|name| name.contains("composites")));
+    Ok(())
+}
+
+#[test]
 fn with_namespaces_nothing_in_other_namespaces_is_allowed() -> Result<()> {
     let everywhere = meanings(rendered(&[])?);
     let some = rendered(&["--set=access.namespaces={shop,billing}"])?;

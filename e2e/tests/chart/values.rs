@@ -105,7 +105,7 @@ fn a_value_that_is_misspelt_or_makes_no_sense_is_refused() -> Result<()> {
 /// `helm upgrade --reuse-values` over the original renders with its values alone.
 #[test]
 fn values_of_the_original_alone_are_refused_with_what_to_write() -> Result<()> {
-    let ours = "access transient crds audit log priorityClass operator webhook rbac metrics \
+    let ours = "access transient composites crds audit log priorityClass operator webhook rbac metrics \
                 networkPolicy uninstall image imagePullSecrets";
     let none: Vec<String> = ours
         .split_whitespace()

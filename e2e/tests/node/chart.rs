@@ -1,8 +1,6 @@
 //! The chart and the image where they belong: pods of a real node, reached through Services. Installed
 //! by Helm, used, upgraded while people ask for access, rolled back, uninstalled with nothing left.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -13,8 +11,8 @@ use kube::api::{DeleteParams, PostParams};
 use oz_core::api::{Phase, TransientRoleBinding};
 use oz_core::audit::{Action, Record};
 use oz_e2e::{
-    NAMESPACE, Scene, TEMPLATE, chart, exec_request, helm, left, pod_request, repository, run,
-    unregister, unregister_hooks,
+    NAMESPACE, Scene, TEMPLATE, chart, exec_request, helm, image_archive, left, pod_request,
+    repository, run, unregister, unregister_hooks,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::json;
@@ -24,25 +22,6 @@ use crate::exec::exec;
 
 const WAIT: [&str; 2] = ["--wait", "--timeout=240s"];
 const INSTANCE: &str = "--selector=app.kubernetes.io/instance=oz";
-
-/// The archive of the image: that which `OZ_IMAGE` names, or one for tests, made of what is in the
-/// repository now.
-fn image() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("OZ_IMAGE") {
-        return Ok(path.into());
-    }
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .current_dir(repository())
-        .args(["xtask", "image", "--profile=quick"])
-        .stdin(Stdio::null());
-    let said = run(cargo)?;
-    let path = said
-        .lines()
-        .find_map(|line| line.strip_prefix("archive "))
-        .with_context(|| format!("there is no archive: {said}"))?;
-    Ok(repository().join(path.trim()))
-}
 
 fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let mut kubectl = cluster.kubectl("admin");
@@ -68,7 +47,7 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };
-    cluster.import_image_archive(&image()?)?;
+    cluster.import_image_archive(&image_archive()?)?;
     unregister(cluster)?;
     let mark = cluster.audit().mark()?;
     let namespace = repository().join("deploy/rbac/namespace.yaml");

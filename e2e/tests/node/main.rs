@@ -6,6 +6,7 @@ mod access;
 mod chart;
 mod exec;
 mod images;
+mod late;
 mod ozctl;
 mod pod;
 mod script;

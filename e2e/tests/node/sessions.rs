@@ -47,7 +47,7 @@ fn running(scene: &Scene, pod: &str, what: &str) -> Result<bool> {
         .any(|line| line.contains(what) && !line.contains("grep")))
 }
 
-fn session(scene: &Scene, arguments: &[&str]) -> Command {
+pub(crate) fn session(scene: &Scene, arguments: &[&str]) -> Command {
     exec(scene.cluster, "alice", scene.name(), arguments)
 }
 
@@ -62,7 +62,7 @@ fn open(mut command: Command) -> Result<Child> {
     Ok(child)
 }
 
-fn said(child: &mut Child) -> Result<()> {
+pub(crate) fn said(child: &mut Child) -> Result<()> {
     let mut output = BufReader::new(child.stdout.take().context("no standard output")?);
     let mut line = String::new();
     while !line.contains("here") {
@@ -74,7 +74,7 @@ fn said(child: &mut Child) -> Result<()> {
 }
 
 /// A grant whose sessions are made to end by themselves.
-async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<Asked> {
+pub(crate) async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<Asked> {
     let alice = scene.requests("alice").await?;
     let asked = alice
         .granted(&exec_request(name, TEMPLATE, duration))
@@ -85,7 +85,7 @@ async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<Asked> {
     Ok(asked)
 }
 
-async fn gone(child: &mut Child) -> Result<Timestamp> {
+pub(crate) async fn gone(child: &mut Child) -> Result<Timestamp> {
     eventually("the session to end", CONDITION_TIMEOUT, async || {
         Ok(child.try_wait()?.map(|_| Timestamp::now()))
     })

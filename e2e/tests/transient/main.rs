@@ -1,11 +1,13 @@
 //! Transient bindings on a real API server: one cluster and one oz for all tests, a namespace for
 //! each. ClusterRole `view` may be bound, and what begins with `team-` if it is harmless.
 
+mod composites;
 mod conflict;
 mod ending;
 mod examples;
 mod ozctl;
 mod published;
 mod refusal;
+mod regos;
 mod support;
 mod window;

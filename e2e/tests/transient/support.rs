@@ -12,12 +12,16 @@ use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use crate::composites::{self, HOST, Hooks, OTHER_POLICIES, POLICIES};
+
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// oz with transient bindings switched on.
 pub(crate) struct Oz {
     pub(crate) operator: Operator,
     pub(crate) webhook: Webhook,
+    /// The functions of composites.
+    pub(crate) hooks: Hooks,
 }
 
 static OZ: OnceCell<Oz> = OnceCell::const_new();
@@ -30,17 +34,30 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         for part in ["deploy/rbac/transient", "deploy/example-com"] {
             apply(cluster, part)?;
         }
+        composites::install(cluster).await?;
         established(cluster)?;
+        let hooks = Hooks::default();
+        let functions = hooks.start()?;
         people(&cluster.client("admin").await?).await?;
         let options = Options::default()
             .flag("--bindable-roles=view,team-*,*/team-*")
             .flag("--max-binding-window=1h")
-            .flag("--serve-example-com");
+            .flag("--serve-example-com")
+            .flag("--composite-account=oz-system/oz-composites");
+        let with_composites = options
+            .clone()
+            .flag("--composites")
+            .flag(&format!("--policy-namespaces={POLICIES},{OTHER_POLICIES}"))
+            .flag(&format!("--hook-address={HOST}={functions}"));
         let (webhook, operator) = tokio::try_join!(
             Webhook::start(cluster, &options),
-            Operator::start(cluster, &options)
+            Operator::start(cluster, &with_composites)
         )?;
-        Ok(Oz { operator, webhook })
+        Ok(Oz {
+            operator,
+            webhook,
+            hooks,
+        })
     })
     .await
 }

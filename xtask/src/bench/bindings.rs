@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use futures::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::{Phase, TransientRoleBinding};
 use oz_e2e::{Operator, Options, Webhook, install, repository, run};
@@ -21,11 +19,6 @@ use super::report::{Budget, Report};
 use super::scene::{self, CHANGE_TIMEOUT};
 use super::stats::Values;
 use crate::changes::Watching;
-
-/// Objects that are created at once.
-const BATCH: usize = 100;
-/// Connections to create over.
-const CONNECTIONS: usize = 8;
 
 /// How many of everything.
 #[derive(Clone, Copy, Debug)]
@@ -92,26 +85,8 @@ fn binding(name: &str, from: Timestamp, until: Timestamp) -> Result<TransientRol
     }))?)
 }
 
-/// Creates them, a batch at a time.
 async fn create(clients: &[Client], namespace: &str, all: &[TransientRoleBinding]) -> Result<()> {
-    for batch in all.chunks(BATCH) {
-        let creations = batch
-            .iter()
-            .zip(clients.iter().cycle())
-            .map(async |(object, client)| {
-                let api = Api::namespaced(client.clone(), namespace);
-                let created = api.create(&PostParams::default(), object).await;
-                created
-                    .map(drop)
-                    .context("failed to create a transient binding")
-            });
-        try_join_all(creations).await?;
-    }
-    Ok(())
-}
-
-async fn clients(cluster: &Cluster) -> Result<Vec<Client>> {
-    try_join_all((0..CONNECTIONS).map(|_| cluster.client("admin"))).await
+    scene::create_all(clients, all, |client| Api::namespaced(client, namespace)).await
 }
 
 async fn in_phase(client: &Client, namespace: &str, phase: Phase, count: usize) -> Result<()> {
@@ -145,7 +120,7 @@ async fn windows(
     size: Size,
     report: &mut Report,
 ) -> Result<()> {
-    let clients = clients(cluster).await?;
+    let clients = scene::administrators(cluster).await?;
     let client = clients.first().context("no client")?;
     let mut bindings =
         Watching::start(Api::<RoleBinding>::namespaced(client.clone(), namespace)).await?;
@@ -234,7 +209,7 @@ async fn pending(
     size: Size,
     report: &mut Report,
 ) -> Result<()> {
-    let clients = clients(cluster).await?;
+    let clients = scene::administrators(cluster).await?;
     let client = clients.first().context("no client")?;
     let before = resident(oz.process.pid())?;
     let from = Timestamp::now() + SignedDuration::from_hours(12);

@@ -1,15 +1,19 @@
 //! Where grants are measured: a namespace with a Deployment and a template, and alice, who asks.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use futures::future::try_join_all;
 use jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::{ExecAccessRequest, PodAccessRequest};
 use oz_e2e::{AccessRequest, Asked, Requests, Scene, TEMPLATE, conditions_line};
 use oz_testkit::{Cluster, ClusterOptions};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::changes::{Change, Watching};
 
@@ -19,6 +23,8 @@ pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
 const CONNECTIONS: usize = 8;
 /// Requests that are under way at once while many are made.
 const BATCH: usize = 200;
+/// Objects of other kinds that are created at once.
+const AT_ONCE: usize = 100;
 
 /// A new cluster, which ends with the first value, and a handle on it to hand around: the scene takes
 /// one that is there for good, which costs a few bytes.
@@ -26,6 +32,33 @@ pub(crate) async fn cluster() -> Result<(Cluster, &'static Cluster)> {
     let owner = Cluster::start(ClusterOptions::default()).await?;
     let handle = Cluster::attach(owner.state_dir())?;
     Ok((owner, Box::leak(Box::new(handle))))
+}
+
+/// Connections of the administrator, to create much over.
+pub(crate) async fn administrators(cluster: &Cluster) -> Result<Vec<Client>> {
+    try_join_all((0..CONNECTIONS).map(|_| cluster.client("admin"))).await
+}
+
+/// Creates objects over these connections, a batch at a time.
+pub(crate) async fn create_all<K>(
+    clients: &[Client],
+    all: &[K],
+    api: impl Fn(Client) -> Api<K>,
+) -> Result<()>
+where
+    K: Clone + Debug + DeserializeOwned + Serialize,
+{
+    for batch in all.chunks(AT_ONCE) {
+        let each = batch.iter().zip(clients.iter().cycle());
+        let creations = each.map(async |(object, client)| {
+            let created = api(client.clone())
+                .create(&PostParams::default(), object)
+                .await;
+            created.map(drop).context("failed to create an object")
+        });
+        try_join_all(creations).await?;
+    }
+    Ok(())
 }
 
 /// A scene, and alice's view of it.

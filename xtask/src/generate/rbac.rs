@@ -45,6 +45,15 @@ struct Permissions {
     own: Vec<PolicyRule>,
 }
 
+/// What the operator may do besides, if a part of oz is switched on.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct SwitchedOn {
+    rules: Vec<PolicyRule>,
+    /// In the namespace that oz runs in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    own: Vec<PolicyRule>,
+}
+
 /// A role for people.
 #[derive(Debug, Serialize)]
 struct UserRole {
@@ -70,10 +79,13 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
             .with_context(|| format!("failed to read the roles in {SOURCE}/{file}"))?;
         files.insert(Path::new(FILES).join(&file), text(&permissions)?);
     }
-    for part in ["transient", "impersonate"] {
-        let rules = switched_on(part, &documents(root, &format!("{part}/operator.yaml"))?)?;
-        let rules = BTreeMap::from([("rules", rules)]);
-        files.insert(Path::new(FILES).join(format!("{part}.yaml")), text(&rules)?);
+    for part in ["transient", "impersonate", "composites"] {
+        let part_of = documents(root, &format!("{part}/operator.yaml"))?;
+        let permissions = switched_on(part, &part_of)?;
+        files.insert(
+            Path::new(FILES).join(format!("{part}.yaml")),
+            text(&permissions)?,
+        );
     }
     let users = users(&documents(root, "users.yaml")?)?;
     let users = BTreeMap::from([("roles", users)]);
@@ -129,17 +141,26 @@ fn permissions(name: &str, documents: &[Value]) -> Result<Permissions> {
 
 /// What the operator may do if this part of oz is switched on, but for the roles that it may bind: those
 /// are values of the chart.
-fn switched_on(part: &str, documents: &[Value]) -> Result<Vec<PolicyRule>> {
-    let mut rules = Vec::new();
+fn switched_on(part: &str, documents: &[Value]) -> Result<SwitchedOn> {
+    let mut found = SwitchedOn::default();
     for document in documents {
-        if document["kind"] == "ClusterRole" {
-            let role: ClusterRole = serde_json::from_value(document.clone())
-                .with_context(|| format!("failed to read a ClusterRole of {SOURCE}/{part}"))?;
-            rules.extend(role.rules.unwrap_or_default());
+        let kind = document["kind"].as_str().unwrap_or_default();
+        let failed = || format!("failed to read a {kind} of {SOURCE}/{part}");
+        match kind {
+            "ClusterRole" => {
+                let role: ClusterRole =
+                    serde_json::from_value(document.clone()).with_context(failed)?;
+                found.rules.extend(role.rules.unwrap_or_default());
+            }
+            "Role" => {
+                let role: Role = serde_json::from_value(document.clone()).with_context(failed)?;
+                found.own.extend(role.rules.unwrap_or_default());
+            }
+            _ => {}
         }
     }
-    rules.retain(|rule| rule.verbs != ["bind"]);
-    Ok(rules)
+    found.rules.retain(|rule| rule.verbs != ["bind"]);
+    Ok(found)
 }
 
 fn users(documents: &[Value]) -> Result<Vec<UserRole>> {
@@ -219,6 +240,15 @@ mod tests {
         assert_eq!(resources(&found.cluster), ["namespaces"]);
         assert_eq!(resources(&found.namespaced), ["pods", "pods/exec"]);
         assert!(found.own.is_empty());
+    }
+
+    #[test]
+    fn what_a_part_may_do_in_ozs_own_namespace_stays_there() {
+        let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts"],
+                            "resourceNames": ["a"], "verbs": ["impersonate"]}]);
+        let found = switched_on("part", &[role("Role", &rules)]).unwrap();
+        assert!(found.rules.is_empty());
+        assert_eq!(found.own[0].verbs, ["impersonate"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod annotator;
 pub mod env_injector;
 pub mod no_moving_tags;
 pub mod pod_diary;
+pub mod widget_versions;
 
 use std::net::SocketAddr;
 

@@ -11,10 +11,11 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 use rustls::{
-    crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
     sign::CertifiedKey,
 };
+
+use crate::crypto::provider;
 
 /// Certificates begin this much before they are made, for clocks that are behind ours.
 const BACKDATED: SignedDuration = SignedDuration::from_secs(300);
@@ -24,13 +25,13 @@ const BACKDATED: SignedDuration = SignedDuration::from_secs(300);
 #[non_exhaustive]
 pub enum Error {
     /// Making a key or a certificate failed.
-    #[error("failed to make a certificate: {0}")]
-    Make(#[from] rcgen::Error),
+    #[error("failed to make a certificate")]
+    Make(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The key does not work for serving.
-    #[error("failed to load a serving key: {0}")]
+    #[error("failed to load a serving key")]
     Key(#[from] rustls::Error),
     /// A time that no certificate can carry.
-    #[error("failed to compute the end of a certificate: {0}")]
+    #[error("failed to compute the end of a certificate")]
     Time(#[from] jiff::Error),
     /// PEM that cannot be read, with what it was to be.
     #[error("failed to read the {0}")]
@@ -47,6 +48,13 @@ pub enum Error {
     /// A certificate for somebody else.
     #[error("failed to use the certificate: it is not for {0}")]
     Name(String),
+}
+
+impl Error {
+    /// Whoever makes them is our business.
+    fn make(error: rcgen::Error) -> Self {
+        Self::Make(error.into())
+    }
 }
 
 /// A certificate that signs leaves, with its key.
@@ -81,7 +89,7 @@ impl Authority {
         now: Timestamp,
         life: std::time::Duration,
     ) -> Result<Self, Error> {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(Error::make)?;
         let until = now.checked_add(SignedDuration::try_from(life)?)?;
         let mut params = CertificateParams::default();
         // Two authorities of one product live side by side during a rotation; the second
@@ -94,7 +102,7 @@ impl Authority {
             KeyUsagePurpose::DigitalSignature,
         ];
         validity(&mut params, now, until);
-        let certificate = params.self_signed(&key)?.pem();
+        let certificate = params.self_signed(&key).map_err(Error::make)?.pem();
         Self::parse(&certificate, &key.serialize_pem())
     }
 
@@ -112,7 +120,7 @@ impl Authority {
             return Err(Error::KeyMismatch);
         }
         let (from, until) = lifetime(&x509)?;
-        let issuer = Issuer::from_ca_cert_der(&der, pair)?;
+        let issuer = Issuer::from_ca_cert_der(&der, pair).map_err(Error::make)?;
         Ok(Self {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
@@ -129,11 +137,11 @@ impl Authority {
         now: Timestamp,
         life: std::time::Duration,
     ) -> Result<Leaf, Error> {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(Error::make)?;
         let until = now
             .checked_add(SignedDuration::try_from(life)?)?
             .min(self.until);
-        let mut params = CertificateParams::new(names.to_vec())?;
+        let mut params = CertificateParams::new(names.to_vec()).map_err(Error::make)?;
         let name = names.first().map_or("admission", String::as_str);
         // A common name holds 64 characters; clients read the alternative names anyway.
         let name: String = name.chars().take(64).collect();
@@ -142,9 +150,10 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.insert_extended_key_usage(ExtendedKeyUsagePurpose::ServerAuth);
         validity(&mut params, now, until);
-        let certificate = params.signed_by(&key, &self.issuer)?.der().clone();
+        let certificate = params.signed_by(&key, &self.issuer).map_err(Error::make)?;
+        let certificate = certificate.der().clone();
         let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let signer = aws_lc_rs::sign::any_supported_type(&private)?;
+        let signer = provider::sign::any_supported_type(&private)?;
         Ok(Leaf {
             key: Arc::new(CertifiedKey::new(vec![certificate], signer)),
             issuer: Some(self.certificate.clone()),

@@ -13,6 +13,20 @@ use std::{path::PathBuf, time::Duration};
 pub use rotation::{Reason, needs_rotation};
 
 /// Where the serving certificate comes from.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use oz_admission::{CertPolicy, CertSource};
+///
+/// // The manager's own authority, with certificates that last for an hour.
+/// let own = CertSource::SelfSigned(CertPolicy {
+///     leaf_life: Duration::from_secs(60 * 60),
+///     ..CertPolicy::default()
+/// });
+/// // What cert-manager puts there.
+/// let supplied = CertSource::Secret { name: "hooks-tls".into() };
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CertSource {

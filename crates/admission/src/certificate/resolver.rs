@@ -8,7 +8,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use rustls::{
     RootCertStore, ServerConfig,
-    crypto::aws_lc_rs,
     pki_types::{CertificateDer, pem::PemObject},
     server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::CertifiedKey,
@@ -16,6 +15,7 @@ use rustls::{
 use tokio::sync::Notify;
 
 use super::authority::Leaf;
+use crate::crypto::provider;
 
 /// Holds the current leaf. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ impl Current {
         &self,
         client_authority: Option<&[u8]>,
     ) -> Result<ServerConfig, rustls::Error> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(provider::default_provider());
         let builder =
             ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let builder = match client_authority {
@@ -72,7 +72,7 @@ pub(crate) fn client_verifier(pem: &[u8]) -> Result<Arc<dyn ClientCertVerifier>,
             .add(certificate)
             .map_err(|error| format!("it is no authority: {error}"))?;
     }
-    let provider = Arc::new(aws_lc_rs::default_provider());
+    let provider = Arc::new(provider::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
     verifier.map_err(|error| error.to_string())
 }

@@ -14,6 +14,7 @@ use super::{CertPolicy, authority, secret::Stored};
 
 /// Why the authority has to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reason {
     /// There is no Secret.
     Missing,

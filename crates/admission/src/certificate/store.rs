@@ -31,7 +31,7 @@ const ATTEMPTS: usize = 20;
 #[non_exhaustive]
 pub enum Error {
     /// The API server did not do what was asked.
-    #[error("failed to {verb} Secret {namespace}/{name}: {source}")]
+    #[error("failed to {verb} Secret {namespace}/{name}")]
     Api {
         /// What was tried.
         verb: &'static str,

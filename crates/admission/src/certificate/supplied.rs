@@ -6,7 +6,6 @@ use std::{collections::HashMap, path::Path, sync::Arc};
 use k8s_openapi::api::core::v1::Secret;
 use rustls::{
     client::verify_server_name,
-    crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
     server::ParsedCertificate,
     sign::CertifiedKey,
@@ -16,6 +15,7 @@ use super::{
     authority::{Error, Leaf, lifetime},
     secret::{certificates, path_keys},
 };
+use crate::crypto::provider;
 use crate::server::paths::{self, PathKeys};
 
 /// A serving certificate and, if known, the authorities (PEM) behind it.
@@ -40,7 +40,7 @@ pub(crate) fn load(chain: &[u8], key: &[u8], bundle: Option<&[u8]>) -> Result<Su
     let (from, until) = lifetime(&x509)?;
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|_| Error::Unreadable("private key (tls.key)"))?;
-    let signer = aws_lc_rs::sign::any_supported_type(&key)?;
+    let signer = provider::sign::any_supported_type(&key)?;
     let certified = CertifiedKey::new(chain, signer);
     certified.keys_match()?;
     Ok(Supplied {

@@ -6,18 +6,21 @@ use std::{
     time::Duration,
 };
 
-use kube::runtime::events::{Recorder, Reporter};
-use oz_runtime::{Clock, Gate, Listen, Runtime, SystemClock, Who::Leader};
+use oz_runtime::{Clock, Gate, Listen, Recorder, Runtime, SystemClock, Who::Leader};
+#[cfg(feature = "metrics")]
 use prometheus_client::registry::Registry;
 
 use super::{Declared, Gates, Manager, Observer, RegistrationMode};
 use crate::{
+    cache::Cached,
     certificate::{CertSource, resolver::Current},
+    conversion::Conversion,
     endpoint::Endpoint,
     hook::Hook,
     metrics::Metrics,
     server::{
         Limits,
+        conversions::Conversions,
         paths::{Paths, Served},
         reviewer::Reviewer,
     },
@@ -54,6 +57,11 @@ pub enum ConfigError {
     )]
     WebhookName(String),
     /// A hook that is called for nothing.
+    #[error(
+        "failed to declare hook {0}: it has no rule; name a resource, or rules that it follows"
+    )]
+    NoRules(String),
+    /// A hook that is called for nothing.
     #[error("failed to declare hook {0}: it has no operations")]
     NoOperations(String),
     /// Nothing can be changed in an object that goes away.
@@ -64,6 +72,9 @@ pub enum ConfigError {
     /// The API server allows 1 to 30 s.
     #[error("failed to declare hook {0}: its timeout must be 1 to 30 whole seconds")]
     Timeout(String),
+    /// What is converted is the objects of a definition.
+    #[error("failed to convert for {0:?}: a CustomResourceDefinition is named <plural>.<group>")]
+    Definition(String),
     /// Hooks that nobody can reach.
     #[error("failed to declare hooks without an endpoint: say where the API server reaches them")]
     NoEndpoint,
@@ -87,7 +98,7 @@ type Start = Box<dyn FnOnce(&mut Runtime, &str, Arc<Reviewer>) + Send + Sync>;
 /// Puts a [`Manager`] together.
 #[must_use = "nothing happens until build() and then run() or register()"]
 pub struct ManagerBuilder {
-    runtime: Runtime,
+    pub(super) runtime: Runtime,
     pub(super) fingerprint: String,
     namespace: Option<String>,
     identity: Option<String>,
@@ -96,7 +107,9 @@ pub struct ManagerBuilder {
     pub(super) certificates: CertSource,
     mode: RegistrationMode,
     pub(super) hooks: Vec<Hook>,
+    pub(super) conversions: Vec<Conversion>,
     pub(super) watchers: Vec<Watcher>,
+    pub(super) caches: Vec<Cached>,
     tasks: Vec<(String, Start)>,
     limits: Limits,
     drain: Duration,
@@ -126,7 +139,9 @@ impl ManagerBuilder {
             certificates: CertSource::default(),
             mode: RegistrationMode::default(),
             hooks: Vec::new(),
+            conversions: Vec::new(),
             watchers: Vec::new(),
+            caches: Vec::new(),
             tasks: Vec::new(),
             limits: Limits::default(),
             drain: Duration::from_secs(5),
@@ -206,6 +221,14 @@ impl ManagerBuilder {
         self
     }
 
+    /// Converts the objects of a CustomResourceDefinition between its versions, with the certificates and the
+    /// upkeep that hooks have: `spec.conversion` of the definition is written, watched and put right, and
+    /// nothing else of it. A definition that does not exist is waited for; readiness does not depend on it.
+    pub fn conversion(mut self, conversion: Conversion) -> Self {
+        self.conversions.push(conversion);
+        self
+    }
+
     /// Adds a watcher. It runs on every replica.
     pub fn watcher(mut self, watcher: Watcher) -> Self {
         self.watchers.push(watcher);
@@ -231,7 +254,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// Registers metrics of the application's own, served beside the library's.
+    /// Registers metrics of the application's own, served beside the library's. Comes with the feature
+    /// `metrics`.
+    #[cfg(feature = "metrics")]
     pub fn metrics(self, register: impl FnOnce(&mut Registry)) -> Self {
         register(&mut self.runtime.registry());
         self
@@ -288,11 +313,11 @@ impl ManagerBuilder {
             Endpoint::Url(_) => self.runtime.client().default_namespace().to_owned(),
         });
         let fingerprint: Arc<str> = self.fingerprint.as_str().into();
-        let reporter = Reporter {
-            controller: self.fingerprint.clone(),
-            instance: self.identity.clone(),
-        };
-        let recorder = Recorder::new(self.runtime.client().clone(), reporter);
+        let recorder = Recorder::new(
+            self.runtime.client().clone(),
+            &self.fingerprint,
+            self.identity.as_deref(),
+        );
         let metrics = Metrics::new(&mut self.runtime.registry());
         let reviewer = Reviewer::new(
             &self.hooks,
@@ -303,10 +328,12 @@ impl ManagerBuilder {
             metrics.clone(),
             &self.limits,
         );
-        let reviewer = Arc::new(reviewer);
+        let conversions = Conversions::new(&self.conversions, &self.limits);
+        let reviewer = Arc::new(reviewer.converting(conversions));
         let readiness = self.runtime.readiness().clone();
         // A process that only watches or reconciles has no port and no certificate to wait for.
-        let gates = (!self.hooks.is_empty()).then(|| Gates {
+        let serves = !self.hooks.is_empty() || !self.conversions.is_empty();
+        let gates = serves.then(|| Gates {
             serving: readiness.gate("serving"),
             certificate: readiness.gate("certificate"),
             registration: readiness.gate("registration"),
@@ -321,6 +348,7 @@ impl ManagerBuilder {
         }
         Ok(Manager {
             watchers: watchers.collect(),
+            caches: self.caches,
             declared: Arc::new(Declared {
                 fingerprint,
                 namespace,
@@ -329,6 +357,7 @@ impl ManagerBuilder {
                 certificates: self.certificates,
                 mode: self.mode,
                 hooks: self.hooks,
+                conversions: self.conversions,
                 limits: self.limits,
                 drain: self.drain,
             }),

@@ -29,6 +29,13 @@ impl ManagerBuilder {
             unique("path", hook.served_path())?;
             unique("webhook name", hook.registered_name(&self.fingerprint))?;
         }
+        for conversion in &self.conversions {
+            let definition = &conversion.definition;
+            if !definition.contains('.') || !definition.split('.').all(is_label) {
+                return Err(ConfigError::Definition(definition.clone()));
+            }
+            unique("path", conversion.served_path())?;
+        }
         for watcher in &self.watchers {
             unique("watcher", watcher.name().to_string())?;
         }
@@ -52,7 +59,9 @@ impl ManagerBuilder {
                 checked.map(|_| Endpoint::Url(url.clone()))
             }
             Some(endpoint) => Ok(endpoint.clone()),
-            None if self.hooks.is_empty() => Ok(Endpoint::Url("https://localhost".to_owned())),
+            None if self.hooks.is_empty() && self.conversions.is_empty() => {
+                Ok(Endpoint::Url("https://localhost".to_owned()))
+            }
             None => Err(ConfigError::NoEndpoint),
         }
     }
@@ -72,6 +81,9 @@ fn check_hook(hook: &Hook, fingerprint: &str) -> Result<(), ConfigError> {
     let segments: Vec<_> = webhook.split('.').collect();
     if segments.len() < 3 || !segments.iter().all(|segment| is_label(segment)) {
         return Err(ConfigError::WebhookName(webhook));
+    }
+    if hook.rules.is_empty() && hook.followed.is_none() {
+        return Err(ConfigError::NoRules(name()));
     }
     for rule in &hook.rules {
         let operations = rule.operations.as_ref().unwrap_or(&hook.operations);

@@ -2,6 +2,7 @@
 
 mod budget;
 mod builder;
+mod caches;
 mod check;
 mod error;
 mod rbac;
@@ -13,8 +14,7 @@ mod upkeep;
 use std::{fmt, sync::Arc, time::Duration};
 
 use axum::Router;
-use kube::runtime::events::Recorder;
-use oz_runtime::{Clock, Gate, Listen, Runtime};
+use oz_runtime::{Clock, Gate, Listen, Recorder, Runtime};
 
 pub use builder::{ConfigError, ManagerBuilder};
 pub use error::UpkeepError;
@@ -23,7 +23,9 @@ pub use report::{Observer, Upkeep};
 pub use run::Error;
 
 use crate::{
+    cache::Cached,
     certificate::{CertSource, resolver::Current},
+    conversion::Conversion,
     endpoint::Endpoint,
     hook::Hook,
     metrics::Metrics,
@@ -56,8 +58,16 @@ pub(crate) struct Declared {
     pub(crate) certificates: CertSource,
     pub(crate) mode: RegistrationMode,
     pub(crate) hooks: Vec<Hook>,
+    pub(crate) conversions: Vec<Conversion>,
     pub(crate) limits: Limits,
     pub(crate) drain: Duration,
+}
+
+impl Declared {
+    /// Whether there is anything that the API server calls.
+    pub(crate) fn serves(&self) -> bool {
+        !self.hooks.is_empty() || !self.conversions.is_empty()
+    }
 }
 
 /// The library's own conditions of readiness. They exist, closed, before anything runs.
@@ -78,12 +88,13 @@ pub struct Manager {
     pub(crate) recorder: Recorder,
     pub(crate) reviewer: Arc<Reviewer>,
     pub(crate) metrics: Metrics,
-    /// None where there is no hook: then nothing is served or registered, and no Secret is needed.
+    /// None where there is neither hook nor conversion: then nothing is served or registered, and no Secret is needed.
     pub(crate) gates: Option<Gates>,
     pub(crate) current: Current,
     pub(crate) paths: Paths,
     pub(crate) client_authority: Option<Vec<u8>>,
     pub(crate) watchers: Vec<(Watcher, Gate)>,
+    pub(crate) caches: Vec<Cached>,
     /// Whether there is anything that only the leader does.
     pub(crate) competes: bool,
     pub(crate) observer: Option<Observer>,
@@ -95,6 +106,19 @@ impl Manager {
     /// Begins a manager. `fingerprint` names the product: it is a DNS label, prefixes all
     /// that is created in the cluster, is the field manager of every write, and keeps two
     /// products apart.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use oz_admission::{ConfigError, Hook, Manager, Notes, Review, testing, validate_fn};
+    ///
+    /// let (client, _) = testing::client();
+    /// let fine = validate_fn(|_, _: &Review<Pod>| Ok(Notes::none()));
+    /// let wrong = Manager::builder(client, "acme").hook(Hook::validating("fine", fine)).build();
+    /// assert_eq!(wrong.unwrap_err(), ConfigError::NoEndpoint);
+    /// # }
+    /// ```
     pub fn builder(client: kube::Client, fingerprint: &str) -> ManagerBuilder {
         ManagerBuilder::new(client, fingerprint)
     }
@@ -122,7 +146,7 @@ impl Manager {
         self.runtime.probes()
     }
 
-    /// Answers one call: the path and the bytes of an `AdmissionReview`.
+    /// Answers one call: the path and the bytes of an `AdmissionReview`, or of a `ConversionReview`.
     pub async fn review(&self, path: &str, body: &[u8]) -> Reply {
         self.reviewer.review(path, body).await
     }

@@ -1,5 +1,7 @@
 //! The rights that a declaration needs, as the roles that give them.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{Manager, RegistrationMode, register::labelled};
@@ -29,7 +31,7 @@ impl Manager {
     fn rules_here(&self) -> Vec<Value> {
         let declared = &self.declared;
         let mut rules = Vec::new();
-        if !declared.hooks.is_empty() {
+        if declared.serves() {
             match &declared.certificates {
                 CertSource::SelfSigned(policy) => {
                     let name = policy.secret_name(&declared.fingerprint);
@@ -53,16 +55,25 @@ impl Manager {
         rules
     }
 
-    /// What watchers watch, in the manager's own namespace or elsewhere.
+    /// What watchers and caches watch, in the manager's own namespace or elsewhere.
     fn watched(&self, here: bool) -> impl Iterator<Item = Value> {
-        let watchers = self.watchers.iter().map(|(watcher, _)| watcher);
         let own = Some(self.declared.namespace.as_str());
-        watchers
-            .filter(move |watcher| (watcher.namespace() == own) == here)
-            .map(|watcher| {
-                let (group, plural) = watcher.resource();
-                rule(group, &[plural], &[], &["list", "watch"])
-            })
+        let watchers = self.watchers.iter().map(|(watcher, _)| {
+            let (group, plural) = watcher.resource();
+            (watcher.namespace(), group, plural)
+        });
+        let caches = self.caches.iter().map(|cache| {
+            let namespace = cache.namespace.as_deref();
+            (namespace, cache.group.as_str(), cache.plural.as_str())
+        });
+        let watched: BTreeSet<_> = watchers
+            .chain(caches)
+            .filter(|(namespace, ..)| (*namespace == own) == here)
+            .map(|(_, group, plural)| (group, plural))
+            .collect();
+        watched
+            .into_iter()
+            .map(|(group, plural)| rule(group, &[plural], &[], &["list", "watch"]))
     }
 
     fn rules_everywhere(&self) -> Vec<Value> {
@@ -74,7 +85,7 @@ impl Manager {
         let declared = &self.declared;
         let name = declared.fingerprint.as_ref();
         let mut rules = Vec::new();
-        if !declared.hooks.is_empty() && declared.mode == RegistrationMode::Maintain {
+        if declared.serves() && declared.mode == RegistrationMode::Maintain {
             let verbs = ["get", "list", "watch", "patch", "update", "delete"];
             rules.push(rule(GROUP, &BOTH, &[name], &verbs));
             rules.push(rule(GROUP, &BOTH, &[], &["create", "list"]));
@@ -88,8 +99,23 @@ impl Manager {
                 let name = eirinix::configuration_name(name);
                 rules.push(rule(GROUP, &BOTH[..1], &[&name], &["get", "delete"]));
             }
-        } else if !declared.hooks.is_empty() {
+        } else if declared.serves() {
             rules.push(rule(GROUP, &BOTH, &[name], &["get"]));
+        }
+        if !declared.conversions.is_empty() {
+            let definitions = declared.conversions.iter();
+            let definitions: Vec<_> = definitions.map(|it| it.definition.as_str()).collect();
+            let verbs: &[&str] = match declared.mode {
+                RegistrationMode::Maintain => &["get", "list", "watch", "patch"],
+                RegistrationMode::Never => &["get"],
+            };
+            let group = "apiextensions.k8s.io";
+            rules.push(rule(
+                group,
+                &["customresourcedefinitions"],
+                &definitions,
+                verbs,
+            ));
         }
         rules.extend(self.watched(false));
         rules.push(rule(

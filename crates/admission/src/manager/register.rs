@@ -10,17 +10,21 @@ use super::{Declared, Manager, error::UpkeepError, upkeep::Upkeep};
 use crate::{
     endpoint::Endpoint,
     hook::Hook,
+    registered_rules::RulesNow,
     registration::desired::{self, Configurations, Declaration},
     scope::NamespaceScope,
 };
 
 /// What [`Manager::register`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Registration {
     /// How many mutating webhooks are registered.
     pub mutating: usize,
     /// How many validating webhooks are.
     pub validating: usize,
+    /// How many definitions are converted for: those that exist.
+    pub conversions: usize,
     /// Until when the authority behind them lasts, or the certificate that was supplied:
     /// register again well before.
     pub until: Timestamp,
@@ -34,6 +38,14 @@ impl Manager {
     ///
     /// # Errors
     /// If the Secret or the configurations cannot be written.
+    ///
+    /// ```no_run
+    /// # async fn install(manager: oz_admission::Manager) -> Result<(), oz_admission::UpkeepError> {
+    /// // In a job of the installation; the processes that serve say `RegistrationMode::Never`.
+    /// let registration = manager.register().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn register(&self) -> Result<Registration, UpkeepError> {
         let mut upkeep = Upkeep::new(self, true, None);
         let until = loop {
@@ -42,12 +54,17 @@ impl Manager {
                 break until;
             }
         };
-        let desired = desired(&self.declared, None, None);
+        if let Some(hook) = upkeep.unknown_rules() {
+            return Err(UpkeepError::RulesUnknown(hook.to_owned()));
+        }
+        let rules = rules_now(&self.declared.hooks);
+        let desired = desired(&self.declared, &rules, None, None);
         let mutating = desired.mutating.and_then(|it| it.webhooks);
         let validating = desired.validating.and_then(|it| it.webhooks);
         Ok(Registration {
             mutating: mutating.map_or(0, |webhooks| webhooks.len()),
             validating: validating.map_or(0, |webhooks| webhooks.len()),
+            conversions: upkeep.conversions.count(),
             until,
         })
     }
@@ -80,9 +97,15 @@ impl Upkeep {
     }
 }
 
+/// The rules of each hook.
+pub(super) fn rules_now(hooks: &[Hook]) -> Vec<RulesNow> {
+    hooks.iter().map(RulesNow::of).collect()
+}
+
 /// `segment` stands in front of every path.
 pub(super) fn desired(
     declared: &Declared,
+    rules: &[RulesNow],
     bundle: Option<&str>,
     segment: Option<&str>,
 ) -> Configurations {
@@ -91,6 +114,7 @@ pub(super) fn desired(
         namespace: &declared.namespace,
         endpoint: &declared.endpoint,
         hooks: &declared.hooks,
+        rules,
         segment,
     };
     desired::configurations(&declaration, bundle)
@@ -98,7 +122,8 @@ pub(super) fn desired(
 
 /// The configurations as manifests, without certificates and without the key in the paths.
 pub(super) fn manifests(declared: &Declared) -> Vec<serde_json::Value> {
-    as_manifests(desired(declared, None, None))
+    let rules = rules_now(&declared.hooks);
+    as_manifests(desired(declared, &rules, None, None))
 }
 
 /// The webhook configurations of a product, without certificates and without the key that is in their
@@ -125,6 +150,7 @@ pub fn configurations(
         namespace,
         endpoint,
         hooks,
+        rules: &rules_now(hooks),
         segment: None,
     };
     as_manifests(desired::configurations(&declaration, None))

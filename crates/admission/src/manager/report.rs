@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType, Recorder};
-use oz_runtime::Notice;
+use oz_runtime::{Event, EventType, Notice, Recorder, with_causes};
 
 use super::{Manager, error::UpkeepError};
 use crate::{metrics::Metrics, registration::apply::Change};
 
 pub(super) struct Report {
-    fingerprint: Arc<str>,
     recorder: Recorder,
     metrics: Metrics,
     observer: Option<Observer>,
@@ -39,11 +37,14 @@ impl Part {
 
 /// What upkeep has met with, for who wants to keep a record of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Upkeep {
-    /// A configuration was not as declared, and now is.
+    /// A configuration, or the conversion of a definition, was not as declared, and now is.
     Repaired {
         /// Its kind.
         kind: &'static str,
+        /// Its name.
+        name: String,
         /// What had been changed.
         what: String,
     },
@@ -55,6 +56,18 @@ pub enum Upkeep {
 }
 
 /// Told of upkeep as it happens; must return at once.
+///
+/// ```
+/// use oz_admission::{ManagerBuilder, Upkeep};
+///
+/// fn recorded(builder: ManagerBuilder) -> ManagerBuilder {
+///     builder.observer(std::sync::Arc::new(|upkeep| {
+///         if let Upkeep::Repaired { kind, name, what } = upkeep {
+///             println!("somebody changed {what} of the {kind} {name}");
+///         }
+///     }))
+/// }
+/// ```
 pub type Observer = Arc<dyn Fn(Upkeep) + Send + Sync>;
 
 impl Report {
@@ -62,7 +75,6 @@ impl Report {
         let readiness = manager.runtime.readiness();
         Self {
             notices: std::array::from_fn(|_| readiness.notice()),
-            fingerprint: manager.declared.fingerprint.clone(),
             recorder: manager.recorder.clone(),
             metrics: manager.metrics.clone(),
             observer: manager.observer.clone(),
@@ -88,7 +100,8 @@ impl Report {
         match outcome {
             Ok(()) => notice.set(None),
             Err(error) => {
-                tracing::warn!(part = name, %error, "upkeep failed");
+                let error = with_causes(error);
+                tracing::warn!(part = name, error, "upkeep failed");
                 notice.set(Some(format!("upkeep of the {name} fails: {error}")));
             }
         }
@@ -115,7 +128,7 @@ impl Report {
     /// A configuration was as an earlier replica had it, with other settings, and now is as this one
     /// has it. Nobody meddled: it is in the log only.
     pub(super) fn replaced(&self, change: &Change) {
-        let (kind, name) = (change.kind, self.fingerprint.as_ref());
+        let (kind, name) = (change.kind, &change.name);
         tracing::info!(
             kind,
             name,
@@ -129,10 +142,11 @@ impl Report {
     pub(super) async fn repaired(&self, change: &Change) {
         self.metrics.repaired(change.kind);
         let what = change.path.as_deref().unwrap_or("the whole object");
-        let name = self.fingerprint.as_ref();
+        let name = &change.name;
         tracing::warn!(kind = change.kind, name, what, "put the registration right");
         self.tell(|| Upkeep::Repaired {
             kind: change.kind,
+            name: name.clone(),
             what: what.to_owned(),
         });
         let event = Event {
@@ -144,15 +158,19 @@ impl Report {
             action: "Repair".to_owned(),
             secondary: None,
         };
+        let api_version = match change.kind {
+            "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
+            _ => "admissionregistration.k8s.io/v1",
+        };
         let regarding = ObjectReference {
-            api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
+            api_version: Some(api_version.to_owned()),
             kind: Some(change.kind.to_owned()),
-            name: Some(name.to_owned()),
+            name: Some(name.clone()),
             uid: change.uid.clone(),
             ..ObjectReference::default()
         };
         if let Err(error) = self.recorder.publish(&event, &regarding).await {
-            tracing::debug!(%error, "failed to publish an event");
+            tracing::debug!(error = with_causes(&error), "failed to publish an event");
         }
     }
 }

@@ -36,7 +36,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(100);
 #[non_exhaustive]
 pub enum Error {
     /// TLS cannot be set up.
-    #[error("failed to set up TLS: {0}")]
+    #[error("failed to set up TLS")]
     Tls(#[from] rustls::Error),
     /// An address is taken, a watcher or a part of the library died, or a task gave up.
     #[error(transparent)]

@@ -1,7 +1,11 @@
 //! Writing webhook configurations: server-side apply, never delete and create again,
 //! so that there is no moment without them.
 
-use std::{collections::BTreeSet, fmt::Debug, time::Instant};
+use std::{
+    collections::BTreeSet,
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -18,8 +22,8 @@ use super::{
     FINGERPRINT_LABEL,
     desired::Configurations,
     drift::{drift, enforced},
-    eirinix,
-    origin::{self, Precedence},
+    eirinix, followed,
+    origin::{self, Precedence, Writer},
 };
 
 /// Why the registration could not be brought into order.
@@ -27,7 +31,7 @@ use super::{
 #[non_exhaustive]
 pub enum Error {
     /// The API server did not do what was asked.
-    #[error("failed to {verb} {kind} {name}: {source}")]
+    #[error("failed to {verb} {kind} {name}")]
     Api {
         /// What was tried.
         verb: &'static str,
@@ -42,7 +46,7 @@ pub enum Error {
     #[error("failed to label namespace {0}: it does not exist; create it, or declare it optional")]
     NamespaceMissing(String),
     /// A configuration that is no JSON; cannot happen.
-    #[error("failed to serialise a webhook configuration: {0}")]
+    #[error("failed to serialise a webhook configuration")]
     Serialise(#[from] serde_json::Error),
 }
 
@@ -50,12 +54,23 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) kind: &'static str,
+    pub(crate) name: String,
     /// What was different, for the event; `None` if the object did not exist.
     pub(crate) path: Option<String>,
     pub(crate) uid: Option<String>,
     /// Whether it was as another replica had written it: of another version, or with other
     /// settings.
     pub(crate) replaced: bool,
+}
+
+/// What is to be registered.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) desired: &'a Configurations,
+    /// What all replicas have and nobody else; without one, none knows what another wrote.
+    pub(crate) key: Option<&'a [u8]>,
+    /// Whether rules that change have become others since all this was registered last.
+    pub(crate) rules_changed: bool,
 }
 
 /// What became of a configuration that was looked at.
@@ -65,6 +80,8 @@ enum Ensured {
     Changed(Change),
     /// It is as a replica wants it that has its way.
     Left,
+    /// It is so but for rules that change: that replica may know of others already.
+    LeftRules,
 }
 
 /// What became of all of them.
@@ -73,6 +90,8 @@ pub(crate) struct Order {
     pub(crate) changes: Vec<Change>,
     /// Whether one was left as another replica wants it.
     pub(crate) left: bool,
+    /// When to look again, if it was left because of rules that change.
+    pub(crate) again: Option<Duration>,
 }
 
 /// Brings the configurations of one product into order.
@@ -118,16 +137,11 @@ impl Registrar {
         }
     }
 
-    /// Puts right what differs and returns what that was. `key` is what all replicas have and
-    /// nobody else; without one, none knows what another wrote.
-    pub(crate) async fn ensure(
-        &self,
-        desired: &Configurations,
-        key: Option<&[u8]>,
-    ) -> Result<Order, Error> {
+    /// Puts right what differs and returns what that was.
+    pub(crate) async fn ensure(&self, wanted: Wanted<'_>) -> Result<Order, Error> {
         let (mutating, validating) = futures::future::try_join(
-            self.ensure_one(desired.mutating.as_ref(), key),
-            self.ensure_one(desired.validating.as_ref(), key),
+            self.ensure_one(wanted.desired.mutating.as_ref(), wanted),
+            self.ensure_one(wanted.desired.validating.as_ref(), wanted),
         )
         .await?;
         let mut order = Order::default();
@@ -136,6 +150,10 @@ impl Registrar {
                 Ensured::Same => {}
                 Ensured::Changed(change) => order.changes.push(change),
                 Ensured::Left => order.left = true,
+                Ensured::LeftRules => {
+                    order.left = true;
+                    order.again = Some(origin::RULES_TIMEOUT);
+                }
             }
         }
         Ok(order)
@@ -144,7 +162,13 @@ impl Registrar {
     async fn ensure_one<K: Configuration>(
         &self,
         desired: Option<&K>,
-        key: Option<&[u8]>,
+        Wanted {
+            desired: Configurations {
+                absent, following, ..
+            },
+            key,
+            rules_changed,
+        }: Wanted<'_>,
     ) -> Result<Ensured, Error> {
         let Some(desired) = desired else {
             return Ok(Ensured::Same);
@@ -152,12 +176,16 @@ impl Registrar {
         let api = Api::<K>::all(self.client.clone());
         let failed = |verb| move |source| api_error::<K>(verb, &self.fingerprint, source);
         let mut wanted = with_type(desired)?;
+        let drift = |wanted: &Value, live: &Value| {
+            drift(wanted, live).or_else(|| followed::surplus(absent, live))
+        };
 
         let live = api
             .get_opt(&self.fingerprint)
             .await
             .map_err(failed("read"))?;
         let live = live.as_ref().map(with_type).transpose()?;
+        followed::adopt(&mut wanted, live.as_ref());
         let path = match &live {
             Some(live) => match drift(&wanted, live) {
                 Some(path) => Some(path),
@@ -166,19 +194,13 @@ impl Registrar {
             None => None,
         };
         let other = live
+            .as_ref()
             .zip(key)
-            .and_then(|(live, key)| origin::writer(&live, key));
-        let now = Instant::now();
-        if let Some(other) = &other
-            && self.precedence.yields(other, now)
+            .and_then(|(live, key)| origin::writer(live, key));
+        if let Some((live, other)) = live.as_ref().zip(other.as_ref())
+            && let Some(left) = self.left::<K>(&wanted, live, other, following, rules_changed)
         {
-            tracing::info!(
-                kind = K::KIND,
-                replica = other.identity,
-                path,
-                "left the registration to a replica that started later"
-            );
-            return Ok(Ensured::Left);
+            return Ok(left);
         }
         if let Some(key) = key {
             origin::mark(&mut wanted, &self.precedence.me, key)?;
@@ -191,7 +213,8 @@ impl Registrar {
         let result = serde_json::to_value(&applied)?;
         if drift(&wanted, &result).is_some() {
             // The resourceVersion goes along: nobody else's change is overwritten.
-            let enforced = serde_json::from_value::<K>(enforced(&wanted, &result))?;
+            let enforced = followed::without(absent, enforced(&wanted, &result));
+            let enforced = serde_json::from_value::<K>(enforced)?;
             let parameters = PostParams {
                 field_manager: Some(self.fingerprint.clone()),
                 ..PostParams::default()
@@ -203,10 +226,40 @@ impl Registrar {
         }
         Ok(Ensured::Changed(Change {
             kind: K::KIND,
+            name: self.fingerprint.clone(),
             path,
             uid: applied.uid(),
-            replaced: other.is_some_and(|other| self.precedence.is_rollout(&other, now)),
+            replaced: other.is_some_and(|other| self.precedence.is_rollout(&other, Instant::now())),
         }))
+    }
+
+    /// Whether what `other` wrote is left as it is.
+    fn left<K: Configuration>(
+        &self,
+        wanted: &Value,
+        live: &Value,
+        other: &Writer,
+        following: &BTreeSet<String>,
+        rules_changed: bool,
+    ) -> Option<Ensured> {
+        let now = Instant::now();
+        let in_rules_only = followed::differs_in_rules_only(wanted, live, following);
+        // What has just been learnt is registered, whoever had its way before.
+        if in_rules_only && rules_changed {
+            return None;
+        }
+        if self.precedence.yields(other, now) {
+            tracing::info!(
+                kind = K::KIND,
+                replica = other.identity,
+                "left the registration to a replica that started later"
+            );
+            return Some(Ensured::Left);
+        }
+        let version = live["metadata"]["resourceVersion"].as_str()?;
+        let version = (K::KIND, version);
+        (in_rules_only && self.precedence.may_know_more(other, version, now))
+            .then_some(Ensured::LeftRules)
     }
 
     /// Removes what an earlier version of the same product registered and this one does not.

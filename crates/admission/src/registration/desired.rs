@@ -3,7 +3,7 @@
 //!
 //! Every field is written out, defaults too: what is not written cannot be repaired.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::admissionregistration::v1::{
@@ -17,7 +17,9 @@ use kube::core::ObjectMeta;
 use super::{FINGERPRINT_LABEL, namespace_label};
 use crate::{
     endpoint::Endpoint,
-    hook::{FailurePolicy, Hook, HookKind, MatchPolicy, ResourceRule, ResourceScope, SideEffects},
+    hook::{FailurePolicy, Hook, HookKind, MatchPolicy, SideEffects},
+    registered_rules::RulesNow,
+    rules::{ResourceRule, ResourceScope},
     scope::NamespaceScope,
 };
 
@@ -30,13 +32,20 @@ pub(crate) struct Declaration<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) hooks: &'a [Hook],
+    /// Those of each hook.
+    pub(crate) rules: &'a [RulesNow],
     /// What stands in front of every path.
     pub(crate) segment: Option<&'a str>,
 }
 
-/// The two objects; absent when there is no hook of the kind.
+/// The two objects; absent when there is no hook of the kind. A webhook whose rules are not known is without
+/// the field.
 #[derive(Debug, Default)]
 pub(crate) struct Configurations {
+    /// The names of webhooks that are not registered at the moment, since they have no rule.
+    pub(crate) absent: BTreeSet<String>,
+    /// The names of those whose rules change.
+    pub(crate) following: BTreeSet<String>,
     pub(crate) mutating: Option<MutatingWebhookConfiguration>,
     pub(crate) validating: Option<ValidatingWebhookConfiguration>,
 }
@@ -46,28 +55,40 @@ pub(crate) fn configurations(
     declaration: &Declaration<'_>,
     bundle: Option<&str>,
 ) -> Configurations {
-    let of = |kind| {
-        declaration
-            .hooks
-            .iter()
-            .filter(move |hook| hook.kind == kind)
-    };
-    let mutating: Vec<_> = of(HookKind::Mutating)
-        .map(|hook| mutating(declaration, hook, bundle))
-        .collect();
-    let validating: Vec<_> = of(HookKind::Validating)
-        .map(|hook| validating(declaration, hook, bundle))
-        .collect();
+    let hooks = || declaration.hooks.iter().zip(declaration.rules);
+    let of = |kind| hooks().filter(move |(hook, rules)| hook.kind == kind && !is_empty(rules));
+    let any = |kind| hooks().any(|(hook, _)| hook.kind == kind);
+    let name = |hook: &Hook| hook.registered_name(declaration.fingerprint);
     Configurations {
-        mutating: (!mutating.is_empty()).then(|| MutatingWebhookConfiguration {
+        absent: hooks()
+            .filter(|(_, rules)| is_empty(rules))
+            .map(|(hook, _)| name(hook))
+            .collect(),
+        following: hooks()
+            .filter(|(hook, _)| hook.followed.is_some())
+            .map(|(hook, _)| name(hook))
+            .collect(),
+        mutating: any(HookKind::Mutating).then(|| MutatingWebhookConfiguration {
             metadata: metadata(declaration.fingerprint),
-            webhooks: Some(mutating),
+            webhooks: Some(
+                of(HookKind::Mutating)
+                    .map(|(hook, rules)| mutating(declaration, hook, rules, bundle))
+                    .collect(),
+            ),
         }),
-        validating: (!validating.is_empty()).then(|| ValidatingWebhookConfiguration {
+        validating: any(HookKind::Validating).then(|| ValidatingWebhookConfiguration {
             metadata: metadata(declaration.fingerprint),
-            webhooks: Some(validating),
+            webhooks: Some(
+                of(HookKind::Validating)
+                    .map(|(hook, rules)| validating(declaration, hook, rules, bundle))
+                    .collect(),
+            ),
         }),
     }
+}
+
+fn is_empty(rules: &RulesNow) -> bool {
+    matches!(rules, RulesNow::Known(rules) if rules.is_empty())
 }
 
 fn metadata(fingerprint: &str) -> ObjectMeta {
@@ -78,9 +99,14 @@ fn metadata(fingerprint: &str) -> ObjectMeta {
     }
 }
 
-fn mutating(declaration: &Declaration<'_>, hook: &Hook, bundle: Option<&str>) -> MutatingWebhook {
+fn mutating(
+    declaration: &Declaration<'_>,
+    hook: &Hook,
+    rules: &RulesNow,
+    bundle: Option<&str>,
+) -> MutatingWebhook {
     // The two types share every field but one, and nothing in the API crate says so.
-    let common = validating(declaration, hook, bundle);
+    let common = validating(declaration, hook, rules, bundle);
     MutatingWebhook {
         admission_review_versions: common.admission_review_versions,
         client_config: common.client_config,
@@ -100,12 +126,10 @@ fn mutating(declaration: &Declaration<'_>, hook: &Hook, bundle: Option<&str>) ->
 fn validating(
     declaration: &Declaration<'_>,
     hook: &Hook,
+    rules: &RulesNow,
     bundle: Option<&str>,
 ) -> ValidatingWebhook {
-    let path = match declaration.segment {
-        Some(segment) => format!("/{segment}{}", hook.served_path()),
-        None => hook.served_path(),
-    };
+    let (segment, path) = (declaration.segment, hook.served_path());
     let conditions: Vec<_> = hook
         .conditions
         .iter()
@@ -116,7 +140,7 @@ fn validating(
         .collect();
     ValidatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
-        client_config: declaration.endpoint.client_config(&path, bundle),
+        client_config: declaration.endpoint.client_config(segment, &path, bundle),
         failure_policy: Some(failure_policy(hook.effective_failure()).to_owned()),
         match_conditions: (!conditions.is_empty()).then_some(conditions),
         match_policy: Some(
@@ -129,7 +153,10 @@ fn validating(
         name: hook.registered_name(declaration.fingerprint),
         namespace_selector: Some(namespace_selector(declaration, &hook.namespaces)),
         object_selector: Some(hook.objects.clone()),
-        rules: Some(hook.rules.iter().map(|rule| rule_of(hook, rule)).collect()),
+        rules: match rules {
+            RulesNow::Known(rules) => Some(rules.iter().map(|rule| rule_of(hook, rule)).collect()),
+            RulesNow::Unknown { .. } => None,
+        },
         side_effects: match hook.side_effects {
             SideEffects::None => "None",
             SideEffects::NoneOnDryRun => "NoneOnDryRun",

@@ -83,7 +83,7 @@ fn names_no_bundle(webhook: &Value) -> bool {
     webhook["clientConfig"].get("caBundle").is_none()
 }
 
-fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
+pub(crate) fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
     list.as_array()
         .into_iter()
         .flatten()

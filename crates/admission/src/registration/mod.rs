@@ -2,9 +2,11 @@
 //! the thin part that writes them.
 
 pub(crate) mod apply;
+pub(crate) mod conversions;
 pub(crate) mod desired;
 pub(crate) mod drift;
 pub(crate) mod eirinix;
+pub(crate) mod followed;
 pub(crate) mod namespaces;
 pub(crate) mod origin;
 

@@ -13,13 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::Sha256;
 
 use super::FINGERPRINT_LABEL;
+use crate::crypto::{equal, hex, hmac_sha256};
 
 /// The annotation on a configuration.
 pub(crate) const WRITTEN_BY_ANNOTATION: &str = "oz-admission/written-by";
@@ -28,6 +27,10 @@ pub(crate) const WRITTEN_BY_ANNOTATION: &str = "oz-admission/written-by";
 /// when it was first met. That is enough to replace the earlier ones; what is still there
 /// later is of one that was broken off, or was brought back by somebody.
 const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long rules that another replica has written are left as they are, though this one knows of others: it
+/// may have heard of a change first. Longer than a watch is behind another one, but where it is broken.
+pub(crate) const RULES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A replica. Later ones are greater.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,7 +58,7 @@ pub(crate) fn mark(object: &mut Value, writer: &Writer, key: &[u8]) -> serde_jso
     let origin = Origin {
         writer: writer.clone(),
         webhooks,
-        seal: hex(seal),
+        seal: hex(&seal),
     };
     object["metadata"]["annotations"][WRITTEN_BY_ANNOTATION] =
         serde_json::to_string(&origin)?.into();
@@ -68,12 +71,11 @@ pub(crate) fn writer(object: &Value, key: &[u8]) -> Option<Writer> {
     let origin: Origin = serde_json::from_str(text).ok()?;
     let written = seal(object, &origin.writer, &origin.webhooks, key);
     let said = unhex(&origin.seal)?;
-    written.verify_slice(&said).ok()?;
-    Some(origin.writer)
+    equal(&written, &said).then_some(origin.writer)
 }
 
 /// Over our label, and everything in the webhooks of these names, also what others added to them.
-fn seal(object: &Value, writer: &Writer, names: &[String], key: &[u8]) -> Hmac<Sha256> {
+fn seal(object: &Value, writer: &Writer, names: &[String], key: &[u8]) -> [u8; 32] {
     let live = named(object);
     let webhooks: Vec<Value> = names
         .iter()
@@ -97,11 +99,7 @@ fn seal(object: &Value, writer: &Writer, names: &[String], key: &[u8]) -> Hmac<S
         names,
         webhooks
     ]);
-    #[allow(clippy::expect_used, reason = "HMAC takes keys of any length")]
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
-    mac.update(b"oz-admission/written-by\0");
-    mac.update(text.to_string().as_bytes());
-    mac
+    hmac_sha256(key, "oz-admission/written-by", text.to_string().as_bytes())
 }
 
 fn named(object: &Value) -> BTreeMap<&str, &Value> {
@@ -109,11 +107,6 @@ fn named(object: &Value) -> BTreeMap<&str, &Value> {
     webhooks
         .filter_map(|webhook| Some((webhook["name"].as_str()?, webhook)))
         .collect()
-}
-
-fn hex(mac: Hmac<Sha256>) -> String {
-    let bytes = mac.finalize().into_bytes();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
@@ -126,6 +119,8 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 pub(crate) struct Precedence {
     pub(crate) me: Writer,
     met: Mutex<BTreeMap<Writer, Instant>>,
+    /// Which version of a kind has rules of another, and since when that is known.
+    rules: Mutex<BTreeMap<&'static str, (String, Instant)>>,
 }
 
 impl Precedence {
@@ -133,12 +128,32 @@ impl Precedence {
         Self {
             me,
             met: Mutex::default(),
+            rules: Mutex::default(),
         }
     }
 
     /// Whether what another replica wrote is left as it is for now.
     pub(crate) fn yields(&self, other: &Writer, now: Instant) -> bool {
         *other > self.me && self.is_rollout(other, now)
+    }
+
+    /// Whether another replica, which wrote this version of a configuration, may have heard of rules that this
+    /// one will hear of yet.
+    pub(crate) fn may_know_more(
+        &self,
+        other: &Writer,
+        (kind, version): (&'static str, &str),
+        now: Instant,
+    ) -> bool {
+        if *other == self.me {
+            return false;
+        }
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seen, since) = rules.entry(kind).or_insert((version.to_owned(), now));
+        if seen != version {
+            (*seen, *since) = (version.to_owned(), now);
+        }
+        now.duration_since(*since) < RULES_TIMEOUT
     }
 
     /// Whether what another replica wrote is no damage. Each has its time once: writing the same
@@ -271,6 +286,11 @@ mod tests {
         assert!(newcomer.is_rollout(&elder.me, now));
         assert!(!newcomer.is_rollout(&elder.me, now + ROLLOUT_TIMEOUT));
         assert!(!newcomer.is_rollout(&late, now), "its own, from before");
+        // Rules that it may have heard of first are left for a moment, each version for one.
+        assert!(newcomer.may_know_more(&elder.me, ("X", "1"), now));
+        assert!(!newcomer.may_know_more(&elder.me, ("X", "1"), now + RULES_TIMEOUT));
+        assert!(newcomer.may_know_more(&elder.me, ("X", "2"), now + RULES_TIMEOUT));
+        assert!(!newcomer.may_know_more(&late, ("X", "3"), now), "its own");
         // Of two that started at once, one.
         let twin = at("2026-01-01T12:00:00Z", "c");
         assert!(elder.yields(&twin, now));

@@ -24,7 +24,7 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             bodies: Budget::new(limits.bodies, LARGE_BODY),
             objects: Budget::new(limits.objects, LARGE_OBJECTS),

@@ -6,6 +6,8 @@
 pub(crate) mod accept;
 pub(crate) mod budget;
 pub(crate) mod capacity;
+pub(crate) mod conversions;
+mod converter;
 pub(crate) mod pace;
 pub(crate) mod paths;
 pub(crate) mod peer;
@@ -21,7 +23,7 @@ pub struct Limits {
     /// again within the webhook's timeout. This and the limits of `bodies` and `objects` hold for
     /// the hooks that fail closed, and once more for those that fail open
     /// ([`FailurePolicy::Ignore`](crate::FailurePolicy::Ignore)): what these have no room for goes on
-    /// without them, so nobody may fill it through others. 256 by default.
+    /// without them, so nobody may fill it through others; and once more for conversions. 256 by default.
     pub concurrent_reviews: usize,
     /// Open connections of those who have asked for a hook by its whole path; beyond, each
     /// is closed when it has had its answer. 1024 by default.

@@ -9,9 +9,8 @@
 use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
-use hmac::{Hmac, KeyInit, Mac};
-use rustls::crypto::aws_lc_rs;
-use sha2::Sha256;
+
+use crate::crypto::{equal, hex, hmac_sha256, provider};
 
 /// How many bytes of a key are asked for; fewer are no key.
 const KEY_SIZE: usize = 32;
@@ -32,7 +31,7 @@ impl fmt::Debug for PathKey {
 impl PathKey {
     pub(crate) fn generate() -> Result<Self, rustls::Error> {
         let mut bytes = vec![0; KEY_SIZE];
-        let random = aws_lc_rs::default_provider().secure_random;
+        let random = provider::default_provider().secure_random;
         random
             .fill(&mut bytes)
             .map_err(|_| rustls::Error::FailedToGetRandomBytes)?;
@@ -50,21 +49,16 @@ impl PathKey {
 
     /// What stands in front of the paths that are registered.
     pub(crate) fn segment(&self) -> String {
-        let bytes = self.mac().finalize().into_bytes();
-        let first = bytes.iter().take(SEGMENT_SIZE);
-        first.map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.derived())
     }
 
     fn fits(&self, said: &[u8; SEGMENT_SIZE]) -> bool {
-        self.mac().verify_truncated_left(said).is_ok()
+        equal(&self.derived(), said)
     }
 
-    fn mac(&self) -> Hmac<Sha256> {
-        #[allow(clippy::expect_used, reason = "HMAC takes keys of any length")]
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        mac.update(b"oz-admission/path\0");
-        mac
+    fn derived(&self) -> [u8; SEGMENT_SIZE] {
+        let digest = hmac_sha256(&self.0, "oz-admission/path", b"");
+        std::array::from_fn(|at| digest[at])
     }
 }
 

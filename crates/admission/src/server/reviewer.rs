@@ -10,8 +10,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use kube::runtime::events::Recorder;
-use oz_runtime::Clock;
+use oz_runtime::{Clock, Recorder, with_causes};
 use tokio::sync::SemaphorePermit;
 
 use crate::{
@@ -24,6 +23,7 @@ use crate::{
     server::{
         Limits,
         capacity::{Capacities, Capacity},
+        conversions::{self, Conversions},
     },
     verdict::{Notes, Rejection},
     wire::{self, Answer, Request},
@@ -31,6 +31,7 @@ use crate::{
 
 /// What goes back over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reply {
     /// 200 for every review that was answered, whether allowed or denied.
     pub status: u16,
@@ -46,7 +47,7 @@ impl Reply {
         }
     }
 
-    fn too_many() -> Self {
+    pub(super) fn too_many() -> Self {
         Self::text(429, "too many reviews at once; try again in a second")
     }
 }
@@ -69,6 +70,7 @@ pub(crate) struct Reviewer {
     recorder: Recorder,
     metrics: Metrics,
     capacities: Capacities,
+    pub(super) conversions: Conversions,
 }
 
 impl Reviewer {
@@ -98,6 +100,15 @@ impl Reviewer {
             recorder,
             metrics,
             capacities: Capacities::new(limits),
+            conversions: Conversions::new(&[], limits),
+        }
+    }
+
+    /// The same with these conversions.
+    pub(crate) fn converting(self, conversions: Conversions) -> Self {
+        Self {
+            conversions,
+            ..self
         }
     }
 
@@ -112,16 +123,16 @@ impl Reviewer {
         }
     }
 
-    /// Whether there is a hook at this path.
+    /// Whether there is a hook or a conversion at this path.
     pub(crate) fn serves(&self, path: &str) -> bool {
-        self.hooks.contains_key(path)
+        self.hooks.contains_key(path) || self.conversions.at(path).is_some()
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// Room for a body of this size for the hook at this path.
+    /// Room for a body of this size for what is at this path.
     ///
     /// # Errors
     /// What is answered where there is none.
@@ -130,6 +141,11 @@ impl Reviewer {
         path: &str,
         bytes: usize,
     ) -> Result<SemaphorePermit<'_>, Reply> {
+        if self.conversions.at(path).is_some() {
+            let bodies = &self.conversions.capacity.bodies;
+            let room = bodies.take(bytes, conversions::WAIT).await;
+            return room.ok_or_else(|| self.too_many_conversions());
+        }
         let Some(served) = self.hooks.get(path) else {
             return Err(self.not_found(path));
         };
@@ -158,6 +174,9 @@ impl Reviewer {
     /// Answers one call.
     pub(crate) async fn review(&self, path: &str, body: &[u8]) -> Reply {
         let started = Instant::now();
+        if let Some(conversion) = self.conversions.at(path) {
+            return self.convert(conversion, body).await;
+        }
         let Some(served) = self.hooks.get(path) else {
             return self.not_found(path);
         };
@@ -169,7 +188,7 @@ impl Reviewer {
             Ok(request) => request,
             Err(error) => {
                 self.metrics.refused("malformed");
-                return Reply::text(400, error.to_string());
+                return Reply::text(400, with_causes(&error));
             }
         };
         let lean = Lean::of(&request);

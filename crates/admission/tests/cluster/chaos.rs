@@ -1,190 +1,29 @@
 //! Chaos: whatever happens to Secret, configuration and replicas, in any order, no call fails by us, and
 //! nothing goes by unchanged but while somebody keeps it so.
 //!
-//! A minute of it is a test; `OZ_CHAOS_SECONDS=300` makes it longer, `OZ_CHAOS_SEED` repeats an order.
+//! A minute of it is a test; `OZ_CHAOS_SECONDS=300` makes it longer, `OZ_CHAOS_SEED` repeats an order. The
+//! same with one kind of harm alone, for figures: `OZ_CHAOS_RESTARTS=30`, `OZ_CHAOS_HARMS=100`, and
+//! `OZ_CHAOS_SWAPS=20` in `supplied`.
 
 use std::{
-    net::SocketAddr,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
-use k8s_openapi::{
-    ByteString,
-    api::{
-        admissionregistration::v1::MutatingWebhookConfiguration,
-        core::v1::{ConfigMap, Secret},
-    },
-};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
 };
-use oz_admission::{CancellationToken, Hook, Notes, Operation, ROTATE_ANNOTATION, mutate_fn};
+use oz_admission::ROTATE_ANNOTATION;
 use oz_testkit::eventually;
 use serde_json::{Value, json};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
+
+use crate::{
+    fixture::{LONG, setting},
+    service::{Calls, HARMS, Load, Service},
 };
-
-use crate::fixture::{Fixture, LONG, Running, bound};
-
-/// Calls that were changed in a row, after which the API server has heard of a repair.
-const HEARD: usize = 50;
-
-/// A replica behind the Service.
-struct Replica {
-    running: Running,
-    address: SocketAddr,
-}
-
-/// Two replicas behind one address, which takes new connections to whichever is ready and leaves those
-/// that are open as they are, as a Service does.
-struct Service {
-    fixture: Fixture,
-    hook: Hook,
-    ready: Arc<Mutex<Vec<SocketAddr>>>,
-    replicas: Vec<Replica>,
-    forwarding: JoinHandle<()>,
-}
-
-impl Service {
-    async fn start() -> Result<Self> {
-        let fixture = Fixture::new("chaos").await?;
-        let label = |_: &_, _: &_, object: &mut ConfigMap| {
-            object.labels_mut().insert("seen".into(), "yes".into());
-            Ok(Notes::none())
-        };
-        let hook = Hook::mutating("label", mutate_fn(label))
-            .on([Operation::Create])
-            .namespaces(fixture.here());
-        let ready = Arc::new(Mutex::new(Vec::new()));
-        let front = bound(fixture.port)?;
-        front.set_nonblocking(true)?;
-        let front = TcpListener::from_std(front)?;
-        let forwarding = tokio::spawn(forward(front, ready.clone()));
-        let mut service = Self {
-            fixture,
-            hook,
-            ready,
-            replicas: Vec::new(),
-            forwarding,
-        };
-        for _ in 0..2 {
-            service.add().await?;
-        }
-        Ok(service)
-    }
-
-    async fn add(&mut self) -> Result<()> {
-        let listener = bound(0)?;
-        let address = listener.local_addr()?;
-        let builder = self.fixture.manager()?.listener(listener);
-        let builder = builder
-            .hook(self.hook.clone())
-            .drain(Duration::from_secs(1));
-        let running = Running::start(builder).await?;
-        self.ready.lock().unwrap().push(address);
-        self.replicas.push(Replica { running, address });
-        Ok(())
-    }
-
-    /// As a Deployment does it: one more, then one less.
-    async fn restart(&mut self) -> Result<()> {
-        self.add().await?;
-        let old = self.replicas.remove(0);
-        let ready = self.ready.clone();
-        let stopped = tokio::spawn(old.running.stop());
-        // Endpoints follow readiness a moment later.
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        ready.lock().unwrap().retain(|it| *it != old.address);
-        stopped.await?
-    }
-}
-
-async fn forward(front: TcpListener, ready: Arc<Mutex<Vec<SocketAddr>>>) {
-    let mut turn = 0;
-    while let Ok((mut near, _)) = front.accept().await {
-        turn += 1;
-        let to = {
-            let ready = ready.lock().unwrap();
-            ready.get(turn % ready.len().max(1)).copied()
-        };
-        tokio::spawn(async move {
-            if let Some(to) = to
-                && let Ok(mut far) = TcpStream::connect(to).await
-            {
-                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
-            }
-        });
-    }
-}
-
-/// What became of the calls.
-#[derive(Default)]
-struct Calls {
-    changed: AtomicUsize,
-    changed_in_a_row: AtomicUsize,
-    /// While somebody has broken the configuration, and until the API server has heard of its repair.
-    excused: AtomicBool,
-    excused_calls: AtomicUsize,
-    lost: Mutex<Vec<String>>,
-}
-
-impl Calls {
-    fn note(&self, excused: bool, outcome: Result<ConfigMap, kube::Error>) {
-        let wrong = match outcome {
-            Ok(object) if object.labels().contains_key("seen") => {
-                self.changed.fetch_add(1, Ordering::Relaxed);
-                self.changed_in_a_row.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            Ok(_) => "went by unchanged".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        self.changed_in_a_row.store(0, Ordering::Relaxed);
-        if excused || self.excused.load(Ordering::SeqCst) {
-            self.excused_calls.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.lost.lock().unwrap().push(wrong);
-        }
-    }
-
-    async fn until_heard(&self) -> Result<()> {
-        self.changed_in_a_row.store(0, Ordering::Relaxed);
-        eventually("calls to be changed again", LONG, async || {
-            Ok((self.changed_in_a_row.load(Ordering::Relaxed) >= HEARD).then_some(()))
-        })
-        .await
-    }
-}
-
-async fn load(api: Api<ConfigMap>, calls: Arc<Calls>, stop: CancellationToken) {
-    let parameters = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    let object = ConfigMap {
-        metadata: ObjectMeta {
-            generate_name: Some("ask-".to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..ConfigMap::default()
-    };
-    // 25 a second from each of eight, if the machine allows it.
-    let mut pace = tokio::time::interval(Duration::from_millis(40));
-    while !stop.is_cancelled() {
-        pace.tick().await;
-        let excused = calls.excused.load(Ordering::SeqCst);
-        let outcome = api.create(&parameters, &object).await;
-        calls.note(excused, outcome);
-    }
-}
 
 /// Numbers that look random and are the same for the same seed (SplitMix64).
 struct Random(u64);
@@ -208,24 +47,6 @@ fn harm_to_secret(which: usize, turn: usize) -> Option<Value> {
         2 => Some(json!({"data": {"ca.key": garbage}, "immutable": true})),
         3 => Some(json!({"data": {"ca.crt": null, "path-key": null}})),
         _ => Some(json!({"metadata": {"annotations": {ROTATE_ANNOTATION: turn.to_string()}}})),
-    }
-}
-
-/// What is done to the configuration; `None` deletes it.
-fn harm_to_configuration(which: usize) -> Option<Value> {
-    let change = |path: &str, value: Value| {
-        Some(json!([{"op": "add", "path": format!("/webhooks/0/{path}"), "value": value}]))
-    };
-    match which {
-        0 => None,
-        1 => change("clientConfig/caBundle", json!(ByteString(b"QUJD".to_vec()))),
-        2 => change("rules/0/operations", json!(["DELETE"])),
-        3 => change("objectSelector/matchLabels", json!({"no": "such"})),
-        4 => change("failurePolicy", json!("Ignore")),
-        _ => change(
-            "matchConditions",
-            json!([{"name": "off", "expression": "false"}]),
-        ),
     }
 }
 
@@ -283,47 +104,13 @@ impl Vandal<'_> {
 
     /// From the harm until the API server has heard of the repair, calls go by unchanged or fail.
     async fn configuration(&mut self) -> Result<()> {
-        let harm = harm_to_configuration(self.random.below(6));
-        let api = Api::<MutatingWebhookConfiguration>::all(self.service.fixture.client.clone());
-        let name = self.service.fixture.name().to_owned();
+        let which = self.random.below(HARMS);
         self.calls.excused.store(true, Ordering::SeqCst);
-        let began = Instant::now();
-        let harmed = match harm {
-            None => api.delete(&name, &DeleteParams::default()).await.map(drop),
-            Some(harm) => {
-                let harm: json_patch::Patch = serde_json::from_value(harm)?;
-                let patch = Patch::<()>::Json(harm);
-                let patched = api.patch(&name, &PatchParams::default(), &patch).await;
-                patched.map(drop)
-            }
-        };
-        harmed?;
-        eventually("the configuration to be put right", LONG, async || {
-            let Some(found) = api.get_opt(&name).await? else {
-                return Ok(None);
-            };
-            let webhook = serde_json::to_value(&found.webhooks.unwrap_or_default()[0])?;
-            let right = webhook["failurePolicy"] == "Fail"
-                && webhook["rules"][0]["operations"] == json!(["CREATE"])
-                && webhook["objectSelector"].get("matchLabels").is_none()
-                && webhook["clientConfig"]["caBundle"] != json!(ByteString(b"QUJD".to_vec()))
-                && webhook.get("matchConditions").is_none();
-            Ok(right.then_some(()))
-        })
-        .await?;
-        let repaired = began.elapsed();
+        self.service.harm_configuration(which).await?;
         self.calls.until_heard().await?;
         self.calls.excused.store(false, Ordering::SeqCst);
-        eprintln!(
-            "figure: chaos: put right after {repaired:?}, the API server had heard of it after {:?}",
-            began.elapsed()
-        );
         Ok(())
     }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -331,15 +118,9 @@ async fn whatever_happens_in_any_order_no_call_is_lost() -> Result<()> {
     let length = Duration::from_secs(setting("OZ_CHAOS_SECONDS").unwrap_or(60));
     let clock = jiff::Timestamp::now().as_nanosecond();
     let seed = setting("OZ_CHAOS_SEED").unwrap_or(clock as u64);
-    let mut service = Service::start().await?;
-    let calls = Arc::new(Calls::default());
-    let stop = CancellationToken::new();
-    calls.excused.store(true, Ordering::SeqCst);
-    let workers: Vec<_> = (0..8)
-        .map(|_| tokio::spawn(load(service.fixture.api(), calls.clone(), stop.clone())))
-        .collect();
-    calls.until_heard().await?;
-    calls.excused.store(false, Ordering::SeqCst);
+    let mut service = Service::start("chaos").await?;
+    let load = Load::start(&service).await?;
+    let calls = load.calls.clone();
 
     let began = Instant::now();
     let mut turn = 0;
@@ -353,27 +134,64 @@ async fn whatever_happens_in_any_order_no_call_is_lost() -> Result<()> {
         let acted = vandal.act(turn).await;
         acted.with_context(|| format!("action {turn} of seed {seed}"))?;
     }
-    stop.cancel();
-    for worker in workers {
-        worker.await?;
+    let minutes = began.elapsed();
+    eprintln!("figure: chaos: {turn} actions in {minutes:?}, seed {seed}");
+    load.stop("chaos").await?;
+    service.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graceful_restarts_lose_no_call() -> Result<()> {
+    let mut service = Service::start("restarts").await?;
+    let load = Load::start(&service).await?;
+    let restarts = setting("OZ_CHAOS_RESTARTS").unwrap_or(3);
+    for _ in 0..restarts {
+        service.restart().await?;
     }
-    let (changed, excused) = (&calls.changed, &calls.excused_calls);
-    eprintln!(
-        "figure: chaos: {turn} actions in {:?}, seed {seed}: {} calls changed, {} within what a vandal did",
-        began.elapsed(),
-        changed.load(Ordering::Relaxed),
-        excused.load(Ordering::Relaxed),
-    );
-    let lost = calls.lost.lock().unwrap().clone();
-    assert!(
-        lost.is_empty(),
-        "seed {seed}: {} lost: {:?}",
-        lost.len(),
-        &lost[..lost.len().min(5)]
-    );
-    for replica in service.replicas.drain(..) {
-        replica.running.stop().await?;
+    load.stop(&format!("{restarts} graceful restarts")).await?;
+    service.stop().await
+}
+
+/// How long harm lasts, and how long the API server takes to hear of its end. The repairs that a manager
+/// makes at once are counted, so every so often there is a new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_harm_to_a_configuration_is_undone_and_calls_are_changed_again() -> Result<()> {
+    const OF_ONE_MANAGER: u64 = 18;
+    let mut service = Service::start("harms").await?;
+    let harms = setting("OZ_CHAOS_HARMS").unwrap_or(HARMS as u64);
+    let (mut repaired, mut heard) = (Vec::new(), Vec::new());
+    for turn in 0..harms {
+        if turn > 0 && turn % OF_ONE_MANAGER == 0 {
+            service.restart().await?;
+            service.restart().await?;
+        }
+        let which = usize::try_from(turn)? % HARMS;
+        repaired.push(service.harm_configuration(which).await?);
+        let began = Instant::now();
+        eventually("a call to be changed again", LONG, async || {
+            let object = service.ask().await?;
+            Ok(object.labels().contains_key("seen").then_some(()))
+        })
+        .await?;
+        heard.push(began.elapsed());
     }
-    service.forwarding.abort();
-    Ok(())
+    for (what, times) in [
+        (
+            "from the API server's answer to the harm until it is undone",
+            repaired,
+        ),
+        (
+            "from there until a call is changed, which is the API server's own time",
+            heard,
+        ),
+    ] {
+        let (half, most) = (quantile(times.clone(), 50), quantile(times, 99));
+        eprintln!("figure: {harms} harms: {what}: p50 {half:?}, p99 {most:?}");
+    }
+    service.stop().await
+}
+
+fn quantile(mut times: Vec<Duration>, percent: usize) -> Duration {
+    times.sort();
+    times[(times.len() - 1) * percent / 100]
 }

@@ -11,6 +11,7 @@ use kube::{
 use oz_testkit::{Cluster, Process, cargo_example, eventually};
 use serde_json::json;
 
+use crate::conversion::Widgets;
 use crate::fixture::{Fixture, LONG};
 
 async fn command(fixture: &Fixture, example: &str) -> Result<Command> {
@@ -148,6 +149,21 @@ async fn the_reconciling_example_annotates_pods() -> Result<()> {
     create(&fixture, "web").await?;
     let example = start(&fixture, "reconcile").await?;
     is_annotated(&fixture, "web").await?;
+    stop(example).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_converting_example_serves_widgets_in_two_versions() -> Result<()> {
+    let fixture = Fixture::new("ex-convert").await?;
+    let widgets = Widgets::new(&fixture);
+    widgets.define().await?;
+    let example = start(&fixture, "convert").await?;
+    widgets.until_registered().await?;
+    widgets.create("v1", "a", json!({"size": 3})).await?;
+    widgets
+        .until_shown("v2", "a", &json!({"replicas": 3}))
+        .await?;
+    widgets.remove().await?;
     stop(example).await
 }
 

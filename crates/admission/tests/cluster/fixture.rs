@@ -28,6 +28,11 @@ use tower::ServiceExt;
 /// Long enough for a machine that is busy with other things.
 pub const LONG: Duration = Duration::from_secs(60);
 
+/// A number from the environment, for those who measure.
+pub fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 /// One test's fixture in the cluster.
 pub struct Fixture {
     pub namespace: TestNamespace,

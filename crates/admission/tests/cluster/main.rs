@@ -13,11 +13,14 @@
 
 mod certificates;
 mod chaos;
+mod conversion;
 mod examples;
 mod fixture;
+mod following;
 mod registration;
 mod reviews;
 mod rights;
 mod scopes;
+mod service;
 mod supplied;
 mod watching;

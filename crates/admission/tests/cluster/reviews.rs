@@ -32,8 +32,8 @@ impl Mutate for Stamp {
         object
             .annotations_mut()
             .insert("stamp".to_owned(), stamp.to_string());
-        let event = kube::runtime::events::Event {
-            type_: kube::runtime::events::EventType::Normal,
+        let event = oz_admission::Event {
+            type_: oz_admission::EventType::Normal,
             reason: "Stamped".to_owned(),
             note: None,
             action: "Stamp".to_owned(),

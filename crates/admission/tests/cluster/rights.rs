@@ -1,6 +1,7 @@
 //! The rights that a manager says it needs are enough, and nothing here needs more.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use axum::http::Request;
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
     core::v1::Secret,
@@ -15,6 +16,7 @@ use oz_admission::{CancellationToken, Cx, NamespaceScope, Task, TaskError};
 use oz_testkit::{Cluster, eventually};
 use serde_json::{Value, json};
 
+use crate::conversion::Widgets;
 use crate::fixture::{Fixture, LONG, Running};
 
 /// What [`Manager::rbac`](oz_admission::Manager::rbac) says, given to `user`.
@@ -53,28 +55,8 @@ impl Task for Idle {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_rights_that_a_manager_says_it_needs_are_enough() -> Result<()> {
-    let mut fixture = Fixture::new("rights").await?;
-    let cluster = Cluster::shared().await?;
-    let user = format!("extension-of-{}", fixture.name());
-    cluster.issue_kubeconfig(&user, &[])?;
-    let admin = std::mem::replace(&mut fixture.client, cluster.client(&user).await?);
-    let (hook, count) = fixture.counting();
-    let led = CancellationToken::new();
-    let builder = fixture
-        .manager()?
-        .hook(hook.namespaces(NamespaceScope::Labelled(vec![fixture.name().into()])))
-        .task("idle", Idle(led.clone()));
-    // From here on only the manager acts as that user.
-    fixture.client = admin;
-    let manager = builder.build()?;
-    grant(&fixture, &user, &manager.rbac()).await?;
-    let running = Running::of(manager);
-    running.until_ready().await?;
-    fixture.until_called(&count).await?;
-    tokio::time::timeout(LONG, led.cancelled()).await?;
-
+/// A Secret and a configuration that are deleted come back, and an event tells of it.
+async fn heals(fixture: &Fixture) -> Result<()> {
     let secrets = fixture.api::<Secret>();
     let name = format!("{}-admission-ca", fixture.name());
     let before = secrets.get(&name).await?;
@@ -101,6 +83,97 @@ async fn the_rights_that_a_manager_says_it_needs_are_enough() -> Result<()> {
             .any(|event| of(event).as_deref() == Some(fixture.name()))
             .then_some(()))
     })
-    .await?;
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_that_a_manager_says_it_needs_are_enough() -> Result<()> {
+    let mut fixture = Fixture::new("rights").await?;
+    let cluster = Cluster::shared().await?;
+    let user = format!("extension-of-{}", fixture.name());
+    cluster.issue_kubeconfig(&user, &[])?;
+    let admin = std::mem::replace(&mut fixture.client, cluster.client(&user).await?);
+    let (hook, count) = fixture.counting();
+    let conversion = Widgets::new(&fixture).conversion();
+    let led = CancellationToken::new();
+    let builder = fixture
+        .manager()?
+        .hook(hook.namespaces(NamespaceScope::Labelled(vec![fixture.name().into()])))
+        .conversion(conversion)
+        .task("idle", Idle(led.clone()));
+    // From here on only the manager acts as that user.
+    fixture.client = admin;
+    let manager = builder.build()?;
+    grant(&fixture, &user, &manager.rbac()).await?;
+    let running = Running::of(manager);
+    running.until_ready().await?;
+    fixture.until_called(&count).await?;
+    tokio::time::timeout(LONG, led.cancelled()).await?;
+
+    let widgets = Widgets::new(&fixture);
+    widgets.define().await?;
+    widgets.until_registered().await?;
+    widgets.remove().await?;
+
+    heals(&fixture).await?;
     running.stop().await
+}
+
+/// The guide's rights, word for word but for the names, given to the ServiceAccount that they name.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_in_the_guide_are_those_that_are_needed() -> Result<()> {
+    const GUIDE: &str = include_str!("../../../../docs/guides/write-an-extension.md");
+    let mut fixture = Fixture::new("guide").await?;
+    let name = fixture.name().to_owned();
+    let (_, rest) = GUIDE
+        .split_once("```yaml\n")
+        .context("the guide has no YAML")?;
+    let (manifests, _) = rest.split_once("```").context("it has no end")?;
+    let manifests = manifests
+        .replace("no-host-network", &name)
+        .replace("namespace: policy", &format!("namespace: {name}"));
+    for manifest in manifests.split("---\n") {
+        apply(&fixture, manifest).await?;
+    }
+
+    let cluster = Cluster::shared().await?;
+    let user = format!("system:serviceaccount:{name}:{name}");
+    cluster.issue_kubeconfig(&user, &[])?;
+    let admin = std::mem::replace(&mut fixture.client, cluster.client(&user).await?);
+    let (hook, count) = fixture.counting();
+    let manager = fixture.manager()?.hook(hook).build()?;
+    fixture.client = admin;
+    let needed = manager.rbac();
+    let role = serde_json::to_value(fixture.api::<Role>().get(&name).await?)?;
+    assert_eq!(role["rules"], needed["items"][0]["rules"]);
+    let everywhere = Api::<ClusterRole>::all(fixture.client.clone());
+    let everywhere = serde_json::to_value(everywhere.get(&name).await?)?;
+    assert_eq!(everywhere["rules"], needed["items"][1]["rules"]);
+    let running = Running::of(manager);
+    running.until_ready().await?;
+    fixture.until_called(&count).await?;
+    heals(&fixture).await?;
+    running.stop().await
+}
+
+/// As it stands in a file: the API server reads YAML.
+async fn apply(fixture: &Fixture, manifest: &str) -> Result<()> {
+    let kind = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("kind: "));
+    let kind = kind.context("a manifest without a kind")?;
+    let plural = format!("{}s", kind.to_lowercase());
+    let name = fixture.name();
+    let within = if kind.starts_with("Cluster") {
+        String::new()
+    } else {
+        format!("namespaces/{name}/")
+    };
+    let request = Request::patch(format!(
+        "/apis/rbac.authorization.k8s.io/v1/{within}{plural}/{name}?fieldManager=guide"
+    ))
+    .header("Content-Type", "application/apply-patch+yaml")
+    .body(manifest.as_bytes().to_vec())?;
+    fixture.client.request::<Value>(request).await?;
+    Ok(())
 }

@@ -262,7 +262,7 @@ async fn a_task_that_fails_ends_the_process() -> Result<()> {
     }
     let fixture = Fixture::new("failing").await?;
     let running = Running::launch(fixture.manager()?.task("failing", Failing))?;
-    let error = running.ended().await?.to_string();
+    let error = oz_admission::with_causes(&running.ended().await?);
     assert_eq!(error, "failed to go on with task failing: nothing works");
     Ok(())
 }

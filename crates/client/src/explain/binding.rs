@@ -173,6 +173,11 @@ fn list(flags: &Flags, permits: Result<Listed, CoreFailure>) -> Rule {
     }
 }
 
+/// An instant as people read it.
+fn seconds(at: Timestamp) -> Timestamp {
+    at.round(jiff::Unit::Second).unwrap_or(at)
+}
+
 fn window(terms: &Terms, binding: &Binding<'_>, now: Timestamp) -> Rule {
     if let Some(why) = terms.never() {
         return Rule::new("window", Some(false), why);
@@ -184,10 +189,18 @@ fn window(terms: &Terms, binding: &Binding<'_>, now: Timestamp) -> Rule {
             Rule::new("window", Some(false), "it is over")
         }
         Position::After => Rule::new("window", Some(false), "it is over"),
-        Position::Before(opens) => Rule::new("window", Some(true), format!("it opens at {opens}")),
+        Position::Before(opens) => Rule::new(
+            "window",
+            Some(true),
+            format!("it opens at {}", seconds(opens)),
+        ),
         Position::Inside(until) => {
             let until = end.unwrap_or(until);
-            Rule::new("window", Some(true), format!("it is open until {until}"))
+            Rule::new(
+                "window",
+                Some(true),
+                format!("it is open until {}", seconds(until)),
+            )
         }
     }
 }

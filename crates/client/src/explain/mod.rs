@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod binding;
+pub mod composite;
 pub mod operator;
 mod unsaved;
 

@@ -105,7 +105,7 @@ pub struct Key {
 }
 
 impl Key {
-    fn of(resource: &ApiResource, metadata: &ObjectMeta) -> Self {
+    pub(crate) fn of(resource: &ApiResource, metadata: &ObjectMeta) -> Self {
         Self {
             group: resource.group.clone(),
             kind: resource.kind.clone(),

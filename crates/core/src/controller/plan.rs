@@ -76,9 +76,14 @@ pub enum Step {
     /// Set the object's owner references, keeping those it has. For objects that were created
     /// before their owner.
     Own(OwnerReference),
-    /// Take this finalizer of ours off the reconciled object, which is being deleted: nothing that
-    /// it stood for is left.
+    /// Put this finalizer of ours on the reconciled object: it stays until it is taken off again.
+    Hold(String),
+    /// Take this finalizer of ours off the reconciled object: nothing that it stood for is left.
     Release(String),
+    /// Make this very object a child, which nobody controls: add the controller's reference.
+    Adopt(Reference, OwnerReference),
+    /// Let go of this very object: take the reference to the reconciled object off it.
+    Disown(Reference),
     /// Delete the reconciled object itself.
     DeleteSelf,
 }

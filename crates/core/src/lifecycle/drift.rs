@@ -12,6 +12,12 @@ pub(crate) fn is_held(metadata: &ObjectMeta) -> bool {
         .is_some_and(|finalizers| !finalizers.is_empty())
 }
 
+/// Whether this finalizer is on an object.
+pub(crate) fn has_finalizer(metadata: &ObjectMeta, name: &str) -> bool {
+    let mut finalizers = metadata.finalizers.iter().flatten();
+    finalizers.any(|finalizer| finalizer == name)
+}
+
 /// Whether an object goes with the object of this UID.
 pub(crate) fn is_owned(metadata: &ObjectMeta, uid: &str) -> bool {
     let mut owners = metadata.owner_references.iter().flatten();

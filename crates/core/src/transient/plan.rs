@@ -17,6 +17,7 @@ use crate::conditions::reason;
 use crate::controller::{Controller, Decision, Live, Outcome, Plan, Step, Transition, Verdict};
 use crate::labels;
 use crate::lifecycle::End;
+use crate::lifecycle::drift;
 use crate::lifecycle::revoke::{self, Marks, remove};
 
 impl<K: Kind> Controller for Transient<K> {
@@ -262,8 +263,7 @@ impl<K: Kind> Transient<K> {
 /// Takes our finalizer off an object that is being deleted.
 fn release(plan: Plan, binding: &Binding<'_>) -> Plan {
     let metadata = binding.metadata;
-    let mut finalizers = metadata.finalizers.iter().flatten();
-    let held = metadata.deletion_timestamp.is_some() && finalizers.any(|name| name == FINALIZER);
+    let held = metadata.deletion_timestamp.is_some() && drift::has_finalizer(metadata, FINALIZER);
     plan.then(held.then(|| Step::Release(FINALIZER.to_owned())))
 }
 

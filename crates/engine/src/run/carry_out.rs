@@ -1,16 +1,15 @@
 //! Carrying out a plan: its stages one after the other, the steps of a stage side by side. What
 //! comes of it is told by the API server's answers, never by what was wished for.
 
-use std::collections::BTreeMap;
-
 use futures::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use kube::core::DynamicObject;
 use oz_audit::Sink;
 use oz_core::controller::{
-    Child, Failure, Key, Live, Outcome, Plan, Reference, Sought, Step, Which,
+    Child, Failure, Key, Live, Outcome, Plan, Reference, Sought, Step, Which, has_content,
+    has_metadata,
 };
 use oz_core::labels;
 use oz_core::lifecycle::window::has_come;
@@ -18,10 +17,10 @@ use oz_runtime::{Clock, Store, SubscriberId};
 use serde_json::Value;
 
 use super::children::Children;
-use super::difference::contains;
 use super::priority::Priority;
 use super::shared::Shared;
 use super::write::{Created, Deleted, Writer};
+use crate::observe::Belonging;
 use crate::ports::Ports;
 
 /// For whom and with what a plan is carried out.
@@ -164,6 +163,29 @@ where
                 }
                 Ok(Done::Nothing)
             }
+            Step::Hold(finalizer) => {
+                let object = self.object()?;
+                let mut finalizers = object.meta().finalizers.iter().flatten();
+                if !finalizers.any(|known| known == finalizer) {
+                    let written = self.writer.hold(object, self.kind, finalizer).await?;
+                    self.objects.wrote(written, Some(self.subscriber));
+                }
+                Ok(Done::Nothing)
+            }
+            Step::Adopt(target, owner) => {
+                let with = |mut owners: Vec<OwnerReference>| {
+                    owners.push(owner.clone());
+                    owners
+                };
+                self.set_owners(target, "adopt", live, with).await
+            }
+            Step::Disown(target) => {
+                let without = |mut owners: Vec<OwnerReference>| {
+                    owners.retain(|owner| owner.uid != self.owner);
+                    owners
+                };
+                self.set_owners(target, "disown", live, without).await
+            }
             Step::Release(finalizer) => {
                 let object = self.object()?;
                 let released = self.writer.release(object, self.kind, finalizer).await?;
@@ -197,19 +219,46 @@ where
             .ok_or_else(|| Failure::invalid("NoObject", "the object is gone already"))
     }
 
+    /// Changes the owners of a child that the plan knows.
+    async fn set_owners(
+        &self,
+        target: &Reference,
+        verb: &'static str,
+        live: &[Live],
+        change: impl FnOnce(Vec<OwnerReference>) -> Vec<OwnerReference>,
+    ) -> Result<Done, Failure> {
+        let store = self.children.kind(&target.resource)?;
+        let mut known = live.iter();
+        let known = known.find(|known| known.object.metadata.uid.as_ref() == Some(&target.uid));
+        let Some(known) = known else {
+            return Ok(Done::Gone);
+        };
+        let before = known.object.metadata.owner_references.clone();
+        let owners = change(before.clone().unwrap_or_default());
+        if before.unwrap_or_default() == owners {
+            return Ok(Done::Nothing);
+        }
+        let Some(object) = self.writer.set_owners(known, verb, &owners).await? else {
+            store.gone(&target.uid);
+            return Ok(Done::Gone);
+        };
+        store.wrote(object.clone());
+        Ok(Done::Live(Box::new(object)))
+    }
+
     async fn apply(&self, child: &Child, live: &[Live]) -> Result<Done, Failure> {
         let store = self.children.kind(&child.resource)?;
-        if labels::owner_uid(&child.object.metadata) != Some(self.owner) {
-            return Err(Failure::invalid(
-                "Unmarked",
-                format!("{} lacks the label {}", child.key(), labels::OWNER_UID),
-            ));
-        }
+        let belonging = &self.children.belonging;
         let key = child.key();
+        if belonging.owner(&child.object.metadata) != Some(self.owner) {
+            let message =
+                format!("{key} does not say that it belongs to the object that it is for");
+            return Err(Failure::invalid("Unmarked", message));
+        }
         // What bears another mark is changed only if it is named by its UID: it is not taken over.
         let is_meant = |live: &&Live| {
             let (known, meant) = (&live.object.metadata.uid, &child.object.metadata.uid);
-            labels::owner_uid(&live.object.metadata) == Some(self.owner)
+            belonging.owner(&live.object.metadata) == Some(self.owner)
                 || (meant.is_some() && known == meant)
         };
         let mut known = live.iter().filter(|live| live.key() == key);
@@ -247,6 +296,9 @@ where
 
     /// An object in the place of a child is ours if it was made for this very object.
     fn check_ours(&self, key: &Key, object: &DynamicObject) -> Result<(), Failure> {
+        if let Belonging::Controlled = self.children.belonging {
+            return self.check_controlled(key, object);
+        }
         let is_oz = object
             .metadata
             .labels
@@ -262,6 +314,21 @@ where
             _ => Err(Failure::conflict(format!(
                 "{key} exists already and is not managed by oz; it is left alone. Delete or \
                  rename it, or choose another name for this object"
+            ))),
+        }
+    }
+
+    fn check_controlled(&self, key: &Key, object: &DynamicObject) -> Result<(), Failure> {
+        match labels::controller(&object.metadata) {
+            Some(controller) if controller.uid == self.owner => Ok(()),
+            Some(controller) => Err(Failure::conflict(format!(
+                "{key} exists already and is controlled by {} {}; it is created here once that one \
+                 is gone, under another name before",
+                controller.kind, controller.name
+            ))),
+            None => Err(Failure::conflict(format!(
+                "{key} exists already and is controlled by nobody; it is left alone. Delete or rename \
+                 it, or give it the labels by which it may be adopted"
             ))),
         }
     }
@@ -293,7 +360,9 @@ impl CarriedOut {
             (Ok(Done::Live(object)), _) => {
                 let resource = match step {
                     Step::Apply(child) => &child.resource,
-                    Step::Delete(target) => &target.resource,
+                    Step::Delete(target) | Step::Adopt(target, _) | Step::Disown(target) => {
+                        &target.resource
+                    }
                     _ => return,
                 };
                 let now = Live {
@@ -306,7 +375,10 @@ impl CarriedOut {
                     None => live.push(now),
                 }
             }
-            (Ok(Done::Gone), Step::Delete(target)) => {
+            (
+                Ok(Done::Gone),
+                Step::Delete(target) | Step::Adopt(target, _) | Step::Disown(target),
+            ) => {
                 live.retain(|known| known.object.metadata.uid.as_ref() != Some(&target.uid));
             }
             (Ok(Done::Answered(answer)), Step::Effect(effect)) => {
@@ -348,31 +420,4 @@ impl CarriedOut {
             }
         }
     }
-}
-
-/// Whether a child has the metadata that is asked for. Owners and finalizers are sets to which
-/// others may add, as are labels and annotations.
-fn has_metadata(live: &ObjectMeta, desired: &ObjectMeta) -> bool {
-    type Pairs = Option<BTreeMap<String, String>>;
-    let all_in = |live: &Pairs, desired: &Pairs| {
-        let live = |name| live.as_ref().and_then(|live| live.get(name));
-        let mut desired = desired.iter().flatten();
-        desired.all(|(name, value)| live(name) == Some(value))
-    };
-    let owners = || live.owner_references.iter().flatten();
-    let finalizers = || live.finalizers.iter().flatten();
-    let mut desired_owners = desired.owner_references.iter().flatten();
-    let mut desired_finalizers = desired.finalizers.iter().flatten();
-    all_in(&live.labels, &desired.labels)
-        && all_in(&live.annotations, &desired.annotations)
-        && desired_owners.all(|owner| owners().any(|known| known == owner))
-        && desired_finalizers.all(|finalizer| finalizers().any(|known| known == finalizer))
-}
-
-/// Whether a child has the content that is asked for. Its status is written by whoever runs it.
-fn has_content(live: &DynamicObject, desired: &DynamicObject) -> bool {
-    let mut desired = desired.data.as_object().into_iter().flatten();
-    desired.all(|(field, desired)| {
-        field == "status" || contains(live.data.get(field).unwrap_or(&Value::Null), desired)
-    })
 }

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::Resource;
-use kube::core::{ApiResource, DynamicObject};
-use oz_core::controller::{Failure, Live, Sought};
-use oz_runtime::{Kind, Store, Subscription};
+use kube::core::{ApiResource, DynamicObject, Expression, Selector, SelectorExt};
+use oz_core::controller::{Controller, Failure, Live, Sought};
+use oz_runtime::{Kind, Store, SubscriberId, Subscription};
 use serde_json::Value;
 
 use super::applied::Applied;
 use super::packed::Packed;
+use crate::observe::Belonging;
 
 /// All kinds of children, in the order in which a plan creates them.
 pub(crate) struct Children {
     pub(crate) kinds: Vec<ChildStore>,
-    /// What they are marked with, see [`oz_core::labels::OWNER_KIND`].
-    pub(crate) mark: String,
+    pub(crate) belonging: Belonging,
 }
 
 /// The children of one kind.
@@ -27,21 +27,31 @@ pub(crate) struct ChildStore {
     pub(crate) store: Store<Packed>,
     /// Who takes in our own writes, and so is not told of them.
     pub(crate) subscription: Subscription,
+    /// Whether our own writes are news: what a function is shown of its children is part of what it is
+    /// asked.
+    pub(crate) tells_itself: bool,
     pub(crate) applied: Applied,
 }
 
 impl Children {
-    /// The children of one object, the oldest first.
-    pub(crate) fn of(&self, owner: &str) -> Vec<Live> {
+    /// The children of one object, the oldest first, and what it may adopt.
+    pub(crate) fn of(&self, owner: &str, adopts: Option<&Adopts>) -> Vec<Live> {
         let mut found: Vec<(usize, Live)> = Vec::new();
         for (order, child) in self.kinds.iter().enumerate() {
             let resource = &child.kind.resource;
+            let mut add = |object: &Packed| {
+                if let Some(object) = object.unpack() {
+                    let resource = resource.clone();
+                    found.push((order, Live { resource, object }));
+                }
+            };
             let objects = child.store.group(owner);
-            found.extend(objects.iter().filter_map(|object| {
-                let object = object.unpack()?;
-                let resource = resource.clone();
-                Some((order, Live { resource, object }))
-            }));
+            objects.iter().for_each(|object| add(object));
+            if let Some(adopts) = adopts {
+                let orphans = child.store.group(Packed::ORPHAN);
+                let orphans = orphans.iter().filter(|orphan| adopts.takes(orphan));
+                orphans.for_each(|orphan| add(orphan));
+            }
         }
         found.sort_by(|(order, live), (other_order, other)| {
             let (metadata, other) = (&live.object.metadata, &other.object.metadata);
@@ -73,6 +83,7 @@ impl Children {
         self.kinds
             .iter()
             .flat_map(|child| child.store.groups())
+            .filter(|owner| owner != Packed::ORPHAN)
             .collect()
     }
 
@@ -93,6 +104,42 @@ impl Children {
                     ),
                 )
             })
+    }
+}
+
+/// Which objects that nobody controls one object may adopt.
+pub(crate) struct Adopts {
+    /// `None` if they may be in any.
+    pub(crate) namespace: Option<String>,
+    pub(crate) selector: Selector,
+}
+
+impl Adopts {
+    /// What an object may adopt of what does not say whom it belongs to.
+    pub(crate) fn of<C: Controller>(controller: &C, object: &C::Object) -> Option<Self> {
+        let selector = controller.selects(object)?;
+        // One that selects everything selects nothing: it would take over a namespace.
+        (!selector.selects_all()).then(|| Self {
+            namespace: object.meta().namespace.clone(),
+            selector,
+        })
+    }
+
+    pub(crate) fn takes(&self, orphan: &Packed) -> bool {
+        let here = self.namespace.is_none() || orphan.meta().namespace == self.namespace;
+        // Most are told by their text.
+        let may_match = || {
+            let mut expressions = self.selector.clone().into_iter();
+            expressions.all(|expression| match &expression {
+                Expression::Equal(name, value) => orphan.may_have_label(name, value),
+                _ => true,
+            })
+        };
+        let matches = |object: DynamicObject| {
+            let labels = object.metadata.labels.unwrap_or_default();
+            self.selector.matches(&labels)
+        };
+        here && may_match() && orphan.unpack().is_some_and(matches)
     }
 }
 
@@ -134,12 +181,16 @@ impl<K: Resource> Departed<K> {
 
 impl ChildStore {
     pub(crate) fn wrote(&self, object: DynamicObject) {
-        self.store
-            .wrote(Packed::new(object), Some(self.subscription.id()));
+        self.store.wrote(Packed::new(object), self.by());
     }
 
     pub(crate) fn gone(&self, uid: &str) {
-        self.store.gone(uid, Some(self.subscription.id()));
+        self.store.gone(uid, self.by());
         self.applied.forget(uid);
+    }
+
+    /// Who is not told of a write of ours.
+    fn by(&self) -> Option<SubscriberId> {
+        (!self.tells_itself).then(|| self.subscription.id())
     }
 }

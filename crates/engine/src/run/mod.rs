@@ -5,7 +5,6 @@ mod applied;
 mod backoff;
 mod carry_out;
 mod children;
-mod difference;
 mod packed;
 mod pass;
 mod priority;
@@ -15,7 +14,7 @@ mod shared;
 mod write;
 
 pub(crate) use applied::Applied;
-pub(crate) use children::{ChildStore, Children, Departed};
+pub(crate) use children::{Adopts, ChildStore, Children, Departed};
 pub use packed::Packed;
 pub(crate) use priority::WriteSlots;
 pub(crate) use queue::Lane;

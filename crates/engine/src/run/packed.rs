@@ -19,6 +19,8 @@ pub struct Packed {
     /// Name, namespace, UID and resource version only.
     metadata: ObjectMeta,
     owner: Option<Box<str>>,
+    /// See [`Packed::controller`].
+    controller: Option<Box<str>>,
     json: Box<str>,
 }
 
@@ -51,7 +53,8 @@ impl Packed {
                 resource_version: metadata.resource_version.clone(),
                 ..ObjectMeta::default()
             },
-            owner: labels::owner_uid(&object.metadata).map(Into::into),
+            owner: labels::owner_uid(metadata).map(Into::into),
+            controller: controller_of(metadata).map(Into::into),
             json: json.into(),
         }
     }
@@ -73,6 +76,20 @@ impl Packed {
         self.owner.as_deref()
     }
 
+    /// UID of the object whose controller reference it has. If it has none, what it says itself that it
+    /// belongs to, and else [`Packed::ORPHAN`]: it may be adopted.
+    pub(crate) fn controller(&self) -> Option<&str> {
+        self.controller.as_deref().or(Some(Self::ORPHAN))
+    }
+
+    /// In place of a UID: nobody controls it, and it says nothing of whom it belongs to.
+    pub(crate) const ORPHAN: &str = "";
+
+    /// Whether it may have this label; whether it has is told when it is unpacked.
+    pub(crate) fn may_have_label(&self, name: &str, value: &str) -> bool {
+        self.json.contains(&format!("\"{name}\":\"{value}\""))
+    }
+
     /// Whether it has this value in this field. Looked up in its text, without unpacking it: members are
     /// sorted, so that one value has one text. What only looks so is told when it is unpacked.
     pub(crate) fn has(&self, field: &str, value: &Value) -> bool {
@@ -83,6 +100,15 @@ impl Packed {
     #[must_use]
     pub fn unpack(&self) -> Option<DynamicObject> {
         serde_json::from_str(&self.json).ok()
+    }
+}
+
+/// UID of the object that controls it, or that it says it belongs to, by the label that composite
+/// controllers generate.
+fn controller_of(metadata: &ObjectMeta) -> Option<&str> {
+    match labels::controller(metadata) {
+        Some(controller) => Some(&controller.uid),
+        None => labels::said_controller(metadata),
     }
 }
 

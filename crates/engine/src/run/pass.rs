@@ -9,20 +9,17 @@ use jiff::Timestamp;
 use kube::Resource;
 use kube::api::GetParams;
 use kube::core::{PartialObjectMeta, Request};
-use oz_core::controller::{Controller, Decision, Failure, Live, Verdict};
+use oz_core::controller::{Controller, Decision, Failure, Live, Verdict, merge_patch};
 use oz_core::labels;
 use oz_core::lifecycle::window::has_come;
 use tokio::sync::Notify;
 
 use super::carry_out::{CarriedOut, Executor, OnCreated};
-use super::difference::merge_patch;
+use super::children::Adopts;
 use super::priority::Priority;
 use super::runner::{Runner, SLICE};
 use super::write::title;
 use crate::observe::{Observe, within};
-
-/// How long an observation may take as a whole.
-const OBSERVE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How often a pass begins anew because it found children that it had not known of.
 const ATTEMPTS: usize = 5;
@@ -116,8 +113,9 @@ where
     }
 
     /// The children that the watch shows, and what earlier attempts of this pass have found besides.
-    fn live(&self, uid: &str, found: &[Live]) -> Vec<Live> {
-        let mut live = self.children.of(uid);
+    fn live(&self, uid: &str, object: Option<&C::Object>, found: &[Live]) -> Vec<Live> {
+        let adopts = object.and_then(|object| Adopts::of(self.controller.as_ref(), object));
+        let mut live = self.children.of(uid, adopts.as_ref());
         for one in found {
             let is_there = |known: &Live| known.object.metadata.uid == one.object.metadata.uid;
             if !live.iter().any(is_there) {
@@ -134,13 +132,13 @@ where
         object: &Arc<C::Object>,
         found: &mut Vec<Live>,
     ) -> Option<Passed> {
-        let live = self.live(uid, found);
+        let live = self.live(uid, Some(object), found);
         if let Some(waits) = self.waits(object, &live) {
             return Some(waits);
         }
         let now = self.cx.now();
         let decided = self.decide(now, uid, object, &live);
-        let decision = match tokio::time::timeout(OBSERVE_TIMEOUT, decided).await {
+        let decision = match tokio::time::timeout(self.observe.timeout(), decided).await {
             Ok(Ok(decision)) => decision,
             Ok(Err(Undecided::Overtaken)) => return None,
             Ok(Err(Undecided::Endless)) => {
@@ -258,7 +256,7 @@ where
     }
 
     async fn orphan_pass(&self, uid: &str, found: &mut Vec<Live>) -> Option<Passed> {
-        let live = self.live(uid, found);
+        let live = self.live(uid, None, found);
         let last = self.departed.get(uid);
         if live.is_empty() && last.is_none() {
             return Some(Passed::planned(self.cx.now(), None, None));

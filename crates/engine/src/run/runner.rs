@@ -37,7 +37,7 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 
 /// Runs one controller.
 pub(crate) struct Runner<C: Controller, O> {
-    pub(crate) controller: C,
+    pub(crate) controller: Arc<C>,
     pub(crate) observe: O,
     pub(crate) kind: <C::Object as Resource>::DynamicType,
     pub(crate) cx: Cx,
@@ -141,7 +141,10 @@ where
     /// object may be gone, and only then the rest, which might ask for more.
     fn start(&self) {
         self.shared.start(|| {
-            let owners = self.children.owners();
+            let mut owners = self.children.owners();
+            if !self.children.belonging.is_ours_alone() {
+                owners.retain(|owner| self.objects.by_uid(owner).is_some());
+            }
             let mut others: Vec<_> = self
                 .objects
                 .objects()
@@ -235,12 +238,23 @@ where
             let (class, reason) = (&failure.class, failure.reason);
             if failures == 0 {
                 tracing::warn!(controller, uid, %class, reason, "{failure}");
+                self.tell(uid, failure);
             } else {
                 tracing::debug!(controller, uid, %class, reason, failures, "{failure}");
             }
         }
         let next = next(&passed, failures, turn.lane);
         queue.done(&turn.key, next, Instant::now());
+    }
+
+    /// Says on an object that a pass over it failed, if its controller wants that said.
+    fn tell(&self, uid: &str, failure: &Failure) {
+        let Some(object) = self.objects.by_uid(uid) else {
+            return;
+        };
+        if let Some(event) = self.controller.failed(&object, failure) {
+            self.events.publish(object.object_ref(&self.kind), event);
+        }
     }
 
     /// Looks at an object again right after the pass that is under way.

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{
     Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
 };
@@ -19,7 +20,7 @@ use super::children::Children;
 use super::priority::WriteSlots;
 use crate::failure::of_call;
 use crate::metrics::Counts;
-use crate::observe::within;
+use crate::observe::{Belonging, within};
 
 /// How many objects one look may find; more would say nothing more.
 const MOST_FOUND: usize = 8;
@@ -124,8 +125,12 @@ impl Writer {
                 let mut found = children.having(sought, field, value)?;
                 found.retain(has);
                 // As many as there are grants need not be read for each of them.
-                let others = labels::others_than_children_of(&children.mark);
-                scan(&self.client, resource, namespace, Some(&others), |object| {
+                let others = match &children.belonging {
+                    Belonging::Marked(mark) => Some(labels::others_than_children_of(mark)),
+                    Belonging::Controlled => None,
+                };
+                let others = others.as_deref();
+                scan(&self.client, resource, namespace, others, |object| {
                     if has(&object) && found.len() < MOST_FOUND {
                         found.push(object);
                     }
@@ -248,7 +253,7 @@ impl Writer {
         &self,
         object: &K,
         kind: &K::DynamicType,
-        owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
+        owner: &OwnerReference,
     ) -> Result<K, Failure>
     where
         K: Resource + Clone + Debug + DeserializeOwned,
@@ -274,7 +279,27 @@ impl Writer {
         .await
     }
 
-    /// Takes a finalizer off an object that is being deleted. `None` if that was the end of it.
+    /// Puts a finalizer on an object.
+    pub(crate) async fn hold<K>(
+        &self,
+        object: &K,
+        kind: &K::DynamicType,
+        finalizer: &str,
+    ) -> Result<K, Failure>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned,
+    {
+        self.allow("hold", &K::kind(kind))?;
+        let mut finalizers = object.meta().finalizers.clone().unwrap_or_default();
+        finalizers.push(finalizer.to_owned());
+        let request = self.finalizers(object, kind, &finalizers);
+        self.send(request, || {
+            format!("failed to hold {}", title(object, kind))
+        })
+        .await
+    }
+
+    /// Takes a finalizer off an object. `None` if that was the end of it.
     pub(crate) async fn release<K>(
         &self,
         object: &K,
@@ -285,27 +310,12 @@ impl Writer {
         K: Resource + Clone + Debug + DeserializeOwned,
     {
         self.allow("release", &K::kind(kind))?;
-        let (namespace, name) = place(object);
-        let metadata = object.meta();
-        let mut left = metadata.finalizers.clone().unwrap_or_default();
+        let mut left = object.meta().finalizers.clone().unwrap_or_default();
         left.retain(|known| known != finalizer);
-        // A list of finalizers is replaced as a whole: only if it still is the one that we know.
-        let body = Patch::Merge(json!({
-            "metadata": {
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
-                "finalizers": left,
-            },
-        }));
-        let parameters = PatchParams {
-            field_manager: Some(self.manager.clone()),
-            ..PatchParams::default()
-        };
         let what = || format!("failed to release {}", title(object, kind));
         let released = within(
             async {
-                let request =
-                    Request::new(K::url_path(kind, namespace)).patch(name, &parameters, &body);
+                let request = self.finalizers(object, kind, &left);
                 let request = request.map_err(kube::Error::BuildRequest)?;
                 match self.client.request::<K>(request).await {
                     Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
@@ -321,6 +331,66 @@ impl Writer {
         };
         let stays = released.filter(|now| now.meta().deletion_timestamp.is_none() || held(now));
         Ok(stays.map(stripped))
+    }
+
+    /// The request that gives an object these finalizers. A list of finalizers is replaced as a whole:
+    /// only if the object still is the one that we know.
+    fn finalizers<K: Resource>(
+        &self,
+        object: &K,
+        kind: &K::DynamicType,
+        finalizers: &[String],
+    ) -> Result<http::Request<Vec<u8>>, kube::core::request::Error> {
+        let (namespace, name) = place(object);
+        let metadata = object.meta();
+        let body = Patch::Merge(json!({
+            "metadata": {
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+                "finalizers": finalizers,
+            },
+        }));
+        let parameters = PatchParams {
+            field_manager: Some(self.manager.clone()),
+            ..PatchParams::default()
+        };
+        Request::new(K::url_path(kind, namespace)).patch(name, &parameters, &body)
+    }
+
+    /// Gives a child these owners, if it still is the one that we know. `None` if it is gone, or another
+    /// has its name by now.
+    pub(crate) async fn set_owners(
+        &self,
+        child: &Live,
+        verb: &'static str,
+        owners: &[OwnerReference],
+    ) -> Result<Option<DynamicObject>, Failure> {
+        let key = child.key();
+        self.allow(verb, &key.kind)?;
+        let metadata = &child.object.metadata;
+        let body = Patch::Merge(json!({
+            "metadata": {
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+                "ownerReferences": owners,
+            },
+        }));
+        let parameters = PatchParams {
+            field_manager: Some(self.manager.clone()),
+            ..PatchParams::default()
+        };
+        let api = self.api(&child.resource, key.namespace.as_deref());
+        let patched = within(
+            async {
+                match api.patch(&key.name, &parameters, &body).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+                    answer => answer.map(Some),
+                }
+            },
+            || format!("failed to {verb} {key}"),
+        )
+        .await?;
+        Ok(patched.map(stripped))
     }
 
     async fn send<K: Resource + DeserializeOwned>(

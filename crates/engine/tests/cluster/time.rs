@@ -53,7 +53,7 @@ async fn what_is_overdue_at_the_start_is_ended_before_anything_is_begun() -> Res
     with_namespace(cluster, "overdue", async |namespace| {
         let admin = cluster.client("admin").await?;
         let boxes = api::<Timebox>(&admin, namespace);
-        let until = from_now(2_000);
+        let until = from_now(8_000);
         let engine = run(cluster, "engine-overdue-1", namespace).await?;
         for name in ["old-a", "old-b"] {
             let old = timebox_until(name, until);

@@ -68,5 +68,6 @@ async fn two_controllers_of_one_name_are_no_engine() {
     }
     let failed = engine.run(CancellationToken::new()).await;
     let failed = failed.expect_err("one name is taken");
-    assert!(failed.to_string().contains("timebox"), "{failed}");
+    let why = std::error::Error::source(&failed).map(ToString::to_string);
+    assert!(why.is_some_and(|why| why.contains("timebox")), "{failed}");
 }

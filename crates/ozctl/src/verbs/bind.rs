@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
+use crate::output::instant;
 use crate::request;
 use crate::request::Retry;
 use crate::verbs::go_duration;
@@ -260,8 +261,14 @@ fn settled(status: &BindingStatus) -> bool {
 fn told(role: &str, what: &str, status: &BindingStatus) -> Result<String> {
     let end = format!("`ozctl revoke {what}` ends it");
     match (status.phase, status.expires_at, status.next_transition_time) {
-        (Phase::Active, Some(until), _) => Ok(format!("{role} is bound until {until}; {end}\n")),
-        (Phase::Pending, _, Some(from)) => Ok(format!("{role} will be bound at {from}; {end}\n")),
+        (Phase::Active, Some(until), _) => {
+            let until = instant(until);
+            Ok(format!("{role} is bound until {until}; {end}\n"))
+        }
+        (Phase::Pending, _, Some(from)) => {
+            let from = instant(from);
+            Ok(format!("{role} will be bound at {from}; {end}\n"))
+        }
         (phase, ..) => {
             let ready = status
                 .conditions
@@ -294,6 +301,18 @@ mod tests {
         line.bind
             .object()
             .map_err(|failure| failure.message().to_owned())
+    }
+
+    #[test]
+    fn instants_are_told_in_whole_seconds() {
+        let status = BindingStatus {
+            phase: Phase::Active,
+            expires_at: "2026-01-31T09:00:00.001027227Z".parse().ok(),
+            ..BindingStatus::default()
+        };
+        let told = told("ClusterRole view", "trb/mine", &status).unwrap();
+        let expected = "ClusterRole view is bound until 2026-01-31T09:00:00Z; `ozctl revoke trb/mine` ends it\n";
+        assert_eq!(told, expected);
     }
 
     #[test]

@@ -54,7 +54,19 @@ impl Completion {
         shell
             .write_registration("COMPLETE", "ozctl", "ozctl", "ozctl", &mut script)
             .map_err(|error| Failure::new(format!("failed to write the script: {error}")))?;
-        context.print(&String::from_utf8_lossy(&script))?;
+        let script = String::from_utf8_lossy(&script);
+        context.print(&match self.shell {
+            Some(Shell::Zsh) => with_compinit(&script),
+            _ => script.into_owned(),
+        })?;
         Ok(Exit::SUCCESS)
     }
+}
+
+/// zsh knows `compdef` when its completion was set up, which a `.zshrc` need not have done.
+fn with_compinit(script: &str) -> String {
+    let (first, rest) = script.split_once('\n').unwrap_or(("", script));
+    format!(
+        "{first}\n(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}\n{rest}"
+    )
 }

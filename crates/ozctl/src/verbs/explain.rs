@@ -1,14 +1,15 @@
 //! `ozctl explain`: how a request was decided, or would be, rule by rule, and the plan that the
-//! operator would carry out. All of it comes from the functions that the operator itself calls.
+//! operator would carry out; and what a composite does about a parent. All of it comes from the functions that the operator itself calls.
 
 mod show;
 mod show_binding;
+mod show_composite;
 
 use clap::Args;
-use clap_complete::ArgValueCandidates;
+use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 use oz_core::access::stamp::Requester;
 use oz_core::for_each_kind;
-use oz_core::kinds::{AccessRequest, Role};
+use oz_core::kinds::{self, AccessRequest, Role};
 
 use super::audit::Oz;
 use crate::choose;
@@ -18,6 +19,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::explain::access::{self, Explained, Explanation};
 use crate::explain::binding;
+use crate::explain::composite;
 use crate::explain::operator::Flags;
 use crate::failure::{Failure, Result};
 use crate::names::{self, Named};
@@ -32,6 +34,8 @@ Examples:
   ozctl explain trb/lea-m2k9c
   ozctl explain --template shell
   ozctl explain --template shell --user bob --group devs --duration 8h
+  ozctl explain fleets/one          what its composite would do now, and later
+  ozctl explain fleets.example.org/one -o json
 
 With --template, --user is who would ask; the user of your kubeconfig is then
 chosen by --context.
@@ -41,10 +45,16 @@ What needs rights that you do not have, such as listing pods, is left out, and
 that is said. So are the operator's flags, if neither given nor to be read from
 its Deployment: then its defaults are assumed.
 
-Exit codes: 0 if access is or would be given, 1 if not.")]
+A composite's policy in Rego is read from its ConfigMaps and evaluated here, at
+the instants that the parent names; nothing is written. A function behind HTTP
+is asked by the operator alone: what is known of its parent is told instead.
+
+Exit codes: 0 if access is or would be given, 1 if not. Of a composite's parent:
+0 if it can be told what would be done and nothing is in the way, 1 if not.")]
 pub(crate) struct Explain {
-    /// Name of a request or transient binding, or KIND/NAME
-    #[arg(required_unless_present = "template", add = ArgValueCandidates::new(complete::requests))]
+    /// Name of a request or transient binding, or KIND/NAME; or PLURAL/NAME of an object that a
+    /// composite looks after
+    #[arg(required_unless_present = "template", add = ArgValueCompleter::new(complete::explained))]
     request: Option<String>,
     /// A template instead: what if somebody asked by it
     #[arg(long, conflicts_with = "request", add = ArgValueCandidates::new(complete::templates))]
@@ -107,6 +117,10 @@ impl Explain {
                 Some(found) => found,
                 // Not a request of access; perhaps a transient binding.
                 None => {
+                    if let Some(found) = of_parent(&cluster, &flags, word).await? {
+                        show_composite::show(context, self.output, &found)?;
+                        return Ok(exit(found.is_yes()));
+                    }
                     let found = of_binding(&cluster, &flags, word).await?;
                     let found = found.ok_or_else(|| none(&cluster, word))?;
                     show_binding::show(context, self.output, &found)?;
@@ -174,6 +188,19 @@ async fn of_request(cluster: &Cluster, flags: &Flags, word: &str) -> Result<Opti
         }
     });
     Ok(None)
+}
+
+/// What composites do about the object that `word` names, if it is of no kind of oz's.
+async fn of_parent(
+    cluster: &Cluster,
+    flags: &Flags,
+    word: &str,
+) -> Result<Option<composite::Explanation>> {
+    let (kind, _) = word.split_once('/').unwrap_or_default();
+    if kind.is_empty() || kinds::named(kind).is_some() {
+        return Ok(None);
+    }
+    composite::explain(cluster, &flags.settings.policy_namespaces, word).await
 }
 
 /// The failure that a word which names nothing is.

@@ -2,11 +2,14 @@
 //! byte, how it reads its surroundings, and what it does when things go wrong.
 #![allow(clippy::unwrap_used, reason = "what the tests share fails as they do")]
 
+mod composites;
 mod hostile;
 mod kubeconfig;
 mod output;
 mod plugins;
+mod rego;
 mod sessions;
+mod shells;
 mod shop;
 mod stub;
 mod trail;

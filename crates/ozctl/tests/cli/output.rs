@@ -10,7 +10,7 @@ use crate::stub::{Answer, Asked, Stub, ozctl};
 use crate::trail;
 
 /// What came of some command lines, one after the other.
-fn told(stub: &Stub, lines: &[&str]) -> String {
+pub(crate) fn told(stub: &Stub, lines: &[&str]) -> String {
     let mut all = String::new();
     for line in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -63,7 +63,7 @@ fn stand_in(word: &str) -> &str {
     word
 }
 
-fn shows(told: &str, name: &str) {
+pub(crate) fn shows(told: &str, name: &str) {
     insta::with_settings!({omit_expression => true}, {
         insta::assert_snapshot!(name, told);
     });

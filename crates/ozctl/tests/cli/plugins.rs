@@ -1,14 +1,9 @@
-//! Credential plugins, and the shell's completion, which must not wait for one.
+//! Credential plugins, and what completion offers, which must not wait for one.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::sessions::terminal;
 use crate::shop;
 use crate::stub::ozctl;
 
@@ -156,61 +151,4 @@ fn names_are_offered_of_what_is_there() {
     let both = std::env::join_paths([Path::new("/nonexistent/config"), &path]).unwrap();
     let contexts = offered(Path::new(&both), &["templates", "--context", ""]);
     assert!(contexts.iter().any(|one| one == "here"), "{contexts:?}");
-}
-
-/// Types at a shell, and waits until that stands on its screen.
-fn typed_at(shell: &mut File, screen: &Mutex<Vec<u8>>, keys: &str, shown: &str) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    shell.write_all(keys.as_bytes()).unwrap();
-    loop {
-        let seen = text(&screen.lock().unwrap());
-        if seen.contains(shown) {
-            return;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "no {shown:?} after {keys:?}: {seen}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-#[test]
-fn bash_completes_what_a_template_leads_to() {
-    let stub = shop::open();
-    let (mut other, terminal) = terminal();
-    let programs = Path::new(env!("CARGO_BIN_EXE_ozctl")).parent().unwrap();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::iter::once(programs.to_owned()).chain(std::env::split_paths(&path));
-    let mut child = std::process::Command::new("bash")
-        .args(["--norc", "--noprofile", "-i"])
-        .env_clear()
-        .env("PATH", std::env::join_paths(path).unwrap())
-        .env("KUBECONFIG", stub.kubeconfig(&json!({"token": "alices"})))
-        .env("TERM", "xterm")
-        .env("PS1", "$ ")
-        .stdin(terminal.try_clone().unwrap())
-        .stdout(terminal.try_clone().unwrap())
-        .stderr(terminal)
-        .spawn()
-        .unwrap();
-    let screen = Arc::new(Mutex::new(Vec::new()));
-    let (mut output, seen) = (other.try_clone().unwrap(), Arc::clone(&screen));
-    std::thread::spawn(move || {
-        let mut buffer = [0; 1024];
-        while let Ok(count @ 1..) = output.read(&mut buffer) {
-            seen.lock().unwrap().extend(buffer.iter().take(count));
-        }
-    });
-    let load = "source <(ozctl completion bash); echo lo''aded\n";
-    typed_at(&mut other, &screen, load, "loaded");
-    typed_at(
-        &mut other,
-        &screen,
-        "ozctl exec deploy/\t",
-        "exec deploy/web",
-    );
-    typed_at(&mut other, &screen, "\u{15}ozctl exec w\t", "exec web");
-    child.kill().unwrap();
-    child.wait().unwrap();
 }

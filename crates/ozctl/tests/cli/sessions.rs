@@ -114,7 +114,7 @@ fn a_command_has_no_terminal_where_input_is_none() {
     let said = text(&answer.stderr);
     assert_eq!(answer.status.code(), Some(0), "{said}");
     assert_eq!(text(&answer.stdout), "a word\n");
-    assert!(said.starts_with("Unable to use a TTY"), "{said}");
+    assert!(said.contains("Unable to use a TTY"), "{said}");
     let asked = stub.asked().into_iter().find(is_session).unwrap();
     // The end of input would hang up on it, before the command has said all.
     assert!(!asked.query.contains("tty=true"), "{}", asked.query);
@@ -164,6 +164,42 @@ fn a_terminal_that_draws_nothing_has_no_line_that_is_drawn_anew() {
     assert!(status.success());
     let seen = seen_on(other);
     assert!(!seen.contains('\x1b'), "{seen:?}");
+}
+
+/// What was begun in a pod goes on there, as long as a grant for it lasts; and `-v` says what took how long.
+#[test]
+fn the_pod_that_one_has_access_to_is_used_again() {
+    let stub = playing(a_word);
+    let asked_for = |words: &[&str]| {
+        let answer = stub.command(words).output().unwrap();
+        let said = text(&answer.stderr);
+        assert_eq!(answer.status.code(), Some(0), "{said}");
+        let mut asked = stub.asked().into_iter().rev();
+        let made =
+            asked.find(|one| one.what.starts_with("POST ") && one.what.ends_with("requests"));
+        (made.unwrap().body["spec"]["targetPod"].clone(), said)
+    };
+    let (pod, said) = asked_for(&["exec", "deploy/web", "-v", "--", "true"]);
+    assert_eq!(pod, "web-7d4b9c5f6-x2x8p", "{said}");
+    assert!(
+        said.contains("pod web-7d4b9c5f6-x2x8p again, as by request alice-x7k2p"),
+        "{said}"
+    );
+    for step in [
+        "template ",
+        "request ",
+        "granted ",
+        "connection ",
+        "use ",
+        "given back ",
+    ] {
+        assert!(said.contains(step), "{step}: {said}");
+    }
+    assert!(said.contains(" ms for access"), "{said}");
+    // Whoever says which means that one.
+    let (pod, said) = asked_for(&["exec", "pod/web-7d4b9c5f6-other", "--", "true"]);
+    assert_eq!(pod, "web-7d4b9c5f6-other", "{said}");
+    assert!(!said.contains("again") && !said.contains(" ms "), "{said}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub(crate) fn open() -> Stub {
 }
 
 /// An instant of whole seconds from now: what is shown of it is the same for a while.
-fn from_now(seconds: i64) -> String {
+pub(crate) fn from_now(seconds: i64) -> String {
     let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap();
     (now + SignedDuration::from_secs(seconds)).to_string()
 }

@@ -302,11 +302,16 @@ impl<K: Resource> Cache<K> {
             object: Arc::clone(&object),
             unconfirmed,
         };
+        let mut enters = true;
         if let Some(before) = self.entries.insert(Arc::clone(&path), entry) {
-            self.leave_group(&before.object, &path);
             let moved = self.groups.as_ref().is_some_and(|groups| {
                 (groups.group_of)(&before.object) != (groups.group_of)(&object)
             });
+            // A group may be large; most changes leave an object where it is.
+            enters = moved;
+            if moved {
+                self.leave_group(&before.object, &path);
+            }
             if uid(before.object.meta()) != uid(object.meta()) {
                 self.paths.remove(uid(before.object.meta()));
                 changes.push(Change::Deleted(before.object));
@@ -315,7 +320,8 @@ impl<K: Resource> Cache<K> {
                 changes.push(Change::Deleted(before.object));
             }
         }
-        if let Some(groups) = &mut self.groups
+        if enters
+            && let Some(groups) = &mut self.groups
             && let Some(group) = (groups.group_of)(&object)
         {
             groups

@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::gauge::ConstGauge;
+#[cfg(feature = "metrics")]
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::gauge::ConstGauge,
+};
 use tokio::time::Instant;
 
 /// A watch of which nothing is heard for so long lags: bookmarks come once a minute.
@@ -135,6 +138,7 @@ impl Ages {
     }
 }
 
+#[cfg(feature = "metrics")]
 impl Collector for Ages {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut ages = std::collections::BTreeMap::<String, f64>::new();

@@ -17,6 +17,7 @@ use kube::core::ApiResource;
 use tokio::sync::watch as channel;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::kind::Kind;
 use cache::Cache;
 pub use cache::Change;
 use cache::path;
@@ -24,7 +25,7 @@ pub use health::{Ages, Health};
 pub use source::{Selection, WatchError};
 pub use subscription::{SubscriberId, Subscription};
 pub(crate) use watch::{Feed, Report, title};
-pub use watch::{Guarded, Retried, guarded_store, guarded_watch};
+pub use watch::{Guarded, Retried, StoreEvent, guarded_store, guarded_watch};
 
 /// Objects of one kind, kept up to date by a watch. Cheap to clone; clones share one content. The watch
 /// ends with the last of them.
@@ -165,6 +166,20 @@ impl<K> WeakStore<K> {
     pub(crate) fn upgrade(&self) -> Option<Store<K>> {
         let inner = self.0.upgrade()?;
         Some(Store { inner })
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + 'static> Store<K> {
+    /// A store that no watch feeds, with these objects: for tests. [`Store::wrote`] and [`Store::gone`] change it.
+    #[must_use]
+    pub fn fixed(objects: impl IntoIterator<Item = K>) -> Self {
+        let kind = Kind::of::<K>();
+        let ended = CancellationToken::new();
+        let store = Self::new(kind.resource, kind.cluster_scoped, 0, None, ended);
+        for object in objects {
+            store.wrote(object, None);
+        }
+        store
     }
 }
 

@@ -10,13 +10,12 @@ use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::client::Body;
 use kube::core::{ApiResource, Status};
-use kube::runtime::watcher::Event;
 use kube::{Client, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::{Guarded, Health};
+use super::{Guarded, Health, StoreEvent};
 use crate::raw::{Form, ListEnd, Piece, RawObject, Splitter, decode, list_end, without_content};
 
 /// How long nothing may come of a list, or of the answer to a request for one.
@@ -137,7 +136,7 @@ pub(crate) struct Watch<K> {
     health: Health,
     state: State,
     /// What came and was not handed out yet.
-    ready: VecDeque<Event<Guarded<K>>>,
+    ready: VecDeque<StoreEvent<Guarded<K>>>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -187,7 +186,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
     ///
     /// # Errors
     /// When the list or the watch does not go on.
-    pub(crate) async fn next(&mut self) -> Result<Event<Guarded<K>>, WatchError> {
+    pub(crate) async fn next(&mut self) -> Result<StoreEvent<Guarded<K>>, WatchError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
@@ -213,7 +212,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
             State::Begin => {
                 let stream = self.open(Form::List, "").await?;
                 self.state = State::Listing(stream);
-                self.ready.push_back(Event::Init);
+                self.ready.push_back(StoreEvent::Init);
             }
             State::Listing(stream) => {
                 let mut pieces = Vec::new();
@@ -262,7 +261,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
             match piece {
                 Piece::Object(object) => {
                     let object = Guarded(decode(&object));
-                    self.ready.push_back(Event::InitApply(object));
+                    self.ready.push_back(StoreEvent::InitApply(object));
                 }
                 Piece::Around(text) => {
                     end = Some(list_end(&text).map_err(|error| malformed(&error))?);
@@ -281,7 +280,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
             return Err(malformed("a list without a resource version"));
         };
         self.health.heard();
-        self.ready.push_back(Event::InitDone);
+        self.ready.push_back(StoreEvent::InitDone);
         self.state = State::Watching {
             version,
             stream: None,
@@ -327,8 +326,8 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
                 version.clone_from(seen);
             }
             self.ready.push_back(match end.kind.as_str() {
-                "ADDED" | "MODIFIED" => Event::Apply(object),
-                "DELETED" => Event::Delete(object),
+                "ADDED" | "MODIFIED" => StoreEvent::Apply(object),
+                "DELETED" => StoreEvent::Delete(object),
                 _ => return Err(malformed("an event of an unknown type")),
             });
         }

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
-use kube::runtime::watcher::Event;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +33,21 @@ impl<K: Resource> Guarded<K> {
             Err(undecodable) => &undecodable.metadata,
         }
     }
+}
+
+/// What a watch tells a store.
+#[derive(Clone, Debug)]
+pub enum StoreEvent<T> {
+    /// A list begins; all that is listed follows.
+    Init,
+    /// An object of the list.
+    InitApply(T),
+    /// The list is complete: what was known and is not in it is gone.
+    InitDone,
+    /// An object is new or has changed.
+    Apply(T),
+    /// An object is gone.
+    Delete(T),
 }
 
 /// Watches a kind, in one namespace or in all, and says how that goes.
@@ -121,11 +135,11 @@ impl<K: Resource + DeserializeOwned> Retried<K> {
     }
 
     /// The next event, whatever fails before; waiting for it may be given up. `failed` hears of errors.
-    pub async fn next(&mut self, mut failed: impl FnMut(&WatchError)) -> Event<Guarded<K>> {
+    pub async fn next(&mut self, mut failed: impl FnMut(&WatchError)) -> StoreEvent<Guarded<K>> {
         loop {
             match self.watch.next().await {
                 Ok(event) => {
-                    if !matches!(event, Event::Init | Event::InitApply(_)) {
+                    if !matches!(event, StoreEvent::Init | StoreEvent::InitApply(_)) {
                         self.pause = FIRST_PAUSE;
                     }
                     return event;
@@ -198,7 +212,7 @@ where
             let Some(store) = self.store.upgrade() else {
                 return;
             };
-            let listed = matches!(event, Event::InitDone);
+            let listed = matches!(event, StoreEvent::InitDone);
             self.take(&store, event);
             if listed {
                 self.report.listed();
@@ -209,21 +223,21 @@ where
         }
     }
 
-    fn take(&self, store: &Store<K>, event: Event<Guarded<K>>) {
+    fn take(&self, store: &Store<K>, event: StoreEvent<Guarded<K>>) {
         let source = &self.namespace;
         let now = Instant::now();
         let mut cache = store.write();
         let undecodable_before = cache.undecodable();
         let changes = match event {
-            Event::Init => {
+            StoreEvent::Init => {
                 cache.list_begins(source);
                 Vec::new()
             }
-            Event::InitDone => cache.list_ends(source, now),
-            Event::InitApply(Guarded(Ok(object))) | Event::Apply(Guarded(Ok(object))) => {
+            StoreEvent::InitDone => cache.list_ends(source, now),
+            StoreEvent::InitApply(Guarded(Ok(object))) | StoreEvent::Apply(Guarded(Ok(object))) => {
                 cache.seen(source, object)
             }
-            Event::InitApply(Guarded(Err(bad))) | Event::Apply(Guarded(Err(bad))) => {
+            StoreEvent::InitApply(Guarded(Err(bad))) | StoreEvent::Apply(Guarded(Err(bad))) => {
                 let stand_in = self
                     .stand_in
                     .map(|stand_in| stand_in((*bad.metadata).clone()));
@@ -233,7 +247,9 @@ where
                 }
                 changes
             }
-            Event::Delete(object) => cache.deleted(object.metadata(), now).into_iter().collect(),
+            StoreEvent::Delete(object) => {
+                cache.deleted(object.metadata(), now).into_iter().collect()
+            }
         };
         let undecodable = cache.undecodable();
         drop(cache);

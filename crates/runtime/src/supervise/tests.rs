@@ -60,7 +60,7 @@ async fn without_a_part_and_after_the_error_of_a_service_the_process_ends_and_sa
     });
     let error = failing.run(CancellationToken::new()).await.unwrap_err();
     assert_eq!(
-        error.to_string(),
+        crate::with_causes(&error),
         "failed to go on with task canteen: no fish"
     );
 }

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, PartialObjectMeta};
-use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use oz_core::access::grant::{self, Grant};
 use oz_core::access::request::Request;
@@ -18,7 +17,7 @@ use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::connect::{Attempt, Past, Standing};
 use oz_core::lifecycle::End;
 use oz_core::{labels, names};
-use oz_runtime::{Gate, Guarded, Retried, Runtime, Selection, Store};
+use oz_runtime::{Gate, Guarded, Retried, Runtime, Selection, Store, StoreEvent};
 use tokio::sync::Notify;
 
 /// The grants, and the requests that say whether they were ended.
@@ -202,11 +201,11 @@ impl Grants {
     }
 
     /// Takes in what the watch of Roles shows.
-    fn take(&self, event: Event<Guarded<PartialObjectMeta<Role>>>) {
+    fn take(&self, event: StoreEvent<Guarded<PartialObjectMeta<Role>>>) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Init => index.listing = Some(BTreeSet::new()),
-            Event::InitApply(role) | Event::Apply(role) => {
+            StoreEvent::Init => index.listing = Some(BTreeSet::new()),
+            StoreEvent::InitApply(role) | StoreEvent::Apply(role) => {
                 let metadata = role.metadata();
                 let uid = metadata.uid.clone().unwrap_or_default();
                 match self.opened(metadata) {
@@ -217,14 +216,14 @@ impl Grants {
                     listing.insert(uid);
                 }
             }
-            Event::InitDone => {
+            StoreEvent::InitDone => {
                 let listing = index.listing.take().unwrap_or_default();
                 let gone = index.by_role.keys().filter(|role| !listing.contains(*role));
                 for role in gone.cloned().collect::<Vec<_>>() {
                     index.remove(&role);
                 }
             }
-            Event::Delete(role) => {
+            StoreEvent::Delete(role) => {
                 index.remove(role.metadata().uid.as_deref().unwrap_or_default());
             }
         }
@@ -286,8 +285,8 @@ async fn roles(mut watch: Retried<PartialObjectMeta<Role>>, grants: Grants, list
                 continue;
             }
         };
-        listing = matches!(event, Event::Init | Event::InitApply(_));
-        let done = matches!(event, Event::InitDone);
+        listing = matches!(event, StoreEvent::Init | StoreEvent::InitApply(_));
+        let done = matches!(event, StoreEvent::InitDone);
         grants.take(event);
         if done {
             listed.open();

@@ -2,7 +2,6 @@
 //! may hold secrets, so a digest stands for them unless the template says otherwise.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType};
 use oz_admission::{Cx, Rejection, Review};
 use oz_core::access::grant::Grant;
 use oz_core::audit::{self, Action, Decision, PodRef, Record, RequestRef};
@@ -10,6 +9,7 @@ use oz_core::connect::cut::Cut;
 use oz_core::connect::image;
 use oz_core::connect::{Attempt, Refusal, Way};
 use oz_core::encode;
+use oz_runtime::{Event, EventType};
 use serde_json::Value;
 
 use super::{Allowed, Connect, Mode, PodNow, answer};

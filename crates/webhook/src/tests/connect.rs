@@ -5,6 +5,7 @@ mod ways;
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
+use oz_admission::testing;
 use oz_core::access::grant::{Grant, SessionTerms};
 use oz_core::access::stamp::Requester;
 use oz_core::access::window::Window;
@@ -111,32 +112,26 @@ pub(super) fn exec(command: &[&str]) -> Connection {
 }
 
 impl Connection {
+    pub(super) fn request(&self) -> testing::Request {
+        let request = if self.old.is_null() {
+            testing::Request::connect(&self.options)
+        } else {
+            testing::Request::update(&self.old, &self.options)
+        };
+        request
+            .user(&self.user)
+            .groups(self.groups)
+            .resource(self.resource, Some(self.subresource))
+            .named("shop", &self.pod)
+    }
+
     /// As the API server writes it.
     pub(super) fn body(&self) -> Vec<u8> {
-        let body = json!({
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "review",
-                "kind": { "group": "", "version": "v1", "kind": self.options["kind"].as_str().unwrap_or("Pod") },
-                "resource": { "group": "", "version": "v1", "resource": self.resource },
-                "subResource": self.subresource,
-                "name": self.pod,
-                "namespace": "shop",
-                "operation": if self.old.is_null() { "CONNECT" } else { "UPDATE" },
-                "userInfo": { "username": self.user, "groups": self.groups },
-                "object": self.options,
-                "oldObject": self.old,
-            },
-        });
-        serde_json::to_vec(&body).unwrap()
+        self.request().body()
     }
 
     async fn to(&self, webhook: &Webhook, path: &str) -> Answer {
-        let body = self.body();
-        let reply = webhook.manager.review(path, &body).await;
-        let review: Value = serde_json::from_slice(&reply.body).unwrap();
-        serde_json::from_value(review["response"].clone()).unwrap()
+        self.request().send(&webhook.manager, path).await.into()
     }
 
     fn by(mut self, user: &str) -> Self {
@@ -495,27 +490,14 @@ async fn nobody_binds_others_to_the_role_of_a_grant() {
         ("shop", format!("other-{short}"), true),
         ("elsewhere", format!("mine-{short}"), true),
     ] {
-        let body = json!({
-            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {
-                "uid": "review", "name": "waits", "namespace": namespace, "operation": "CREATE",
-                "kind": { "group": "rbac.authorization.k8s.io", "version": "v1", "kind": "RoleBinding" },
-                "resource": { "group": "rbac.authorization.k8s.io", "version": "v1", "resource": "rolebindings" },
-                "userInfo": { "username": "mallory" },
-                "object": {
-                    "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-                    "metadata": { "name": "waits", "namespace": namespace },
-                    "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role },
-                },
-            },
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": "waits", "namespace": namespace },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role },
         });
-        let body = serde_json::to_vec(&body).unwrap();
-        let reply = webhook.manager.review("/guard-rolebinding", &body).await;
-        let review: Value = serde_json::from_slice(&reply.body).unwrap();
-        assert_eq!(
-            review["response"]["allowed"], allowed,
-            "{namespace} {role}: {review}"
-        );
+        let request = testing::Request::create(&binding).user("mallory");
+        let answer = request.send(&webhook.manager, "/guard-rolebinding").await;
+        assert_eq!(answer.allowed(), allowed, "{namespace} {role}: {answer:?}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! The hooks that keep the rights of a grant from being copied, by what they are shown.
 
+use oz_admission::testing;
 use oz_core::audit::{Action, Decision};
 use prometheus_client::encoding::text::encode;
 use serde_json::{Value, json};
@@ -36,25 +37,10 @@ fn binding(kind: &str, role: &str) -> Value {
 }
 
 async fn written(webhook: &Webhook, path: &str, user: &str, object: &Value) -> Answer {
-    let kind = object["kind"].as_str().unwrap();
-    let group = "rbac.authorization.k8s.io";
-    let body = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {
-            "uid": "review",
-            "kind": { "group": group, "version": "v1", "kind": kind },
-            "resource": { "group": group, "version": "v1", "resource": format!("{}s", kind.to_lowercase()) },
-            "name": "mine", "namespace": "shop", "operation": "CREATE",
-            "userInfo": { "username": user, "groups": ["devs"] },
-            "object": object,
-        },
-    });
-    let reply = webhook
-        .manager
-        .review(path, &serde_json::to_vec(&body).unwrap())
-        .await;
-    let review: Value = serde_json::from_slice(&reply.body).unwrap();
-    serde_json::from_value(review["response"].clone()).unwrap()
+    let request = testing::Request::create(object)
+        .user(user)
+        .groups(&["devs"]);
+    request.send(&webhook.manager, path).await.into()
 }
 
 /// Nobody may exec into every pod; alice has a grant for one.

@@ -3,6 +3,7 @@
 
 mod audit_event;
 mod binding;
+mod composite;
 mod connect;
 mod copies;
 mod cost;
@@ -24,7 +25,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::{Client, Resource};
-use oz_admission::{Endpoint, Manager, RegistrationMode};
+use oz_admission::{Endpoint, Manager, RegistrationMode, testing};
 use oz_audit::Sink;
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
@@ -134,6 +135,7 @@ impl Webhook {
             operator: OPERATOR.into(),
             policy: policy(),
             serve_example_com: true,
+            composite_account: Some("oz-system/oz-composites".parse().unwrap()),
             webhook: WEBHOOK.into(),
         };
         let mut registry = Registry::default();
@@ -172,19 +174,16 @@ impl Webhook {
 
     /// The answer of one hook, `mutate` or `validate`.
     async fn review(&self, verb: &str, attempt: &Attempt) -> Answer {
+        self.asked(verb, attempt).await.into()
+    }
+
+    async fn asked(&self, verb: &str, attempt: &Attempt) -> testing::Answer {
         let kind = attempt.kind.to_lowercase();
         let (group, version) = attempt.group();
         let path = format!("/{verb}-{}-{version}-{kind}", group.replace('.', "-"));
-        let body = serde_json::to_vec(&attempt.review()).unwrap();
-        let reply = self.manager.review(&path, &body).await;
-        assert_eq!(
-            reply.status,
-            200,
-            "{}",
-            String::from_utf8_lossy(&reply.body)
-        );
-        let review: Value = serde_json::from_slice(&reply.body).unwrap();
-        serde_json::from_value(review["response"].clone()).unwrap()
+        let answer = attempt.review().send(&self.manager, &path).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer
     }
 
     async fn validate(&self, attempt: &Attempt) -> Answer {
@@ -193,14 +192,9 @@ impl Webhook {
 
     /// The object as the stamp hook leaves it.
     async fn stamped(&self, attempt: &Attempt) -> Value {
-        let answer = self.review("mutate", attempt).await;
-        assert!(answer.allowed, "{answer:?}");
-        let mut object = attempt.object.clone().unwrap();
-        if let Some(patch) = answer.patch {
-            let patch: json_patch::Patch = serde_json::from_slice(&patch.0).unwrap();
-            json_patch::patch(&mut object, &patch).unwrap();
-        }
-        object
+        let answer = self.asked("mutate", attempt).await;
+        assert!(answer.allowed(), "{answer:?}");
+        answer.object(attempt.object.as_ref().unwrap())
     }
 
     /// What the API server does with a new request: it has it stamped, gives it a name, a UID and a
@@ -250,7 +244,6 @@ struct Attempt {
     operation: &'static str,
     kind: &'static str,
     subresource: &'static str,
-    namespace: String,
     object: Option<Value>,
     old: Option<Value>,
     dry_run: bool,
@@ -276,10 +269,6 @@ impl Attempt {
                 .find(|kind| object["kind"] == **kind)
                 .unwrap(),
             subresource: "",
-            namespace: object["metadata"]["namespace"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
             object: Some(object),
             old: None,
             dry_run: false,
@@ -320,33 +309,22 @@ impl Attempt {
         (group.to_owned(), version.to_owned())
     }
 
-    fn review(&self) -> Value {
-        let (group, version) = self.group();
-        let resource = format!("{}s", self.kind.to_lowercase());
-        let group = json!({ "group": group, "version": version });
-        let with = |key: &str, value: &str| {
-            let mut group = group.clone();
-            group[key] = value.into();
-            group
+    fn review(&self) -> testing::Request {
+        let request = match (self.operation, &self.old, &self.object) {
+            ("DELETE", Some(old), _) => testing::Request::delete(old),
+            ("UPDATE", Some(old), Some(object)) => testing::Request::update(old, object),
+            (_, _, object) => testing::Request::create(object.as_ref().unwrap()),
         };
-        let object = self.object.as_ref().unwrap_or(&Value::Null);
-        json!({
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "review",
-                "kind": with("kind", self.kind),
-                "resource": with("resource", &resource),
-                "subResource": self.subresource,
-                "name": object["metadata"]["name"],
-                "namespace": Some(&self.namespace).filter(|name| !name.is_empty()),
-                "operation": self.operation,
-                "userInfo": { "username": self.user, "groups": self.groups },
-                "object": object,
-                "oldObject": self.old,
-                "dryRun": self.dry_run,
-            },
-        })
+        let groups: Vec<_> = self.groups.iter().map(String::as_str).collect();
+        let request = request.user(&self.user).groups(&groups).resource(
+            &format!("{}s", self.kind.to_lowercase()),
+            Some(self.subresource),
+        );
+        if self.dry_run {
+            request.dry_run()
+        } else {
+            request
+        }
     }
 }
 
@@ -359,6 +337,12 @@ struct Answer {
     #[serde(default)]
     warnings: Vec<String>,
     patch: Option<k8s_openapi::ByteString>,
+}
+
+impl From<testing::Answer> for Answer {
+    fn from(answer: testing::Answer) -> Self {
+        serde_json::from_value(answer.response).unwrap()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,5 +1,6 @@
 //! Who may write which template.
 
+use oz_admission::testing;
 use oz_core::audit::{Action, Decision};
 use serde_json::{Value, json};
 
@@ -106,19 +107,14 @@ async fn an_author_hands_out_nothing_that_they_could_not_do_themselves() {
 #[tokio::test]
 async fn the_author_is_judged_as_the_api_server_knows_them() {
     let webhook = Webhook::new(Server::default());
-    let mut review = Attempt::create(
+    let author = Attempt::create(
         "author",
         &["devs", "ops"],
         all_operations(pod_template("pod")),
-    )
-    .review();
-    review["request"]["userInfo"]["uid"] = "u-1".into();
-    review["request"]["userInfo"]["extra"] = json!({ "scopes": ["narrow"] });
+    );
+    let review = author.review().uid("u-1").extra("scopes", &["narrow"]);
     let path = "/validate-crds-wizardofoz-co-v1alpha1-podaccesstemplate";
-    webhook
-        .manager
-        .review(path, &serde_json::to_vec(&review).unwrap())
-        .await;
+    review.send(&webhook.manager, path).await;
 
     let asked = webhook.server.asked.lock().unwrap();
     let mut rights: Vec<String> = asked.iter().map(right).collect();
@@ -303,24 +299,10 @@ async fn who_lifts_the_enforcement_of_a_namespace_is_on_record_and_who_may_not_a
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" },
         });
-        let body = json!({
-            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {
-                "uid": "review", "name": "shop", "operation": "UPDATE", "dryRun": dry,
-                "kind": { "group": "", "version": "v1", "kind": "Namespace" },
-                "resource": { "group": "", "version": "v1", "resource": "namespaces" },
-                "userInfo": { "username": "root" },
-                "object": namespace, "oldObject": namespace,
-            },
-        });
-        let body = serde_json::to_vec(&body).unwrap();
-        let reply = webhook.manager.review("/guard-namespace", &body).await;
-        let review: Value = serde_json::from_slice(&reply.body).unwrap();
-        assert_eq!(
-            review["response"]["allowed"],
-            forbids.is_empty(),
-            "{review}"
-        );
+        let request = testing::Request::update(&namespace, &namespace).user("root");
+        let request = if dry { request.dry_run() } else { request };
+        let answer = request.send(&webhook.manager, "/guard-namespace").await;
+        assert_eq!(answer.allowed(), forbids.is_empty(), "{answer:?}");
         let records = webhook.recorded();
         let told: Vec<_> = records
             .iter()

@@ -6,6 +6,7 @@
 //! an authority is published first, and signs second.
 
 mod authority;
+mod registered;
 mod succession;
 mod supplied;
 
@@ -20,7 +21,7 @@ use super::{
     Declared, Gates, Manager, RegistrationMode,
     budget::Budget,
     error::UpkeepError,
-    register::{desired, labelled},
+    register::{desired, labelled, rules_now},
     report::{Part, Report},
 };
 use succession::Succession;
@@ -34,14 +35,18 @@ use crate::{
         secret::{SecretAddress, Stored, certificates},
         store::Store,
     },
+    registered_rules::RulesNow,
     registration::{
-        apply::Registrar,
+        apply::{Registrar, Wanted},
+        conversions::Conversions,
         namespaces::Namespaces,
         origin::{Precedence, Writer},
     },
     server::paths::Paths,
 };
 
+/// How often all is looked at, whatever happens.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How often what is supplied is looked at.
 const SUPPLIED_EVERY: Duration = Duration::from_secs(5);
 /// How long one part of a pass may take: a call that is never answered must not end all upkeep.
@@ -66,6 +71,7 @@ enum Source {
 struct Trusted {
     bundle: Option<String>,
     segment: Option<String>,
+    rules: Vec<RulesNow>,
 }
 
 /// Looks after certificate and registration.
@@ -81,6 +87,7 @@ pub(super) struct Upkeep {
     report: Report,
     gates: Option<Gates>,
     namespaces: Namespaces,
+    pub(super) conversions: Conversions,
     /// What to register as trusted, as last read: nothing has been read, somebody else says it, or this.
     bundle: Option<Option<String>>,
     /// What the Secret of the authority says in this pass, and when to look again.
@@ -93,6 +100,8 @@ pub(super) struct Upkeep {
     published: BTreeMap<String, Timestamp>,
     /// What was last registered: a difference from it is damage, not a change of ours.
     registered: Option<Trusted>,
+    /// When to look again at rules that another replica wrote.
+    again: Option<Duration>,
     repairs: Budget,
 }
 
@@ -137,8 +146,11 @@ impl Upkeep {
             BTreeMap::new()
         };
         let namespaces = Namespaces::new(client.clone(), &declared.fingerprint, labelled);
+        let conversions =
+            Conversions::new(client.clone(), &declared.fingerprint, &declared.conversions);
         Self {
             namespaces,
+            conversions,
             bundle: None,
             stored: None,
             succession: Succession::default(),
@@ -155,6 +167,7 @@ impl Upkeep {
             gates,
             published: BTreeMap::new(),
             registered: None,
+            again: None,
             repairs: Budget::default(),
         }
     }
@@ -178,6 +191,7 @@ impl Upkeep {
         // Nothing has ever been read: then nobody can say what is to be registered.
         if self.bundle.is_some() {
             let registration = bounded(self.publish(now)).await;
+            let registration = registration.and_then(|()| self.rules_fit());
             registered = self.report.passed(Part::Registration, &registration, now);
         }
         let served = self.serve(now);
@@ -185,7 +199,14 @@ impl Upkeep {
         let certificate = certificate.and(served.map(drop));
         let certified = self.report.passed(Part::Certificate, &certificate, now);
         if let Some(gates) = self.gates.as_ref().filter(|_| labelled && registered) {
-            gates.registration.open();
+            match self.unknown_rules() {
+                Some(hook) => {
+                    let reason =
+                        format!("registration (the rules of hook {hook} are not known yet)");
+                    gates.registration.close(reason);
+                }
+                None => gates.registration.open(),
+            }
         }
         if let Some(leaf) = self.current.leaf() {
             self.report.expiry("leaf", leaf.until);
@@ -194,7 +215,7 @@ impl Upkeep {
             // Clocks are stepped and timers are not: look at the time every so often.
             wake: wake
                 .unwrap_or(Timestamp::MAX)
-                .min(after(now, Duration::from_secs(60))),
+                .min(after(now, self.again.unwrap_or(LOOK_EVERY))),
             whole: labelled && registered && certified,
         }
     }
@@ -245,7 +266,7 @@ impl Upkeep {
         let bundles = match bundle.filter(|_| ours) {
             Some(bundle) => Some(vec![bundle]),
             // Serving alone needs no right to read configurations.
-            None => self.registrar.published().await.ok(),
+            None => self.everywhere().await.ok(),
         };
         self.unknown = bundles.is_none();
         let bundles = bundles.unwrap_or_default();
@@ -267,16 +288,36 @@ impl Upkeep {
         let trusted = Trusted {
             bundle,
             segment: self.paths.segment(),
+            rules: rules_now(&self.declared.hooks),
         };
         let (bundle, segment) = (trusted.bundle.as_deref(), trusted.segment.as_deref());
-        let desired = desired(&self.declared, bundle, segment);
+        let desired = desired(&self.declared, &trusted.rules, bundle, segment);
         let first = self.registered.is_none();
+        let before = self.registered.as_ref().map(|before| &before.rules);
         // The key of the authority, which no one has but replicas, and all of them.
         let held = self.held();
         let key = held.as_ref().map(|held| held.key.as_bytes());
-        let order = self.registrar.ensure(&desired, key).await?;
+        let wanted = Wanted {
+            desired: &desired,
+            key,
+            rules_changed: before != Some(&trusted.rules),
+        };
+        let segment = trusted.segment.as_deref();
+        let endpoint = &self.declared.endpoint;
+        // Neither waits for the other, nor for what becomes of it.
+        let (order, converted) = futures::future::join(
+            self.registrar.ensure(wanted),
+            self.conversions.ensure(endpoint, segment, bundle),
+        )
+        .await;
+        let order = order?;
+        self.again = order.again;
+        let (converted, outcome) = match converted {
+            Ok(changes) => (changes, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
         if self.registered.as_ref() == Some(&trusted) {
-            for change in order.changes {
+            for change in order.changes.into_iter().chain(converted) {
                 self.repairs.spend(std::time::Instant::now());
                 if change.replaced {
                     self.report.replaced(&change);
@@ -292,6 +333,7 @@ impl Upkeep {
             }
         }
         self.registered = Some(trusted);
+        outcome?;
         Ok(!order.left)
     }
 
@@ -320,6 +362,13 @@ impl Upkeep {
         if self.publish {
             streams.push(self.registrar.changes().boxed());
             streams.push(self.namespaces.changes().boxed());
+            streams.push(self.conversions.changes().boxed());
+            let followed = self
+                .declared
+                .hooks
+                .iter()
+                .filter_map(|it| it.followed.as_ref());
+            streams.extend(followed.map(|rules| rules.changes().boxed()));
         }
         streams
     }

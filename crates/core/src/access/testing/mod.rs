@@ -335,7 +335,10 @@ impl<K: InMemory> World<K> {
                 self.deleted = true;
                 None
             }
-            Step::Record(_) | Step::Release(_) | Step::Look(_) => None,
+            Step::Record(_) | Step::Look(_) => None,
+            Step::Hold(_) | Step::Release(_) | Step::Adopt(..) | Step::Disown(_) => {
+                panic!("no plan for access has {step:?}")
+            }
         }
     }
 
@@ -432,7 +435,10 @@ pub(crate) fn done_by(plan: &Plan) -> Vec<String> {
         }
         Step::Delete(gone) => format!("delete {} {}", gone.resource.kind, gone.name),
         Step::Own(owner) => format!("own {}", owner.uid),
+        Step::Hold(finalizer) => format!("hold {finalizer}"),
         Step::Release(finalizer) => format!("release {finalizer}"),
+        Step::Adopt(child, _) => format!("adopt {} {}", child.resource.kind, child.name),
+        Step::Disown(child) => format!("disown {} {}", child.resource.kind, child.name),
         Step::DeleteSelf => "delete itself".to_owned(),
     });
     let wake = plan.wake.map(|wake| format!("wake {wake}"));

@@ -19,6 +19,7 @@ use crate::choose;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::output::instant;
 
 /// How long it is waited until the operator has done it.
 const PRUNE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -69,7 +70,7 @@ impl Prune {
         if self.no_wait {
             context.say(&format!(
                 "oz deletes records from before {} within some seconds.",
-                self.before
+                instant(self.before)
             ));
             return Ok(Exit::SUCCESS);
         }
@@ -83,7 +84,7 @@ impl Prune {
             if left.is_none() {
                 context.say(&format!(
                     "Records from before {} are gone from the cluster; that they are is on record.",
-                    self.before
+                    instant(self.before)
                 ));
                 return Ok(Exit::SUCCESS);
             }

@@ -158,7 +158,7 @@ pub(super) fn steps(plan: &Plan, lines: &mut Vec<String>) {
     }
 }
 
-fn step_text(step: &Step) -> String {
+pub(super) fn step_text(step: &Step) -> String {
     match step {
         Step::Record(record) => {
             format!(
@@ -205,6 +205,9 @@ fn step_text(step: &Step) -> String {
                 role["name"].as_str().unwrap_or_default()
             ),
         },
+        Step::Hold(_) => "put oz's finalizer on".to_owned(),
+        Step::Adopt(child, _) => format!("adopt {} {}", child.resource.kind, child.name),
+        Step::Disown(child) => format!("let go of {} {}", child.resource.kind, child.name),
         Step::Release(_) => "take oz's finalizer off".to_owned(),
         Step::DeleteSelf => "delete the request".to_owned(),
         Step::Own(owner) => format!("tie the request to {} {}", owner.kind, owner.name),

@@ -54,7 +54,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
         let conditions = status.conditions.iter();
         lines.extend(conditions.map(|one| condition(context, one)));
         if let Some(until) = status.expires_at {
-            lines.push(format!("    until {until}"));
+            lines.push(format!("    until {}", output::instant(until)));
         }
     }
     lines.push(String::new());

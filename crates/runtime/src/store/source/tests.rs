@@ -53,18 +53,18 @@ fn page(items: &[String], metadata: &Value) -> (u16, String) {
     )
 }
 
-fn told(event: &Event<Guarded<ConfigMap>>) -> String {
+fn told(event: &StoreEvent<Guarded<ConfigMap>>) -> String {
     let object = |sign: &str, object: &Guarded<ConfigMap>| {
         let name = object.metadata().name.clone().unwrap_or_default();
         let poison = if object.0.is_err() { "!" } else { "" };
         format!("{sign}{name}{poison}")
     };
     match event {
-        Event::Init => "list".to_owned(),
-        Event::InitApply(one) => object("", one),
-        Event::InitDone => "listed".to_owned(),
-        Event::Apply(one) => object("+", one),
-        Event::Delete(one) => object("-", one),
+        StoreEvent::Init => "list".to_owned(),
+        StoreEvent::InitApply(one) => object("", one),
+        StoreEvent::InitDone => "listed".to_owned(),
+        StoreEvent::Apply(one) => object("+", one),
+        StoreEvent::Delete(one) => object("-", one),
     }
 }
 

@@ -1,12 +1,17 @@
 //! How two JSON values differ, where it decides about a write: whether a child already has the
 //! fields that it should have, and what a status patch has to say.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicObject;
 use serde_json::{Map, Value};
 
 /// Whether `live` has every field of `desired`, with that value. More fields are fine, inside
 /// lists too (the API server fills in defaults); a list must have the same length and order. An
 /// empty value equals an absent one, since the API server drops many of them.
-pub(crate) fn contains(live: &Value, desired: &Value) -> bool {
+#[must_use]
+pub fn contains(live: &Value, desired: &Value) -> bool {
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => desired
             .iter()
@@ -35,7 +40,8 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// The JSON merge patch (RFC 7386) that makes `after` of `before`; `None` if they are equal.
-pub(crate) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
+#[must_use]
+pub fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     let (Value::Object(before), Value::Object(after)) = (before, after) else {
         return (before != after).then(|| after.clone());
     };
@@ -52,6 +58,35 @@ pub(crate) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
         }
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Whether a child has the metadata that is asked for. Owners and finalizers are sets to which
+/// others may add, as are labels and annotations.
+#[must_use]
+pub fn has_metadata(live: &ObjectMeta, desired: &ObjectMeta) -> bool {
+    type Pairs = Option<BTreeMap<String, String>>;
+    let all_in = |live: &Pairs, desired: &Pairs| {
+        let live = |name| live.as_ref().and_then(|live| live.get(name));
+        let mut desired = desired.iter().flatten();
+        desired.all(|(name, value)| live(name) == Some(value))
+    };
+    let owners = || live.owner_references.iter().flatten();
+    let finalizers = || live.finalizers.iter().flatten();
+    let mut desired_owners = desired.owner_references.iter().flatten();
+    let mut desired_finalizers = desired.finalizers.iter().flatten();
+    all_in(&live.labels, &desired.labels)
+        && all_in(&live.annotations, &desired.annotations)
+        && desired_owners.all(|owner| owners().any(|known| known == owner))
+        && desired_finalizers.all(|finalizer| finalizers().any(|known| known == finalizer))
+}
+
+/// Whether a child has the content that is asked for. Its status is written by whoever runs it.
+#[must_use]
+pub fn has_content(live: &DynamicObject, desired: &DynamicObject) -> bool {
+    let mut desired = desired.data.as_object().into_iter().flatten();
+    desired.all(|(field, desired)| {
+        field == "status" || contains(live.data.get(field).unwrap_or(&Value::Null), desired)
+    })
 }
 
 #[cfg(test)]

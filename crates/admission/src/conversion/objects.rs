@@ -1,0 +1,135 @@
+//! One object from one version to another: what the function gets, what it may change, and what is said
+//! of the object when it fails.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{
+    Map, Value,
+    value::{RawValue, to_raw_value},
+};
+
+use super::{ConvertAny, ConvertError};
+use crate::{lean::without_managed_fields, review::Cx};
+
+/// What is read of an object whatever else is in it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(borrow, default)]
+    metadata: HeadMetadata<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct HeadMetadata<'a> {
+    name: String,
+    namespace: Option<String>,
+    #[serde(borrow)]
+    managed_fields: Option<&'a RawValue>,
+}
+
+/// An object with the fields that were kept from the function.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+    metadata: WholeMetadata<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WholeMetadata<'a> {
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+    managed_fields: &'a RawValue,
+}
+
+/// `raw` in the version `to`.
+///
+/// # Errors
+/// Why not, with the name of the object.
+pub(crate) async fn convert(
+    handler: &dyn ConvertAny,
+    cx: &Cx,
+    raw: &RawValue,
+    to: &str,
+) -> Result<Box<RawValue>, String> {
+    let head: Head<'_> = serde_json::from_str(raw.get())
+        .map_err(|error| format!("failed to convert an object to {to}: {error}"))?;
+    if head.api_version == to {
+        return Ok(raw.to_owned());
+    }
+    let converted = convert_one(handler, cx, raw, &head, to).await;
+    converted.map_err(|error| {
+        let (kind, from) = (&head.kind, &head.api_version);
+        let name = &head.metadata.name;
+        let name = match &head.metadata.namespace {
+            Some(namespace) => format!("{namespace}/{name}"),
+            None => name.clone(),
+        };
+        format!("failed to convert {kind} {name} from {from} to {to}: {error}")
+    })
+}
+
+async fn convert_one(
+    handler: &dyn ConvertAny,
+    cx: &Cx,
+    raw: &RawValue,
+    head: &Head<'_>,
+    to: &str,
+) -> Result<Box<RawValue>, ConvertError> {
+    let lean = without_managed_fields(raw);
+    let text = lean.as_deref().unwrap_or(raw).get();
+    let mut object: Value = serde_json::from_str(text)?;
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    let before = object["metadata"].clone();
+    let converted = handler.convert(cx, object, to).await?;
+    let Value::Object(mut converted) = converted else {
+        return Err("the conversion made no object of it".into());
+    };
+    if converted.get("kind").and_then(Value::as_str) != Some(&head.kind) {
+        return Err("the conversion changed its kind".into());
+    }
+    let metadata = converted.remove("metadata").unwrap_or_default();
+    unchanged(&before, &metadata)?;
+    converted.insert("apiVersion".to_owned(), to.into());
+    let Some(managed_fields) = head.metadata.managed_fields else {
+        converted.insert("metadata".to_owned(), metadata);
+        return Ok(to_raw_value(&converted)?);
+    };
+    let rest = match metadata {
+        Value::Object(rest) => rest,
+        _ => Map::new(),
+    };
+    Ok(to_raw_value(&Whole {
+        rest: converted,
+        metadata: WholeMetadata {
+            rest,
+            managed_fields,
+        },
+    })?)
+}
+
+/// Whether nothing of the metadata changed but labels and annotations.
+fn unchanged(before: &Value, after: &Value) -> Result<(), ConvertError> {
+    let none = Map::new();
+    let (old, new) = (
+        before.as_object().unwrap_or(&none),
+        after.as_object().unwrap_or(&none),
+    );
+    let may_change = |field: &String| field == "labels" || field == "annotations";
+    let mut fields = old.keys().chain(new.keys());
+    let changed = fields.find(|field| !may_change(field) && old.get(*field) != new.get(*field));
+    match changed {
+        Some(field) => Err(format!(
+            "the conversion changed metadata.{field}; only labels and annotations may change"
+        )
+        .into()),
+        None => Ok(()),
+    }
+}

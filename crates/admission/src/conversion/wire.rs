@@ -1,0 +1,70 @@
+//! The JSON of a `ConversionReview` of `apiextensions.k8s.io/v1`, both ways.
+//!
+//! Objects stay raw text until they are converted: one that does not decode is one object's failure.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::envelope::{Error, Form};
+
+const FORM: Form = Form {
+    api_version: "apiextensions.k8s.io/v1",
+    kind: "ConversionReview",
+};
+
+/// The request inside a `ConversionReview`; borrows the body it was read from.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Request<'a> {
+    pub(crate) uid: String,
+    #[serde(rename = "desiredAPIVersion")]
+    pub(crate) desired: String,
+    #[serde(borrow, default)]
+    pub(crate) objects: Vec<&'a RawValue>,
+}
+
+pub(crate) fn read(body: &[u8]) -> Result<Request<'_>, Error> {
+    FORM.read(body)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    converted_objects: &'a [Box<RawValue>],
+    result: Outcome<'a>,
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+}
+
+/// Writes the answer to the request `uid`: all objects, or why one of them could not be converted.
+pub(crate) fn write(
+    uid: &str,
+    converted: &Result<Vec<Box<RawValue>>, String>,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let (converted_objects, result) = match converted {
+        Ok(objects) => (
+            objects.as_slice(),
+            Outcome {
+                status: "Success",
+                message: None,
+            },
+        ),
+        Err(message) => (
+            &[][..],
+            Outcome {
+                status: "Failure",
+                message: Some(message),
+            },
+        ),
+    };
+    FORM.write(Response {
+        uid,
+        converted_objects,
+        result,
+    })
+}

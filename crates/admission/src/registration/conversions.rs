@@ -1,0 +1,299 @@
+//! The conversion webhooks of CustomResourceDefinitions: `spec.conversion` as declared, and nothing else of
+//! them. One that does not exist is waited for.
+
+use std::{collections::BTreeMap, sync::Mutex};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    core::{ApiResource, NotUsed, Object, PartialObjectMeta},
+};
+use oz_runtime::Selection;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::apply::{Change, Error};
+use crate::{conversion::Conversion, endpoint::Endpoint};
+
+const KIND: &str = "CustomResourceDefinition";
+
+/// What is read of a definition: schemas may be large.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct Spec {
+    #[serde(default)]
+    conversion: Value,
+}
+
+type Definition = Object<Spec, NotUsed>;
+
+/// Brings the conversions of one product into order.
+pub(crate) struct Conversions {
+    client: Client,
+    api: Api<Definition>,
+    fingerprint: String,
+    /// Paths by the name of the definition.
+    paths: BTreeMap<String, String>,
+    /// The UIDs of those that are as they should be; none of one that is waited for.
+    registered: Mutex<BTreeMap<String, Option<String>>>,
+}
+
+impl Conversions {
+    pub(crate) fn new(client: Client, fingerprint: &str, conversions: &[Conversion]) -> Self {
+        let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+        let paths = conversions
+            .iter()
+            .map(|it| (it.definition.clone(), it.served_path()));
+        Self {
+            api: Api::all_with(client.clone(), &resource),
+            client,
+            fingerprint: fingerprint.to_owned(),
+            paths: paths.collect(),
+            registered: Mutex::default(),
+        }
+    }
+
+    /// How many are registered.
+    pub(crate) fn count(&self) -> usize {
+        let registered = self.registered();
+        registered.values().filter(|uid| uid.is_some()).count()
+    }
+
+    fn registered(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Option<String>>> {
+        let locked = self.registered.lock();
+        locked.unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Puts right what differs, and returns what had been as it should be before.
+    ///
+    /// # Errors
+    /// The first one that cannot be read or written, after all others have been.
+    pub(crate) async fn ensure(
+        &self,
+        endpoint: &Endpoint,
+        segment: Option<&str>,
+        bundle: Option<&str>,
+    ) -> Result<Vec<Change>, Error> {
+        let (mut changes, mut outcome) = (Vec::new(), Ok(()));
+        for (name, path) in &self.paths {
+            let wanted = desired(endpoint, segment, path, bundle);
+            match self.ensure_one(name, &wanted).await {
+                Ok(change) => changes.extend(change),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome.map(|()| changes)
+    }
+
+    async fn ensure_one(&self, name: &str, wanted: &Value) -> Result<Option<Change>, Error> {
+        let Some(live) = self.get(name).await? else {
+            let before = self.registered().insert(name.to_owned(), None);
+            if before != Some(None) {
+                tracing::info!(
+                    name,
+                    "waiting for a CustomResourceDefinition to convert for"
+                );
+            }
+            return Ok(None);
+        };
+        let uid = live.uid();
+        let path = drift(wanted, &live.spec.conversion);
+        if path.is_some() {
+            let patch = Patch::Merge(json!({"spec": {"conversion": exchanged(wanted)}}));
+            let parameters = PatchParams {
+                field_manager: Some(self.fingerprint.clone()),
+                ..PatchParams::default()
+            };
+            match self.api.patch(name, &parameters, &patch).await {
+                Ok(_) => {}
+                // It has just been deleted.
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+                Err(source) => return Err(error("patch", name, source)),
+            }
+        }
+        let before = self.registered().insert(name.to_owned(), uid.clone());
+        // One that is new, or has been made again, was not damaged.
+        let known = before
+            .flatten()
+            .is_some_and(|before| uid.as_ref() == Some(&before));
+        Ok(path.filter(|_| known).map(|path| Change {
+            kind: KIND,
+            name: name.to_owned(),
+            path: Some(path),
+            uid,
+            replaced: false,
+        }))
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Definition>, Error> {
+        let found = self.api.get_opt(name).await;
+        found.map_err(|source| error("read", name, source))
+    }
+
+    /// The bundles that are registered now, of those that convert by a webhook.
+    pub(crate) async fn published(&self) -> Result<Vec<String>, Error> {
+        let mut bundles = Vec::new();
+        for name in self.paths.keys() {
+            let live = self.get(name).await?.unwrap_or_else(nothing);
+            let conversion = &live.spec.conversion;
+            if conversion["strategy"] == "Webhook" {
+                let bundle = conversion["webhook"]["clientConfig"]["caBundle"].clone();
+                let bundle: Option<k8s_openapi::ByteString> = serde_json::from_value(bundle)?;
+                let bundle = bundle.unwrap_or_default();
+                bundles.push(String::from_utf8(bundle.0).unwrap_or_default());
+            }
+        }
+        Ok(bundles)
+    }
+
+    /// Yields whenever one of them may have changed.
+    pub(crate) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
+        type Metadata = PartialObjectMeta<CustomResourceDefinition>;
+        let watches = self.paths.keys().map(|name| {
+            let this = Selection::named(name).metadata_only();
+            Box::pin(crate::watch::touched::<Metadata>(&self.client, None, this))
+        });
+        futures::stream::select_all(watches)
+    }
+}
+
+fn nothing() -> Definition {
+    let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+    Object::new("", &resource, Spec::default())
+}
+
+fn error(verb: &'static str, name: &str, source: kube::Error) -> Error {
+    Error::Api {
+        verb,
+        kind: KIND,
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+/// What `spec.conversion` should be. Without a bundle, whatever stands there as `caBundle` is left alone.
+fn desired(endpoint: &Endpoint, segment: Option<&str>, path: &str, bundle: Option<&str>) -> Value {
+    json!({
+        "strategy": "Webhook",
+        "webhook": {
+            "clientConfig": endpoint.client_config(segment, path, bundle),
+            "conversionReviewVersions": ["v1"],
+        },
+    })
+}
+
+/// The path of the first difference, if there is one.
+fn drift(wanted: &Value, live: &Value) -> Option<String> {
+    let client_config = |conversion: &Value| {
+        let mut config = conversion["webhook"]["clientConfig"].clone();
+        let bundle = wanted["webhook"]["clientConfig"].get("caBundle");
+        if bundle.is_none()
+            && let Some(config) = config.as_object_mut()
+        {
+            config.remove("caBundle");
+        }
+        config
+    };
+    let versions = |conversion: &Value| conversion["webhook"]["conversionReviewVersions"].clone();
+    let path = if wanted["strategy"] != live["strategy"] {
+        "strategy"
+    } else if client_config(wanted) != client_config(live) {
+        "webhook.clientConfig"
+    } else if versions(wanted) != versions(live) {
+        "webhook.conversionReviewVersions"
+    } else {
+        return None;
+    };
+    Some(format!("spec.conversion.{path}"))
+}
+
+/// As a merge patch, which takes away the other of the two ways to say where the webhook is.
+fn exchanged(wanted: &Value) -> Value {
+    let mut patch = wanted.clone();
+    if let Some(config) = patch["webhook"]["clientConfig"].as_object_mut() {
+        let other = if config.contains_key("url") {
+            "service"
+        } else {
+            "url"
+        };
+        config.insert(other.to_owned(), Value::Null);
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service() -> Endpoint {
+        Endpoint::Service {
+            name: "hooks".to_owned(),
+            namespace: "acme".to_owned(),
+            port: 443,
+        }
+    }
+
+    /// As the API server would show it.
+    fn live() -> Value {
+        desired(
+            &service(),
+            Some("key"),
+            "/convert/widgets.example.com",
+            Some("PEM"),
+        )
+    }
+
+    #[test]
+    fn what_is_registered_is_all_that_is_compared() {
+        let wanted = live();
+        let config = &wanted["webhook"]["clientConfig"];
+        assert_eq!(
+            config["service"]["path"],
+            "/key/convert/widgets.example.com"
+        );
+        assert_eq!(drift(&wanted, &live()), None);
+    }
+
+    #[test]
+    fn each_kind_of_damage_is_found_named_and_undone_by_the_patch() {
+        type Damage = fn(&mut Value);
+        let damages: [(&str, Damage); 5] = [
+            ("strategy", |it| *it = json!({"strategy": "None"})),
+            ("webhook.clientConfig", |it| {
+                it["webhook"]["clientConfig"]["caBundle"] = json!("QUJD");
+            }),
+            ("webhook.clientConfig", |it| {
+                it["webhook"]["clientConfig"] = json!({"url": "https://elsewhere"});
+            }),
+            ("webhook.clientConfig", |it| {
+                it["webhook"]["clientConfig"]["service"]["port"] = json!(1);
+            }),
+            ("webhook.conversionReviewVersions", |it| {
+                it["webhook"]["conversionReviewVersions"] = json!(["v1beta1"]);
+            }),
+        ];
+        for (path, damage) in damages {
+            let mut damaged = live();
+            damage(&mut damaged);
+            let found = drift(&live(), &damaged);
+            assert_eq!(found, Some(format!("spec.conversion.{path}")));
+            json_patch::merge(&mut damaged, &exchanged(&live()));
+            assert_eq!(damaged, live());
+        }
+    }
+
+    #[test]
+    fn a_bundle_that_somebody_else_injects_is_theirs() {
+        let wanted = desired(
+            &service(),
+            Some("key"),
+            "/convert/widgets.example.com",
+            None,
+        );
+        assert_eq!(drift(&wanted, &live()), None);
+        let mut damaged = live();
+        damaged["strategy"] = json!("None");
+        json_patch::merge(&mut damaged, &exchanged(&wanted));
+        assert_eq!(damaged, live());
+    }
+}

@@ -1,0 +1,101 @@
+//! One conversion, from bytes to bytes, within the same bounds as a review: time, size, memory, panics.
+
+use std::{
+    panic::AssertUnwindSafe,
+    time::{Duration, Instant},
+};
+
+use futures::FutureExt;
+use oz_runtime::with_causes;
+use serde_json::value::RawValue;
+
+use super::{
+    conversions::{Served, WAIT},
+    reviewer::{Reply, Reviewer},
+};
+use crate::{
+    conversion::{objects, wire},
+    lean,
+    metrics::ConversionOutcome,
+    review::Cx,
+};
+
+/// An API server waits for 30 s for a conversion; it gets an answer before it gives up.
+const TIMEOUT: Duration = Duration::from_secs(27);
+/// The object as it came, the one that is made of it, and its text.
+const COPIES: usize = 3;
+
+impl Reviewer {
+    /// Answers a `ConversionReview`.
+    pub(super) async fn convert(&self, served: &Served, body: &[u8]) -> Reply {
+        let started = Instant::now();
+        let capacity = &self.conversions.capacity;
+        let Some(_permit) = capacity.begin() else {
+            return self.too_many_conversions();
+        };
+        let request = match wire::read(body) {
+            Ok(request) => request,
+            Err(error) => {
+                self.metrics().refused("malformed");
+                return Reply::text(400, with_causes(&error));
+            }
+        };
+        let cost: usize = request.objects.iter().copied().map(lean::decoded).sum();
+        let Some(_kept) = capacity.objects.take(cost * COPIES, WAIT).await else {
+            return self.too_many_conversions();
+        };
+        let (converted, outcome) = all(served, &self.cx(), &request).await;
+        if let Err(message) = &converted {
+            tracing::warn!(definition = %served.definition, message, "a conversion failed");
+        }
+        let took = started.elapsed();
+        self.metrics().converted(&served.definition, outcome, took);
+        match wire::write(&request.uid, &converted) {
+            Ok(body) => Reply { status: 200, body },
+            Err(error) => Reply::text(500, format!("failed to write the answer: {error}")),
+        }
+    }
+
+    pub(super) fn too_many_conversions(&self) -> Reply {
+        self.metrics().refused("overload");
+        Reply::too_many()
+    }
+}
+
+type Objects = Result<Vec<Box<RawValue>>, String>;
+
+/// All objects, or the first failure.
+async fn all(
+    served: &Served,
+    cx: &Cx,
+    request: &wire::Request<'_>,
+) -> (Objects, ConversionOutcome) {
+    let definition = &served.definition;
+    let group = request.desired.split_once('/').map(|(group, _)| group);
+    if group != Some(served.conversion.group()) {
+        let message = format!(
+            "failed to convert to {}: this is for {definition}",
+            request.desired
+        );
+        return (Err(message), ConversionOutcome::Failed);
+    }
+    let each = async {
+        let mut converted = Vec::with_capacity(request.objects.len());
+        for raw in &request.objects {
+            let handler = served.conversion.handler.as_ref();
+            converted.push(objects::convert(handler, cx, raw, &request.desired).await?);
+        }
+        Ok(converted)
+    };
+    let ended = |what: &str| {
+        Err(format!(
+            "failed to convert objects of {definition}: the conversion {what}"
+        ))
+    };
+    match tokio::time::timeout(TIMEOUT, AssertUnwindSafe(each).catch_unwind()).await {
+        Ok(Ok(Ok(objects))) => (Ok(objects), ConversionOutcome::Converted),
+        Ok(Ok(Err(message))) => (Err(message), ConversionOutcome::Failed),
+        Ok(Err(_panic)) => (ended("panicked"), ConversionOutcome::Panicked),
+        Err(_elapsed) => (ended("took too long"), ConversionOutcome::TimedOut),
+    }
+}

@@ -1,0 +1,286 @@
+//! CompositeControllers: which there are, where their functions are, how many parents they have, and what
+//! went wrong last.
+
+use std::fmt;
+
+use futures::StreamExt;
+use futures::future::try_join_all;
+use futures::stream;
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::{DynamicObject, Selector};
+use oz_core::composite::api::CompositeController;
+use oz_core::composite::declared::{InProcess, KindName, Placed, address};
+use oz_core::composite::supervise::{ACCEPTED, PERMITTED, RUNNING};
+use oz_core::conditions;
+use serde::Serialize;
+
+use crate::cluster::Cluster;
+use crate::failure::{Failure, Result};
+use crate::names;
+
+/// How many composites' parents are counted at once.
+const COUNTS: usize = 8;
+/// How many parents are listed at once.
+const PAGE: u32 = 500;
+
+/// A CompositeController, and what is known of it.
+pub struct Listed {
+    /// Itself.
+    pub composite: CompositeController,
+    /// Where its function is; `None` if it names none.
+    pub function: Option<Function>,
+    /// How many parents it has.
+    pub parents: Result<u64>,
+    /// What went wrong last, if that is known.
+    pub trouble: Option<Trouble>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trouble {
+    /// When, if somebody said so.
+    pub at: Option<Timestamp>,
+    /// A condition, or the reason of an event.
+    pub reason: String,
+    /// What is said of it.
+    pub message: String,
+}
+
+/// Where a function is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// A policy that the operator runs itself.
+    Policy(InProcess),
+    /// Behind this URL.
+    Http(String),
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(policy) => {
+                write!(formatter, "data.{} in {}", policy.path, policy.modules)
+            }
+            Self::Http(url) => formatter.write_str(url),
+        }
+    }
+}
+
+impl Function {
+    /// The function that a composite asks which children a parent has. `namespaces` are those of policies.
+    #[must_use]
+    pub fn of(composite: &CompositeController, namespaces: &[String]) -> Option<Self> {
+        let hooks = composite.spec.hooks.as_ref()?;
+        let url = address(hooks.sync.as_ref()?.webhook.as_ref()?)?;
+        let namespaces = policy_namespaces(composite, namespaces);
+        Some(match InProcess::of(&url, &namespaces) {
+            Some(policy) => Self::Policy(policy),
+            None => Self::Http(url),
+        })
+    }
+}
+
+/// The namespaces of policies: those of the operator's flags, and where a composite has the digest of a policy,
+/// that of its URL, whoever may not read the flags.
+#[must_use]
+pub fn policy_namespaces(composite: &CompositeController, known: &[String]) -> Vec<String> {
+    let mut namespaces = known.to_vec();
+    let has_policy =
+        (composite.status.as_ref()).is_some_and(|status| status.policy_digest.is_some());
+    let hooks = composite.spec.hooks.iter();
+    let hooks = hooks.flat_map(|hooks| hooks.sync.iter().chain(&hooks.finalize));
+    let urls = hooks.filter_map(|hook| address(hook.webhook.as_ref()?));
+    let policies = urls.filter_map(|url| InProcess::at(&url));
+    for policy in policies.filter(|_| has_policy) {
+        namespaces.extend(policy.modules.namespace().map(ToOwned::to_owned));
+    }
+    namespaces
+}
+
+/// All CompositeControllers, or those of these names. `namespaces` are those of policies.
+///
+/// # Errors
+/// When they cannot be read.
+pub async fn list(
+    cluster: &Cluster,
+    namespaces: &[String],
+    named: &[String],
+) -> Result<Vec<Listed>> {
+    let composites = read(cluster, named).await?;
+    // Whoever may not read events is told what the conditions say.
+    let events = events(cluster, "reason=SyncError").await;
+    let of_composites = match composites.iter().all(|one| one.status.is_some()) {
+        true => Vec::new(),
+        // MetaController's own definition keeps no conditions.
+        false => {
+            let selector = "regarding.kind=CompositeController,type=Warning";
+            self::events(cluster, selector).await
+        }
+    };
+    let (events, of_composites) = (&events, &of_composites);
+    let listed = composites.into_iter().map(async |composite| Listed {
+        function: Function::of(&composite, namespaces),
+        parents: count(cluster, &composite).await,
+        trouble: trouble(&composite, events, of_composites),
+        composite,
+    });
+    Ok(stream::iter(listed).buffered(COUNTS).collect().await)
+}
+
+/// The CompositeControllers of these names, or all.
+///
+/// # Errors
+/// When they cannot be read.
+pub async fn read(cluster: &Cluster, named: &[String]) -> Result<Vec<CompositeController>> {
+    let api = Api::<CompositeController>::all(cluster.client.clone());
+    let found = if named.is_empty() {
+        let list = cluster.answer(api.list(&ListParams::default())).await;
+        list.map(|list| list.items)
+    } else {
+        let each = named.iter().map(async |name| {
+            let found = cluster.answer(api.get(names::checked(name)?)).await;
+            found.map_err(|failure| match failure.is_not_found() {
+                true => failure.next("`ozctl composites` lists those that are there"),
+                false => failure,
+            })
+        });
+        try_join_all(each).await
+    };
+    found.map_err(|failure| match failure.is_unknown_kind() {
+        true => {
+            Failure::new("the cluster has no CompositeControllers (metacontroller.k8s.io/v1alpha1)")
+                .next("switch composites on in the values of oz's chart: composites.enabled")
+                .not_found()
+        }
+        false => failure,
+    })
+}
+
+/// A kind, as the API server describes it.
+///
+/// # Errors
+/// When the API server does not have it, or does not say.
+pub async fn placed(cluster: &Cluster, name: &KindName) -> Result<Placed> {
+    let listed = match name.group() {
+        "" => {
+            let listed = cluster.client.list_core_api_resources(name.version());
+            cluster.answer(listed).await
+        }
+        _ => {
+            let listed = cluster.client.list_api_group_resources(&name.api_version);
+            cluster.answer(listed).await
+        }
+    };
+    let found = match listed {
+        Err(failure) if failure.is_not_found() || failure.is_unknown_kind() => None,
+        listed => Placed::listed(name, &listed?),
+    };
+    found.map(|(placed, _)| placed).ok_or_else(|| {
+        Failure::new(format!("the cluster has no {name} in {}", name.api_version))
+            .next("install the definition of that kind, or correct the composite")
+    })
+}
+
+/// Objects of a kind, in the chosen namespace if they live in one.
+#[must_use]
+pub fn objects(cluster: &Cluster, kind: &Placed) -> Api<DynamicObject> {
+    let client = cluster.client.clone();
+    match kind.cluster_scoped {
+        true => Api::all_with(client, &kind.resource),
+        false => Api::namespaced_with(client, &cluster.namespace, &kind.resource),
+    }
+}
+
+/// How many parents a composite has.
+async fn count(cluster: &Cluster, composite: &CompositeController) -> Result<u64> {
+    let parent = &composite.spec.parent_resource;
+    // A list of metadata does not need the singular.
+    let resource = KindName::from(parent).api_resource("");
+    let selector = Selector::try_from(parent.label_selector.clone().unwrap_or_default());
+    let selector = selector.map_err(|error| Failure::new(error.to_string()))?;
+    let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+    let mut parameters = ListParams::default().limit(PAGE);
+    if !selector.selects_all() {
+        parameters = parameters.labels_from(&selector);
+    }
+    let mut count = 0;
+    loop {
+        let page = cluster.answer(api.list_metadata(&parameters)).await?;
+        count += page.items.len() as u64;
+        if let Some(rest) = page.metadata.remaining_item_count {
+            return Ok(count + u64::try_from(rest).unwrap_or_default());
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            None => return Ok(count),
+            Some(token) => parameters = parameters.continue_token(&token),
+        }
+    }
+}
+
+/// Events of all namespaces, if one may read them.
+async fn events(cluster: &Cluster, selector: &str) -> Vec<Event> {
+    let events = Api::<Event>::all(cluster.client.clone());
+    let parameters = ListParams::default().fields(selector);
+    let listed = cluster.answer(events.list(&parameters)).await;
+    listed.map(|list| list.items).unwrap_or_default()
+}
+
+/// What is wrong with a composite itself, or else what went wrong with one of its parents last.
+fn trouble(
+    composite: &CompositeController,
+    events: &[Event],
+    of_composites: &[Event],
+) -> Option<Trouble> {
+    let known = composite.status.as_ref();
+    let known = known.map_or(&[][..], |status| &status.conditions[..]);
+    let mut conditions = [ACCEPTED, PERMITTED, RUNNING].into_iter();
+    let wrong = conditions.find_map(|type_| {
+        conditions::find(known, type_).filter(|condition| condition.status == "False")
+    });
+    if let Some(condition) = wrong {
+        return Some(Trouble {
+            at: Some(condition.last_transition_time.0),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+        });
+    }
+    let name = composite.metadata.name.as_deref().unwrap_or_default();
+    let is_own = |event: &&Event| {
+        let regarding = event.regarding.as_ref();
+        regarding.is_some_and(|object| object.name.as_deref() == Some(name))
+    };
+    let of_itself = of_composites.iter().filter(is_own);
+    newest(of_itself).or_else(|| {
+        // So the operator begins what it says of a parent.
+        let begin = format!("{name} (");
+        let note = |event: &&Event| {
+            event
+                .note
+                .as_deref()
+                .unwrap_or_default()
+                .starts_with(&begin)
+        };
+        newest(events.iter().filter(note))
+    })
+}
+
+/// The newest of some events.
+pub(crate) fn newest<'a>(events: impl Iterator<Item = &'a Event>) -> Option<Trouble> {
+    let event = events.max_by_key(|event| told_at(event))?;
+    Some(Trouble {
+        at: told_at(event),
+        reason: event.reason.clone().unwrap_or_default(),
+        message: event.note.clone().unwrap_or_default(),
+    })
+}
+
+fn told_at(event: &Event) -> Option<Timestamp> {
+    let series = event
+        .series
+        .as_ref()
+        .map(|series| series.last_observed_time.0);
+    series.or(event.event_time.as_ref().map(|time| time.0))
+}

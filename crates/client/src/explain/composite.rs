@@ -1,0 +1,413 @@
+//! The parent of a composite explained: what would be done about its children now, and what will be if nothing
+//! but time passes. The plan is the operator's own function's. A policy in Rego is evaluated here, as the
+//! operator would; a function behind HTTP is not asked.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::DynamicObject;
+use oz_core::composite::api::CompositeController;
+use oz_core::composite::declared::{Call, Declared, Family, InProcess, KindName, Modules, Placed};
+use oz_core::composite::supervise::Mode;
+use oz_core::composite::{
+    Called, Composite, Facts, Function as Which, Moment, POLICY_FAILED, Question, bundle, compared,
+    ends,
+};
+use oz_core::controller::{Controller, Failure as CoreFailure, Live, Plan, Step, Verdict};
+use oz_core::validate::Violation;
+use oz_rego::{Limits, Policy};
+use serde_json::Value;
+
+use super::unsaved::keys;
+use crate::cluster::Cluster;
+use crate::composites::{self, Function, Trouble, objects, placed, policy_namespaces};
+use crate::failure::{Failure, Result};
+use crate::names;
+
+/// All that is to be told of a parent.
+pub struct Explanation {
+    /// Its kind.
+    pub kind: Placed,
+    /// The parent.
+    pub parent: DynamicObject,
+    /// One for each composite that looks after it.
+    pub composites: Vec<Explained>,
+}
+
+/// What one composite does about a parent.
+pub struct Explained {
+    /// The composite.
+    pub composite: CompositeController,
+    /// Where its function is.
+    pub function: Option<Function>,
+    /// What would be done.
+    pub outcome: Outcome,
+}
+
+/// What would be done.
+pub enum Outcome {
+    /// This.
+    Told {
+        /// The operator's plan.
+        plan: Plan,
+        /// The children that there are.
+        live: Vec<Live>,
+        /// What will be different, and when; `None` if no function was asked.
+        timeline: Option<Vec<Moment>>,
+        /// Whether there may be more after that.
+        tried_until: Option<Timestamp>,
+        /// The status that the function names.
+        status: Option<Value>,
+        /// The policy that was asked.
+        policy: Option<Asked>,
+    },
+    /// It cannot be told from here.
+    Untold {
+        /// Why.
+        why: String,
+        /// The children that there are, by kind and name.
+        children: Vec<String>,
+        /// When the function is asked again by what the parent names.
+        instants: Vec<Timestamp>,
+        /// What went wrong with this parent last.
+        trouble: Option<Trouble>,
+    },
+}
+
+/// A policy that was asked.
+pub struct Asked {
+    /// Its digest.
+    pub digest: String,
+    /// The language that it is written in.
+    pub language: String,
+}
+
+impl Explanation {
+    /// Whether it could be told what would be done, and nothing is in the way of it.
+    #[must_use]
+    pub fn is_yes(&self) -> bool {
+        self.composites.iter().all(|one| match &one.outcome {
+            Outcome::Told { plan, .. } => plan.obstacle.is_none(),
+            Outcome::Untold { .. } => false,
+        })
+    }
+}
+
+/// Explains the object that `word` names by PLURAL[.GROUP]/NAME; `None` if it is no parent's kind. `namespaces`
+/// are those of policies.
+///
+/// # Errors
+/// When the composites or the object cannot be read.
+pub async fn explain(
+    cluster: &Cluster,
+    namespaces: &[String],
+    word: &str,
+) -> Result<Option<Explanation>> {
+    let Some((plural, name)) = word.split_once('/') else {
+        return Ok(None);
+    };
+    let name = names::checked(name)?;
+    let all = match composites::read(cluster, &[]).await {
+        Err(failure) if failure.is_not_found() => return Ok(None),
+        all => all?,
+    };
+    let is_of = |composite: &CompositeController| {
+        let parent = &composite.spec.parent_resource;
+        let (group, _) = parent.api_version.split_once('/').unwrap_or_default();
+        plural == parent.resource || plural == format!("{}.{group}", parent.resource)
+    };
+    let of_kind: Vec<CompositeController> = all.into_iter().filter(is_of).collect();
+    let Some(first) = of_kind.first() else {
+        return Ok(None);
+    };
+    let kind = placed(cluster, &KindName::from(&first.spec.parent_resource)).await?;
+    if let Some(other) = of_kind
+        .iter()
+        .find(|one| KindName::from(&one.spec.parent_resource).group() != kind.resource.group)
+    {
+        let (one, other) = (
+            KindName::from(&first.spec.parent_resource),
+            KindName::from(&other.spec.parent_resource),
+        );
+        return Err(Failure::new(format!("{plural} may be {one} or {other}"))
+            .next("write the plural with its group"));
+    }
+    let parent = match cluster.answer(objects(cluster, &kind).get(name)).await {
+        Err(failure) if failure.is_not_found() => {
+            return Err(failure.next(format!("`kubectl get {plural}` lists those that are there")));
+        }
+        parent => parent?,
+    };
+    let mut explained = Vec::new();
+    for composite in of_kind {
+        let declared = Declared::of(&composite);
+        // One that is refused may be its own as well: nobody knows.
+        let is_its = declared.as_ref().map_or(true, |declared| {
+            let labels = parent.metadata.labels.clone().unwrap_or_default();
+            declared.selects(&labels) || declared.holds(&parent.metadata)
+        });
+        if is_its {
+            let (function, outcome) = one(cluster, namespaces, &composite, declared, &parent).await;
+            explained.push(Explained {
+                composite,
+                function,
+                outcome,
+            });
+        }
+    }
+    Ok(Some(Explanation {
+        kind,
+        parent,
+        composites: explained,
+    }))
+}
+
+async fn one(
+    cluster: &Cluster,
+    namespaces: &[String],
+    composite: &CompositeController,
+    declared: Result<Declared, Vec<Violation>>,
+    parent: &DynamicObject,
+) -> (Option<Function>, Outcome) {
+    let function = Function::of(composite, namespaces);
+    let told = match declared {
+        Err(violations) => Err(Failure::new(format!(
+            "the composite is not accepted: {}",
+            Violation::list(&violations)
+        ))),
+        Ok(declared) => {
+            let namespaces = policy_namespaces(composite, namespaces);
+            plan(
+                cluster,
+                composite,
+                declared.with_policies(&namespaces),
+                parent,
+            )
+            .await
+        }
+    };
+    let outcome = told.unwrap_or_else(|failure| Outcome::Untold {
+        why: failure.message().to_owned(),
+        children: Vec::new(),
+        instants: Vec::new(),
+        trouble: None,
+    });
+    (function, outcome)
+}
+
+/// What the operator would do, if that can be told.
+async fn plan(
+    cluster: &Cluster,
+    composite: &CompositeController,
+    declared: Declared,
+    parent: &DynamicObject,
+) -> Result<Outcome> {
+    let family = family(cluster, &declared).await?;
+    let keys = keys()?;
+    let mut live = children(cluster, &family, parent).await?;
+    for child in &mut live {
+        ends::take_on_trust(&keys, child);
+    }
+    let leaving = composite.metadata.deletion_timestamp.is_some();
+    let composite = Composite {
+        name: format!("composite {}", declared.name),
+        declared,
+        family,
+        observes_generation: false,
+        keys,
+        mode: if leaving { Mode::Leave } else { Mode::Run },
+    };
+    let now = Timestamp::now();
+    let mut facts = Facts::default();
+    let mut policy = None;
+    loop {
+        match composite.decide(now, parent, &facts, &live) {
+            Verdict::Decided(decision) => {
+                let called = match &facts.called {
+                    Some(Ok(called)) => Some(called),
+                    _ => None,
+                };
+                let mut plan = decision.plan;
+                for step in plan.stages.iter_mut().flatten() {
+                    if let Step::Apply(child) = step {
+                        ends::unseal(child);
+                    }
+                }
+                return Ok(Outcome::Told {
+                    plan,
+                    live,
+                    timeline: called.map(Called::timeline),
+                    tried_until: called.and_then(|called| called.look_again),
+                    status: decision.state.status.map(Value::Object),
+                    policy,
+                });
+            }
+            // It has just been read from the API server itself.
+            Verdict::Need {
+                question: Question::Alive,
+                ..
+            } => facts.alive = Some(Ok(parent.metadata.deletion_timestamp.is_none())),
+            Verdict::Need {
+                question: Question::Call(which, request),
+                ..
+            } => {
+                let call = match (which, &composite.declared.finalize) {
+                    (Which::Finalize, Some(finalize)) => finalize,
+                    _ => &composite.declared.sync,
+                };
+                let Some(in_process) = &call.in_process else {
+                    return Ok(untold(cluster, &composite.declared, call, &request, now).await);
+                };
+                let (asked, called) = ask(cluster, in_process, call, &request, now).await?;
+                policy = asked;
+                facts.called = Some(called.map_err(Into::into));
+            }
+        }
+    }
+}
+
+/// What is known of a parent whose function is behind HTTP.
+async fn untold(
+    cluster: &Cluster,
+    declared: &Declared,
+    call: &Call,
+    request: &Value,
+    now: Timestamp,
+) -> Outcome {
+    let kinds = request["children"].as_object().into_iter().flatten();
+    let children = kinds.flat_map(|(kind, children)| {
+        let (kind, _) = kind.split_once('.').unwrap_or((kind, ""));
+        let names = children.as_object().into_iter().flatten();
+        names.map(move |(name, _)| format!("{kind} {name}"))
+    });
+    let metadata = &request["parent"]["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let namespace = metadata["namespace"].as_str().unwrap_or("default");
+    let events = Api::<Event>::namespaced(cluster.client.clone(), namespace);
+    let selector = ListParams::default().fields(&format!("regarding.name={name},type=Warning"));
+    let events = cluster.answer(events.list(&selector)).await;
+    let events = events.map(|list| list.items).unwrap_or_default();
+    let begin = format!("{} (", declared.name);
+    let own = events.iter().filter(|event| {
+        let uid = event
+            .regarding
+            .as_ref()
+            .and_then(|object| object.uid.as_deref());
+        let note = event.note.as_deref().unwrap_or_default();
+        uid == metadata["uid"].as_str() && note.starts_with(&begin)
+    });
+    Outcome::Untold {
+        why: format!(
+            "its function is behind HTTP at {}, which the operator alone asks: from here it may not be \
+             reached, and asking is not without effect for all functions",
+            call.url
+        ),
+        children: children.collect(),
+        instants: ends::instants(&request["parent"], now),
+        trouble: composites::newest(own),
+    }
+}
+
+/// The kinds of a composite.
+async fn family(cluster: &Cluster, declared: &Declared) -> Result<Family> {
+    let parent = placed(cluster, &declared.parent).await?;
+    let mut children = Vec::new();
+    for (name, method) in &declared.children {
+        children.push((placed(cluster, name).await?, *method));
+    }
+    Ok(Family { parent, children })
+}
+
+/// All objects of the kinds of children where a parent's may be.
+async fn children(cluster: &Cluster, family: &Family, parent: &DynamicObject) -> Result<Vec<Live>> {
+    let mut live = Vec::new();
+    for (kind, _) in &family.children {
+        let api = match family.parent.cluster_scoped || kind.cluster_scoped {
+            true => Api::all_with(cluster.client.clone(), &kind.resource),
+            false => objects(cluster, kind),
+        };
+        let list = cluster.answer(api.list(&ListParams::default())).await?;
+        let uid = parent.metadata.uid.as_deref().unwrap_or_default();
+        // What others control is no child, and may be much.
+        let may_be_own = |object: &DynamicObject| {
+            let owner = oz_core::labels::controller(&object.metadata);
+            owner.is_none_or(|owner| owner.uid == uid)
+        };
+        live.extend(
+            list.items
+                .into_iter()
+                .filter(may_be_own)
+                .map(|object| Live {
+                    resource: kind.resource.clone(),
+                    object,
+                }),
+        );
+    }
+    Ok(live)
+}
+
+/// The modules of a policy.
+async fn texts(cluster: &Cluster, policy: &InProcess) -> Result<Vec<(String, String)>> {
+    let place = policy.modules.to_string();
+    let namespace = match &policy.modules {
+        Modules::Inline(text) => return Ok(vec![(place, text.clone())]),
+        Modules::Bundle(namespace) | Modules::Key { namespace, .. } => namespace,
+    };
+    let maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), namespace);
+    let maps = cluster.answer(maps.list(&ListParams::default())).await;
+    let maps = maps.map_err(|failure| {
+        failure.during(&format!(
+            "failed to read the policy in namespace {namespace}"
+        ))
+    })?;
+    let Modules::Key { name, key, .. } = &policy.modules else {
+        return Ok(bundle::modules(&maps.items));
+    };
+    let mut maps = maps.items.into_iter();
+    let map = maps.find(|map| map.metadata.name.as_ref() == Some(name));
+    let text = map.and_then(|map| map.data?.remove(key));
+    Ok(text.map(|text| (place, text)).into_iter().collect())
+}
+
+/// What a policy says, evaluated here. What is wrong with the policy is the operator's obstacle as well.
+async fn ask(
+    cluster: &Cluster,
+    policy: &InProcess,
+    call: &Call,
+    request: &Value,
+    now: Timestamp,
+) -> Result<(Option<Asked>, Result<Called, CoreFailure>)> {
+    let (place, modules) = (policy.modules.to_string(), texts(cluster, policy).await?);
+    let invalid = |message| Ok((None, Err(CoreFailure::invalid("PolicyInvalid", message))));
+    if modules.is_empty() {
+        return invalid(bundle::missing(&place));
+    }
+    let compiled = match Policy::compile(&modules) {
+        Ok(compiled) => compiled,
+        Err(errors) => return invalid(bundle::broken(&place, &errors)),
+    };
+    let asked = Asked {
+        digest: compiled.digest_text(),
+        language: compiled.language().to_string(),
+    };
+    let (path, instants) = (&policy.path, ends::instants(&request["parent"], now));
+    let limits = Limits::default();
+    let preview = compiled.preview(path, request, &instants, now, &limits, |answer| {
+        answer.document().map(compared)
+    });
+    let called = match &preview {
+        Err(error) => {
+            let message = format!("data.{path}: {error}");
+            Err(CoreFailure::transient(POLICY_FAILED, message))
+        }
+        Ok(preview) => {
+            let ahead = preview.changes.iter();
+            let ahead = ahead.map(|change| (change.at, change.answer.document()));
+            let said = preview.now.document();
+            Called::of_policy(path, said, ahead, preview.tried_until, call.strict)
+        }
+    };
+    Ok((Some(asked), called))
+}

@@ -1,0 +1,33 @@
+//! Composites: controllers that are functions. An object of a parent kind comes with children that a
+//! function names, which lives in a policy in Rego or behind HTTP. What is declared ([`declared`]), what
+//! the function is asked and answers ([`protocol`]), which children that means ([`desired`]), and what is
+//! done about it ([`Composite`]).
+
+mod account;
+pub mod api;
+pub mod author;
+pub mod bundle;
+mod claim;
+mod controller;
+pub mod declared;
+pub mod desired;
+pub mod ends;
+mod function;
+pub mod guard;
+mod placed;
+pub mod protocol;
+pub mod rego;
+mod source;
+pub mod supervise;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod window;
+
+pub use account::Account;
+pub use controller::{Composite, Facts, Pass, Question, Refused};
+pub use declared::{Declared, Family};
+pub use function::{Called, Function, POLICY_FAILED, compared};
+pub use source::{Declaration, Source};
+pub use timeline::Moment;
+pub use window::Window;

@@ -1,0 +1,147 @@
+//! What declares a composite: a CompositeController, or a RegoController. Everything behind a declaration
+//! is one.
+
+use std::fmt::Debug;
+
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::account::Account;
+use super::api::{CompositeController, CompositeControllerStatus};
+use super::declared::Declared;
+use super::rego::RegoController;
+use crate::validate::Violation;
+
+/// A kind of object that declares a composite.
+pub trait Source:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// What it is called among controllers, in lower case.
+    const NAME: &'static str;
+
+    /// Whether its definition is oz's own, whose status keeps what is written to it.
+    const COUNTS_PARENTS: bool;
+
+    /// What it declares.
+    ///
+    /// # Errors
+    /// All that is wrong with it, or is not done yet.
+    fn declared(&self) -> Result<Declared, Vec<Violation>>;
+
+    /// Where it stood.
+    fn standing(&self) -> Option<&CompositeControllerStatus>;
+
+    /// The same without where it stands.
+    #[must_use]
+    fn without_status(self) -> Self;
+
+    /// Whether another one has the same spec.
+    fn is_same_spec(&self, other: &Self) -> bool;
+
+    /// As whom it reads and writes, where `default` is the account of those that name none.
+    fn account(&self, default: &Account) -> Account;
+
+    /// One of either kind.
+    fn declaration(self) -> Declaration;
+}
+
+/// A declaration of either kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Declaration {
+    /// By MetaController's kind.
+    CompositeController(Box<CompositeController>),
+    /// By oz's own.
+    RegoController(Box<RegoController>),
+}
+
+impl Declaration {
+    /// What it declares.
+    ///
+    /// # Errors
+    /// As [`Source::declared`].
+    pub fn declared(&self) -> Result<Declared, Vec<Violation>> {
+        match self {
+            Self::CompositeController(source) => source.declared(),
+            Self::RegoController(source) => source.declared(),
+        }
+    }
+
+    /// What it is called among controllers.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let title = |kind: &str, name: Option<&String>| {
+            format!("{kind} {}", name.map_or("", String::as_str))
+        };
+        match self {
+            Self::CompositeController(source) => title("composite", source.metadata.name.as_ref()),
+            Self::RegoController(source) => {
+                title(RegoController::NAME, source.metadata.name.as_ref())
+            }
+        }
+    }
+}
+
+impl Source for CompositeController {
+    const NAME: &'static str = "compositecontroller";
+    const COUNTS_PARENTS: bool = false;
+
+    fn declared(&self) -> Result<Declared, Vec<Violation>> {
+        Declared::of(self)
+    }
+
+    fn standing(&self) -> Option<&CompositeControllerStatus> {
+        self.status.as_ref()
+    }
+
+    fn is_same_spec(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    fn account(&self, default: &Account) -> Account {
+        default.clone()
+    }
+
+    fn without_status(mut self) -> Self {
+        self.status = None;
+        self
+    }
+
+    fn declaration(self) -> Declaration {
+        Declaration::CompositeController(Box::new(self))
+    }
+}
+
+impl Source for RegoController {
+    const NAME: &'static str = "regocontroller";
+    const COUNTS_PARENTS: bool = true;
+
+    fn declared(&self) -> Result<Declared, Vec<Violation>> {
+        Declared::of_rego(self)
+    }
+
+    fn standing(&self) -> Option<&CompositeControllerStatus> {
+        self.status.as_ref()
+    }
+
+    fn is_same_spec(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    fn account(&self, _default: &Account) -> Account {
+        let account = &self.spec.run_as;
+        Account {
+            namespace: account.namespace.clone(),
+            name: account.service_account.clone(),
+        }
+    }
+
+    fn without_status(mut self) -> Self {
+        self.status = None;
+        self
+    }
+
+    fn declaration(self) -> Declaration {
+        Declaration::RegoController(Box::new(self))
+    }
+}

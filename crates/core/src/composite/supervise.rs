@@ -1,0 +1,600 @@
+//! CompositeControllers and RegoControllers themselves: which are run, as whom, and what is told of them. One
+//! that is wrong, or whose account lacks a right, says so and runs not; no other hears of it.
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::account::Account;
+use super::api::{CompositeControllerStatus, Method};
+use super::declared::{Declared, Family, KindName, Placed};
+use super::guard::{self, Tally};
+use super::source::{Declaration, Source};
+use crate::conditions;
+use crate::controller::{
+    Controller, Decision, Effect, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
+};
+use crate::lifecycle::drift;
+use crate::lifecycle::window::after;
+use crate::validate::Violation;
+
+/// Name of the port that starts and stops composites.
+pub const PORT: &str = "composites";
+/// The finalizer on a CompositeController whose children may have ends.
+pub const FINALIZER: &str = "oz.wizardofoz.co/composite";
+/// How often kinds and rights are looked up again, though nothing is known to have changed.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(5);
+/// How often, while something is missing.
+const LOOK_AGAIN_SOON: SignedDuration = SignedDuration::from_secs(15);
+/// How often, while parents are let go of.
+const LEAVING: SignedDuration = SignedDuration::from_millis(500);
+
+/// How often, while it is counted what a policy would delete.
+const COUNTING: SignedDuration = SignedDuration::from_secs(2);
+
+/// The reason of a kind that the API server does not have.
+pub const KIND_MISSING: &str = "KindMissing";
+
+/// How far a composite is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// Functions are asked.
+    Run,
+    /// Functions are asked, and nothing is deleted because of what they say.
+    Guard,
+    /// Functions are asked, and nothing is written. What has an end comes to it.
+    DryRun,
+    /// What has an end comes to it; nothing else is done.
+    Ends,
+    /// What has an end goes now, and parents are let go of.
+    Leave,
+}
+
+impl Mode {
+    /// Whether functions are asked.
+    #[must_use]
+    pub fn asks(self) -> bool {
+        matches!(self, Self::Run | Self::Guard | Self::DryRun)
+    }
+}
+
+/// What is declared makes sense.
+pub const ACCEPTED: &str = "Accepted";
+/// Its account has the rights that it needs.
+pub const PERMITTED: &str = "Permitted";
+/// It runs.
+pub const RUNNING: &str = "Running";
+
+/// Decides which composites of one kind of declaration run.
+#[derive(Clone, Debug)]
+pub struct Composites<S> {
+    account: Account,
+    natively: Vec<KindName>,
+    declarations: PhantomData<fn() -> S>,
+}
+
+/// What was found out about one composite.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Its kinds, as the API server describes them.
+    pub family: Result<Family, Failure>,
+    /// Whether the parents' status may hold observedGeneration.
+    pub observes_generation: bool,
+    /// The rights that the account lacks.
+    pub lacks: Result<Vec<ResourceAttributes>, Failure>,
+    /// The policy that is asked in process; `None` if it is asked over HTTP.
+    pub policy: Option<Result<PolicyFound, Failure>>,
+    /// How many parents it holds; `None` if that is not known.
+    pub held: Option<usize>,
+    /// What its parents told; `None` if that is not known.
+    pub tally: Option<Tally>,
+}
+
+/// A policy that runs in process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFound {
+    /// Digest of its modules.
+    pub digest: String,
+    /// The language that it is written in.
+    pub language: String,
+}
+
+/// What is to run, as the port is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// What is declared; `None` if nothing is to run for it.
+    pub composite: Option<Declaration>,
+    /// Its kinds.
+    pub family: Option<Family>,
+    /// As whom.
+    pub account: Account,
+    /// Whether the parents' status may hold observedGeneration.
+    pub observes_generation: bool,
+    /// Digest of the policy, so that another one is another thing to run.
+    pub policy: Option<String>,
+    /// How far.
+    pub mode: Mode,
+}
+
+/// What the port answers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Runs {
+    /// Whether functions are asked.
+    pub running: bool,
+}
+
+/// Where a composite stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    accepted: Option<(bool, &'static str, String)>,
+    permitted: Option<(bool, &'static str, String)>,
+    policy: Option<PolicyFound>,
+    /// Whether the policy may delete what it does not name, though it is guarded.
+    trusted: bool,
+    /// Whether something is not done that the policy says.
+    withholds: bool,
+    tally: Option<Tally>,
+}
+
+impl<S: Source> Composites<S> {
+    /// By whom they read and write, and the kinds that oz itself looks after: a composite of one would fight
+    /// it.
+    #[must_use]
+    pub fn new(account: Account, natively: Vec<KindName>) -> Self {
+        Self {
+            account,
+            natively,
+            declarations: PhantomData,
+        }
+    }
+
+    fn stop(&self, uid: &str) -> Step {
+        self.effect(uid, None, None, None, Mode::Ends)
+    }
+
+    fn effect(
+        &self,
+        uid: &str,
+        composite: Option<&S>,
+        survey: Option<&Survey>,
+        policy: Option<String>,
+        mode: Mode,
+    ) -> Step {
+        let composite = composite.map(|composite| {
+            let mut composite = composite.clone().without_status();
+            let metadata = composite.meta_mut();
+            metadata.managed_fields = None;
+            // What does not change what runs is not part of what runs.
+            metadata.resource_version = None;
+            metadata.finalizers = None;
+            metadata.deletion_timestamp = None;
+            metadata.deletion_grace_period_seconds = None;
+            composite.declaration()
+        });
+        let run = Run {
+            composite,
+            family: survey.and_then(|survey| survey.family.clone().ok()),
+            account: self.account.clone(),
+            observes_generation: survey.is_some_and(|survey| survey.observes_generation),
+            policy,
+            mode,
+        };
+        Step::Effect(Effect {
+            port: PORT.to_owned(),
+            key: uid.to_owned(),
+            payload: serde_json::to_value(run).unwrap_or_else(|_| json!({})),
+        })
+    }
+
+    /// It is not run. What was made before still comes to its end.
+    fn refused(
+        &self,
+        composite: &S,
+        survey: Option<&Survey>,
+        reason: &'static str,
+        message: String,
+    ) -> Decision<Standing> {
+        let uid = composite.meta().uid.as_deref().unwrap_or_default();
+        let ends = self.effect(uid, Some(composite), survey, None, Mode::Ends);
+        Decision {
+            plan: Plan::default().then([ends]),
+            state: Standing {
+                accepted: Some((false, reason, message)),
+                ..Standing::default()
+            },
+        }
+    }
+
+    /// What comes of what was found out.
+    fn surveyed(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        (composite, declared): (&S, &Declared),
+        survey: &Survey,
+    ) -> Decision<Standing> {
+        let soon = |mut decision: Decision<Standing>| {
+            decision.plan = decision.plan.wake_at(after(now, LOOK_AGAIN_SOON));
+            decision
+        };
+        if let Err(failure) = &survey.family {
+            let message = failure.message.clone();
+            return soon(self.refused(composite, Some(survey), failure.reason, message));
+        }
+        let policy = match &survey.policy {
+            Some(Err(failure)) => {
+                let message = failure.message.clone();
+                return soon(self.refused(composite, Some(survey), failure.reason, message));
+            }
+            Some(Ok(found)) => Some(found.clone()),
+            None => None,
+        };
+        let accepted = Some((true, "Accepted", "what is declared can be run".to_owned()));
+        let elsewhere = declared
+            .run_as
+            .as_ref()
+            .filter(|account| **account != self.account);
+        let elsewhere = elsewhere.map(|account| {
+            let message = format!(
+                "spec.runAs names {account}; composites run as {}",
+                self.account
+            );
+            ("AccountNotListed", message)
+        });
+        let lacks = elsewhere.or_else(|| match &survey.lacks {
+            Ok(lacks) if lacks.is_empty() => None,
+            Ok(lacks) => Some(("RightMissing", rules(&self.account, lacks))),
+            Err(failure) => Some((failure.reason, failure.message.clone())),
+        });
+        if let Some((reason, message)) = lacks {
+            let ends = self.effect(uid, Some(composite), Some(survey), None, Mode::Ends);
+            return soon(Decision {
+                plan: Plan::default().then([ends]),
+                state: Standing {
+                    accepted,
+                    permitted: Some((false, reason, message)),
+                    policy,
+                    ..Standing::default()
+                },
+            });
+        }
+        let may = format!("{} has the rights that it needs", self.account);
+        let digest = policy.as_ref().map(|found| found.digest.clone());
+        let mut plan = Plan::default();
+        let held = is_held(composite);
+        if policy.is_some() && !held {
+            plan = plan.then([Step::Hold(FINALIZER.to_owned())]);
+        }
+        let guarded = guard_of(composite, declared, survey, digest.as_deref());
+        let mode = match &guarded {
+            _ if declared.dry_run => Mode::DryRun,
+            Guarded::Not => Mode::Run,
+            Guarded::Counting | Guarded::TooMany(_) => Mode::Guard,
+        };
+        if matches!(guarded, Guarded::Counting) {
+            plan = plan.wake_at(after(now, COUNTING));
+        }
+        let trusted = mode == Mode::Run && declared.most_deletions.is_some();
+        let tally = survey.tally.clone();
+        let run = self.effect(uid, Some(composite), Some(survey), digest, mode);
+        Decision {
+            plan: plan.then([run]).wake_at(after(now, LOOK_AGAIN)),
+            state: Standing {
+                accepted: match guarded {
+                    Guarded::TooMany(message) if mode == Mode::Guard => {
+                        Some((false, "WouldDelete", message))
+                    }
+                    _ => accepted,
+                },
+                permitted: Some((true, "Permitted", may)),
+                policy,
+                trusted,
+                withholds: mode != Mode::Run,
+                tally,
+            },
+        }
+    }
+
+    /// It is being deleted: what has an end goes with it, and parents are let go of.
+    fn leave(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        composite: &S,
+        survey: &Survey,
+    ) -> Decision<Standing> {
+        let state = Standing::default();
+        let run = self.effect(uid, Some(composite), Some(survey), None, Mode::Leave);
+        let over = || {
+            let release = Step::Release(FINALIZER.to_owned());
+            Plan::default().then([self.stop(uid)]).then([release])
+        };
+        let plan = match &survey.family {
+            // Without their kind there are no parents.
+            Err(failure) if failure.reason == KIND_MISSING => over(),
+            Ok(_) if survey.held == Some(0) => over(),
+            Err(_) => Plan::default().wake_at(after(now, LOOK_AGAIN_SOON)),
+            Ok(_) => Plan::default().then([run]).wake_at(after(now, LEAVING)),
+        };
+        Decision { plan, state }
+    }
+}
+
+fn is_held<S: Source>(composite: &S) -> bool {
+    drift::has_finalizer(composite.meta(), FINALIZER)
+}
+
+/// Whether a policy may delete what it does not name.
+enum Guarded {
+    /// It may.
+    Not,
+    /// That is not known yet.
+    Counting,
+    /// It would delete too many, and why that is so.
+    TooMany(String),
+}
+
+/// A policy that ran already, or whose digest somebody accepts, may; another must not delete too many.
+fn guard_of<S: Source>(
+    composite: &S,
+    declared: &Declared,
+    survey: &Survey,
+    digest: Option<&str>,
+) -> Guarded {
+    let (Some(most), Some(digest)) = (declared.most_deletions, digest) else {
+        return Guarded::Not;
+    };
+    let before = composite
+        .standing()
+        .and_then(|status| status.accepted_digest.as_deref());
+    let annotations = composite.meta().annotations.as_ref();
+    let accepted = annotations.and_then(|annotations| annotations.get(guard::ACCEPT));
+    if before == Some(digest) || accepted.is_some_and(|accepted| accepted == digest) {
+        return Guarded::Not;
+    }
+    let Some(tally) = survey.tally.as_ref().filter(|tally| tally.complete) else {
+        return Guarded::Counting;
+    };
+    if tally.is_within(most) {
+        return Guarded::Not;
+    }
+    let doubtful = match tally.doubtful {
+        0 => String::new(),
+        count => format!(", and for {count} more it does not say"),
+    };
+    Guarded::TooMany(format!(
+        "the policy {digest} would delete {} children{doubtful}; it may delete {most} (limits.deletions). It creates and changes meanwhile. To accept: annotate {}={digest}",
+        tally.deletions,
+        guard::ACCEPT,
+    ))
+}
+
+/// The rights that an account needs to run a composite.
+#[must_use]
+pub fn needs(declared: &Declared, family: &Family, has_ends: bool) -> Vec<ResourceAttributes> {
+    let mut needs = Vec::new();
+    let mut need = |placed: &Placed, subresource: Option<&str>, verbs: &[&str]| {
+        for verb in verbs {
+            needs.push(ResourceAttributes {
+                group: Some(placed.resource.group.clone()),
+                version: Some(placed.resource.version.clone()),
+                resource: Some(placed.resource.plural.clone()),
+                subresource: subresource.map(ToOwned::to_owned),
+                verb: Some((*verb).to_owned()),
+                ..ResourceAttributes::default()
+            });
+        }
+    };
+    need(&family.parent, None, &["get", "list", "watch"]);
+    need(&family.parent, Some("status"), &["patch"]);
+    if has_ends || declared.finalize.is_some() {
+        need(&family.parent, None, &["patch"]);
+    }
+    for (child, method) in &family.children {
+        need(child, None, &["list", "watch", "create", "delete"]);
+        if has_ends || *method == Method::InPlace || !declared.generate_selector {
+            need(child, None, &["patch"]);
+        }
+    }
+    needs
+}
+
+/// The rules that an account lacks, as they would be written in a ClusterRole.
+fn rules(account: &Account, lacks: &[ResourceAttributes]) -> String {
+    let of = |one: &ResourceAttributes| {
+        let resource = one.resource.clone().unwrap_or_default();
+        let resource = match &one.subresource {
+            Some(subresource) => format!("{resource}/{subresource}"),
+            None => resource,
+        };
+        (one.group.clone().unwrap_or_default(), resource)
+    };
+    let resources: BTreeSet<_> = lacks.iter().map(of).collect();
+    let rules = resources.iter().map(|(group, resource)| {
+        let verbs = lacks
+            .iter()
+            .filter(|one| of(one) == (group.clone(), resource.clone()));
+        let verbs: BTreeSet<_> = verbs.filter_map(|one| one.verb.clone()).collect();
+        let rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+        rule.to_string()
+    });
+    let rules: Vec<String> = rules.collect();
+    format!(
+        "{account} lacks these rules of a ClusterRole: {}",
+        rules.join(", ")
+    )
+}
+
+impl<S: Source> Controller for Composites<S> {
+    type Object = S;
+    type Facts = Option<Survey>;
+    type Question = Box<Declared>;
+    type State = Standing;
+    type Status = CompositeControllerStatus;
+
+    fn name(&self) -> &str {
+        S::NAME
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, object: &S) -> Option<CompositeControllerStatus> {
+        object.standing().cloned()
+    }
+
+    fn decide(
+        &self,
+        now: Timestamp,
+        object: &S,
+        facts: &Option<Survey>,
+        _: &[Live],
+    ) -> Verdict<Box<Declared>, Decision<Standing>> {
+        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        let leaving = object.meta().deletion_timestamp.is_some();
+        if leaving && !is_held(object) {
+            let plan = Plan::default().then([self.stop(uid)]);
+            return Verdict::Decided(Decision {
+                plan,
+                state: Standing::default(),
+            });
+        }
+        let declared = match object.declared() {
+            Ok(declared) => declared,
+            Err(violations) => {
+                let message = Violation::list(&violations);
+                let mut decision = self.refused(object, None, "NotAccepted", message);
+                if leaving {
+                    // Nothing of it has ever run as it is now.
+                    decision.plan = decision.plan.then([Step::Release(FINALIZER.to_owned())]);
+                }
+                return Verdict::Decided(decision);
+            }
+        };
+        if self.natively.contains(&declared.parent) && !leaving {
+            let message = format!(
+                "{} is served by oz itself (--serve-example-com); switch that off to have the composite run",
+                declared.parent
+            );
+            return Verdict::Decided(self.refused(object, None, "ServedNatively", message));
+        }
+        match facts {
+            None => Verdict::Need {
+                question: Box::new(declared),
+                until: None,
+            },
+            Some(survey) if leaving => Verdict::Decided(self.leave(now, uid, object, survey)),
+            Some(survey) => Verdict::Decided(self.surveyed(now, uid, (object, &declared), survey)),
+        }
+    }
+
+    fn status(
+        &self,
+        now: Timestamp,
+        object: &S,
+        decision: &Decision<Standing>,
+        outcome: &Outcome,
+    ) -> CompositeControllerStatus {
+        let mut status = object.standing().cloned().unwrap_or_default();
+        let generation = object.meta().generation;
+        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        let standing = &decision.state;
+        if standing.accepted.is_none() {
+            return status;
+        }
+        status.observed_generation = generation;
+        status.account = Some(self.account.to_string());
+        status.policy_digest = standing.policy.as_ref().map(|policy| policy.digest.clone());
+        status.language = standing
+            .policy
+            .as_ref()
+            .map(|policy| policy.language.clone());
+        if S::COUNTS_PARENTS {
+            let digits = status.policy_digest.as_deref().and_then(|digest| {
+                let (_, digits) = digest.split_once(':')?;
+                digits.get(..8)
+            });
+            status.policy = digits.map(ToOwned::to_owned);
+            if let Some(tally) = &standing.tally {
+                status.parents = i64::try_from(tally.parents).ok();
+            }
+        }
+        if standing.trusted {
+            status.accepted_digest.clone_from(&status.policy_digest);
+        }
+        let tally = standing.tally.as_ref().filter(|_| standing.withholds);
+        status.pending = tally.map(|tally| tally.pending.clone()).unwrap_or_default();
+        let mut set = |type_: &str, (holds, reason, message): (bool, &str, String)| {
+            conditions::set(
+                &mut status.conditions,
+                type_,
+                holds,
+                reason,
+                message,
+                generation,
+                now,
+            );
+        };
+        let unknown = (
+            false,
+            "NotAccepted",
+            "what is declared cannot be run".to_owned(),
+        );
+        set(
+            ACCEPTED,
+            standing.accepted.clone().unwrap_or(unknown.clone()),
+        );
+        set(PERMITTED, standing.permitted.clone().unwrap_or(unknown));
+        let answer = outcome.answers.get(PORT, uid).cloned().unwrap_or_default();
+        let runs: Runs = serde_json::from_value(answer).unwrap_or_default();
+        let running = match (&outcome.failure, runs.running) {
+            (_, true) => (true, "Running", "parents are looked after".to_owned()),
+            (Some(failure), false) => (false, failure.reason, failure.message.clone()),
+            (None, false) => (false, "Stopped", "see the other conditions".to_owned()),
+        };
+        set(RUNNING, running);
+        status
+    }
+
+    fn orphaned(&self, _: Timestamp, object: Option<&S>, _: &[Live]) -> Plan {
+        let uid = object.and_then(|object| object.meta().uid.as_deref());
+        Plan::default().then(uid.map(|uid| self.stop(uid)))
+    }
+
+    fn transitions(
+        &self,
+        _: &S,
+        before: Option<&CompositeControllerStatus>,
+        after: &CompositeControllerStatus,
+    ) -> Vec<Transition> {
+        let mut transitions = Vec::new();
+        for type_ in [ACCEPTED, PERMITTED, RUNNING] {
+            let old = before.and_then(|before| conditions::find(&before.conditions, type_));
+            let Some(new) = conditions::find(&after.conditions, type_) else {
+                continue;
+            };
+            if old.is_some_and(|old| old.status == new.status && old.message == new.message) {
+                continue;
+            }
+            let (warning, reason) = match (type_, new.status.as_str()) {
+                (ACCEPTED, "False") => (true, "NotAccepted"),
+                (PERMITTED, "False") => (true, "NotPermitted"),
+                (RUNNING, "True") => (false, "Running"),
+                _ => continue,
+            };
+            transitions.push(Transition {
+                warning,
+                reason,
+                action: "Run",
+                note: new.message.clone(),
+                due: None,
+            });
+        }
+        transitions
+    }
+}

@@ -1,0 +1,8 @@
+//! Composites in tables: what is claimed, what is asked, what follows from an answer, and what ends.
+
+mod answers;
+mod claims;
+mod ending;
+mod rego;
+mod supervising;
+mod world;

@@ -1,0 +1,197 @@
+//! Which composites run.
+
+use serde_json::{Value, json};
+
+use super::world::*;
+use crate::composite::api::{CompositeController, Method};
+use crate::composite::declared::{Declared, KindName};
+use crate::composite::supervise::{
+    Composites, FINALIZER, KIND_MISSING, Mode, PORT, PolicyFound, Run, Runs, Survey, needs,
+};
+use crate::composite::{Account, Source};
+use crate::controller::{Answers, Controller, Failure, Outcome, Plan, Step};
+
+pub(super) fn composites<S: Source>() -> Composites<S> {
+    let natively = KindName {
+        api_version: "example.com/v1".to_owned(),
+        resource: "transientrolebindings".to_owned(),
+    };
+    let account = "oz-system/oz-composites".parse().unwrap();
+    Composites::new(account, vec![natively])
+}
+
+pub(super) fn survey() -> Survey {
+    Survey {
+        family: Ok(World::new(Method::InPlace).composite.family),
+        observes_generation: true,
+        lacks: Ok(Vec::new()),
+        policy: None,
+        held: None,
+        tally: None,
+    }
+}
+
+/// The plan, the status, and what the port is told.
+fn decide(object: &CompositeController, survey: Option<Survey>) -> (Plan, Value, Option<Run>) {
+    let composites = composites::<CompositeController>();
+    let decision = composites
+        .decide(at(0), object, &survey, &[])
+        .decided()
+        .unwrap();
+    let effect = decision.plan.steps().find_map(|step| match step {
+        Step::Effect(effect) => Some(effect.clone()),
+        _ => None,
+    });
+    let run = effect.as_ref().map(|effect| {
+        assert_eq!(effect.port, PORT);
+        serde_json::from_value::<Run>(effect.payload.clone()).unwrap()
+    });
+    let mut answers = Answers::default();
+    if let (Some(effect), Some(run)) = (&effect, &run) {
+        let running = run.mode == Mode::Run && run.composite.is_some();
+        answers.insert(effect, serde_json::to_value(Runs { running }).unwrap());
+    }
+    let outcome = Outcome {
+        answers,
+        ..Outcome::default()
+    };
+    let status = composites.status(at(0), object, &decision, &outcome);
+    let status = status.conditions.iter().map(|condition| {
+        (
+            condition.type_.clone(),
+            json!([condition.status, condition.reason, condition.message]),
+        )
+    });
+    (decision.plan, Value::Object(status.collect()), run)
+}
+
+#[test]
+fn one_that_is_right_and_permitted_runs() {
+    let (plan, status, run) = decide(&controller(|_| {}), Some(survey()));
+    for type_ in ["Accepted", "Permitted", "Running"] {
+        assert_eq!(status[type_][0], "True", "{status}");
+    }
+    assert_eq!(run.unwrap().mode, Mode::Run);
+    assert!(plan.wake.is_some());
+}
+
+#[test]
+fn what_it_needs_to_know_is_asked_only_of_what_makes_sense() {
+    let asked =
+        |object: &CompositeController| composites().decide(at(0), object, &None, &[]).question();
+    assert!(asked(&controller(|_| {})).is_some());
+    let rolling = controller(|composite| {
+        composite["spec"]["childResources"][0]["updateStrategy"] =
+            json!({"method": "RollingInPlace"});
+    });
+    assert!(asked(&rolling).is_none());
+}
+
+#[test]
+fn all_that_is_wrong_is_said_by_field() {
+    let wrong = controller(|composite| {
+        composite["spec"] = json!({
+            "parentResource": {"apiVersion": "crds.wizardofoz.co/v1alpha1", "resource": "execaccessrequests"},
+            "childResources": [
+                {"apiVersion": "v1", "resource": "pods", "updateStrategy": {"method": "RollingRecreate"}},
+                {"apiVersion": "v1", "resource": "pods"},
+                {"apiVersion": "admissionregistration.k8s.io/v1", "resource": "validatingwebhookconfigurations"},
+                {"apiVersion": "v1", "resource": "pods/exec"},
+            ],
+            "endpointConfigs": [{"host": "a"}],
+            "hooks": {
+                "sync": {"webhook": {"url": "ftp://functions", "caBundle": {"inline": "x"}}},
+                "finalize": {"webhook": {"timeout": "soon", "path": "x"}},
+                "customize": {"webhook": {"url": "http://functions"}},
+            },
+        });
+    });
+    let (_, status, run) = decide(&wrong, None);
+    assert_eq!(run.unwrap().mode, Mode::Ends);
+    let said = status["Accepted"][2].as_str().unwrap();
+    for part in [
+        "spec.parentResource",
+        "is reserved",
+        "spec.childResources[0].updateStrategy.method",
+        "spec.childResources[1]: pods is there twice",
+        "spec.childResources[2]",
+        "spec.childResources[3]",
+        "spec.endpointConfigs",
+        "spec.hooks.sync.webhook.caBundle",
+        "neither http nor https",
+        "spec.hooks.finalize.webhook",
+        "spec.hooks.customize",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn a_missing_right_is_told_as_a_rule_and_what_ends_goes_on_ending() {
+    let declared = Declared::of(&controller(|_| {})).unwrap();
+    let mut found = survey();
+    let mut lacks = needs(&declared, found.family.as_ref().unwrap(), true);
+    lacks.retain(|right| {
+        right.resource.as_deref() == Some("configmaps") || right.subresource.is_some()
+    });
+    found.lacks = Ok(lacks);
+    let (_, status, run) = decide(&controller(|_| {}), Some(found));
+    assert_eq!(status["Accepted"][0], "True");
+    assert_eq!(
+        status["Permitted"][2],
+        "oz-system/oz-composites lacks these rules of a ClusterRole: \
+         {\"apiGroups\":[\"\"],\"resources\":[\"configmaps\"],\"verbs\":[\"create\",\"delete\",\"list\",\"patch\",\"watch\"]}, \
+         {\"apiGroups\":[\"test.example.org\"],\"resources\":[\"fleets/status\"],\"verbs\":[\"patch\"]}"
+    );
+    assert_eq!(
+        (status["Running"][0].as_str(), run.unwrap().mode),
+        (Some("False"), Mode::Ends)
+    );
+}
+
+#[test]
+fn one_that_oz_serves_itself_does_not_run() {
+    let native = controller(|composite| {
+        composite["spec"]["parentResource"] =
+            json!({"apiVersion": "example.com/v1", "resource": "transientrolebindings"});
+    });
+    let (_, status, _) = decide(&native, None);
+    assert_eq!(status["Accepted"][1], "ServedNatively");
+}
+
+#[test]
+fn one_whose_children_may_end_is_held_until_they_have() {
+    let mut found = survey();
+    found.policy = Some(Ok(PolicyFound {
+        digest: "d".to_owned(),
+        language: "v1".to_owned(),
+    }));
+    let (plan, ..) = decide(&controller(|_| {}), Some(found.clone()));
+    assert!(matches!(plan.steps().next(), Some(Step::Hold(name)) if name == FINALIZER));
+
+    let mut leaving = controller(|_| {});
+    leaving.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    leaving.metadata.deletion_timestamp = Some(time());
+    let releases = |plan: &Plan| plan.steps().any(|step| matches!(step, Step::Release(_)));
+    let (plan, _, run) = decide(&leaving, Some(found.clone()));
+    assert!(!releases(&plan));
+    assert_eq!(run.unwrap().mode, Mode::Leave);
+    found.held = Some(2);
+    assert!(!releases(&decide(&leaving, Some(found.clone())).0));
+    found.held = Some(0);
+    let (plan, _, run) = decide(&leaving, Some(found.clone()));
+    assert!(releases(&plan) && run.unwrap().composite.is_none());
+    // Without their kind there are no parents.
+    found.held = None;
+    found.family = Err(Failure::transient(KIND_MISSING, "gone"));
+    assert!(releases(&decide(&leaving, Some(found)).0));
+}
+
+#[test]
+fn an_account_is_a_namespace_and_a_name() {
+    let account: Account = "a/b".parse().unwrap();
+    assert_eq!(account.user(), "system:serviceaccount:a:b");
+    for text in ["", "a", "/b", "a/"] {
+        assert!(text.parse::<Account>().is_err(), "{text}");
+    }
+}

@@ -1,0 +1,59 @@
+//! The flags of composites.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use clap::{ArgAction, Args};
+use oz_core::composite::Account;
+
+/// Whether and how CompositeControllers are run.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CompositeArgs {
+    /// Run CompositeControllers (metacontroller.k8s.io/v1alpha1): controllers that are functions.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) composites: bool,
+
+    /// As which service account composites read and write, as NAMESPACE/NAME. The operator impersonates
+    /// it; what it may not do, no composite does.
+    #[arg(long, value_name = "ACCOUNT", required_if_eq("composites", "true"))]
+    pub(crate) composite_account: Option<Account>,
+
+    /// How many composites run at most.
+    #[arg(long, default_value_t = 200, value_name = "COUNT")]
+    pub(crate) max_composites: usize,
+
+    /// The namespaces of policies: the keys *.rego of their ConfigMaps are one bundle each, and a hook at
+    /// http://SERVICE.NAMESPACE/v0/data/PATH is that bundle's data.PATH, asked in process.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) policy_namespaces: Vec<String>,
+
+    /// Ask the functions at a host at this address, as HOST=ADDRESS:PORT: for tests, and to develop a
+    /// function at one's desk. May be given more than once.
+    #[arg(long, value_name = "HOST=ADDRESS:PORT")]
+    pub(crate) hook_address: Vec<HookAddress>,
+}
+
+/// Where a host is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HookAddress {
+    pub(crate) host: String,
+    pub(crate) address: SocketAddr,
+}
+
+impl FromStr for HookAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, address) = text
+            .split_once('=')
+            .filter(|(host, _)| !host.is_empty())
+            .ok_or_else(|| format!("{text:?} is not HOST=ADDRESS:PORT"))?;
+        let address = address
+            .parse()
+            .map_err(|error| format!("{address:?} is not ADDRESS:PORT: {error}"))?;
+        Ok(Self {
+            host: host.to_lowercase(),
+            address,
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! What a pass over one parent asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::core::{ApiResource, DynamicObject};
+use oz_core::composite::declared::Placed;
+use oz_core::composite::{Called, Composite, Facts, Function, Question, Refused};
+use oz_core::controller::Failure;
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::{Identity, Kind, Store};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::{Policies, Webhooks};
+
+/// How many parents of one composite its functions are asked about at once.
+const CALLS: usize = 8;
+/// How long a pass may take beside its function's answer.
+const OVERHEAD: Duration = Duration::from_secs(10);
+
+/// The edge of one composite.
+pub(crate) struct Parents {
+    objects: Store<DynamicObject>,
+    identity: Identity,
+    composite: Composite,
+    webhooks: Webhooks,
+    policies: Arc<Policies>,
+    turns: Arc<Semaphore>,
+}
+
+impl Parents {
+    pub(crate) fn new(
+        objects: Store<DynamicObject>,
+        identity: Identity,
+        composite: Composite,
+        webhooks: Webhooks,
+        policies: Arc<Policies>,
+    ) -> Self {
+        Self {
+            objects,
+            identity,
+            composite,
+            webhooks,
+            policies,
+            turns: Arc::new(Semaphore::new(CALLS)),
+        }
+    }
+
+    async fn call(&self, cx: &Cx, function: Function, request: &Value) -> Result<Called, Refused> {
+        let declared = &self.composite.declared;
+        let call = match (function, &declared.finalize) {
+            (Function::Finalize, Some(finalize)) => finalize,
+            _ => &declared.sync,
+        };
+        let _turn = self.turns.acquire().await;
+        if let Some(policy) = &call.in_process {
+            let (request, now) = (request.clone(), cx.now());
+            return self.policies.call(policy, request, call.strict, now).await;
+        }
+        let answer = self.webhooks.call(call, request, cx.now()).await?;
+        Ok(Called {
+            answer,
+            ahead: Vec::new(),
+            look_again: None,
+        })
+    }
+}
+
+impl Observe<Composite> for Parents {
+    fn watches(&self) -> Watches<DynamicObject> {
+        let watches = Watches::new(&self.objects)
+            .controlled()
+            .identity(&self.identity);
+        let children = self.composite.family.children.iter();
+        children.fold(watches, |watches, (child, _)| watches.child_of(kind(child)))
+    }
+
+    /// As many calls as may wait in front of this one, besides.
+    fn timeout(&self) -> Duration {
+        let declared = &self.composite.declared;
+        let finalize = declared
+            .finalize
+            .as_ref()
+            .map_or(Duration::ZERO, |call| call.timeout);
+        OVERHEAD + declared.sync.timeout.max(finalize) * 8
+    }
+
+    fn known(&self, _: &DynamicObject) -> Facts {
+        Facts::default()
+    }
+
+    async fn answer(&self, cx: &Cx, object: &DynamicObject, question: Question, facts: &mut Facts) {
+        match question {
+            Question::Alive => {
+                let resource = &self.composite.family.parent.resource;
+                facts.alive = Some(alive(cx, resource, object).await);
+            }
+            Question::Call(function, request) => {
+                facts.called = Some(self.call(cx, function, &request).await);
+            }
+        }
+    }
+}
+
+/// A kind as the runtime has it.
+pub(super) fn kind(placed: &Placed) -> Kind {
+    Kind {
+        resource: placed.resource.clone(),
+        cluster_scoped: placed.cluster_scoped,
+    }
+}
+
+/// Whether a parent is there and is not being deleted, by the API server itself: a watch may be late.
+async fn alive(cx: &Cx, resource: &ApiResource, object: &DynamicObject) -> Result<bool, Failure> {
+    let metadata = &object.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let namespace = metadata.namespace.as_deref();
+    let found = cx
+        .get_with::<DynamicObject>(namespace, name, resource)
+        .await?;
+    Ok(found.is_some_and(|found| {
+        found.metadata.uid == metadata.uid && found.metadata.deletion_timestamp.is_none()
+    }))
+}

@@ -1,0 +1,124 @@
+//! What passes over parents tell of what they do not do, kept until their composite is looked at: as soon
+//! as all have told, and a while after something of that has changed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use kube::core::DynamicObject;
+use oz_core::composite::Composite;
+use oz_core::composite::guard::{Report, Tally};
+use oz_core::controller::{Effect, Failure};
+use oz_engine::{Port, Signal};
+use oz_runtime::{Store, Subscription};
+use serde_json::Value;
+
+/// How long changes are collected before their composite is looked at.
+const COLLECTED: Duration = Duration::from_secs(1);
+
+/// What parents told.
+#[derive(Clone, Default)]
+pub(crate) struct Reports(Arc<Mutex<HashMap<String, Reported>>>);
+
+/// What the parents of one composite told.
+#[derive(Default)]
+struct Reported {
+    /// By UID of the parent.
+    reports: BTreeMap<String, Report>,
+    /// Whether the composite is going to be looked at.
+    due: bool,
+}
+
+/// The port that is told.
+pub(crate) struct ReportsPort {
+    pub(crate) reports: Reports,
+    /// Has a composite looked at.
+    pub(crate) told: Signal,
+}
+
+impl Port for ReportsPort {
+    fn carry_out<'a>(&'a self, effect: &'a Effect) -> BoxFuture<'a, Result<Value, Failure>> {
+        Box::pin(async move {
+            let report: Report =
+                serde_json::from_value(effect.payload.clone()).map_err(|error| {
+                    let message = format!("failed to read what a parent told: {error}");
+                    Failure::invalid("PayloadInvalid", message)
+                })?;
+            let uid = report.composite.clone();
+            if self.reports.told(&uid, &effect.key, report) {
+                self.reports.look_later(&uid, &self.told);
+            }
+            Ok(Value::Null)
+        })
+    }
+}
+
+impl Reports {
+    /// Nothing is known of a composite any more.
+    pub(super) fn forget(&self, composite: &str) {
+        self.lock().remove(composite);
+    }
+
+    /// What these parents told.
+    pub(super) fn tally<'a>(
+        &self,
+        composite: &str,
+        parents: impl IntoIterator<Item = &'a str>,
+    ) -> Tally {
+        let none = BTreeMap::new();
+        let told = self.lock();
+        let reports = told.get(composite).map_or(&none, |told| &told.reports);
+        Tally::of(parents, reports)
+    }
+
+    /// Has a composite looked at when parents come or go.
+    pub(super) fn count(
+        &self,
+        composite: &Composite,
+        parents: &Store<DynamicObject>,
+        signal: &Signal,
+    ) -> Subscription {
+        let (this, signal) = (self.clone(), signal.clone());
+        let uid = composite.declared.uid.clone();
+        let counts = composite.declared.most_deletions.is_some();
+        let known = Mutex::new(0);
+        let store = parents.clone();
+        parents.subscribe(move |_| {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            if counts && *known != store.len() {
+                *known = store.len();
+                this.look_later(&uid, &signal);
+            }
+        })
+    }
+
+    /// Whether that is news.
+    fn told(&self, composite: &str, parent: &str, report: Report) -> bool {
+        let mut all = self.lock();
+        let told = all.entry(composite.to_owned()).or_default();
+        let before = told.reports.insert(parent.to_owned(), report.clone());
+        before != Some(report)
+    }
+
+    /// Has a composite looked at soon, once for all that is told until then.
+    fn look_later(&self, composite: &str, signal: &Signal) {
+        let mut all = self.lock();
+        let told = all.entry(composite.to_owned()).or_default();
+        if std::mem::replace(&mut told.due, true) {
+            return;
+        }
+        let (this, signal, uid) = (self.clone(), signal.clone(), composite.to_owned());
+        tokio::spawn(async move {
+            tokio::time::sleep(COLLECTED).await;
+            if let Some(told) = this.lock().get_mut(&uid) {
+                told.due = false;
+            }
+            signal.raise(&uid);
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Reported>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,219 @@
+//! The composites that run: started, changed and stopped as their controller decides. A port of the
+//! engine; carried out again, an effect changes nothing more.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use kube::Config;
+use kube::core::DynamicObject;
+use oz_core::composite::guard::Tally;
+use oz_core::composite::supervise::{Mode, Run, Runs as Answer};
+use oz_core::composite::{Account, Composite};
+use oz_core::controller::{Effect, Failure};
+use oz_core::lifecycle::seal::Keys;
+use oz_engine::{Controllers, Port, Running, Setup, Signal};
+use oz_runtime::{Identity, Keep, Selection, Store, Subscription};
+use serde_json::Value;
+
+use super::parents::{Parents, kind};
+use super::reports::Reports;
+use super::{Policies, Webhooks};
+
+/// Whose the fields are that composites write.
+const FIELD_MANAGER: &str = "oz/composite";
+/// Under which label they count: users choose their names.
+const METRIC_LABEL: &str = "composite";
+
+/// What runs.
+pub(crate) struct Runs {
+    pub(crate) controllers: Controllers,
+    /// The connection, to be used as somebody else.
+    pub(crate) config: Config,
+    pub(crate) keys: Keys,
+    pub(crate) webhooks: Webhooks,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) most: usize,
+    pub(crate) identities: Mutex<HashMap<Account, Identity>>,
+    /// Has a composite looked at whose parents told something.
+    pub(crate) told: Signal,
+    /// What they told.
+    pub(crate) reports: Reports,
+    /// By UID of the CompositeController or RegoController.
+    pub(crate) running: Mutex<HashMap<String, One>>,
+}
+
+/// One that runs.
+pub(crate) struct One {
+    /// What was asked for.
+    payload: Value,
+    composite: Composite,
+    parents: Store<DynamicObject>,
+    running: Running,
+    _counted: Subscription,
+}
+
+/// A port that shares what runs.
+pub(crate) struct RunsPort(pub(crate) Arc<Runs>);
+
+impl Port for RunsPort {
+    fn carry_out<'a>(&'a self, effect: &'a Effect) -> BoxFuture<'a, Result<Value, Failure>> {
+        Box::pin(async move {
+            let running = self.0.carry_out(effect).await?;
+            Ok(serde_json::to_value(Answer { running }).unwrap_or_default())
+        })
+    }
+}
+
+impl Runs {
+    /// How many parents a composite holds; `None` if that is not known.
+    pub(crate) fn held(&self, uid: &str) -> Option<usize> {
+        let running = self.running();
+        let one = running.get(uid)?;
+        let declared = &one.composite.declared;
+        let is_known = one.composite.mode == Mode::Leave && one.parents.is_ready();
+        let held = || {
+            one.parents
+                .select(|parent| declared.holds(&parent.metadata))
+        };
+        is_known.then(|| held().len())
+    }
+
+    /// What the parents of a composite told; `None` if not all of them are known.
+    pub(crate) fn tally(&self, uid: &str) -> Option<Tally> {
+        let running = self.running();
+        let one = running.get(uid)?;
+        let parents = one.parents.is_ready().then(|| {
+            let declared = &one.composite.declared;
+            one.parents.select(|parent| {
+                let labels = parent.metadata.labels.clone().unwrap_or_default();
+                parent.metadata.deletion_timestamp.is_none() && declared.selects(&labels)
+            })
+        })?;
+        let uids = parents
+            .iter()
+            .filter_map(|parent| parent.metadata.uid.as_deref());
+        Some(self.reports.tally(uid, uids))
+    }
+
+    /// Sees to it that this runs, and says whether functions are asked.
+    async fn carry_out(&self, effect: &Effect) -> Result<bool, Failure> {
+        let run: Run = serde_json::from_value(effect.payload.clone()).map_err(|error| {
+            Failure::invalid(
+                "PayloadInvalid",
+                format!("failed to read what is to run: {error}"),
+            )
+        })?;
+        let uid = effect.key.as_str();
+        if self
+            .running()
+            .get(uid)
+            .is_some_and(|one| one.payload == effect.payload)
+        {
+            return Ok(run.mode.asks());
+        }
+        // Nobody else has it while it is exchanged.
+        let before = self.running().remove(uid);
+        let last = before.as_ref().map(|one| one.composite.clone());
+        if let Some(one) = before {
+            one.running.stop().await;
+        }
+        self.reports.forget(uid);
+        let Some(wanted) = self.wanted(&run, last) else {
+            return Ok(false);
+        };
+        let asks = wanted.mode.asks();
+        let one = self.start(wanted, &run.account, effect.payload.clone())?;
+        self.running().insert(uid.to_owned(), one);
+        Ok(asks)
+    }
+
+    /// What is to run in place of what ran last, if anything is.
+    fn wanted(&self, run: &Run, last: Option<Composite>) -> Option<Composite> {
+        let composite = run.composite.as_ref()?;
+        let declared = composite.declared().ok();
+        let Some((family, declared)) = run.family.clone().zip(declared) else {
+            // As it last was: it comes to its ends, and does nothing else.
+            let mode = Mode::Ends;
+            return last.map(|last| Composite { mode, ..last });
+        };
+        Some(Composite {
+            name: composite.title(),
+            declared: declared.with_policies(&self.policies.namespaces()),
+            family,
+            observes_generation: run.observes_generation,
+            keys: self.keys.clone(),
+            mode: run.mode,
+        })
+    }
+
+    fn start(
+        &self,
+        composite: Composite,
+        account: &Account,
+        payload: Value,
+    ) -> Result<One, Failure> {
+        if self.running().len() >= self.most {
+            let message = format!(
+                "{} composites run already, of at most {} (--max-composites)",
+                self.running().len(),
+                self.most
+            );
+            return Err(Failure::transient("TooMany", message));
+        }
+        let identity = self.identity(account)?;
+        let parent = kind(&composite.family.parent);
+        let (all, keep) = (Selection::default(), Keep::default());
+        let feeds = self.controllers.feeds();
+        let parents = feeds.store_as(Some(&identity), &parent, all, &keep);
+        let client = identity.client().clone();
+        let webhooks = self.webhooks.clone();
+        let policies = Arc::clone(&self.policies);
+        let observe = Parents::new(
+            parents.clone(),
+            identity,
+            composite.clone(),
+            webhooks,
+            policies,
+        );
+        let setup = Setup::new(composite.clone(), observe)
+            .field_manager(FIELD_MANAGER)
+            .metric_label(METRIC_LABEL)
+            .client(client);
+        let counted = self.reports.count(&composite, &parents, &self.told);
+        let running = self.controllers.start(setup);
+        let running =
+            running.map_err(|error| Failure::transient("NotStarted", error.to_string()))?;
+        Ok(One {
+            payload,
+            composite,
+            parents,
+            running,
+            _counted: counted,
+        })
+    }
+
+    /// The account as somebody who reads and writes. Composites of one account share it.
+    fn identity(&self, account: &Account) -> Result<Identity, Failure> {
+        let mut identities = self
+            .identities
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = identities.get(account) {
+            return Ok(known.clone());
+        }
+        let mut config = self.config.clone();
+        config.auth_info.impersonate = Some(account.user());
+        let (client, _) = oz_runtime::client(config).map_err(|error| {
+            let message = format!("failed to act as {account}: {error}");
+            Failure::transient("NotStarted", message)
+        })?;
+        let identity = Identity::new(&account.user(), client);
+        identities.insert(account.clone(), identity.clone());
+        Ok(identity)
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<String, One>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,197 @@
+//! What is found out about a CompositeController before it runs: its kinds, as the API server describes
+//! them, and what its account lacks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::PostParams;
+use oz_core::composite::declared::{Declared, Family, KindName, Placed};
+use oz_core::composite::supervise::{Composites, KIND_MISSING, Survey, needs};
+use oz_core::composite::{Account, Source};
+use oz_core::controller::Failure;
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::{Store, within};
+use serde_json::Value;
+
+use super::{Policies, Runs};
+
+/// How long all lookups of one survey may take.
+const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The edge of [`Composites`].
+pub(crate) struct Surveys<S> {
+    pub(crate) objects: Store<S>,
+    /// Definitions, of which only the metadata are kept: what changes is looked up again.
+    pub(crate) definitions: Store<CustomResourceDefinition>,
+    pub(crate) account: Account,
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) policies: Arc<Policies>,
+}
+
+impl<S: Source> Observe<Composites<S>> for Surveys<S> {
+    fn watches(&self) -> Watches<S> {
+        let watches = Watches::new(&self.objects).signalled(&self.runs.told);
+        let watches = self.policies.stores().fold(watches, |watches, maps| {
+            let namespaces = self.policies.namespaces();
+            watches.related(maps, move |map, composites| {
+                let namespace = map.metadata.namespace.as_deref();
+                composites.select(|composite| {
+                    let declared = composite.declared().ok();
+                    let declared = declared.map(|one| one.with_policies(&namespaces));
+                    let policy = declared.as_ref().and_then(Declared::policy);
+                    policy.is_some_and(|policy| policy.modules.namespace() == namespace)
+                })
+            })
+        });
+        watches.related(&self.definitions, |definition, composites| {
+            let name = definition.metadata.name.as_deref().unwrap_or_default();
+            composites.select(|composite| names(composite).any(|kind| kind == name))
+        })
+    }
+
+    fn timeout(&self) -> Duration {
+        SURVEY_TIMEOUT
+    }
+
+    fn known(&self, _: &S) -> Option<Survey> {
+        None
+    }
+
+    async fn answer(
+        &self,
+        cx: &Cx,
+        object: &S,
+        declared: Box<Declared>,
+        facts: &mut Option<Survey>,
+    ) {
+        let (family, observes_generation) = match family(cx, &declared).await {
+            Ok((family, observes_generation)) => (Ok(family), observes_generation),
+            Err(failure) => (Err(failure), false),
+        };
+        let declared = declared.with_policies(&self.policies.namespaces());
+        let policy = match declared.policy() {
+            Some(policy) => Some(self.policies.found(policy).await),
+            None => None,
+        };
+        let has_ends = policy.is_some();
+        let lacks = match &family {
+            Ok(family) => lacks(cx, &self.account, needs(&declared, family, has_ends)).await,
+            Err(_) => Ok(Vec::new()),
+        };
+        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        *facts = Some(Survey {
+            family,
+            observes_generation,
+            lacks,
+            policy,
+            held: self.runs.held(uid),
+            tally: self.runs.tally(uid),
+        });
+    }
+}
+
+/// The names of the definitions that a composite goes by.
+fn names<S: Source>(composite: &S) -> impl Iterator<Item = String> {
+    let declared = composite.declared().ok().into_iter();
+    let kinds = declared.flat_map(|declared| {
+        let children = declared.children.into_iter().map(|(kind, _)| kind);
+        std::iter::once(declared.parent).chain(children)
+    });
+    kinds.map(|kind| format!("{}.{}", kind.resource, kind.group()))
+}
+
+/// The kinds of a composite, and whether its parents' status may hold observedGeneration.
+async fn family(cx: &Cx, declared: &Declared) -> Result<(Family, bool), Failure> {
+    let (parent, has_status) = placed(cx, &declared.parent).await?;
+    if !has_status {
+        let message = format!(
+            "{} has no status subresource, which its function's answer is written to",
+            declared.parent
+        );
+        return Err(Failure::invalid("StatusMissing", message));
+    }
+    let children = declared.children.iter().map(async |(name, method)| {
+        let (placed, _) = placed(cx, name).await?;
+        Ok::<_, Failure>((placed, *method))
+    });
+    let children = try_join_all(children).await?;
+    let observes_generation = observes_generation(cx, &parent).await?;
+    Ok((Family { parent, children }, observes_generation))
+}
+
+/// A kind by its plural, and whether it has a status subresource.
+async fn placed(cx: &Cx, name: &KindName) -> Result<(Placed, bool), Failure> {
+    let what = || format!("failed to look up {name}");
+    let listed = async {
+        match name.group() {
+            "" => cx.client().list_core_api_resources(name.version()).await,
+            _ => {
+                cx.client()
+                    .list_api_group_resources(&name.api_version)
+                    .await
+            }
+        }
+    };
+    let missing = || {
+        let message = format!("the API server has no {name} in {}", name.api_version);
+        Failure::transient(KIND_MISSING, message)
+    };
+    let listed = within(listed, what)
+        .await
+        .map_err(|error| match error.reason {
+            "NotFound" => missing(),
+            _ => oz_engine::of_call(error),
+        })?;
+    Placed::listed(name, &listed).ok_or_else(missing)
+}
+
+/// Whether the definition of a kind keeps observedGeneration in a status.
+async fn observes_generation(cx: &Cx, parent: &Placed) -> Result<bool, Failure> {
+    let resource = &parent.resource;
+    let name = format!("{}.{}", resource.plural, resource.group);
+    let definition = cx.get::<CustomResourceDefinition>(None, &name).await?;
+    let versions = definition.map(|definition| definition.spec.versions);
+    let mut versions = versions.into_iter().flatten();
+    let version = versions.find(|version| version.name == resource.version);
+    let schema = version.and_then(|version| version.schema?.open_api_v3_schema);
+    let schema = serde_json::to_value(schema).unwrap_or_default();
+    let is_open = |at: &Value| at["x-kubernetes-preserve-unknown-fields"] == true;
+    let status = &schema["properties"]["status"];
+    Ok(is_open(status)
+        || status["properties"]["observedGeneration"].is_object()
+        || (status.is_null() && is_open(&schema)))
+}
+
+/// What of these rights an account lacks.
+async fn lacks(
+    cx: &Cx,
+    account: &Account,
+    needs: Vec<ResourceAttributes>,
+) -> Result<Vec<ResourceAttributes>, Failure> {
+    let reviews: Api<SubjectAccessReview> = Api::all(cx.client().clone());
+    let asked = needs.into_iter().map(async |need| {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(account.user()),
+                groups: Some(account.groups().to_vec()),
+                resource_attributes: Some(need.clone()),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let what = || format!("failed to find out what {account} may do");
+        let parameters = PostParams::default();
+        let answer = within(reviews.create(&parameters, &review), what).await;
+        let answer = answer.map_err(oz_engine::of_call)?;
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        Ok::<_, Failure>((!allowed).then_some(need))
+    });
+    let lacks = try_join_all(asked).await?;
+    Ok(lacks.into_iter().flatten().collect())
+}

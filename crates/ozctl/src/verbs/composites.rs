@@ -1,0 +1,118 @@
+//! `ozctl composites`: which controllers are functions, where the functions are, whether they run, and what
+//! went wrong last.
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use jiff::Timestamp;
+use oz_core::composite::supervise::RUNNING;
+use oz_core::conditions;
+use serde_json::{Value, json};
+
+use super::audit::Oz;
+use crate::complete;
+use crate::composites::{self, Listed, Trouble};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::explain::operator::Flags;
+use crate::failure::Result;
+use crate::output::{self, Format, Table, short};
+
+/// Show controllers that are functions: CompositeControllers
+///
+/// Each looks after one kind of parent, and has a function: a policy in Rego that the operator runs
+/// itself, shown as data.PATH in NAMESPACE, or a URL. Its children are read and written as its account.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl composites
+  ozctl composites fleets -o wide     with children, language and digest
+  ozctl composites -o json
+
+LAST ERROR is what is wrong with the composite itself, or what its function or
+a child of one of its parents failed by last, as far as you may read events.
+PARENTS is ? if you may not list them. `ozctl explain PLURAL/NAME` shows what is
+done about one parent. With -o json each has `function`, `parents` and
+`lastError` beside the fields of the API.")]
+pub(crate) struct Composites {
+    /// Only these
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::composites))]
+    names: Vec<String>,
+    #[command(flatten)]
+    oz: Oz,
+    /// How to show them
+    #[arg(short, long, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+}
+
+impl Composites {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let flags = Flags::of(&cluster, &self.oz.namespace, &[]).await?;
+        let namespaces = &flags.settings.policy_namespaces;
+        let listed = composites::list(&cluster, namespaces, &self.names).await?;
+        let is_table = matches!(self.output, Format::Table | Format::Wide);
+        if is_table && listed.is_empty() {
+            context.say("There are no CompositeControllers.");
+            return Ok(Exit::SUCCESS);
+        }
+        let objects = listed.iter().map(object).collect::<Result<Vec<_>>>()?;
+        let single = self.names.len() == 1;
+        output::objects(context, self.output, &objects, single, |wide| {
+            table(&listed, wide)
+        })?;
+        Ok(Exit::SUCCESS)
+    }
+}
+
+fn object(one: &Listed) -> Result<Value> {
+    let mut object = output::whole(&one.composite)?;
+    object["function"] = json!(one.function.as_ref().map(ToString::to_string));
+    object["parents"] = json!(one.parents.as_ref().ok());
+    object["lastError"] = output::to_value(&one.trouble)?;
+    Ok(object)
+}
+
+/// How long ago something went wrong, in brackets, if somebody said when.
+pub(super) fn ago(trouble: &Trouble) -> String {
+    let ago = trouble.at.map(|at| Timestamp::now().duration_since(at));
+    ago.map_or_else(String::new, |ago| format!(" ({} ago)", short(ago)))
+}
+
+fn table(listed: &[Listed], wide: bool) -> Table {
+    let mut head = vec![
+        "NAME", "PARENT", "FUNCTION", "ACCOUNT", "PARENTS", "RUNNING",
+    ];
+    if wide {
+        head.extend(["CHILDREN", "LANGUAGE", "DIGEST"]);
+    }
+    head.push("LAST ERROR");
+    let mut table = Table::new(&head);
+    for one in listed {
+        let spec = &one.composite.spec;
+        let status = one.composite.status.clone().unwrap_or_default();
+        let running = conditions::find(&status.conditions, RUNNING);
+        let function = one.function.as_ref().map(ToString::to_string);
+        let mut row = vec![
+            one.composite.metadata.name.clone().unwrap_or_default(),
+            spec.parent_resource.resource.clone(),
+            function.unwrap_or_default(),
+            status.account.unwrap_or_default(),
+            one.parents
+                .as_ref()
+                .map_or_else(|_| "?".to_owned(), ToString::to_string),
+            running.map_or_else(|| "?".to_owned(), |running| running.status.clone()),
+        ];
+        if wide {
+            let children = spec.child_resources.iter();
+            let children: Vec<&str> = children.map(|child| &child.resource[..]).collect();
+            row.push(children.join(","));
+            row.push(status.language.unwrap_or_default());
+            row.push(status.policy_digest.unwrap_or_default());
+        }
+        row.push(one.trouble.as_ref().map_or_else(String::new, |trouble| {
+            format!("{}{}: {}", trouble.reason, ago(trouble), trouble.message)
+        }));
+        table.row(row);
+    }
+    table
+}

@@ -1,0 +1,49 @@
+//! `ozctl rego`: policies in Rego, asked, tested and checked as the operator would, on one's own machine. How they
+//! are compiled and evaluated is `oz_rego`'s; here files are read, and answers shown.
+
+mod check;
+mod eval;
+mod files;
+mod test;
+
+use clap::{Args, Subcommand};
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+
+/// Ask, test and check policies in Rego
+///
+/// All files of one command are one policy. It is read as Rego v1 and, if it is none, as v0, and must
+/// be a function of its input and the instant: requests and random numbers are refused.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl rego check policies/
+  ozctl rego test policies/ --coverage
+  ozctl rego eval controller -p policies/ -i input.yaml --at 2026-01-31T09:00:00Z
+  ozctl rego eval controller -p policies/ --from roles.example.com/night --preview")]
+pub(crate) struct Rego {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Eval(eval::Eval),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Test(test::Test),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Check(check::Check),
+}
+
+impl Rego {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        match self.verb {
+            Verb::Eval(verb) => verb.run(context).await,
+            Verb::Test(verb) => verb.run(context),
+            Verb::Check(verb) => verb.run(context),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The files of a policy, and of its input.
+
+use std::path::Path;
+use std::time::Duration;
+
+use oz_rego::{CompileErrors, Policy};
+use serde_json::Value;
+
+use crate::failure::{Failure, Result};
+
+/// The modules in files, and in folders everything that ends in `.rego`, in the order of their names.
+pub(super) fn modules(named: &[String], with_tests: bool) -> Result<Vec<(String, String)>> {
+    let mut paths = Vec::new();
+    for name in named {
+        if Path::new(name).is_dir() {
+            walk(Path::new(name), &mut paths).map_err(|error| unread(name, &error))?;
+        } else {
+            paths.push(name.clone());
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    if !with_tests {
+        paths.retain(|path| !path.ends_with("_test.rego"));
+    }
+    if paths.is_empty() {
+        return Err(Failure::new("no file of a policy was found")
+            .next("name files, or folders with files that end in .rego"));
+    }
+    let read = paths.into_iter().map(|path| {
+        let text = std::fs::read_to_string(&path).map_err(|error| unread(&path, &error))?;
+        Ok((path, text))
+    });
+    read.collect()
+}
+
+fn walk(folder: &Path, files: &mut Vec<String>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        // A link to a folder could lead in a circle.
+        if kind.is_dir() {
+            walk(&path, files)?;
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "rego")
+        {
+            files.push(path.display().to_string());
+        }
+    }
+    Ok(())
+}
+
+/// The policy in files.
+pub(super) fn policy(named: &[String], with_tests: bool) -> Result<Policy> {
+    let modules = modules(named, with_tests)?;
+    Policy::compile(&modules).map_err(|errors| wrong(&errors))
+}
+
+/// Of a policy that does not compile, the first error; `check` tells all.
+fn wrong(errors: &CompileErrors) -> Failure {
+    let all = errors.errors();
+    let first = all.first().map(ToString::to_string).unwrap_or_default();
+    let failure = Failure::new(first);
+    match all.len() {
+        1 => failure,
+        count => failure.next(format!("`ozctl rego check` shows all {count} errors")),
+    }
+}
+
+/// A document of YAML or JSON.
+pub(super) fn document(path: &str) -> Result<Value> {
+    let text = match path {
+        "-" => std::io::read_to_string(std::io::stdin()),
+        path => std::fs::read_to_string(path),
+    };
+    let text = text.map_err(|error| unread(path, &error))?;
+    let parsed = if text.trim_start().starts_with(['{', '[']) {
+        serde_json::from_str(&text).map_err(|error| error.to_string())
+    } else {
+        serde_saphyr::from_str(&text).map_err(|error| error.to_string())
+    };
+    parsed.map_err(|error| {
+        let error = error.lines().next().unwrap_or_default();
+        Failure::new(format!("{path}: {error}"))
+    })
+}
+
+fn unread(path: &str, error: &std::io::Error) -> Failure {
+    Failure::new(format!("failed to read {path}: {error}"))
+}
+
+/// A duration of a flag, as Go writes them.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = crate::verbs::go_duration(text).filter(|duration| !duration.is_zero());
+    parsed.ok_or_else(|| "must be a duration such as 500ms or 2s".to_owned())
+}

@@ -1,0 +1,244 @@
+//! `ozctl composites`, and `ozctl explain` of an object that a composite looks after.
+
+use serde_json::{Value, json};
+
+use crate::output::{shows, told};
+use crate::shop::{self, from_now};
+use crate::stub::{Answer, Asked, Stub, status};
+
+const UID: &str = "f1";
+
+const POLICY: &str = "\
+package fleets
+
+children[child] {
+	time.now_ns() < time.parse_rfc3339_ns(input.parent.spec.validUntil)
+	name := input.parent.spec.names[_]
+	child := {
+		\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\",
+		\"metadata\": {\"name\": name}, \"data\": {\"value\": input.parent.spec.value},
+	}
+}
+
+status := {\"phase\": phase}
+phase := \"Late\" { time.now_ns() >= time.parse_rfc3339_ns(input.parent.spec.lateFrom) }
+phase := \"Early\" { time.now_ns() < time.parse_rfc3339_ns(input.parent.spec.lateFrom) }
+";
+
+fn composite(name: &str, resource: &str, url: &str, status: &Value) -> Value {
+    json!({
+        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
+        "metadata": {"name": name, "uid": name},
+        "spec": {
+            "parentResource": {"apiVersion": "example.org/v1", "resource": resource},
+            "childResources": [{
+                "apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": "InPlace"},
+            }],
+            "generateSelector": true,
+            "hooks": {"sync": {"webhook": {"url": url}}},
+        },
+        "status": status,
+    })
+}
+
+fn condition(type_: &str, holds: bool, reason: &str, message: &str) -> Value {
+    json!({
+        "type": type_, "status": if holds { "True" } else { "False" }, "reason": reason,
+        "message": message, "lastTransitionTime": from_now(-300),
+    })
+}
+
+fn runs() -> Value {
+    json!({
+        "account": "oz-system/oz-composites",
+        "conditions": [
+            condition("Accepted", true, "Accepted", "what is declared can be run"),
+            condition("Permitted", true, "Permitted", "oz-system/oz-composites has the rights that it needs"),
+            condition("Running", true, "Running", "parents are looked after"),
+        ],
+    })
+}
+
+fn composites() -> Vec<Value> {
+    let mut policy = runs();
+    policy["policyDigest"] = json!(format!("sha256:{}", "0".repeat(64)));
+    policy["language"] = json!("v0");
+    let mut refused = runs();
+    let lacks = "oz-system/oz-composites lacks these rules of a ClusterRole: {}";
+    refused["conditions"][1] = condition("Permitted", false, "RightMissing", lacks);
+    refused["conditions"][2] = condition("Running", false, "Stopped", "see the other conditions");
+    vec![
+        composite(
+            "fleets",
+            "fleets",
+            "http://opa.policies:8181/v0/data/fleets",
+            &policy,
+        ),
+        composite("ships", "ships", "http://ships.functions/sync", &runs()),
+        composite("rafts", "rafts", "http://rafts.functions/sync", &refused),
+        composite(
+            "boats",
+            "boats",
+            "http://boats.functions/sync",
+            &Value::Null,
+        ),
+    ]
+}
+
+fn list(kind: &str, items: &Value) -> Answer {
+    let (api_version, items) = ("v1", items.clone());
+    (
+        200,
+        json!({"apiVersion": api_version, "kind": format!("{kind}List"), "metadata": {}, "items": items}),
+    )
+}
+
+fn parent(kind: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "example.org/v1", "kind": kind,
+        "metadata": {"name": "one", "namespace": "shop", "uid": UID}, "spec": spec,
+    })
+}
+
+/// A ConfigMap that the fleet controls.
+fn child(name: &str, value: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "shop", "uid": name,
+            "labels": {"controller-uid": UID},
+            "ownerReferences": [{
+                "apiVersion": "example.org/v1", "kind": "Fleet", "name": "one", "uid": UID,
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+        },
+        "data": {"value": value},
+    })
+}
+
+fn event(reason: &str, regarding: &Value, note: &str) -> Value {
+    json!({
+        "metadata": {"name": "e", "namespace": "shop"}, "reason": reason, "type": "Warning",
+        "note": note, "regarding": regarding, "eventTime": from_now(-600),
+    })
+}
+
+fn kinds() -> Value {
+    let kinds = ["Fleet", "Ship", "Raft", "Boat"];
+    let kinds = kinds.map(|kind| {
+        json!({
+            "name": format!("{}s", kind.to_lowercase()), "kind": kind, "namespaced": true,
+            "singularName": "", "verbs": ["get", "list"],
+        })
+    });
+    json!({"kind": "APIResourceList", "groupVersion": "example.org/v1", "resources": kinds})
+}
+
+fn answer(asked: &Asked, policy: &str) -> Answer {
+    let path = asked.what.strip_prefix("GET /").unwrap_or_default();
+    match path {
+        "apis/metacontroller.k8s.io/v1alpha1/compositecontrollers" => {
+            list("CompositeController", &json!(composites()))
+        }
+        "apis/metacontroller.k8s.io/v1alpha1/compositecontrollers/rafts" => {
+            (200, composites()[2].clone())
+        }
+        "apis/metacontroller.k8s.io/v1alpha1/compositecontrollers/nothing" => status(
+            404,
+            "compositecontrollers.metacontroller.k8s.io \"nothing\" not found",
+        ),
+        "apis/example.org/v1" => (200, kinds()),
+        "api/v1" => {
+            let maps = json!({
+                "name": "configmaps", "kind": "ConfigMap", "namespaced": true, "singularName": "",
+                "verbs": ["get", "list"],
+            });
+            (
+                200,
+                json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [maps]}),
+            )
+        }
+        "apis/example.org/v1/fleets" => list("Fleet", &json!([parent("Fleet", &json!({}))])),
+        "apis/example.org/v1/ships" => list("Ship", &json!([])),
+        "apis/example.org/v1/namespaces/shop/fleets/one" => {
+            let spec = json!({
+                "names": ["new", "old"], "value": "x", "lateFrom": from_now(3600),
+                "validUntil": from_now(7200),
+            });
+            (200, parent("Fleet", &spec))
+        }
+        "apis/example.org/v1/namespaces/shop/fleets/two" => {
+            status(404, "fleets.example.org \"two\" not found")
+        }
+        "apis/example.org/v1/namespaces/shop/ships/one" => {
+            (200, parent("Ship", &json!({"sails": from_now(3600)})))
+        }
+        "api/v1/namespaces/policies/configmaps" => {
+            let map = json!({
+                "metadata": {"name": "fleets", "namespace": "policies"},
+                "data": {"fleets.rego": policy, "fleets_test.rego": "none"},
+            });
+            list("ConfigMap", &json!([map]))
+        }
+        "api/v1/namespaces/shop/configmaps" => {
+            let children = [child("old", "y"), child("gone", "x")];
+            list("ConfigMap", &json!(children))
+        }
+        "apis/events.k8s.io/v1/events" if asked.query.contains("SyncError") => {
+            let of_ship = json!({"kind": "Ship", "name": "one", "uid": UID});
+            let note = "ships (Timeout): http://ships.functions/sync did not answer within 10s";
+            list("Event", &json!([event("SyncError", &of_ship, note)]))
+        }
+        "apis/events.k8s.io/v1/events" => {
+            let of_boats = json!({"kind": "CompositeController", "name": "boats"});
+            let note = "the API server has no boats.example.org in example.org/v1";
+            list("Event", &json!([event("NotAccepted", &of_boats, note)]))
+        }
+        "apis/events.k8s.io/v1/namespaces/shop/events" => {
+            let of_ship = json!({"kind": "Ship", "name": "one", "uid": UID});
+            let note = "ships (Timeout): http://ships.functions/sync did not answer within 10s";
+            list("Event", &json!([event("SyncError", &of_ship, note)]))
+        }
+        _ => shop::answer(asked),
+    }
+}
+
+#[test]
+fn composites_are_listed_and_what_they_do_about_a_parent_is_explained() {
+    let stub = Stub::start(|asked| answer(asked, POLICY));
+    let lines = [
+        "composites",
+        "composites -o wide",
+        "composites rafts -o yaml",
+        "composites -o name",
+        "composites nothing",
+        "explain fleets/one",
+        "explain fleets.example.org/one -o json",
+        "explain ships/one",
+        "explain ships/one -o json",
+        "explain fleets/two",
+        "explain pods/one",
+    ];
+    shows(&told(&stub, &lines), "composites");
+}
+
+#[test]
+fn a_policy_that_does_not_compile_is_what_is_in_the_way() {
+    let stub = Stub::start(|asked| answer(asked, "package fleets\n\nchildren := [\n"));
+    let told = told(&stub, &["explain fleets/one"]);
+    assert!(
+        told.contains("but: the policy in policies does not compile: fleets/fleets.rego:"),
+        "{told}"
+    );
+    assert!(told.ends_with("=> 1\n"), "{told}");
+}
+
+#[test]
+fn without_the_definition_it_is_said_what_to_switch_on() {
+    let stub = Stub::start(|asked| match asked.what.contains("compositecontrollers") {
+        true => status(404, "the server could not find the requested resource"),
+        false => answer(asked, POLICY),
+    });
+    let told = told(&stub, &["composites", "explain fleets/one"]);
+    assert!(told.contains("Next: switch composites on"), "{told}");
+    assert!(told.contains("fleets is no kind of request"), "{told}");
+}

@@ -1,0 +1,287 @@
+//! What a text may be before a parser sees it. The parser recurses with the nesting of its input, reads a
+//! bracket's content twice, and everything behind it recurses over the tree: what is nested too deeply would
+//! overflow a stack, or be read for hours. So a text is measured here, in one walk without recursion.
+
+use crate::builtins::has_large_exponent;
+use crate::error::{CompileError, CompileErrors, Reason};
+
+/// Modules of one policy.
+pub const MAX_MODULES: usize = 256;
+/// Bytes of all modules together. A ConfigMap holds no more.
+pub const MAX_BYTES: usize = 1 << 20;
+/// Levels of one expression: brackets, operators in a row, steps of a reference.
+pub const MAX_DEPTH: usize = 100;
+/// Levels of all statements together: evaluation may recurse through as many, rule by rule.
+pub(crate) const MAX_LEVELS: usize = 10_000;
+/// What the parser reads, with all that it reads again: twice as often with each bracket.
+pub(crate) const MAX_TOKENS_READ: u64 = 500_000;
+
+/// Refuses what cannot be read within the stack and in bounded time.
+pub(crate) fn check(modules: &[(String, String)]) -> Result<(), CompileErrors> {
+    let whole = |message: String| CompileErrors::one(CompileError::whole(Reason::Size, message));
+    if modules.is_empty() {
+        return Err(whole("a policy has one module at least".to_owned()));
+    }
+    if modules.len() > MAX_MODULES {
+        let count = modules.len();
+        return Err(whole(format!(
+            "{count} modules: a policy has {MAX_MODULES} at most"
+        )));
+    }
+    let bytes: usize = modules.iter().map(|(_, text)| text.len()).sum();
+    if bytes > MAX_BYTES {
+        return Err(whole(format!(
+            "{bytes} bytes: a policy has {MAX_BYTES} at most, all modules together"
+        )));
+    }
+    let mut levels = 0;
+    let mut read = 0;
+    for (name, text) in modules {
+        let mut walk = Walk::new(name, text);
+        walk.run().map_err(CompileErrors::one)?;
+        levels += walk.levels;
+        read += walk.read;
+    }
+    if levels > MAX_LEVELS {
+        return Err(whole(format!(
+            "the policy is too large: its statements have {levels} levels together, {MAX_LEVELS} at most"
+        )));
+    }
+    if read > MAX_TOKENS_READ {
+        return Err(whole(
+            "too much is nested too deeply; give parts rules of their own".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// What stood last, as far as it decides what the next token means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Operand,
+    Other,
+}
+
+struct Walk<'a> {
+    name: &'a str,
+    text: &'a str,
+    at: usize,
+    line: u32,
+    line_start: usize,
+    before: Before,
+    /// For each open bracket, and for what is in none, how many operators and steps stand in a row.
+    rows: Vec<usize>,
+    depth: usize,
+    /// The deepest of the statement that is being read.
+    deepest: usize,
+    levels: usize,
+    read: u64,
+}
+
+impl<'a> Walk<'a> {
+    fn new(name: &'a str, text: &'a str) -> Self {
+        Self {
+            name,
+            text,
+            at: 0,
+            line: 1,
+            line_start: 0,
+            before: Before::Other,
+            rows: vec![0],
+            depth: 0,
+            deepest: 0,
+            levels: 0,
+            read: 0,
+        }
+    }
+
+    fn run(&mut self) -> Result<(), CompileError> {
+        while let Some(byte) = self.peek(0) {
+            match byte {
+                b'\n' => {
+                    self.at += 1;
+                    self.line += 1;
+                    self.line_start = self.at;
+                }
+                b' ' | b'\t' | b'\r' => self.at += 1,
+                b'#' => self.skip(|byte| byte != b'\n'),
+                b'"' => self.string(),
+                b'`' => self.raw_string(),
+                b'(' | b'[' | b'{' => {
+                    if self.before == Before::Operand {
+                        self.step()?;
+                    }
+                    self.rows.push(0);
+                    self.deeper()?;
+                    self.at += 1;
+                    self.before = Before::Other;
+                }
+                b')' | b']' | b'}' => self.close(),
+                b',' | b';' | b':' => {
+                    self.at += 1;
+                    self.begin();
+                    self.before = Before::Other;
+                }
+                byte if byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii() => {
+                    self.word()?;
+                }
+                _ => self.operator()?,
+            }
+        }
+        self.levels += self.deepest;
+        Ok(())
+    }
+
+    fn peek(&self, ahead: usize) -> Option<u8> {
+        self.text.as_bytes().get(self.at + ahead).copied()
+    }
+
+    fn skip(&mut self, is_part: impl Fn(u8) -> bool) {
+        while self.peek(0).is_some_and(&is_part) {
+            self.at += 1;
+        }
+    }
+
+    fn string(&mut self) {
+        self.operand();
+        self.at += 1;
+        while let Some(byte) = self.peek(0) {
+            match byte {
+                // It ends with its line at the latest; the parser says so.
+                b'\n' => return,
+                b'\\' => self.at += 2,
+                b'"' => {
+                    self.at += 1;
+                    return;
+                }
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    fn raw_string(&mut self) {
+        self.operand();
+        self.at += 1;
+        while let Some(byte) = self.peek(0) {
+            self.at += 1;
+            match byte {
+                b'\n' => {
+                    self.line += 1;
+                    self.line_start = self.at;
+                }
+                b'`' => return,
+                _ => {}
+            }
+        }
+    }
+
+    fn word(&mut self) -> Result<(), CompileError> {
+        let start = self.at;
+        self.skip(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii());
+        if self.text.as_bytes()[start].is_ascii_digit() {
+            return self.number(start);
+        }
+        if &self.text[start..self.at] == "in" {
+            self.step()?;
+            self.before = Before::Other;
+        } else {
+            self.operand();
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, start: usize) -> Result<(), CompileError> {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
+        self.skip(is_part);
+        let exponent_follows = self.text[start..self.at].ends_with(['e', 'E']);
+        if exponent_follows && matches!(self.peek(0), Some(b'+' | b'-')) {
+            self.at += 1;
+            self.skip(is_part);
+        }
+        if has_large_exponent(&self.text[start..self.at]) {
+            return Err(self.error("the exponent of a number has three digits at most".to_owned()));
+        }
+        self.operand();
+        Ok(())
+    }
+
+    fn operator(&mut self) -> Result<(), CompileError> {
+        let pair = (self.peek(0), self.peek(1));
+        if let (Some(b'<' | b'>' | b'=' | b'!'), Some(b'=')) = pair {
+            self.at += 1;
+        } else if let Some(b'=') = pair.0 {
+            self.at += 1;
+            self.begin();
+            self.before = Before::Other;
+            return Ok(());
+        }
+        self.at += 1;
+        self.step()?;
+        self.before = Before::Other;
+        Ok(())
+    }
+
+    /// Two operands side by side are two expressions.
+    fn operand(&mut self) {
+        self.token();
+        if self.before == Before::Operand {
+            self.begin();
+        }
+        self.before = Before::Operand;
+    }
+
+    /// An expression begins in the brackets that are open.
+    fn begin(&mut self) {
+        if let Some(row) = self.rows.last_mut() {
+            self.depth -= std::mem::take(row);
+        }
+        if self.rows.len() == 1 {
+            self.levels += std::mem::take(&mut self.deepest);
+        }
+    }
+
+    fn step(&mut self) -> Result<(), CompileError> {
+        if let Some(row) = self.rows.last_mut() {
+            *row += 1;
+        }
+        self.deeper()
+    }
+
+    fn deeper(&mut self) -> Result<(), CompileError> {
+        self.token();
+        self.depth += 1;
+        self.deepest = self.deepest.max(self.depth);
+        if self.depth > MAX_DEPTH {
+            return Err(self.error(format!("nested too deeply: {MAX_DEPTH} levels at most")));
+        }
+        Ok(())
+    }
+
+    fn error(&self, message: String) -> CompileError {
+        CompileError {
+            file: self.name.to_owned(),
+            line: self.line,
+            column: u32::try_from(self.at - self.line_start + 1).unwrap_or(u32::MAX),
+            reason: Reason::Size,
+            message,
+        }
+    }
+
+    fn close(&mut self) {
+        self.token();
+        // A bracket too many is the parser's to tell.
+        if self.rows.len() > 1
+            && let Some(row) = self.rows.pop()
+        {
+            self.depth -= row + 1;
+        }
+        self.at += 1;
+        self.before = Before::Operand;
+    }
+
+    fn token(&mut self) {
+        let brackets = u32::try_from(self.rows.len() - 1).unwrap_or(u32::MAX);
+        let times = 1_u64.checked_shl(brackets).unwrap_or(MAX_TOKENS_READ);
+        self.read = self.read.saturating_add(times.min(MAX_TOKENS_READ + 1));
+    }
+}

@@ -1,0 +1,122 @@
+//! What functions do to values by calling each other: for ever, if one calls itself, and deeper with each call.
+
+use std::collections::BTreeMap;
+
+use regorus::unstable::Rule;
+
+use crate::error::{CompileError, Reason};
+
+/// How much deeper functions may make a value, all their calls in each other counted.
+const MAX_GROWTH: u64 = 20_000;
+
+/// What the rules of one function use.
+#[derive(Clone, Default)]
+pub(crate) struct Uses {
+    file: String,
+    line: u32,
+    column: u32,
+    /// Objects, arrays and sets that are made: each makes a value one level deeper.
+    pub(crate) makes: u64,
+    /// Calls of functions of the policy.
+    pub(crate) calls: Vec<String>,
+}
+
+impl Uses {
+    pub(crate) fn at(rule: &Rule) -> Self {
+        let span = rule.span();
+        Self {
+            file: span.source.get_path().clone(),
+            line: span.line,
+            column: span.col,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.makes += other.makes;
+        self.calls.extend(other.calls);
+    }
+}
+
+/// Follows calls, without recursion of its own.
+pub(crate) struct Growth<'a> {
+    functions: &'a BTreeMap<String, Uses>,
+    /// How much deeper a function makes a value; what is being followed has none yet.
+    done: BTreeMap<&'a str, Option<u64>>,
+    errors: Vec<CompileError>,
+}
+
+impl<'a> Growth<'a> {
+    pub(crate) fn of(functions: &'a BTreeMap<String, Uses>) -> Vec<CompileError> {
+        let mut growth = Self {
+            functions,
+            done: BTreeMap::new(),
+            errors: Vec::new(),
+        };
+        for name in functions.keys() {
+            growth.follow(name);
+        }
+        growth.errors
+    }
+
+    fn follow(&mut self, name: &'a str) {
+        let mut path = vec![name];
+        while let Some(&name) = path.last() {
+            if matches!(self.done.get(name), Some(Some(_))) {
+                path.pop();
+                continue;
+            }
+            self.done.insert(name, None);
+            let Some(uses) = self.functions.get(name) else {
+                self.done.insert(name, Some(0));
+                continue;
+            };
+            let mut sum = uses.makes;
+            let mut next = None;
+            for callee in &uses.calls {
+                match self.done.get(callee.as_str()) {
+                    Some(Some(growth)) => sum = sum.saturating_add(*growth),
+                    // On the way here already, or for the first time.
+                    Some(None) => self.recursive(uses, &path, callee),
+                    None => next = Some(callee.as_str()),
+                }
+            }
+            match next {
+                Some(callee) => path.push(callee),
+                None => {
+                    if sum > MAX_GROWTH {
+                        let name = shown(name);
+                        let message =
+                            format!("{name} nests its values too deeply, by calls in calls");
+                        self.error(uses, Reason::Size, message);
+                        // Once is enough: whatever calls it would be told the same.
+                        sum = 0;
+                    }
+                    self.done.insert(name, Some(sum));
+                }
+            }
+        }
+    }
+
+    fn recursive(&mut self, uses: &Uses, path: &[&str], callee: &str) {
+        let from = path.iter().position(|name| *name == callee).unwrap_or(0);
+        let mut names: Vec<&str> = path[from..].iter().map(|name| shown(name)).collect();
+        names.push(shown(callee));
+        let message = format!("{} is recursive: {}", shown(callee), names.join(" -> "));
+        self.error(uses, Reason::Semantics, message);
+    }
+
+    fn error(&mut self, uses: &Uses, reason: Reason, message: String) {
+        self.errors.push(CompileError {
+            file: uses.file.clone(),
+            line: uses.line,
+            column: uses.column,
+            reason,
+            message,
+        });
+    }
+}
+
+fn shown(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}

@@ -1,0 +1,233 @@
+//! A policy: its modules, compiled once, and asked as often as one likes.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use regorus::{Engine, PolicyLengthConfig};
+use sha2::{Digest, Sha256};
+
+use crate::error::{CompileError, CompileErrors, Reason};
+use crate::{bounds, builtins, functions, heads, thread, variables};
+
+/// Which Rego a policy is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Language {
+    /// As of OPA 1.0.
+    V1,
+    /// As before; what does not import `rego.v1` or `future.keywords`.
+    V0,
+}
+
+impl std::fmt::Display for Language {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::V1 => "v1",
+            Self::V0 => "v0",
+        })
+    }
+}
+
+/// How modules are read, where the defaults are not wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Dialect {
+    /// The language; if absent, v1 is tried, and then v0.
+    pub language: Option<Language>,
+    /// Whether what a built-in function cannot do is an error; else it is undefined, as OPA has it.
+    pub strict: bool,
+}
+
+/// Modules that compile, are within bounds, and are functions of their input and an instant.
+#[derive(Clone)]
+pub struct Policy {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) rules: Arc<[Rule]>,
+    language: Language,
+    digest: [u8; 32],
+    /// Whether an evaluation did not stop when its time was over. Its thread cannot be ended.
+    pub(crate) stuck: Arc<AtomicBool>,
+}
+
+/// Where a rule is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rule {
+    /// As it is asked for, without `data.`.
+    pub path: String,
+    /// Name of its module.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+}
+
+impl std::fmt::Debug for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Policy")
+            .field("language", &self.language)
+            .field("digest", &self.digest_text())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Policy {
+    /// Compiles modules, each with its name and text, as one policy: in the language of OPA 1.0 if all of them are
+    /// written in it, else in the one before.
+    ///
+    /// # Errors
+    /// What is wrong, with file and line: too large or nested too deeply, no Rego, functions that do not exist,
+    /// call themselves, or are no functions of the input.
+    pub fn compile(modules: &[(String, String)]) -> Result<Self, CompileErrors> {
+        Self::compile_as(modules, Dialect::default())
+    }
+
+    /// As [`Policy::compile`], in a dialect.
+    ///
+    /// # Errors
+    /// As [`Policy::compile`].
+    pub fn compile_as(
+        modules: &[(String, String)],
+        dialect: Dialect,
+    ) -> Result<Self, CompileErrors> {
+        bounds::check(modules)?;
+        let modules = modules.to_vec();
+        let compiled = thread::run(None, move || compile(&modules, dialect));
+        compiled.unwrap_or_else(|error| {
+            let error = CompileError::whole(Reason::Semantics, error.to_string());
+            Err(CompileErrors::one(error))
+        })
+    }
+
+    /// The language that it is written in.
+    #[must_use]
+    pub fn language(&self) -> Language {
+        self.language
+    }
+
+    /// SHA-256 over the names and texts of the modules, whatever order they are given in.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest
+    }
+
+    /// The digest as it is shown: `sha256:` and 64 digits.
+    #[must_use]
+    pub fn digest_text(&self) -> String {
+        digest_text(self.digest)
+    }
+
+    /// All rules, in the order of their modules and lines; one that is written in parts is there once.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Whether an evaluation of it is still running though its time is over. It is not asked again.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+}
+
+/// The digest of modules, whether or not they compile.
+#[must_use]
+pub fn digest(modules: &[(String, String)]) -> [u8; 32] {
+    let mut sorted: Vec<&(String, String)> = modules.iter().collect();
+    sorted.sort();
+    let mut digest = Sha256::new();
+    for part in sorted.into_iter().flat_map(|(name, text)| [name, text]) {
+        // With its length, so that no two lists of modules are the same bytes.
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.finalize().into()
+}
+
+/// A digest as it is shown: `sha256:` and 64 digits.
+#[must_use]
+pub fn digest_text(digest: [u8; 32]) -> String {
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{digits}")
+}
+
+fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Policy, CompileErrors> {
+    let (language, mut engine) = parse(modules, dialect.language)?;
+    engine.set_strict_builtin_errors(dialect.strict);
+    functions::check(engine.get_modules())?;
+    variables::check(engine.get_modules())?;
+    let rules = functions::rules(engine.get_modules());
+    // What the interpreter finds by its analysis it says at the first query.
+    let analysed =
+        builtins::guard(&mut engine).and_then(|()| engine.eval_query("true".to_owned(), false));
+    if let Err(error) = analysed {
+        let error = CompileError::drawn("", Reason::Semantics, &error.to_string());
+        return Err(CompileErrors::one(error));
+    }
+    Ok(Policy {
+        engine: Arc::new(engine),
+        rules: rules.into(),
+        language,
+        digest: digest(modules),
+        stuck: Arc::default(),
+    })
+}
+
+/// If it is neither language, what is wrong by the one in which more of it could be read.
+fn parse(
+    modules: &[(String, String)],
+    language: Option<Language>,
+) -> Result<(Language, Engine), CompileErrors> {
+    if let Some(language) = language {
+        return match parse_as(language, modules) {
+            Ok(engine) => Ok((language, engine)),
+            Err(errors) => no_rego(errors),
+        };
+    }
+    let v1 = match parse_as(Language::V1, modules) {
+        Ok(engine) => return Ok((Language::V1, engine)),
+        Err(errors) => errors,
+    };
+    let v0 = match parse_as(Language::V0, modules) {
+        Ok(engine) => return Ok((Language::V0, engine)),
+        Err(errors) => errors,
+    };
+    let read = |errors: &[CompileError]| {
+        let first = errors.first().map(|error| (error.line, error.column));
+        (std::cmp::Reverse(errors.len()), first)
+    };
+    no_rego(if read(&v0) > read(&v1) { v0 } else { v1 })
+}
+
+fn no_rego<T>(errors: Vec<CompileError>) -> Result<T, CompileErrors> {
+    CompileErrors::all(errors).and_then(|()| {
+        let error = CompileError::whole(Reason::Syntax, "not Rego".to_owned());
+        Err(CompileErrors::one(error))
+    })
+}
+
+fn parse_as(language: Language, modules: &[(String, String)]) -> Result<Engine, Vec<CompileError>> {
+    let mut engine = Engine::new();
+    engine.set_rego_v0(language == Language::V0);
+    // What a policy prints is nobody's output.
+    engine.set_gather_prints(true);
+    engine.set_policy_length_config(PolicyLengthConfig {
+        max_col: NonZeroU32::MAX,
+        ..PolicyLengthConfig::default()
+    });
+    let mut errors = Vec::new();
+    for (name, text) in modules {
+        if let Err(error) = engine.add_policy(name.clone(), text.clone()) {
+            errors.push(CompileError::drawn(
+                name,
+                Reason::Syntax,
+                &error.to_string(),
+            ));
+        }
+    }
+    if errors.is_empty() {
+        errors = heads::check(language, engine.get_modules());
+    }
+    if errors.is_empty() {
+        Ok(engine)
+    } else {
+        Err(errors)
+    }
+}

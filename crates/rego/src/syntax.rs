@@ -1,0 +1,107 @@
+//! What a policy is made of, as the interpreter reads it.
+
+use regorus::unstable::{Expr, Module, Query, Rule, RuleHead};
+
+/// The expressions that an expression is made of, but the name of a function that it calls, and what is in
+/// its [`body`].
+pub(crate) fn parts(expr: &Expr) -> Vec<&Expr> {
+    match expr {
+        Expr::Array { items, .. } | Expr::Set { items, .. } => {
+            items.iter().map(AsRef::as_ref).collect()
+        }
+        Expr::Object { fields, .. } => {
+            let fields = fields.iter();
+            let pairs = fields.flat_map(|(_, key, value)| [key, value]);
+            pairs.map(AsRef::as_ref).collect()
+        }
+        Expr::ArrayCompr { term, .. } | Expr::SetCompr { term, .. } => vec![term],
+        Expr::ObjectCompr { key, value, .. } => vec![key, value],
+        Expr::Call { params, .. } => params.iter().map(AsRef::as_ref).collect(),
+        Expr::UnaryExpr { expr, .. } => vec![expr],
+        Expr::RefDot { refr, .. } => vec![refr],
+        Expr::RefBrack { refr, index, .. } => vec![refr, index],
+        Expr::BinExpr { lhs, rhs, .. }
+        | Expr::BoolExpr { lhs, rhs, .. }
+        | Expr::ArithExpr { lhs, rhs, .. }
+        | Expr::AssignExpr { lhs, rhs, .. } => vec![lhs, rhs],
+        Expr::Membership {
+            key,
+            value,
+            collection,
+            ..
+        } => {
+            let parts = key.iter().chain([value, collection]);
+            parts.map(AsRef::as_ref).collect()
+        }
+        Expr::String { .. }
+        | Expr::RawString { .. }
+        | Expr::Number { .. }
+        | Expr::Bool { .. }
+        | Expr::Null { .. }
+        | Expr::Var { .. } => Vec::new(),
+    }
+}
+
+/// The body of a comprehension.
+pub(crate) fn body(expr: &Expr) -> Option<&Query> {
+    match expr {
+        Expr::ArrayCompr { query, .. }
+        | Expr::SetCompr { query, .. }
+        | Expr::ObjectCompr { query, .. } => Some(query),
+        _ => None,
+    }
+}
+
+/// What a rule is called by, with what is in brackets behind its name.
+pub(crate) fn head(rule: &Rule) -> &Expr {
+    match rule {
+        Rule::Spec { head, .. } => match head {
+            RuleHead::Compr { refr, .. }
+            | RuleHead::Set { refr, .. }
+            | RuleHead::Func { refr, .. } => refr,
+        },
+        Rule::Default { refr, .. } => refr,
+    }
+}
+
+/// Of `a.b[c]`, the `a`.
+pub(crate) fn root(mut expr: &Expr) -> &Expr {
+    while let Expr::RefDot { refr, .. } | Expr::RefBrack { refr, .. } = expr {
+        expr = refr;
+    }
+    expr
+}
+
+/// `data` and the path of a module.
+pub(crate) fn package(module: &Module) -> Vec<String> {
+    let mut path = path(&module.package.refr).unwrap_or_default();
+    path.insert(0, "data".to_owned());
+    path
+}
+
+/// `a.b["c"]`, as a list; nothing else.
+pub(crate) fn path(expr: &Expr) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    let mut expr = expr;
+    loop {
+        match expr {
+            Expr::Var { span, .. } => {
+                names.push(span.text().to_owned());
+                names.reverse();
+                return Some(names);
+            }
+            Expr::RefDot { refr, field, .. } => {
+                names.push(field.0.text().to_owned());
+                expr = refr;
+            }
+            Expr::RefBrack { refr, index, .. } => {
+                let Expr::String { span, .. } = index.as_ref() else {
+                    return None;
+                };
+                names.push(span.text().to_owned());
+                expr = refr;
+            }
+            _ => return None,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Policies from outside: what they answer, what is refused, what they cannot do.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failed one should stop where it failed"
+)]
+
+mod common;
+mod hostile;
+mod properties;
+mod purity;
+mod refused;
+mod table;

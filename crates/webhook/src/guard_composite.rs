@@ -1,0 +1,52 @@
+//! The hooks of CompositeControllers and RegoControllers: whoever declares one acts with its account's rights, and so must be
+//! allowed to impersonate that account.
+
+use std::marker::PhantomData;
+
+use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_core::composite::Account;
+use oz_core::composite::{Source, author};
+
+use crate::permission;
+
+/// Called for every declaration of kind `S` that is created or changed, if composites run.
+pub(crate) struct CompositeGuard<S> {
+    /// As whom composites read and write that name nobody.
+    account: Account,
+    kind: PhantomData<fn() -> S>,
+}
+
+impl<S> CompositeGuard<S> {
+    pub(crate) const fn new(account: Account) -> Self {
+        Self {
+            account,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<S: Source> Validate for CompositeGuard<S> {
+    type Object = S;
+
+    async fn validate(&self, cx: &Cx, review: &Review<S>) -> Result<Notes, Rejection> {
+        if let (Operation::Update, Some(old), Some(new)) =
+            (review.operation, &review.old, &review.object)
+            && !author::changes(old, new)
+        {
+            return Ok(Notes::none());
+        }
+        let declared = review.object.as_ref();
+        let account = declared.map_or_else(
+            || self.account.clone(),
+            |object| object.account(&self.account),
+        );
+        let right = author::impersonation(&account);
+        if permission::may(&cx.client, &review.user, right).await? {
+            return Ok(Notes::none());
+        }
+        Err(Rejection::forbidden(
+            "MayNotImpersonate",
+            author::lacks(&review.user.username, &account),
+        ))
+    }
+}

@@ -1,0 +1,233 @@
+//! The guides, followed command by command as they are written, on a real node: a command that fails,
+//! or prints something else than the guide shows, fails the test. Takes root and Debian packages.
+
+mod document;
+mod location;
+mod shell;
+mod shown;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use oz_e2e::{Terminal, repository};
+use oz_testkit::Node;
+
+use document::{Block, Content, Step};
+use location::Location;
+use shell::Shell;
+use shown::is_shown;
+
+/// The guides in the order in which somebody follows them on one cluster, and who the reader is. Those
+/// with the name of a section are followed in that one only.
+const ON_A_CLUSTER: [(&str, Option<&str>, &str); 9] = [
+    ("install.md", None, "admin"),
+    ("ozctl.md", None, "alice"),
+    ("sessions.md", None, "alice"),
+    ("enforcement.md", None, "admin"),
+    ("transient-bindings.md", None, "admin"),
+    ("audit.md", None, "admin"),
+    ("uninstall.md", Some("By Helm"), "admin"),
+    ("install.md", Some("One command"), "admin"),
+    ("uninstall.md", Some("By hand"), "admin"),
+];
+/// It starts a cluster of its own.
+const QUICKSTART: &str = "quickstart.md";
+/// How many blocks of all guides may be left out.
+const MOST_NOT_TESTED: usize = 4;
+
+fn guides() -> PathBuf {
+    repository().join("docs/guides")
+}
+
+fn read(guide: &str) -> Result<Vec<Block>> {
+    let text = std::fs::read_to_string(guides().join(guide))?;
+    document::blocks(&text).with_context(|| format!("docs/guides/{guide}"))
+}
+
+/// Everything that is typed, and what is not.
+#[test]
+fn every_guide_is_followed_and_what_is_left_out_says_why() -> Result<()> {
+    let mut left_out = Vec::new();
+    for entry in std::fs::read_dir(guides())? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let blocks = read(&name)?;
+        let followed = name == QUICKSTART || ON_A_CLUSTER.iter().any(|(guide, ..)| *guide == name);
+        ensure!(
+            followed || blocks.is_empty(),
+            "nobody follows docs/guides/{name}"
+        );
+        for block in blocks {
+            if let Content::NotTested(why) = block.content {
+                left_out.push(format!("docs/guides/{name}:{}: {why}", block.line));
+            }
+        }
+    }
+    let list = left_out.join("\n");
+    ensure!(
+        left_out.len() <= MOST_NOT_TESTED,
+        "too much is not tested:\n{list}"
+    );
+    eprintln!("not tested:\n{list}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_quickstart_does_what_it_says() -> Result<()> {
+    if !Node::Real.is_possible()? {
+        return Ok(());
+    }
+    let place = Location::without_a_cluster()?;
+    let mut reader = Reader::new(QUICKSTART, "admin", &place);
+    reader.follow(&read(QUICKSTART)?).await?;
+    ensure!(reader.wrong.is_empty(), "{}", reader.wrong.join("\n\n"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_guides_do_what_they_say_on_a_cluster() -> Result<()> {
+    if !Node::Real.is_possible()? {
+        return Ok(());
+    }
+    let place = Location::with_a_cluster().await?;
+    let mut wrong = Vec::new();
+    for (guide, section, user) in ON_A_CLUSTER {
+        let mut blocks = read(guide)?;
+        if let Some(section) = section {
+            blocks.retain(|block| block.section == section);
+            ensure!(!blocks.is_empty(), "{guide} has nothing to do in {section}");
+        }
+        let mut reader = Reader::new(guide, user, &place);
+        reader.follow(&blocks).await?;
+        wrong.extend(reader.wrong);
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    Ok(())
+}
+
+/// Somebody who follows a guide.
+struct Reader<'a> {
+    guide: &'a str,
+    user: &'a str,
+    place: &'a Location,
+    shells: BTreeMap<String, Shell>,
+    wrong: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(guide: &'a str, user: &'a str, place: &'a Location) -> Self {
+        Self {
+            guide,
+            user,
+            place,
+            shells: BTreeMap::new(),
+            wrong: Vec::new(),
+        }
+    }
+
+    /// Does it all. What goes wrong is kept, as long as a shell is there to go on with.
+    async fn follow(&mut self, blocks: &[Block]) -> Result<()> {
+        for user in document::users(blocks) {
+            ensure!(
+                self.place.knows(user),
+                "{}: nobody is called {user}",
+                self.guide
+            );
+        }
+        for block in blocks {
+            let at = format!("docs/guides/{}:{}", self.guide, block.line);
+            match &block.content {
+                Content::NotTested(_) => {}
+                Content::File { name, text } => self.place.write(name, text)?,
+                Content::Script(script) => {
+                    let outcome = self.shell(None)?.script(script);
+                    outcome.with_context(|| format!("{at}: {script}"))?;
+                }
+                Content::Console(steps) => {
+                    // Without any output it is a list of commands.
+                    let is_list = steps.iter().all(|step| step.shows.is_empty());
+                    for step in steps {
+                        let told = self.step(step, is_list).await;
+                        let told = told.with_context(|| format!("{at}: $ {}", step.command))?;
+                        self.wrong
+                            .extend(told.map(|wrong| format!("{at}: {wrong}")));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Types one command; what is wrong with what came of it.
+    async fn step(&mut self, step: &Step, is_list: bool) -> Result<Option<String>> {
+        let command = &step.command;
+        eprintln!("{}$ {command}", step.user.as_deref().unwrap_or(self.user));
+        if !step.inner.is_empty() {
+            return self.session(step).await;
+        }
+        let outcome = self.shell(step.user.as_deref())?.run(command)?;
+        eprintln!("{}", outcome.printed.trim_end());
+        let may_fail = step.shows.iter().any(|line| is_error(line));
+        let printed = &outcome.printed;
+        if outcome.code != 0 && !may_fail {
+            let code = outcome.code;
+            return Ok(Some(format!("`{command}` ended with {code}: {printed}")));
+        }
+        if is_list || is_shown(&step.shows, printed) {
+            return Ok(None);
+        }
+        let shown = step.shows.join("\n");
+        Ok(Some(format!(
+            "`{command}` printed\n{printed}\nand the guide shows\n{shown}"
+        )))
+    }
+
+    /// Types a command that opens a session, and then into that.
+    async fn session(&mut self, step: &Step) -> Result<Option<String>> {
+        let mut bash = self.place.bash(step.user.as_deref().unwrap_or(self.user))?;
+        bash.args(["-c", &step.command]);
+        let mut terminal = Terminal::start(&bash, 24, 100)?;
+        let mut seen = 0;
+        for inner in &step.inner {
+            if let Err(error) = terminal.shows_after(seen, &inner.prompt).await {
+                return Ok(Some(format!("`{}`: {error:#}", step.command)));
+            }
+            seen = terminal.screen().len();
+            terminal.keys(&format!("{}\r", inner.keys))?;
+        }
+        let code = terminal.code().await?;
+        let screen = terminal.screen();
+        if code != 0 {
+            return Ok(Some(format!(
+                "`{}` ended with {code}: {screen}",
+                step.command
+            )));
+        }
+        // A terminal also shows what is typed, and draws as it likes; so the lines are looked for.
+        let mut lines = screen.lines().map(|line| line.trim_end_matches('\r'));
+        let shown = step.inner.iter().flat_map(|inner| &inner.shows);
+        for line in shown {
+            if !lines.any(|on_screen| is_shown(&[line], on_screen)) {
+                let command = &step.command;
+                return Ok(Some(format!(
+                    "`{command}` does not show {line:?}:\n{screen}"
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    fn shell(&mut self, user: Option<&str>) -> Result<&mut Shell> {
+        let user = user.unwrap_or(self.user);
+        if !self.shells.contains_key(user) {
+            let shell = Shell::start(self.place.bash(user)?)?;
+            self.shells.insert(user.to_owned(), shell);
+        }
+        self.shells.get_mut(user).context("no shell")
+    }
+}
+
+/// Whether a line that a guide shows says that the command failed, and is to.
+fn is_error(line: &str) -> bool {
+    line.to_lowercase().starts_with("error")
+}

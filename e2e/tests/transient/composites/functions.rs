@@ -1,0 +1,158 @@
+//! What a function says is done.
+
+use anyhow::{Result, ensure};
+use kube::api::{Patch, PatchParams};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use serde_json::json;
+
+use super::hooks::config_maps;
+use super::world::World;
+use crate::support::*;
+
+#[tokio::test]
+async fn children_come_change_in_place_and_go_as_the_function_says() -> Result<()> {
+    let function = oz().await?.hooks.add("inplace", config_maps);
+    let world = World::set("inplace", "InPlace", |_| {}).await?;
+    world.condition("Running", "True").await?;
+    world
+        .fleet("one", &json!({"names": ["a", "b"], "value": "x"}))
+        .await?;
+    let before = world.value("a", "x").await?;
+    world.value("b", "x").await?;
+    let owner = before.metadata.owner_references.clone().unwrap_or_default();
+    ensure!(
+        owner.len() == 1 && owner[0].controller == Some(true) && owner[0].kind == "Fleet",
+        "{owner:?}"
+    );
+    // The function sees what it made, under the names that it knows.
+    eventually(
+        "the function to be shown two children",
+        CONDITION_TIMEOUT,
+        async || {
+            let children = function.last()["children"]["ConfigMap.v1"].clone();
+            Ok((children["a"]["data"]["value"] == "x" && children["b"].is_object()).then_some(()))
+        },
+    )
+    .await?;
+    let request = function.last();
+    assert_eq!(request["controller"]["metadata"]["name"], "inplace");
+    assert_eq!(request["parent"]["kind"], "Fleet");
+    assert_eq!(request["finalizing"], false);
+    assert_eq!(request["related"], json!({}));
+    eventually(
+        "the status that the function names",
+        CONDITION_TIMEOUT,
+        async || {
+            let fleet = world.fleets().get("one").await?;
+            let status = &fleet.data["status"];
+            let is_there = status["there"] == 2
+                && status["observedGeneration"] == json!(fleet.metadata.generation);
+            Ok(is_there.then_some(()))
+        },
+    )
+    .await?;
+
+    world
+        .change("one", &json!({"names": ["a"], "value": "y"}))
+        .await?;
+    let after = world.value("a", "y").await?;
+    assert_eq!(
+        before.metadata.uid, after.metadata.uid,
+        "it was changed in place"
+    );
+    world.gone("b").await?;
+
+    // What others change is put back.
+    let drift = Patch::Merge(json!({"data": {"value": "z"}}));
+    world
+        .config_maps()
+        .patch("a", &PatchParams::default(), &drift)
+        .await?;
+    world.value("a", "y").await?;
+
+    world.fleets().delete("one", &Default::default()).await?;
+    world.gone("a").await
+}
+
+#[tokio::test]
+async fn a_child_is_recreated_or_left_alone_where_that_is_declared() -> Result<()> {
+    for (method, recreated) in [("Recreate", true), ("OnDelete", false)] {
+        let name = method.to_lowercase();
+        let function = oz().await?.hooks.add(&name, config_maps);
+        let world = World::set(&name, method, |_| {}).await?;
+        world
+            .fleet("one", &json!({"names": ["a"], "value": "x"}))
+            .await?;
+        let before = world.value("a", "x").await?;
+        let calls = function.calls();
+        world.change("one", &json!({"value": "y"})).await?;
+        if recreated {
+            let after = world.value("a", "y").await?;
+            assert_ne!(before.metadata.uid, after.metadata.uid);
+            continue;
+        }
+        let what = "the function to be asked once more";
+        eventually(what, CONDITION_TIMEOUT, async || {
+            Ok((function.calls() > calls).then_some(()))
+        })
+        .await?;
+        // Nothing is left to do but to delete it, which makes it anew.
+        world.config_maps().delete("a", &Default::default()).await?;
+        let after = world.value("a", "y").await?;
+        assert_ne!(before.metadata.uid, after.metadata.uid);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_function_that_fails_changes_nothing_and_is_asked_again() -> Result<()> {
+    let function = oz().await?.hooks.add("failing", config_maps);
+    let world = World::set("failing", "InPlace", |_| {}).await?;
+    world
+        .fleet("one", &json!({"names": ["a"], "value": "x"}))
+        .await?;
+    world.value("a", "x").await?;
+    for status in [500, 429] {
+        function.answer_with(status);
+        let calls = function.calls();
+        let value = format!("after {status}");
+        world
+            .change("one", &json!({"names": [], "value": value}))
+            .await?;
+        eventually("it to be asked", CONDITION_TIMEOUT, async || {
+            Ok((function.calls() > calls).then_some(()))
+        })
+        .await?;
+        let note = world.event("SyncError").await?;
+        ensure!(note.contains("failing"), "{note}");
+        ensure!(
+            world.config_maps().get_opt("a").await?.is_some(),
+            "half an answer is none"
+        );
+        world.change("one", &json!({"names": ["a"]})).await?;
+        function.answer_with(0);
+        world.value("a", &value).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_function_says_when_it_wants_to_be_asked_again() -> Result<()> {
+    let function = oz().await?.hooks.add("again", |request| {
+        let mut answer = config_maps(request);
+        answer["resyncAfterSeconds"] = json!(0.3);
+        answer
+    });
+    let world = World::set("again", "InPlace", |_| {}).await?;
+    world
+        .fleet("one", &json!({"names": ["a"], "value": "x"}))
+        .await?;
+    world.value("a", "x").await?;
+    let calls = function.calls();
+    eventually(
+        "it to be asked by time alone",
+        CONDITION_TIMEOUT,
+        async || Ok((function.calls() > calls + 3).then_some(())),
+    )
+    .await
+}

@@ -1,0 +1,15 @@
+//! Composites whose functions are behind HTTP, on the cluster and the oz that the transient bindings of
+//! this suite share.
+
+mod authors;
+mod claims;
+mod face;
+mod functions;
+mod hooks;
+mod lifecycle;
+mod policy;
+mod refused;
+mod world;
+
+pub(crate) use hooks::{HOST, Hooks};
+pub(crate) use world::{OTHER_POLICIES, POLICIES, World, install};

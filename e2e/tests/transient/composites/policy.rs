@@ -1,0 +1,130 @@
+//! A composite whose function is a policy in a ConfigMap, run in process.
+
+use anyhow::{Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use serde_json::json;
+
+use super::world::{POLICIES, World};
+use crate::support::*;
+
+/// As policies were written for OPA before 1.0: a child within a window, both of its bounds exclusive.
+const POLICY: &str = r#"package windows
+
+children[child] {
+    time.now_ns() > time.parse_rfc3339_ns(input.parent.spec.validFrom)
+    time.now_ns() < time.parse_rfc3339_ns(input.parent.spec.validUntil)
+    child := {
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": input.parent.metadata.name},
+        "data": {"value": input.parent.spec.value},
+    }
+}
+
+status := {"children": count(children)}
+"#;
+
+async fn policy(admin: &kube::Client, text: &str) -> Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), POLICIES);
+    let map = json!({"metadata": {"name": "windows"}, "data": {"windows.rego": text}});
+    apply_as(&maps, map).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_policy_runs_in_process_and_what_it_made_ends_though_it_is_broken_by_then() -> Result<()>
+{
+    oz().await?;
+    let world = World::set("windows", "Recreate", |composite| {
+        let url = format!("http://opa.{POLICIES}:8181/v0/data/windows");
+        composite["spec"]["hooks"]["sync"]["webhook"]["url"] = json!(url);
+    })
+    .await?;
+    let message = world.condition("Accepted", "False").await?;
+    ensure!(message.contains("no ConfigMap"), "{message}");
+    policy(&world.fixture.admin, POLICY).await?;
+    world.condition("Running", "True").await?;
+    let status = world
+        .composites()
+        .get("windows")
+        .await?
+        .status
+        .unwrap_or_default();
+    assert_eq!(status.language.as_deref(), Some("v0"));
+    ensure!(
+        status
+            .policy_digest
+            .is_some_and(|digest| digest.starts_with("sha256:"))
+    );
+
+    let now = Timestamp::now();
+    let until = now + SignedDuration::from_secs(20);
+    let spec = json!({
+        "validFrom": (now + SignedDuration::from_secs(1)).to_string(),
+        "validUntil": until.to_string(), "value": "open",
+    });
+    world.fleet("one", &spec).await?;
+    let child = world.value("one", "open").await?;
+    ensure!(
+        Timestamp::now() > now + SignedDuration::from_secs(1),
+        "it was there too early"
+    );
+    let annotations = child.metadata.annotations.unwrap_or_default();
+    ensure!(
+        annotations.contains_key("oz.wizardofoz.co/until"),
+        "{annotations:?}"
+    );
+    let held = world
+        .fleets()
+        .get("one")
+        .await?
+        .metadata
+        .finalizers
+        .unwrap_or_default();
+    ensure!(
+        held == ["metacontroller.io/compositecontroller-windows"],
+        "{held:?}"
+    );
+
+    policy(&world.fixture.admin, "package windows\n\nchildren[child] {").await?;
+    let message = world.condition("Accepted", "False").await?;
+    ensure!(message.contains("windows/windows.rego"), "{message}");
+    ensure!(
+        world.config_maps().get_opt("one").await?.is_some(),
+        "it stays until its end"
+    );
+    world.gone("one").await?;
+    ensure!(Timestamp::now() >= until, "it went too early");
+
+    // Who repairs it has it back, and one that is deleted takes along what would have ended.
+    policy(&world.fixture.admin, POLICY).await?;
+    world.condition("Running", "True").await?;
+    let later = (Timestamp::now() + SignedDuration::from_hours(1)).to_string();
+    world.change("one", &json!({"validUntil": later})).await?;
+    world.value("one", "open").await?;
+    goes_with_what_would_have_ended(&world).await
+}
+
+async fn goes_with_what_would_have_ended(world: &World) -> Result<()> {
+    world
+        .composites()
+        .delete("windows", &Default::default())
+        .await?;
+    world.gone("one").await?;
+    eventually("the composite to be gone", CONDITION_TIMEOUT, async || {
+        Ok(world
+            .composites()
+            .get_opt("windows")
+            .await?
+            .is_none()
+            .then_some(()))
+    })
+    .await?;
+    let left = world.fleets().get("one").await?.metadata.finalizers;
+    ensure!(
+        left.unwrap_or_default().is_empty(),
+        "the parent is held no more"
+    );
+    Ok(())
+}

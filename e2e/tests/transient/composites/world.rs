@@ -1,0 +1,312 @@
+//! What these tests need besides oz: a kind of parent, and an account that may look after it.
+
+use std::marker::PhantomData;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use oz_core::composite::Source;
+use oz_core::composite::api::{CompositeController, CompositeControllerStatus};
+use oz_core::conditions;
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use serde_json::{Value, json};
+
+use super::hooks::HOST;
+use crate::support::*;
+
+/// The namespace of policies.
+pub(crate) const POLICIES: &str = "oz-policies";
+/// Another, since all policies of a namespace are one bundle, which one test breaks.
+pub(crate) const OTHER_POLICIES: &str = "oz-other-policies";
+
+/// Installs the kinds and the account, and lets the operator impersonate it.
+pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
+    for part in ["charts/oz/files/composites", "deploy/rbac/composites"] {
+        apply(cluster, part)?;
+    }
+    let admin = cluster.client("admin").await?;
+    for namespace in [POLICIES, OTHER_POLICIES] {
+        create(&admin, &policies(namespace)).await?;
+    }
+    let manifests = json!({"apiVersion": "v1", "kind": "List", "items": [
+        fleets(),
+        role("composites", &json!([
+            {"apiGroups": ["test.example.org"], "resources": ["fleets"], "verbs": ["get", "list", "watch", "patch"]},
+            {"apiGroups": ["test.example.org"], "resources": ["fleets/status"], "verbs": ["patch"]},
+            {"apiGroups": [""], "resources": ["configmaps"],
+             "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
+        ])),
+        bound("composites", "oz-composites"),
+    ]});
+    create(&admin, &manifests).await
+}
+
+/// A namespace of policies, which the operator may read.
+fn policies(name: &str) -> Value {
+    let metadata = json!({"name": "oz-policies", "namespace": name});
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
+            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "oz-policies"},
+            "subjects": [{"kind": "ServiceAccount", "name": "oz-operator", "namespace": "oz-system"}],
+        },
+    ]})
+}
+
+async fn create(admin: &Client, list: &Value) -> Result<()> {
+    for item in list["items"].as_array().into_iter().flatten() {
+        let object: DynamicObject = serde_json::from_value(item.clone())?;
+        let types = object.types.clone().unwrap_or_default();
+        let gvk = kube::core::GroupVersionKind::try_from(&types)?;
+        let resource = ApiResource::from_gvk(&gvk);
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(admin.clone(), namespace, &resource),
+            None => Api::all_with(admin.clone(), &resource),
+        };
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let apply = PatchParams::apply("test").force();
+        api.patch(&name, &apply, &Patch::Apply(&object)).await?;
+    }
+    Ok(())
+}
+
+fn role(name: &str, rules: &Value) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": name}, "rules": rules,
+    })
+}
+
+fn bound(role: &str, account: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "oz-system"}],
+    })
+}
+
+fn fleets() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "fleets.test.example.org"},
+        "spec": {
+            "group": "test.example.org", "scope": "Namespaced",
+            "names": {"kind": "Fleet", "plural": "fleets", "singular": "fleet", "listKind": "FleetList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }},
+            }],
+        },
+    })
+}
+
+/// A composite with Fleets of this label as parents, whose function is at this path.
+pub(crate) fn composite(name: &str, method: &str) -> Value {
+    json!({
+        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
+        "metadata": {"name": name},
+        "spec": {
+            "parentResource": {
+                "apiVersion": "test.example.org/v1", "resource": "fleets",
+                "labelSelector": {"matchLabels": {"fleet": name}},
+            },
+            "childResources": [{
+                "apiVersion": "v1", "resource": "configmaps", "updateStrategy": {"method": method},
+            }],
+            "generateSelector": true,
+            "hooks": {"sync": {"webhook": {"url": format!("http://{HOST}/{name}")}}},
+        },
+    })
+}
+
+/// One composite with its namespace, declared by an object of kind `K`.
+pub(crate) struct World<K = CompositeController> {
+    pub(crate) fixture: Fixture,
+    pub(crate) name: String,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl World {
+    /// A namespace, and the composite as it is, or as `change` makes it.
+    pub(crate) async fn set(
+        name: &str,
+        method: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Self> {
+        Self::declare(name, composite(name, method), change).await
+    }
+}
+
+impl<K: Source> World<K> {
+    /// A namespace, and this declaration as `change` makes it.
+    pub(crate) async fn declare(
+        name: &str,
+        mut object: Value,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Self> {
+        let fixture = Fixture::set(name).await?;
+        change(&mut object);
+        let world = Self {
+            fixture,
+            name: name.to_owned(),
+            kind: PhantomData,
+        };
+        let object = serde_json::from_value(object)?;
+        let parameters = PostParams::default();
+        world.composites().create(&parameters, &object).await?;
+        Ok(world)
+    }
+
+    pub(crate) fn composites(&self) -> Api<K> {
+        Api::all(self.fixture.admin.clone())
+    }
+
+    /// Waits until the status is as wanted.
+    pub(crate) async fn status(
+        &self,
+        what: &str,
+        wanted: impl Fn(&CompositeControllerStatus) -> bool,
+    ) -> Result<CompositeControllerStatus> {
+        let what = format!("{}: {what}", self.name);
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            let found = self.composites().get(&self.name).await?;
+            let status = found.standing().cloned().unwrap_or_default();
+            anyhow::ensure!(wanted(&status), "{status:?}");
+            Ok(Some(status))
+        })
+        .await
+    }
+
+    /// Waits until a condition has this status, and gives its message.
+    pub(crate) async fn condition(&self, type_: &str, status: &str) -> Result<String> {
+        self.condition_that(type_, |known| known.status == status)
+            .await
+    }
+
+    /// As [`World::condition`], for this reason.
+    pub(crate) async fn condition_because(
+        &self,
+        type_: &str,
+        status: &str,
+        reason: &str,
+    ) -> Result<String> {
+        let is = |known: &Condition| known.status == status && known.reason == reason;
+        self.condition_that(type_, is).await
+    }
+
+    async fn condition_that(
+        &self,
+        type_: &str,
+        wanted: impl Fn(&Condition) -> bool,
+    ) -> Result<String> {
+        let message = |status: &CompositeControllerStatus| {
+            let found = conditions::find(&status.conditions, type_);
+            let found = found.filter(|known| wanted(known));
+            found.map(|found| found.message.clone())
+        };
+        let what = format!("condition {type_}");
+        let found = self
+            .status(&what, |status| message(status).is_some())
+            .await?;
+        Ok(message(&found).unwrap_or_default())
+    }
+
+    pub(crate) fn fleets(&self) -> Api<DynamicObject> {
+        let resource = ApiResource {
+            group: "test.example.org".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "test.example.org/v1".to_owned(),
+            kind: "Fleet".to_owned(),
+            plural: "fleets".to_owned(),
+        };
+        Api::namespaced_with(self.fixture.admin.clone(), self.fixture.name(), &resource)
+    }
+
+    /// Creates a Fleet that the composite looks after.
+    pub(crate) async fn fleet(&self, name: &str, spec: &Value) -> Result<DynamicObject> {
+        let object = serde_json::from_value(json!({
+            "apiVersion": "test.example.org/v1", "kind": "Fleet",
+            "metadata": {"name": name, "labels": {"fleet": self.name}},
+            "spec": spec,
+        }))?;
+        Ok(self
+            .fleets()
+            .create(&PostParams::default(), &object)
+            .await?)
+    }
+
+    pub(crate) async fn change(&self, name: &str, spec: &Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.fleets()
+            .patch(name, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
+    }
+
+    pub(crate) fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.fixture.admin.clone(), self.fixture.name())
+    }
+
+    /// Waits until a ConfigMap has this value.
+    pub(crate) async fn value(&self, name: &str, value: &str) -> Result<ConfigMap> {
+        let what = format!("ConfigMap {name} to hold {value}");
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            let found = self.config_maps().get_opt(name).await?;
+            let held = |map: &ConfigMap| {
+                let data = map.data.as_ref();
+                data.and_then(|data| data.get("value"))
+                    .is_some_and(|held| held == value)
+            };
+            Ok(found.filter(held))
+        })
+        .await
+    }
+
+    /// Waits until there is a ConfigMap of this name.
+    pub(crate) async fn child(&self, name: &str) -> Result<ConfigMap> {
+        let what = format!("ConfigMap {name}");
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            Ok(self.config_maps().get_opt(name).await?)
+        })
+        .await
+    }
+
+    /// Waits until there is none.
+    pub(crate) async fn gone(&self, name: &str) -> Result<()> {
+        let what = format!("ConfigMap {name} to be gone");
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            Ok(self
+                .config_maps()
+                .get_opt(name)
+                .await?
+                .is_none()
+                .then_some(()))
+        })
+        .await
+    }
+
+    /// Waits for an event on a Fleet with this reason, and gives its note.
+    pub(crate) async fn event(&self, reason: &str) -> Result<String> {
+        use k8s_openapi::api::events::v1::Event;
+        let events: Api<Event> = Api::namespaced(self.fixture.admin.clone(), self.fixture.name());
+        let what = format!("an event {reason}");
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            let list = events.list(&kube::api::ListParams::default()).await?;
+            let mut found = list.items.into_iter();
+            let found = found.find(|event| event.reason.as_deref() == Some(reason));
+            Ok(found.and_then(|event| event.note))
+        })
+        .await
+    }
+}

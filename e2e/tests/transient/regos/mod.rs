@@ -1,0 +1,6 @@
+//! RegoControllers, on the cluster and the oz that the transient bindings of this suite share.
+
+mod guard;
+mod refused;
+mod runs;
+mod world;

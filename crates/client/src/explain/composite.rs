@@ -218,6 +218,7 @@ async fn plan(
         observes_generation: false,
         keys,
         mode: if leaving { Mode::Leave } else { Mode::Run },
+        policy: None,
     };
     let now = Timestamp::now();
     let mut facts = Facts::default();

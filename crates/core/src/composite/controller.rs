@@ -29,6 +29,8 @@ use crate::lifecycle::window::{after, has_come};
 const SHORTEST_RESYNC: SignedDuration = SignedDuration::from_millis(100);
 /// The longest, and where a number that is none ends up.
 const LONGEST_RESYNC: SignedDuration = SignedDuration::from_hours(24 * 365);
+/// When a parent is looked at again whose policy has changed, if nothing has happened until then.
+const POLICY_CHANGED: SignedDuration = SignedDuration::from_secs(5);
 /// When what is left is looked at after something has come to its end.
 const NEXT: SignedDuration = SignedDuration::from_millis(1);
 
@@ -47,6 +49,8 @@ pub struct Composite {
     pub keys: Keys,
     /// How far it is run.
     pub mode: Mode,
+    /// Digest of the policy for which that was decided; `None` if that is asked over HTTP.
+    pub policy: Option<String>,
 }
 
 /// What was found out about one parent.
@@ -255,6 +259,10 @@ impl Composite {
                 let plan = waking(self.unanswered(parent, &claimed.own, failure));
                 return decided(refused.again.into_iter().fold(plan, Plan::wake_at));
             }
+            Some(Ok(called)) if self.is_of_another_policy(called) => {
+                let again = after(now, POLICY_CHANGED);
+                return decided(waking(Plan::default().wake_at(again)));
+            }
             Some(Ok(called)) => called,
         };
         match self.follow(now, parent, &claimed, &selector, called, bounds) {
@@ -274,6 +282,13 @@ impl Composite {
                 decided(waking(self.unanswered(parent, &claimed.own, failure)))
             }
         }
+    }
+
+    /// Whether the policy has changed since it was decided how far it is run: what it may delete is not known,
+    /// and another controller is about to stand in for this one.
+    fn is_of_another_policy(&self, called: &Called) -> bool {
+        let guards = self.declared.most_deletions.is_some();
+        guards && self.policy.is_some() && self.policy != called.policy
     }
 
     /// From when until when the parent has children.

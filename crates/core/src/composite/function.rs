@@ -27,6 +27,8 @@ pub struct Called {
     pub ahead: Vec<(Timestamp, Result<Answer, Failure>)>,
     /// When it is to be asked again because more than this could not be told.
     pub look_again: Option<Timestamp>,
+    /// Digest of the policy that answered, if it was one in process.
+    pub policy: Option<String>,
 }
 
 impl Called {
@@ -58,6 +60,7 @@ impl Called {
                 .map(|(at, document)| (at, read(document)))
                 .collect(),
             look_again,
+            policy: None,
         })
     }
 

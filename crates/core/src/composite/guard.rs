@@ -64,6 +64,8 @@ impl Report {
 /// What all parents told.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
+    /// Digest of the policy of which they told.
+    pub policy: Option<String>,
     /// How many there are.
     pub parents: usize,
     /// Whether each of them has told.
@@ -77,13 +79,15 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of parents, by their UIDs, and what they told.
+    /// Of parents, by their UIDs, and what they told of the policy with this digest.
     #[must_use]
     pub fn of<'a>(
+        policy: Option<&str>,
         parents: impl IntoIterator<Item = &'a str>,
         reports: &BTreeMap<String, Report>,
     ) -> Self {
         let mut tally = Self {
+            policy: policy.map(ToOwned::to_owned),
             complete: true,
             ..Self::default()
         };

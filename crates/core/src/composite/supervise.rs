@@ -358,7 +358,10 @@ fn guard_of<S: Source>(
     if before == Some(digest) || accepted.is_some_and(|accepted| accepted == digest) {
         return Guarded::Not;
     }
-    let Some(tally) = survey.tally.as_ref().filter(|tally| tally.complete) else {
+    // What runs may still be the policy before this one: what its parents told says nothing of this.
+    let tally = survey.tally.as_ref();
+    let tally = tally.filter(|tally| tally.complete && tally.policy.as_deref() == Some(digest));
+    let Some(tally) = tally else {
         return Guarded::Counting;
     };
     if tally.is_within(most) {

@@ -105,6 +105,7 @@ mod tests {
                 (at(3), Ok(answer(&[("a", "2")]))),
             ],
             look_again: None,
+            policy: None,
         };
         let told: Vec<String> = (called.timeline().iter())
             .map(|moment| {

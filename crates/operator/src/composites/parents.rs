@@ -63,6 +63,7 @@ impl Parents {
             answer,
             ahead: Vec::new(),
             look_again: None,
+            policy: None,
         })
     }
 }

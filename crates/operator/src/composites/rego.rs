@@ -90,21 +90,8 @@ impl Policies {
     /// What there is of a policy.
     pub(crate) async fn found(&self, function: &InProcess) -> Result<PolicyFound, Failure> {
         let policy = self.policy(function).await?;
-        let digest = match &function.modules {
-            Modules::Bundle(_) => policy.digest_text(),
-            // What is asked of a policy decides as much as its text.
-            _ => {
-                let text = |name: &str, text: String| (name.to_owned(), text);
-                let parts = [
-                    text("policy", policy.digest_text()),
-                    text("package", function.path.clone()),
-                    text("strict", function.strict.to_string()),
-                ];
-                oz_rego::digest_text(oz_rego::digest(&parts))
-            }
-        };
         Ok(PolicyFound {
-            digest,
+            digest: digest(function, &policy),
             language: policy.language().to_string(),
         })
     }
@@ -118,6 +105,7 @@ impl Policies {
         now: Timestamp,
     ) -> Result<Called, Refused> {
         let policy = self.policy(function).await?;
+        let digest = digest(function, &policy);
         let path = function.path.clone();
         let mut limits = Limits::default();
         limits.time = function.evaluation.unwrap_or(limits.time);
@@ -127,7 +115,10 @@ impl Policies {
             let message = format!("internal error: the policy's thread ended: {error}");
             Failure::transient(POLICY_FAILED, message)
         })?;
-        Ok(asked?)
+        Ok(Called {
+            policy: Some(digest),
+            ..asked?
+        })
     }
 
     /// A policy, compiled if it has changed.
@@ -220,6 +211,20 @@ impl Bundle {
     fn compiled(&self) -> MutexGuard<'_, Option<Compiled>> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Digest of a policy, and of what it is asked: that decides as much as its text.
+fn digest(function: &InProcess, policy: &Policy) -> String {
+    if let Modules::Bundle(_) = &function.modules {
+        return policy.digest_text();
+    }
+    let text = |name: &str, text: String| (name.to_owned(), text);
+    let parts = [
+        text("policy", policy.digest_text()),
+        text("package", function.path.clone()),
+        text("strict", function.strict.to_string()),
+    ];
+    oz_rego::digest_text(oz_rego::digest(&parts))
 }
 
 fn is_passing(failure: &Failure) -> bool {

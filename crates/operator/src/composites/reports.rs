@@ -60,16 +60,17 @@ impl Reports {
         self.lock().remove(composite);
     }
 
-    /// What these parents told.
+    /// What these parents told of the policy with this digest.
     pub(super) fn tally<'a>(
         &self,
         composite: &str,
+        policy: Option<&str>,
         parents: impl IntoIterator<Item = &'a str>,
     ) -> Tally {
         let none = BTreeMap::new();
         let told = self.lock();
         let reports = told.get(composite).map_or(&none, |told| &told.reports);
-        Tally::of(parents, reports)
+        Tally::of(policy, parents, reports)
     }
 
     /// Has a composite looked at when parents come or go.

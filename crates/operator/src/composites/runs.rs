@@ -93,7 +93,8 @@ impl Runs {
         let uids = parents
             .iter()
             .filter_map(|parent| parent.metadata.uid.as_deref());
-        Some(self.reports.tally(uid, uids))
+        let policy = one.composite.policy.as_deref();
+        Some(self.reports.tally(uid, policy, uids))
     }
 
     /// Sees to it that this runs, and says whether functions are asked.
@@ -144,6 +145,7 @@ impl Runs {
             observes_generation: run.observes_generation,
             keys: self.keys.clone(),
             mode: run.mode,
+            policy: run.policy.clone(),
         })
     }
 

@@ -368,6 +368,36 @@ fn a_guarded_pass_deletes_nothing_that_the_policy_does_not_name() {
     assert_eq!(world.pass(at(2)), ["delete goes"]);
 }
 
+#[test]
+fn a_policy_that_nobody_has_counted_yet_does_nothing_but_ends() {
+    let answered_by = |world: &mut World, policy: &str| {
+        if let Some(Ok(called)) = &mut world.facts.called {
+            called.policy = Some(policy.to_owned());
+        }
+    };
+    let mut world = differing();
+    world.composite.policy = Some("sha256:one".to_owned());
+    for mode in [Mode::Run, Mode::Guard, Mode::DryRun] {
+        world.composite.mode = mode;
+        answered_by(&mut world, "sha256:two");
+        let plan = world.plan(at(1));
+        assert_eq!(plan.steps().count(), 0, "{mode:?}");
+        assert!(plan.wake.is_some(), "{mode:?}");
+    }
+    world.composite.mode = Mode::Run;
+    answered_by(&mut world, "sha256:one");
+    assert_eq!(
+        world.pass(at(1)),
+        ["delete goes", "change changes", "create new"]
+    );
+
+    let mut world = windowed(Value::Null, text(at(20)));
+    world.pass(at(1));
+    world.composite.policy = Some("sha256:one".to_owned());
+    answered_by(&mut world, "sha256:two");
+    assert_eq!(world.pass(at(20)), ["delete a"]);
+}
+
 fn report(parent: &str, deletes: usize) -> (String, Report) {
     let report = Report {
         parent: parent.to_owned(),
@@ -382,14 +412,14 @@ fn report(parent: &str, deletes: usize) -> (String, Report) {
 #[test]
 fn a_tally_is_complete_when_all_have_told_and_is_bounded() {
     let reports = [report("a", 7), report("gone", 90)].into();
-    let tally = Tally::of(["a", "b"], &reports);
+    let tally = Tally::of(None, ["a", "b"], &reports);
     assert!(!tally.complete && !tally.is_within(1_000));
     assert_eq!((tally.parents, tally.deletions), (2, 7));
     assert_eq!(tally.pending[0].delete.len(), 5);
     assert_eq!(tally.pending[0].more, 2);
     let names: Vec<String> = (0..100).map(|number| format!("p{number}")).collect();
     let reports = names.iter().map(|name| report(name, 1)).collect();
-    let tally = Tally::of(names.iter().map(String::as_str), &reports);
+    let tally = Tally::of(None, names.iter().map(String::as_str), &reports);
     assert_eq!((tally.pending.len(), tally.deletions), (20, 100));
     assert!(tally.is_within(100) && !tally.is_within(99));
 }
@@ -417,9 +447,13 @@ fn guarded(object: &RegoController, tally: Option<Tally>) -> (Mode, Value) {
     (run.mode, serde_json::to_value(status).unwrap())
 }
 
-fn deleting(deletions: usize) -> Option<Tally> {
+fn told_of(policy: &str, deletions: usize) -> Option<Tally> {
     let reports = [report("dev/one", deletions)].into();
-    Some(Tally::of(["dev/one"], &reports))
+    Some(Tally::of(Some(policy), ["dev/one"], &reports))
+}
+
+fn deleting(deletions: usize) -> Option<Tally> {
+    told_of("sha256:0123456789", deletions)
 }
 
 #[test]
@@ -440,6 +474,13 @@ fn a_policy_that_would_delete_too_many_waits_until_its_digest_is_accepted() {
     );
     assert_eq!(status["pending"][0]["parent"], "dev/one");
     assert_eq!(status["acceptedDigest"], Value::Null);
+
+    // What was told of another policy, which may still run, says nothing of this one.
+    let (mode, status) = guarded(&object, told_of("sha256:another", 0));
+    assert_eq!(
+        (mode, &status["acceptedDigest"]),
+        (Mode::Guard, &Value::Null)
+    );
 
     let (mode, status) = guarded(&object, deleting(10));
     assert_eq!(mode, Mode::Run);

@@ -81,6 +81,7 @@ impl World {
                 observes_generation: true,
                 keys: Keys::new(vec![vec![7; 32]]).unwrap(),
                 mode: Mode::Run,
+                policy: None,
             },
             parent: object(json!({
                 "metadata": {"name": "one", "namespace": "dev", "uid": "parent", "generation": 3},
@@ -105,6 +106,7 @@ impl World {
                 .map(|(at, answer)| (*at, Ok(read(answer))))
                 .collect(),
             look_again: None,
+            policy: None,
         }));
     }
 

@@ -20,13 +20,14 @@ use shown::is_shown;
 
 /// The guides in the order in which somebody follows them on one cluster, and who the reader is. Those
 /// with the name of a section are followed in that one only.
-const ON_A_CLUSTER: [(&str, Option<&str>, &str); 9] = [
+const ON_A_CLUSTER: [(&str, Option<&str>, &str); 10] = [
     ("install.md", None, "admin"),
     ("ozctl.md", None, "alice"),
     ("sessions.md", None, "alice"),
     ("enforcement.md", None, "admin"),
     ("transient-bindings.md", None, "admin"),
     ("audit.md", None, "admin"),
+    ("composites.md", None, "admin"),
     ("uninstall.md", Some("By Helm"), "admin"),
     ("install.md", Some("One command"), "admin"),
     ("uninstall.md", Some("By hand"), "admin"),

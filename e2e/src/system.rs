@@ -343,9 +343,12 @@ fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> 
         Some(kubeconfig) => kubeconfig.clone(),
         None => identity(cluster, name)?.1,
     };
-    // As in the image, where nobody vouches for servers but those that are named.
-    command.env("SSL_CERT_FILE", "/nonexistent");
-    command.env_remove("SSL_CERT_DIR");
+    // As in the image, where nobody vouches for servers but those that are named. A kubeconfig that a test
+    // brings may name a proxy, and no authority.
+    if options.kubeconfig.is_none() {
+        command.env("SSL_CERT_FILE", "/nonexistent");
+        command.env_remove("SSL_CERT_DIR");
+    }
     command.arg("--kubeconfig").arg(kubeconfig);
     command.arg(format!("--namespace={NAMESPACE}"));
     command.arg(format!("--replica={}", options.replica));

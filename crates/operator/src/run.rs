@@ -148,7 +148,7 @@ impl Operator<'_> {
         let account = args.composite_account.clone();
         let account = account.context("--composites needs --composite-account")?;
         let api_servers = config.cluster_url.host().and_then(|host| host.parse().ok());
-        let webhooks = Webhooks::new(&args.hook_address, api_servers.into_iter().collect())?;
+        let webhooks = Webhooks::new(&args.hook_address, api_servers.into_iter().collect());
         let feeds = engine.runtime().feeds().clone();
         let policies = Arc::new(Policies::new(&args.policy_namespaces, &feeds));
         let (reports, told) = (Reports::default(), Signal::default());

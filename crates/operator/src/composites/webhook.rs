@@ -29,7 +29,6 @@ use oz_core::composite::protocol::{Answer, MAX_ANSWER};
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::has_come;
 use oz_runtime::root_cause;
-use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -50,19 +49,6 @@ const LATEST: SignedDuration = SignedDuration::from_hours(1);
 /// How much of an answer that is no success is told.
 const TOLD: usize = 200;
 
-/// Where the system knows no certificate authority, as in the image, a function behind HTTPS cannot be asked; all
-/// others can.
-fn trusting_nobody(
-    error: &rustls::Error,
-) -> Result<HttpsConnectorBuilder<WantsSchemes>, rustls::Error> {
-    tracing::info!(%error, "functions behind https cannot be asked; SSL_CERT_FILE names certificate authorities");
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(RootCertStore::empty())
-        .with_no_client_auth();
-    Ok(HttpsConnectorBuilder::new().with_tls_config(config))
-}
-
 /// Asks functions. Clones share connections.
 #[derive(Clone)]
 pub(crate) struct Webhooks {
@@ -74,10 +60,7 @@ pub(crate) struct Webhooks {
 
 impl Webhooks {
     /// Asks at these addresses in place of those that names stand for; never `api_servers`.
-    pub(crate) fn new(
-        addresses: &[HookAddress],
-        api_servers: Vec<IpAddr>,
-    ) -> Result<Self, rustls::Error> {
+    pub(crate) fn new(addresses: &[HookAddress], api_servers: Vec<IpAddr>) -> Self {
         let forbidden = Forbidden(api_servers.into());
         let mut connector = HttpConnector::new_with_resolver(Resolver {
             inner: GaiResolver::new(),
@@ -88,7 +71,7 @@ impl Webhooks {
         connector.set_connect_timeout(Some(Duration::from_secs(5)));
         let trusted = HttpsConnectorBuilder::new().try_with_platform_verifier();
         let connector = trusted
-            .or_else(|error| trusting_nobody(&error))?
+            .unwrap_or_else(|error| trusting_nobody(&error))
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
@@ -97,12 +80,12 @@ impl Webhooks {
             .pool_timer(hyper_util::rt::TokioTimer::new())
             .build(connector);
         let addresses = addresses.iter().map(|one| (one.host.clone(), one.address));
-        Ok(Self {
+        Self {
             client,
             addresses: Arc::new(addresses.collect()),
             forbidden,
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
-        })
+        }
     }
 
     /// What a function says to a request.
@@ -211,6 +194,16 @@ impl Webhooks {
         }
         Ok(bytes)
     }
+}
+
+/// Where the system knows no certificate authority, as in the image, a function behind HTTPS cannot be asked; all
+/// others can.
+fn trusting_nobody(error: &rustls::Error) -> HttpsConnectorBuilder<WantsSchemes> {
+    tracing::info!(%error, "functions behind https cannot be asked; SSL_CERT_FILE names certificate authorities");
+    let config = ClientConfig::builder()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    HttpsConnectorBuilder::new().with_tls_config(config)
 }
 
 fn failed(message: String) -> Refused {

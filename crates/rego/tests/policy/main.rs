@@ -8,6 +8,5 @@
 mod common;
 mod hostile;
 mod properties;
-mod purity;
 mod refused;
 mod table;

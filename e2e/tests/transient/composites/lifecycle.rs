@@ -28,8 +28,7 @@ async fn a_parent_that_is_deleted_is_finalized_first() -> Result<()> {
         .fleet("one", &json!({"names": ["a"], "value": "x"}))
         .await?;
     world.value("a", "x").await?;
-    let fleet = world.fleets().get("one").await?;
-    let held = fleet.metadata.finalizers.unwrap_or_default();
+    let held = world.finalizers("one").await?;
     assert_eq!(held, ["metacontroller.io/compositecontroller-finalized"]);
     world.fleets().delete("one", &Default::default()).await?;
     eventually("the parent to go", CONDITION_TIMEOUT, async || {

@@ -75,13 +75,7 @@ async fn a_policy_runs_in_process_and_what_it_made_ends_though_it_is_broken_by_t
         annotations.contains_key("oz.wizardofoz.co/until"),
         "{annotations:?}"
     );
-    let held = world
-        .fleets()
-        .get("one")
-        .await?
-        .metadata
-        .finalizers
-        .unwrap_or_default();
+    let held = world.finalizers("one").await?;
     ensure!(
         held == ["metacontroller.io/compositecontroller-windows"],
         "{held:?}"
@@ -121,10 +115,7 @@ async fn goes_with_what_would_have_ended(world: &World) -> Result<()> {
             .then_some(()))
     })
     .await?;
-    let left = world.fleets().get("one").await?.metadata.finalizers;
-    ensure!(
-        left.unwrap_or_default().is_empty(),
-        "the parent is held no more"
-    );
+    let left = world.finalizers("one").await?;
+    ensure!(left.is_empty(), "the parent is held no more");
     Ok(())
 }

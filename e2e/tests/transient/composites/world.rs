@@ -246,6 +246,12 @@ impl<K: Source> World<K> {
             .await?)
     }
 
+    /// The finalizers of a Fleet.
+    pub(crate) async fn finalizers(&self, name: &str) -> Result<Vec<String>> {
+        let fleet = self.fleets().get(name).await?;
+        Ok(fleet.metadata.finalizers.unwrap_or_default())
+    }
+
     pub(crate) async fn change(&self, name: &str, spec: &Value) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": spec}));
         self.fleets()

@@ -107,13 +107,7 @@ async fn a_window_ends_though_the_policy_is_broken_and_its_config_map_is_gone() 
         annotations.contains_key("oz.wizardofoz.co/until"),
         "{annotations:?}"
     );
-    let held = world
-        .fleets()
-        .get("one")
-        .await?
-        .metadata
-        .finalizers
-        .unwrap_or_default();
+    let held = world.finalizers("one").await?;
     assert_eq!(held, ["oz.wizardofoz.co/regocontroller-rego-window"]);
 
     let broken = json!({"metadata": {"name": "rego-window"}, "data": {"policy": "package"}});

@@ -271,6 +271,15 @@ impl Cx {
         &self.client
     }
 
+    /// The same by another connection, with its rights.
+    #[must_use]
+    pub fn by(&self, client: &Client) -> Self {
+        Self {
+            client: client.clone(),
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
     /// The present instant.
     #[must_use]
     pub fn now(&self) -> Timestamp {

@@ -1,22 +1,16 @@
 //! Transient bindings at the edge: what is watched and read for `oz_core::transient`. A binding that
 //! waits or is in effect costs no reads; one that is about to be made costs three.
 
-use std::time::Duration;
-
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
-use kube::api::{Api, ObjectMeta, PostParams};
-use oz_core::api::RoleKind;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use kube::api::ObjectMeta;
 use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{Facts, Kind, Lookup, Question, Transient, Want, may_bind};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
+use crate::roles::{self, may};
 use crate::stamps::Stamps;
-
-/// How long the API server may take to judge.
-const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Bindings<K> {
     pub(crate) objects: Store<K>,
@@ -43,9 +37,12 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
                 facts.same_stamp = Some(self.stamps.same(cx.now(), &self.objects, object));
             }
             Question::Lookup(want) => {
+                let namespace = want.namespace.as_deref();
+                let review = may_bind(&want.requester, namespace, &want.role);
+                let rules = roles::rules(cx, namespace, &want.role);
                 let uid = object.meta().uid.as_deref().unwrap_or_default();
                 let (role, may_bind, taken) =
-                    tokio::join!(rules(cx, &want), may(cx, &want), taken(cx, &want, uid));
+                    tokio::join!(rules, may(cx, &review), taken(cx, &want, uid));
                 facts.lookup = Some(Lookup {
                     role,
                     may_bind,
@@ -53,36 +50,6 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
                 });
             }
         }
-    }
-}
-
-async fn rules(cx: &Cx, want: &Want) -> Result<Option<Vec<PolicyRule>>, Failure> {
-    let name = &want.role.name;
-    let rules = match want.role.kind {
-        RoleKind::Role => {
-            let role = cx.get::<Role>(want.namespace.as_deref(), name).await?;
-            role.map(|role| role.rules)
-        }
-        RoleKind::ClusterRole => {
-            let role = cx.get::<ClusterRole>(None, name).await?;
-            role.map(|role| role.rules)
-        }
-    };
-    Ok(rules.map(Option::unwrap_or_default))
-}
-
-async fn may(cx: &Cx, want: &Want) -> Result<bool, Failure> {
-    let review = may_bind(&want.requester, want.namespace.as_deref(), &want.role);
-    let reviews: Api<SubjectAccessReview> = Api::all(cx.client().clone());
-    let what = || format!("failed to find out what {} may bind", want.requester.user);
-    let parameters = PostParams::default();
-    match tokio::time::timeout(REVIEW_TIMEOUT, reviews.create(&parameters, &review)).await {
-        Ok(Ok(answer)) => Ok(answer.status.is_some_and(|status| status.allowed)),
-        Ok(Err(error)) => Err(oz_engine::failure(&what(), &error)),
-        Err(_) => Err(Failure::transient(
-            "Timeout",
-            format!("{}: the API server did not answer in time", what()),
-        )),
     }
 }
 

@@ -14,6 +14,7 @@ mod pod_request;
 mod pod_template;
 mod policies;
 mod retention;
+mod roles;
 mod run;
 mod session_limits;
 mod session_openings;

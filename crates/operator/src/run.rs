@@ -157,6 +157,8 @@ impl Operator<'_> {
             controllers: engine.controllers().clone(),
             config,
             keys: self.keys.clone(),
+            bindable: self.args.transient.policy(&self.args.common.namespace),
+            judge: self.client.clone(),
             webhooks,
             most: args.max_composites,
             identities: Mutex::default(),

@@ -1,7 +1,7 @@
 //! The webhooks as they are registered: which requests each sees, under which published name and
 //! path, and whom it leaves alone.
 
-mod composites;
+pub(crate) mod composites;
 mod connections;
 mod copies;
 
@@ -59,6 +59,8 @@ pub(crate) struct Grounds {
     pub(crate) serve_example_com: bool,
     /// As whom composites read and write, if they run.
     pub(crate) composite_account: Option<Account>,
+    /// The parents of composites whose children hand out rights; none if composites do not run.
+    pub(crate) parents: composites::Parents,
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
     pub(crate) connections: Connections,
@@ -95,6 +97,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         copies::bindings(grounds),
     ]);
     all.extend(composites::guards(grounds));
+    all.extend(composites::stamps(grounds));
     for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds)) });
     if grounds.serve_example_com {
         for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds)) });

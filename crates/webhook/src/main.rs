@@ -15,6 +15,7 @@ mod record;
 mod refusal;
 mod run;
 mod stamp;
+mod stamp_parent;
 mod templates;
 #[cfg(test)]
 mod tests;

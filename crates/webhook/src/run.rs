@@ -15,7 +15,7 @@ use oz_runtime::{Clock, ClockAlarm, Runtime, Warnings, shutdown_on_signal};
 use crate::args::Args;
 use crate::connect::{self, Connections, Grants};
 use crate::guard_copies::Copies;
-use crate::hooks::{Grounds, hooks};
+use crate::hooks::{Grounds, composites, hooks};
 use crate::limits::RequestCounter;
 
 /// Runs until a signal, or until what it needs is lost.
@@ -48,10 +48,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .drain(args.drain)
         .clock(clock.clone())
         .observer(observer(trail.clone(), clock.clone()));
+    let runs_composites = args.composite_account.is_some();
+    let parents = runs_composites.then(|| composites::parents(&mut manager));
     let runtime = manager.runtime();
     trail.register(&mut runtime.registry());
     let grants = connect::watch(runtime, &keys);
     let grounds = grounds(&args, runtime, &keys, &trail, &grants);
+    let grounds = Grounds {
+        parents: parents.unwrap_or_default(),
+        ..grounds
+    };
     let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, replica);
     let signing_key = SigningKeyWatch::new(&client, namespace, keys, on_news(grants));
     let audit_key = AuditKeyWatch {
@@ -114,6 +120,7 @@ fn grounds(
         policy: args.transient.policy(namespace),
         serve_example_com: args.transient.serve_example_com,
         composite_account: args.composite_account.clone(),
+        parents: Vec::new(),
         webhook: args.webhook().into(),
     }
 }

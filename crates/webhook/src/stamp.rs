@@ -56,13 +56,30 @@ impl Sealing {
         subject: Subject,
         metadata: &mut ObjectMeta,
     ) -> Result<(), Rejection> {
+        self.seal(cx, review, subject, vec![identified(review)?], metadata)
+    }
+
+    /// Writes on metadata who had a hand in what is called so: `authors`, of whom there is one at least, the
+    /// creator first.
+    pub(crate) fn seal<K>(
+        &self,
+        cx: &Cx,
+        review: &Review<K>,
+        subject: Subject,
+        mut authors: Vec<Requester>,
+        metadata: &mut ObjectMeta,
+    ) -> Result<(), Rejection> {
+        let also = authors.split_off(1);
+        let requester = authors.remove(0);
         let name = metadata.name.clone().unwrap_or_default();
         let generate_name = match name.as_str() {
             "" => metadata.generate_name.clone().unwrap_or_default(),
             _ => String::new(),
         };
         let stamp = Stamp {
-            requester: identified(review)?,
+            requester: requester.clone(),
+            also,
+            uid: metadata.uid.clone().unwrap_or_default(),
             kind: subject.kind,
             namespace: review.namespace.clone().unwrap_or_default(),
             name,
@@ -79,10 +96,7 @@ impl Sealing {
             )
         })?;
         let annotations = metadata.annotations.get_or_insert_default();
-        annotations.insert(
-            labels::REQUESTED_BY.to_owned(),
-            review.user.username.clone(),
-        );
+        annotations.insert(labels::REQUESTED_BY.to_owned(), requester.user);
         annotations.insert(labels::REQUESTER.to_owned(), sealed);
         Ok(())
     }

@@ -110,11 +110,13 @@ fn with_transient_bindings_the_operator_may_bind_what_is_listed() -> Result<()> 
 #[test]
 fn with_composites_the_operator_may_be_their_account_and_that_may_do_what_the_values_say()
 -> Result<()> {
-    let path = repository().join("deploy/rbac/composites/operator.yaml");
-    let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
     let charts = meanings(rendered(&["--set=composites.enabled=true"])?);
-    for (name, meaning) in meanings(written) {
-        assert_eq!(Some(&meaning), charts.get(&name), "{name}");
+    for component in ["operator", "webhook"] {
+        let path = repository().join(format!("deploy/rbac/composites/{component}.yaml"));
+        let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
+        for (name, meaning) in meanings(written) {
+            assert_eq!(Some(&meaning), charts.get(&name), "{name}");
+        }
     }
     assert!(
         !charts.contains_key("ClusterRole oz-composites"),

@@ -85,6 +85,7 @@ fn request(keys: &Keys, created: Timestamp) -> Result<ExecAccessRequest> {
         spec_digest: encode::digest(&request.spec),
         at: created,
         nonce: "nonce".into(),
+        ..Stamp::default()
     };
     let sealed = stamp.seal(keys).context("failed to seal the stamp")?;
     let metadata = &mut request.metadata;

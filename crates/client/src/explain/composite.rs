@@ -219,6 +219,8 @@ async fn plan(
         keys,
         mode: if leaving { Mode::Leave } else { Mode::Run },
         policy: None,
+        // Whoever had a hand in the parent is known to the operator only.
+        bindable: None,
     };
     let now = Timestamp::now();
     let mut facts = Facts::default();
@@ -250,6 +252,11 @@ async fn plan(
                 question: Question::Alive,
                 ..
             } => facts.alive = Some(Ok(parent.metadata.deletion_timestamp.is_none())),
+            // Not judged here, and so not asked.
+            Verdict::Need {
+                question: Question::Rights(_),
+                ..
+            } => facts.rights = Some(Vec::new()),
             Verdict::Need {
                 question: Question::Call(which, request),
                 ..

@@ -49,6 +49,7 @@ impl Unsaved<'_> {
             spec_digest: self.spec_digest.clone(),
             at: self.at,
             nonce: NONCE.to_owned(),
+            ..Stamp::default()
         };
         stamp
             .seal(&keys()?)

@@ -144,6 +144,7 @@ mod tests {
             spec_digest: digest,
             at: at(0),
             nonce: "nonce".into(),
+            ..Stamp::default()
         };
         ObjectMeta {
             name: Some(name.into()),

@@ -44,12 +44,18 @@ impl Requester {
 }
 
 /// The stamp: a requester, and the one request that it is for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stamp {
     /// Who asked.
     #[serde(flatten)]
     pub requester: Requester,
+    /// Who else changed it since, where others may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Requester>,
+    /// UID of the object, where it had one by then.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
     /// Kind of the request.
     pub kind: String,
     /// Namespace of the request.
@@ -146,6 +152,31 @@ pub fn verify(
     metadata: &ObjectMeta,
     spec_digest: &str,
 ) -> Result<Requester, StampError> {
+    let stamp = open(keys, kind, metadata, spec_digest)?;
+    Ok(stamp.requester)
+}
+
+/// As [`verify`], and gives everybody who had a hand in what it says, whoever created it first.
+///
+/// # Errors
+/// A [`StampError`] that says why nobody is known.
+pub fn authors(
+    keys: &Keys,
+    kind: &str,
+    metadata: &ObjectMeta,
+    spec_digest: &str,
+) -> Result<Vec<Requester>, StampError> {
+    let stamp = open(keys, kind, metadata, spec_digest)?;
+    let first = std::iter::once(stamp.requester);
+    Ok(first.chain(stamp.also).collect())
+}
+
+fn open(
+    keys: &Keys,
+    kind: &str,
+    metadata: &ObjectMeta,
+    spec_digest: &str,
+) -> Result<Stamp, StampError> {
     let text = of(metadata).ok_or(StampError::Missing)?;
     let stamp: Stamp = seal::open(keys, PURPOSE, text)?;
     if stamp.kind != kind {
@@ -161,19 +192,21 @@ pub fn verify(
     if stamp.spec_digest != spec_digest {
         return Err(StampError::OtherRequest("the spec"));
     }
-    let created = metadata
-        .creation_timestamp
-        .as_ref()
-        .map(|time| time.0)
-        .unwrap_or_default();
-    let distance = created.duration_since(stamp.at).abs();
-    if distance > MAX_DISTANCE {
-        return Err(StampError::OtherTime(distance));
+    if stamp.uid.is_empty() {
+        let created = metadata.creation_timestamp.as_ref();
+        let created = created.map(|time| time.0).unwrap_or_default();
+        let distance = created.duration_since(stamp.at).abs();
+        if distance > MAX_DISTANCE {
+            return Err(StampError::OtherTime(distance));
+        }
+    } else if metadata.uid.as_ref() != Some(&stamp.uid) {
+        return Err(StampError::OtherRequest("the UID"));
     }
-    if stamp.requester.user.is_empty() {
+    let mut authors = std::iter::once(&stamp.requester).chain(&stamp.also);
+    if authors.any(|author| author.user.is_empty()) {
         return Err(StampError::OtherRequest("the user"));
     }
-    Ok(stamp.requester)
+    Ok(stamp)
 }
 
 fn names(stamp: &Stamp, metadata: &ObjectMeta) -> bool {
@@ -217,6 +250,7 @@ mod tests {
             spec_digest: "sha256:1".into(),
             at: "2026-01-01T12:00:00.7Z".parse().unwrap(),
             nonce: "n".into(),
+            ..Stamp::default()
         }
     }
 

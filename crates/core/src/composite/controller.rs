@@ -2,6 +2,7 @@
 //! answered. What has come to its end goes first, and asks nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{ApiResource, DynamicObject, Selector, SelectorExt};
@@ -15,6 +16,7 @@ use super::ends;
 use super::function::{Called, Function, title};
 use super::guard::Report;
 use super::protocol;
+use super::rights::{Found, Judged, Want};
 use super::supervise::Mode;
 use super::window::Bounds;
 use crate::controller::{
@@ -24,6 +26,7 @@ use crate::controller::{
 use crate::labels;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::{after, has_come};
+use crate::transient::Policy;
 
 /// The shortest time between two looks because a function asked for it.
 const SHORTEST_RESYNC: SignedDuration = SignedDuration::from_millis(100);
@@ -31,6 +34,8 @@ const SHORTEST_RESYNC: SignedDuration = SignedDuration::from_millis(100);
 const LONGEST_RESYNC: SignedDuration = SignedDuration::from_hours(24 * 365);
 /// When a parent is looked at again whose policy has changed, if nothing has happened until then.
 const POLICY_CHANGED: SignedDuration = SignedDuration::from_secs(5);
+/// When rights are judged again that somebody lacked.
+const JUDGED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 /// When what is left is looked at after something has come to its end.
 const NEXT: SignedDuration = SignedDuration::from_millis(1);
 
@@ -51,6 +56,8 @@ pub struct Composite {
     pub mode: Mode,
     /// Digest of the policy for which that was decided; `None` if that is asked over HTTP.
     pub policy: Option<String>,
+    /// Which rights its children may hand out; `None` where that is not judged, since nothing is written.
+    pub bindable: Option<Arc<Policy>>,
 }
 
 /// What was found out about one parent.
@@ -60,6 +67,8 @@ pub struct Facts {
     pub alive: Option<Result<bool, Failure>>,
     /// What the function answered.
     pub called: Option<Result<Called, Refused>>,
+    /// What was found out about the rights that its children hand out.
+    pub rights: Option<Vec<(Want, Found)>>,
 }
 
 /// Why a function did not answer.
@@ -85,6 +94,22 @@ pub enum Question {
     Alive,
     /// What a function says to this request.
     Call(Function, Value),
+    /// Whether these rights may be handed out.
+    Rights(Vec<Want>),
+}
+
+/// Why an answer is not followed.
+enum Otherwise {
+    /// It is none.
+    Wrong(String),
+    /// This has to be found out first.
+    Need(Question),
+}
+
+impl From<String> for Otherwise {
+    fn from(error: String) -> Self {
+        Self::Wrong(error)
+    }
 }
 
 /// What a pass comes to, for the status.
@@ -265,14 +290,16 @@ impl Composite {
             }
             Some(Ok(called)) => called,
         };
-        match self.follow(now, parent, &claimed, &selector, called, bounds) {
+        let rights = facts.rights.as_deref();
+        match self.follow(now, parent, &claimed, &selector, (called, rights), bounds) {
             Ok(plan) => Verdict::Decided(Decision {
                 plan,
                 state: Pass {
                     status: Some(called.answer.status.clone().unwrap_or_default()),
                 },
             }),
-            Err(error) => {
+            Err(Otherwise::Need(question)) => Verdict::Need { question, until },
+            Err(Otherwise::Wrong(error)) => {
                 let message = format!(
                     "{}: what the function answers for {}: {error}",
                     self.declared.name,
@@ -333,9 +360,9 @@ impl Composite {
         parent: &Parent<'_>,
         claimed: &Claimed,
         selector: &Selector,
-        called: &Called,
+        (called, rights): (&Called, Option<&[(Want, Found)]>),
         bounds: Bounds,
-    ) -> Result<Plan, String> {
+    ) -> Result<Plan, Otherwise> {
         let answer = &called.answer;
         let mut wanted = self.wanted(now, parent, selector, called, bounds)?;
         let have: BTreeMap<Key, &Live> = (claimed.own.iter().chain(&claimed.adoptable))
@@ -359,7 +386,15 @@ impl Composite {
             let released = claimed.released.iter();
             plan = plan.then(adopted.chain(released.map(|one| Step::Disown(one.reference()))));
         }
-        let changes = self.changes(&have, &wanted);
+        let mut changes = self.changes(&have, &wanted);
+        match self.judge(parent.object, &changes.applies, rights) {
+            Judged::Ask(wants) => return Err(Otherwise::Need(Question::Rights(wants))),
+            Judged::Refused(keys, Some(failure)) => {
+                changes.leave_out(&keys);
+                plan = plan.because(failure).wake_at(after(now, JUDGED_AGAIN));
+            }
+            Judged::Refused(_, None) => {}
+        }
         plan = self.carries_out(plan, parent, changes);
         let mut bounds = [bounds.from, bounds.until].into_iter().flatten();
         let ahead = bounds.find(|at| !has_come(now, *at));
@@ -518,6 +553,20 @@ struct Changes {
     applies: Vec<Step>,
     /// Which of them are not there yet.
     new: BTreeSet<String>,
+}
+
+impl Changes {
+    /// As if these children were as they are to be.
+    fn leave_out(&mut self, keys: &BTreeSet<Key>) {
+        let of = |step: &Step| match step {
+            Step::Apply(child) => Some(child.key()),
+            Step::Delete(child) => Some(child.key()),
+            _ => None,
+        };
+        let stays = |step: &Step| !of(step).is_some_and(|key| keys.contains(&key));
+        self.replaced.retain(stays);
+        self.applies.retain(stays);
+    }
 }
 
 /// The child that a step is about, for people.

@@ -261,7 +261,7 @@ impl Declared {
         let spec = &composite.spec;
         let mut violations = Vec::new();
         let parent = KindName::from(&spec.parent_resource);
-        reserved(&parent, "spec.parentResource", &mut violations);
+        reserved_parent(&parent, "spec.parentResource", &mut violations);
         let selector = parents(
             spec.parent_resource.label_selector.as_ref(),
             "spec.parentResource.labelSelector",
@@ -418,15 +418,30 @@ pub(super) fn reserved(kind: &KindName, field: &str, violations: &mut Vec<Violat
     if kind.resource.is_empty() || kind.api_version.is_empty() {
         violations.push(Violation::of(field, "names no kind"));
     }
-    if kind.resource.contains('/') || kind.api_version.split('/').count() > 2 {
+    let is_name = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        text.bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'-' | b'.'))
+    };
+    let mut parts = kind.api_version.split('/').chain([kind.resource.as_str()]);
+    if !parts.all(is_name) || kind.api_version.split('/').count() > 2 {
         violations.push(Violation::of(
             field,
             format!("{kind} is no kind with a plural name"),
         ));
     }
-    not_yet(kind.group() == crate::api::RBAC_GROUP, field, violations);
     if RESERVED_GROUPS.contains(&kind.group()) || kind.resource == "customresourcedefinitions" {
         let message = format!("{kind} is reserved: no composite reads or writes it");
+        violations.push(Violation::of(field, message));
+    }
+}
+
+/// Roles and bindings are nobody's parents: a function is told what it may make others' rights of, and rights
+/// are not that.
+pub(super) fn reserved_parent(kind: &KindName, field: &str, violations: &mut Vec<Violation>) {
+    reserved(kind, field, violations);
+    if kind.group() == crate::api::RBAC_GROUP {
+        let message = format!("{kind} is reserved: it can be a child, and no parent");
         violations.push(Violation::of(field, message));
     }
 }

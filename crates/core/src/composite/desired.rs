@@ -19,7 +19,7 @@ use crate::labels;
 /// added.
 pub const APPLIED: &str = "oz.wizardofoz.co/applied";
 /// What oz's own labels and annotations begin with.
-const OWN_PREFIXES: [&str; 2] = ["oz.wizardofoz.co/", "crds.wizardofoz.co/"];
+pub(super) const OWN_PREFIXES: [&str; 2] = ["oz.wizardofoz.co/", "crds.wizardofoz.co/"];
 /// Fields of metadata that are the API server's to say. A function that echoes what it was shown names
 /// them as well.
 const SYSTEM_FIELDS: [&str; 9] = [

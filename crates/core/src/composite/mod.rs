@@ -17,6 +17,7 @@ pub mod guard;
 mod placed;
 pub mod protocol;
 pub mod rego;
+pub mod rights;
 mod source;
 pub mod supervise;
 #[cfg(test)]

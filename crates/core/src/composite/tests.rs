@@ -4,5 +4,6 @@ mod answers;
 mod claims;
 mod ending;
 mod rego;
+mod rights;
 mod supervising;
 mod world;

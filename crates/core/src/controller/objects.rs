@@ -136,3 +136,16 @@ pub struct Reference {
     /// UID, the precondition of a deletion.
     pub uid: String,
 }
+
+impl Reference {
+    /// Kind, namespace and name.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key {
+            group: self.resource.group.clone(),
+            kind: self.resource.kind.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+}

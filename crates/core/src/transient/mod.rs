@@ -49,6 +49,16 @@ pub fn may_bind(
     namespace: Option<&str>,
     role: &RoleReference,
 ) -> SubjectAccessReview {
+    may_on_role(requester, namespace, role, "bind")
+}
+
+/// The question whether somebody has this verb on a role.
+pub(crate) fn may_on_role(
+    requester: &Requester,
+    namespace: Option<&str>,
+    role: &RoleReference,
+    verb: &str,
+) -> SubjectAccessReview {
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(requester.user.clone()),
@@ -56,7 +66,7 @@ pub fn may_bind(
             groups: Some(requester.groups.clone()),
             resource_attributes: Some(ResourceAttributes {
                 namespace: namespace.map(ToOwned::to_owned),
-                verb: Some("bind".to_owned()),
+                verb: Some(verb.to_owned()),
                 group: Some(RBAC_GROUP.to_owned()),
                 resource: Some(role.kind.plural().to_owned()),
                 name: Some(role.name.clone()),

@@ -71,22 +71,7 @@ impl Policy {
         namespace: Option<&str>,
         created: Timestamp,
     ) -> Result<Listed, Failure> {
-        if namespace == Some(self.own_namespace.as_str()) {
-            return Err(Failure::invalid(
-                "OwnNamespace",
-                format!(
-                    "nothing is bound in oz's own namespace {}; use another namespace",
-                    self.own_namespace
-                ),
-            ));
-        }
-        let listed = self.roles.listed(&terms.role, namespace);
-        if listed == Listed::No {
-            return Err(Failure::invalid(
-                "RoleNotBindable",
-                self.not_listed(&terms.role),
-            ));
-        }
+        let listed = self.permits_role(&terms.role, namespace)?;
         let (length, longest) = (terms.length(created), self.longest(namespace));
         if length > longest {
             let place = namespace.map_or_else(
@@ -97,6 +82,31 @@ impl Policy {
                 "WindowTooLong",
                 format!("a window of {length:#} is longer than the {longest:#} allowed {place}"),
             ));
+        }
+        Ok(listed)
+    }
+
+    /// Whether a role may be bound in a namespace, or, with `None`, in the whole cluster; and how it is listed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn permits_role(
+        &self,
+        role: &RoleReference,
+        namespace: Option<&str>,
+    ) -> Result<Listed, Failure> {
+        if namespace == Some(self.own_namespace.as_str()) {
+            return Err(Failure::invalid(
+                "OwnNamespace",
+                format!(
+                    "nothing is bound in oz's own namespace {}; use another namespace",
+                    self.own_namespace
+                ),
+            ));
+        }
+        let listed = self.roles.listed(role, namespace);
+        if listed == Listed::No {
+            return Err(Failure::invalid("RoleNotBindable", self.not_listed(role)));
         }
         Ok(listed)
     }

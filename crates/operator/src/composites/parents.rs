@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
+use kube::Client;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::composite::declared::Placed;
 use oz_core::composite::{Called, Composite, Facts, Function, Question, Refused};
@@ -13,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{Policies, Webhooks};
+use crate::roles;
 
 /// How many parents of one composite its functions are asked about at once.
 const CALLS: usize = 8;
@@ -26,6 +29,8 @@ pub(crate) struct Parents {
     composite: Composite,
     webhooks: Webhooks,
     policies: Arc<Policies>,
+    /// The operator itself: the account need not know who may do what.
+    judge: Client,
     turns: Arc<Semaphore>,
 }
 
@@ -36,6 +41,7 @@ impl Parents {
         composite: Composite,
         webhooks: Webhooks,
         policies: Arc<Policies>,
+        judge: Client,
     ) -> Self {
         Self {
             objects,
@@ -43,6 +49,7 @@ impl Parents {
             composite,
             webhooks,
             policies,
+            judge,
             turns: Arc::new(Semaphore::new(CALLS)),
         }
     }
@@ -99,6 +106,12 @@ impl Observe<Composite> for Parents {
             }
             Question::Call(function, request) => {
                 facts.called = Some(self.call(cx, function, &request).await);
+            }
+            Question::Rights(wants) => {
+                let judge = cx.by(&self.judge);
+                let found = wants.iter().map(|want| roles::found(&judge, want));
+                let found = join_all(found).await;
+                facts.rights = Some(wants.into_iter().zip(found).collect());
             }
         }
     }

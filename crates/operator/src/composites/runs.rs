@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use kube::Config;
 use kube::core::DynamicObject;
+use kube::{Client, Config};
 use oz_core::composite::guard::Tally;
 use oz_core::composite::supervise::{Mode, Run, Runs as Answer};
 use oz_core::composite::{Account, Composite};
 use oz_core::controller::{Effect, Failure};
 use oz_core::lifecycle::seal::Keys;
+use oz_core::transient::Policy;
 use oz_engine::{Controllers, Port, Running, Setup, Signal};
 use oz_runtime::{Identity, Keep, Selection, Store, Subscription};
 use serde_json::Value;
@@ -31,6 +32,10 @@ pub(crate) struct Runs {
     /// The connection, to be used as somebody else.
     pub(crate) config: Config,
     pub(crate) keys: Keys,
+    /// Which rights children may hand out.
+    pub(crate) bindable: Arc<Policy>,
+    /// Judges these rights, and reads roles.
+    pub(crate) judge: Client,
     pub(crate) webhooks: Webhooks,
     pub(crate) policies: Arc<Policies>,
     pub(crate) most: usize,
@@ -146,6 +151,7 @@ impl Runs {
             keys: self.keys.clone(),
             mode: run.mode,
             policy: run.policy.clone(),
+            bindable: Some(Arc::clone(&self.bindable)),
         })
     }
 
@@ -177,6 +183,7 @@ impl Runs {
             composite.clone(),
             webhooks,
             policies,
+            self.judge.clone(),
         );
         let setup = Setup::new(composite.clone(), observe)
             .field_manager(FIELD_MANAGER)

@@ -1,12 +1,17 @@
-//! The hooks of CompositeControllers and RegoControllers as they are registered.
+//! The hooks of CompositeControllers and RegoControllers, and of their parents, as they are registered.
 
-use oz_admission::{Hook, NamespaceScope, Operation, SideEffects};
+use oz_admission::{
+    FailurePolicy, Hook, ManagerBuilder, NamespaceScope, Operation, ResourceRule, Rules, Selection,
+    SideEffects,
+};
+use oz_core::api::RBAC_GROUP;
 use oz_core::composite::Source;
 use oz_core::composite::api::CompositeController;
 use oz_core::composite::rego::RegoController;
 
 use super::{GARBAGE_COLLECTOR, Grounds, quoted};
 use crate::guard_composite::CompositeGuard;
+use crate::stamp_parent::ParentStamper;
 
 /// Declarations are asked about only where composites run.
 pub(super) fn guards(grounds: &Grounds) -> impl Iterator<Item = Hook> {
@@ -34,4 +39,46 @@ fn guard<S: Source>(grounds: &Grounds) -> Option<Hook> {
             ),
         );
     Some(hook)
+}
+
+/// The kinds of parents whose children hand out rights, by what declares them.
+pub(crate) type Parents = Vec<(&'static str, Rules)>;
+
+/// Follows which kinds these are.
+pub(crate) fn parents(manager: &mut ManagerBuilder) -> Parents {
+    vec![
+        followed::<CompositeController>(manager),
+        followed::<RegoController>(manager),
+    ]
+}
+
+fn followed<S: Source>(manager: &mut ManagerBuilder) -> (&'static str, Rules) {
+    let declarations = manager.cache::<S>(Selection::default());
+    (S::NAME, declarations.rules(hands_out_rights::<S>))
+}
+
+/// The kind of parent of a declaration whose children hand out rights; none if they do not, or if nothing
+/// comes of the declaration.
+fn hands_out_rights<S: Source>(declaration: &S) -> Option<ResourceRule> {
+    let declared = declaration.declared().ok()?;
+    let mut kinds = declared.children.iter();
+    let hands_out = kinds.any(|(kind, _)| kind.group() == RBAC_GROUP);
+    let parent = &declared.parent;
+    hands_out.then(|| ResourceRule::new(parent.group(), parent.version(), &parent.resource))
+}
+
+/// Other people's objects do not wait for us: one that was not stamped gets no children that hand out rights.
+pub(super) fn stamps(grounds: &Grounds) -> impl Iterator<Item = Hook> {
+    grounds.parents.iter().map(|(declared, rules)| {
+        let name = format!("stamp-parents-{declared}");
+        Hook::mutating_on(&name, None, ParentStamper::new(grounds.keys.clone()))
+            .rules_from(rules)
+            .on([Operation::Create, Operation::Update])
+            .failure(FailurePolicy::Ignore)
+            .namespaces(NamespaceScope::All)
+            .reinvoke(true)
+            .side_effects(SideEffects::None)
+            .path(&format!("/{name}"))
+            .webhook_name(&format!("{name}.kb.io"))
+    })
 }

@@ -16,6 +16,7 @@ mod request_update;
 mod server;
 mod size;
 mod stamp;
+mod stamp_parent;
 mod template;
 
 use std::fmt::Debug;
@@ -25,7 +26,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::{Client, Resource};
-use oz_admission::{Endpoint, Manager, RegistrationMode, testing};
+use oz_admission::{Endpoint, Manager, RegistrationMode, Rules, testing};
 use oz_audit::Sink;
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
@@ -102,6 +103,13 @@ impl Sink for Records {
     }
 }
 
+/// Nothing is registered for parents: a test calls the path of their hook.
+fn no_parents() -> Rules {
+    let rules = Rules::default();
+    rules.set([]);
+    rules
+}
+
 /// A store that a watch feeds.
 fn fed<K>(client: &Client) -> Store<K>
 where
@@ -136,6 +144,7 @@ impl Webhook {
             policy: policy(),
             serve_example_com: true,
             composite_account: Some("oz-system/oz-composites".parse().unwrap()),
+            parents: vec![("compositecontroller", no_parents())],
             webhook: WEBHOOK.into(),
         };
         let mut registry = Registry::default();

@@ -364,6 +364,7 @@ async fn nothing_is_decided_before_the_templates_are_known() {
         spec_digest: encode::digest(&object["spec"]),
         at: now(),
         nonce: "1".into(),
+        ..Stamp::default()
     };
     object["metadata"]["annotations"] = json!({ labels::REQUESTER: stamp.seal(&keys()).unwrap() });
     let answer = webhook

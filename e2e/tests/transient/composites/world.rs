@@ -223,6 +223,11 @@ impl<K: Source> World<K> {
     }
 
     pub(crate) fn fleets(&self) -> Api<DynamicObject> {
+        self.fleets_as(self.fixture.admin.clone())
+    }
+
+    /// Fleets, as somebody else.
+    pub(crate) fn fleets_as(&self, client: Client) -> Api<DynamicObject> {
         let resource = ApiResource {
             group: "test.example.org".to_owned(),
             version: "v1".to_owned(),
@@ -230,7 +235,7 @@ impl<K: Source> World<K> {
             kind: "Fleet".to_owned(),
             plural: "fleets".to_owned(),
         };
-        Api::namespaced_with(self.fixture.admin.clone(), self.fixture.name(), &resource)
+        Api::namespaced_with(client, self.fixture.name(), &resource)
     }
 
     /// Creates a Fleet that the composite looks after.

@@ -2,5 +2,6 @@
 
 mod guard;
 mod refused;
+mod rights;
 mod runs;
 mod world;

@@ -155,6 +155,7 @@ impl<K: InMemory> World<K> {
             spec_digest: self.request.view().spec_digest,
             at: at(0),
             nonce: "nonce".into(),
+            ..Stamp::default()
         };
         self.request.meta_mut().annotations = Some(BTreeMap::from([(
             labels::REQUESTER.to_owned(),

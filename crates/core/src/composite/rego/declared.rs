@@ -10,7 +10,7 @@ use crate::composite::account::Account;
 use crate::composite::api::{HookVersion, MAX_CHILDREN, Method};
 use crate::composite::declared::{
     Call, Declared, InProcess, KindName, MOST_KINDS, Modules, as_told, finalizer, not_yet, parents,
-    reserved,
+    reserved, reserved_parent,
 };
 use crate::composite::window::Window;
 use crate::duration::GoDuration;
@@ -46,7 +46,7 @@ impl Declared {
             api_version: spec.parent.api_version.clone(),
             resource: spec.parent.resource.clone(),
         };
-        reserved(&parent, "spec.parent", &mut violations);
+        reserved_parent(&parent, "spec.parent", &mut violations);
         let selector = parents(
             spec.parent.label_selector.as_ref(),
             "spec.parent.labelSelector",

@@ -247,7 +247,7 @@ fn a_request_names_every_kind_that_is_declared() {
     let mut world = World::new(InPlace);
     let asked = |world: &World| match world.verdict(at(0)).question().unwrap() {
         crate::composite::Question::Call(_, request) => request,
-        other @ crate::composite::Question::Alive => panic!("{other:?}"),
+        other => panic!("{other:?}"),
     };
     let request = asked(&world);
     assert_eq!(request["children"], json!({"ConfigMap.v1": {}}));

@@ -146,9 +146,9 @@ fn kinds_that_are_none_or_are_reserved_are_refused() {
             "spec.children[0]: configmaps.crds",
         ),
         (
-            "/spec/children/0/apiVersion",
+            "/spec/parent/apiVersion",
             rbac,
-            "spec.children[0]: is not supported yet",
+            "is reserved: it can be a child, and no parent",
         ),
         (
             "/spec/children",

@@ -82,6 +82,7 @@ impl World {
                 keys: Keys::new(vec![vec![7; 32]]).unwrap(),
                 mode: Mode::Run,
                 policy: None,
+                bindable: None,
             },
             parent: object(json!({
                 "metadata": {"name": "one", "namespace": "dev", "uid": "parent", "generation": 3},

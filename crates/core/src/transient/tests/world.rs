@@ -180,6 +180,7 @@ impl<K: InMemory> World<K> {
             spec_digest: view.spec_digest.clone(),
             at: at(0),
             nonce: "nonce".to_owned(),
+            ..Stamp::default()
         };
         let sealed = stamp.seal(&keys()).unwrap();
         self.object.meta_mut().annotations =

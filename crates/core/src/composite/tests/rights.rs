@@ -1,0 +1,379 @@
+//! Children that hand out rights: for whom, and which.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::world::*;
+use crate::access::stamp::{Requester, Stamp};
+use crate::composite::api::Method;
+use crate::composite::rights::{Act, Found, Want, authors, digest, stamped_kind};
+use crate::composite::{Question, declared::Placed};
+use crate::controller::{Failure, Verdict};
+use crate::labels;
+use crate::transient::{BindableRoles, Policy};
+
+fn user(name: &str) -> Requester {
+    Requester {
+        user: name.to_owned(),
+        ..Requester::default()
+    }
+}
+
+/// A Fleet whose children are bindings and roles.
+fn world(method: Method) -> World {
+    let mut world = World::new(method);
+    let placed = |kind: &str, plural: &str| {
+        let mut placed: Placed = world.composite.family.children[0].0.clone();
+        let resource = &mut placed.resource;
+        resource.group = "rbac.authorization.k8s.io".to_owned();
+        resource.version = "v1".to_owned();
+        resource.api_version = "rbac.authorization.k8s.io/v1".to_owned();
+        resource.kind = kind.to_owned();
+        resource.plural = plural.to_owned();
+        (placed, method)
+    };
+    world.composite.family.children = vec![
+        placed("RoleBinding", "rolebindings"),
+        placed("Role", "roles"),
+    ];
+    world.composite.bindable = Some(Arc::new(Policy {
+        roles: BindableRoles(vec!["view*".parse().unwrap(), "edit".parse().unwrap()]),
+        longest: SignedDuration::from_hours(1),
+        longest_in: [].into(),
+        own_namespace: "oz-system".to_owned(),
+    }));
+    world.parent.metadata.creation_timestamp = Some(Time(at(0)));
+    stamp(&mut world, &["alice"], "");
+    world
+}
+
+/// Has the webhook say who had a hand in the parent as it is.
+fn stamp(world: &mut World, users: &[&str], uid: &str) {
+    let resource = &world.composite.family.parent.resource;
+    world.parent.types = Some(kube::core::TypeMeta {
+        api_version: resource.api_version.clone(),
+        kind: resource.kind.clone(),
+    });
+    let stamp = Stamp {
+        requester: user(users[0]),
+        also: users[1..].iter().map(|name| user(name)).collect(),
+        uid: uid.to_owned(),
+        kind: stamped_kind(&world.parent),
+        namespace: "dev".to_owned(),
+        name: "one".to_owned(),
+        spec_digest: digest(&world.parent),
+        at: at(0),
+        nonce: "n".to_owned(),
+        ..Stamp::default()
+    };
+    let sealed = stamp.seal(&world.composite.keys).unwrap();
+    let annotations = world.parent.metadata.annotations.get_or_insert_default();
+    annotations.insert(labels::REQUESTER.to_owned(), sealed);
+    // As a watch brings it.
+    world.parent.types = None;
+}
+
+fn binding(role: &str, subject: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "b"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": subject, "apiGroup": "rbac.authorization.k8s.io"}],
+    })
+}
+
+fn role(verb: &str, resource: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"},
+        "rules": [{"apiGroups": [""], "resources": [resource], "verbs": [verb]}],
+    })
+}
+
+fn rule(verb: &str, resource: &str) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: vec![verb.to_owned()],
+        ..PolicyRule::default()
+    }
+}
+
+fn asked(world: &World, now: Timestamp) -> Vec<Want> {
+    match world.verdict(now) {
+        Verdict::Need {
+            question: Question::Rights(wants),
+            ..
+        } => wants,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Has the API server find this about whatever is asked.
+fn found(world: &mut World, now: Timestamp, found: &Found) {
+    let wants = asked(world, now);
+    let answers = wants.into_iter().map(|want| (want, found.clone()));
+    world.facts.rights = Some(answers.collect());
+}
+
+fn fine() -> Found {
+    Found {
+        lacks: Ok(None),
+        rules: Ok(Some(vec![rule("get", "pods")])),
+    }
+}
+
+/// Reason and message of what stands in the way.
+fn obstacle(world: &World, now: Timestamp) -> (&'static str, String) {
+    let plan = world.plan(now);
+    let steps: Vec<_> = plan.steps().collect();
+    assert!(steps.is_empty(), "{steps:?}");
+    let obstacle = plan.obstacle.unwrap();
+    (obstacle.reason, obstacle.message)
+}
+
+#[test]
+fn a_binding_is_made_if_whoever_made_its_parent_may_bind_the_role() {
+    let mut world = world(Method::Recreate);
+    world.answers(&json!({"children": [binding("view", "bob")]}));
+    let wants = asked(&world, at(1));
+    assert_eq!(wants[0].authors, [user("alice")]);
+    assert_eq!(
+        (wants[0].role.name.as_str(), &wants[0].act),
+        ("view", &Act::Bind)
+    );
+    assert_eq!(wants[0].namespace.as_deref(), Some("dev"));
+    found(&mut world, at(1), &fine());
+    assert_eq!(world.pass(at(1)), ["create b"]);
+    // What is there already is not judged again.
+    world.facts.rights = None;
+    assert!(world.pass(at(2)).is_empty());
+}
+
+#[test]
+fn who_may_not_do_it_themselves_gets_it_by_no_function() {
+    let lacking = Found {
+        lacks: Ok(Some("alice".to_owned())),
+        ..fine()
+    };
+    let mut bound = world(Method::InPlace);
+    bound.answers(&json!({"children": [binding("view", "bob")]}));
+    found(&mut bound, at(1), &lacking);
+    let (reason, message) = obstacle(&bound, at(1));
+    assert_eq!(reason, "MayNotBind");
+    assert!(
+        message.contains("alice") && message.contains("view"),
+        "{message}"
+    );
+
+    let mut written = world(Method::InPlace);
+    written.answers(&json!({"children": [role("get", "pods")]}));
+    assert!(matches!(asked(&written, at(1))[0].act, Act::Write(_)));
+    found(&mut written, at(1), &lacking);
+    assert_eq!(obstacle(&written, at(1)).0, "MayNotEscalate");
+    found_again(&mut written, &fine());
+    assert_eq!(written.pass(at(1)), ["create r"]);
+}
+
+fn found_again(world: &mut World, answer: &Found) {
+    world.facts.rights = None;
+    found(world, at(1), answer);
+}
+
+#[test]
+fn the_list_and_the_danger_of_a_role_hold_whoever_asks() {
+    let dangerous = |rules| Found {
+        rules: Ok(Some(rules)),
+        ..fine()
+    };
+    // Not on the list: nobody is even asked about it.
+    let mut unlisted = world(Method::InPlace);
+    unlisted.answers(&json!({"children": [binding("cluster-admin", "bob")]}));
+    assert_eq!(obstacle(&unlisted, at(1)).0, "RoleNotBindable");
+
+    let mut patterned = world(Method::InPlace);
+    patterned.answers(&json!({"children": [binding("view-more", "bob")]}));
+    found(
+        &mut patterned,
+        at(1),
+        &dangerous(vec![rule("get", "secrets")]),
+    );
+    assert_eq!(obstacle(&patterned, at(1)).0, "RoleTooPowerful");
+
+    let mut named = world(Method::InPlace);
+    named.answers(&json!({"children": [binding("edit", "bob")]}));
+    found(&mut named, at(1), &dangerous(vec![rule("get", "secrets")]));
+    assert_eq!(named.pass(at(1)), ["create b"], "it is listed by its name");
+
+    let mut missing = world(Method::InPlace);
+    missing.answers(&json!({"children": [binding("view", "bob")]}));
+    let none = Found {
+        rules: Ok(None),
+        ..fine()
+    };
+    found(&mut missing, at(1), &none);
+    assert_eq!(obstacle(&missing, at(1)).0, "RoleMissing");
+
+    let mut written = world(Method::InPlace);
+    written.answers(&json!({"children": [role("get", "secrets")]}));
+    found(&mut written, at(1), &fine());
+    assert_eq!(obstacle(&written, at(1)).0, "RoleTooPowerful");
+
+    let mut own = world(Method::InPlace);
+    own.composite.bindable = own.composite.bindable.map(|policy| {
+        Arc::new(Policy {
+            own_namespace: "dev".to_owned(),
+            ..(*policy).clone()
+        })
+    });
+    own.answers(&json!({"children": [binding("view", "bob")]}));
+    assert_eq!(obstacle(&own, at(1)).0, "OwnNamespace");
+}
+
+#[test]
+fn nobody_hands_anything_out_whose_hand_is_not_proven() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change, &str); 7] = [
+        (
+            "no stamp",
+            |it| it.parent.metadata.annotations = None,
+            "NotStamped",
+        ),
+        (
+            "other content",
+            |it| it.parent.data["spec"]["who"] = json!("eve"),
+            "StampOfAnotherRequest",
+        ),
+        (
+            "other labels",
+            |it| it.parent.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into()),
+            "StampOfAnotherRequest",
+        ),
+        (
+            "other annotations",
+            |it| {
+                let annotations = it.parent.metadata.annotations.get_or_insert_default();
+                annotations.insert("a".to_owned(), "b".to_owned());
+            },
+            "StampOfAnotherRequest",
+        ),
+        (
+            "created again later",
+            |it| it.parent.metadata.creation_timestamp = Some(Time(at(3600))),
+            "StampTimeMismatch",
+        ),
+        (
+            "another object's",
+            |it| stamp(it, &["alice"], "another"),
+            "StampOfAnotherRequest",
+        ),
+        (
+            "another kind's",
+            |it| it.composite.family.parent.resource.group = "other.example.org".to_owned(),
+            "StampOfAnotherRequest",
+        ),
+    ];
+    for (name, change, reason) in cases {
+        let mut world = world(Method::InPlace);
+        change(&mut world);
+        world.answers(&json!({"children": [binding("view", "bob")]}));
+        assert_eq!(obstacle(&world, at(1)).0, reason, "{name}");
+    }
+}
+
+#[test]
+fn the_status_and_what_oz_writes_need_no_new_stamp() {
+    let mut world = world(Method::InPlace);
+    world.parent.data["status"] = json!({"phase": "Active"});
+    world.parent.metadata.finalizers = Some(vec!["a/b".to_owned()]);
+    let annotations = world.parent.metadata.annotations.get_or_insert_default();
+    annotations.insert("oz.wizardofoz.co/note".to_owned(), "x".to_owned());
+    world.answers(&json!({"children": [binding("view", "bob")]}));
+    assert_eq!(asked(&world, at(1)).len(), 1);
+}
+
+#[test]
+fn everybody_who_changed_a_parent_must_be_allowed_to() {
+    let mut world = world(Method::InPlace);
+    world.parent.data["spec"]["who"] = json!("carol");
+    world.parent.metadata.creation_timestamp = Some(Time(at(-86_400)));
+    stamp(&mut world, &["alice", "bob"], "parent");
+    world.answers(&json!({"children": [binding("view", "carol")]}));
+    let wants = asked(&world, at(1));
+    assert_eq!(wants[0].authors, [user("alice"), user("bob")]);
+    let users: Vec<_> = wants[0]
+        .reviews()
+        .map(|(_, review)| review.spec.user)
+        .collect();
+    assert_eq!(users, [Some("alice".to_owned()), Some("bob".to_owned())]);
+    world.parent.types = Some(kube::core::TypeMeta {
+        api_version: "test.example.org/v1".to_owned(),
+        kind: "Fleet".to_owned(),
+    });
+    let known = authors(&world.composite.keys, &world.parent).unwrap();
+    assert_eq!(known, [user("alice"), user("bob")]);
+}
+
+#[test]
+fn what_is_refused_leaves_what_was_given_before_and_its_end() {
+    for method in [Method::Recreate, Method::InPlace] {
+        let mut world = world(method);
+        let until = (at(100), json!({"children": []}));
+        world.answers_ahead(&json!({"children": [binding("view", "bob")]}), &[until]);
+        found(&mut world, at(1), &fine());
+        world.pass(at(1));
+        assert_eq!(world.live.len(), 1);
+        // Later, for somebody else as well: who may not hand that out changes nothing.
+        let later = (at(1000), json!({"children": []}));
+        let refused = Found {
+            lacks: Ok(Some("alice".to_owned())),
+            ..fine()
+        };
+        for (subject, who) in [("bob", "only later"), ("eve", "and for another")] {
+            world.facts.rights = None;
+            world.answers_ahead(
+                &json!({"children": [binding("view", subject)]}),
+                &[later.clone()],
+            );
+            found(&mut world, at(2), &refused);
+            assert!(world.pass(at(2)).is_empty(), "{method:?} {who}");
+        }
+        assert_eq!(world.pass(at(100)), ["delete b"], "{method:?}");
+    }
+}
+
+#[test]
+fn other_children_are_made_though_one_is_refused_and_it_is_judged_again() {
+    let mut world = world(Method::InPlace);
+    let answer = json!({"children": [role("get", "pods"), binding("admin", "bob")]});
+    world.answers(&answer);
+    found(&mut world, at(1), &fine());
+    let plan = world.plan(at(1));
+    assert_eq!(plan.obstacle.unwrap().reason, "RoleNotBindable");
+    assert_eq!(plan.wake, Some(at(61)));
+    assert_eq!(world.pass(at(1)), ["create r"]);
+}
+
+#[test]
+fn what_nobody_can_judge_is_refused() {
+    let mut aggregated = role("get", "pods");
+    aggregated["aggregationRule"] = json!({"clusterRoleSelectors": []});
+    let mut nameless = binding("view", "bob");
+    nameless["roleRef"] = json!({"kind": "ClusterRole"});
+    for child in [aggregated, nameless] {
+        let mut world = world(Method::InPlace);
+        world.answers(&json!({"children": [child]}));
+        assert_eq!(obstacle(&world, at(1)).0, "AnswerInvalid");
+    }
+    let mut world = world(Method::InPlace);
+    world.answers(&json!({"children": [binding("view", "bob")]}));
+    let unknown = Found {
+        lacks: Err(Failure::transient("Timeout", "no answer")),
+        ..fine()
+    };
+    found(&mut world, at(1), &unknown);
+    assert_eq!(obstacle(&world, at(1)).0, "Timeout");
+}

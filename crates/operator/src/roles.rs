@@ -1,0 +1,65 @@
+//! What roles hold, and who may hand out rights: read at the moment when it matters.
+
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::api::{Api, PostParams};
+use oz_core::api::{RoleKind, RoleReference};
+use oz_core::composite::rights::{Act, Found, Want};
+use oz_core::controller::Failure;
+use oz_engine::Cx;
+use oz_runtime::within;
+
+/// The rules of a role; `None` if there is no such role.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) async fn rules(
+    cx: &Cx,
+    namespace: Option<&str>,
+    role: &RoleReference,
+) -> Result<Option<Vec<PolicyRule>>, Failure> {
+    let name = &role.name;
+    let rules = match role.kind {
+        RoleKind::Role => {
+            let role = cx.get::<Role>(namespace, name).await?;
+            role.map(|role| role.rules)
+        }
+        RoleKind::ClusterRole => {
+            let role = cx.get::<ClusterRole>(None, name).await?;
+            role.map(|role| role.rules)
+        }
+    };
+    Ok(rules.map(Option::unwrap_or_default))
+}
+
+/// What the API server answers to a review.
+///
+/// # Errors
+/// When it does not.
+pub(crate) async fn may(cx: &Cx, review: &SubjectAccessReview) -> Result<bool, Failure> {
+    let reviews: Api<SubjectAccessReview> = Api::all(cx.client().clone());
+    let user = review.spec.user.as_deref().unwrap_or_default();
+    let what = || format!("failed to find out what {user} may do with a role");
+    let parameters = PostParams::default();
+    let answer = within(reviews.create(&parameters, review), what).await;
+    let answer = answer.map_err(oz_engine::of_call)?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// What is known of rights that a child of a composite would hand out.
+pub(crate) async fn found(cx: &Cx, want: &Want) -> Found {
+    let rules = match want.act {
+        Act::Bind => rules(cx, want.namespace.as_deref(), &want.role).await,
+        Act::Write(_) => Ok(None),
+    };
+    let lacks = async {
+        for (author, review) in want.reviews() {
+            if !may(cx, &review).await? {
+                return Ok(Some(author.user.clone()));
+            }
+        }
+        Ok(None)
+    };
+    let lacks = lacks.await;
+    Found { lacks, rules }
+}

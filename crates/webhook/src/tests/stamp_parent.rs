@@ -1,0 +1,110 @@
+//! Who had a hand in the parent of a composite whose children hand out rights.
+
+use kube::core::DynamicObject;
+use oz_admission::testing::Request;
+use oz_core::access::stamp::{Requester, StampError};
+use oz_core::composite::rights::{MOST_AUTHORS, authors};
+use oz_core::labels;
+use serde_json::{Value, json};
+
+use super::server::Server;
+use super::{Webhook, keys, with};
+
+const PATH: &str = "/stamp-parents-compositecontroller";
+
+fn fleet() -> Value {
+    json!({
+        "apiVersion": "test.example.org/v1", "kind": "Fleet",
+        "metadata": {"name": "one", "namespace": "dev"},
+        "spec": {"role": "view"},
+    })
+}
+
+async fn stamped(webhook: &Webhook, user: &str, request: Request, object: &Value) -> Value {
+    let request = request
+        .user(user)
+        .groups(&["devs"])
+        .resource("fleets", None);
+    let answer = request.send(&webhook.manager, PATH).await;
+    assert!(answer.allowed(), "{:?}", answer.message());
+    answer.object(object)
+}
+
+/// As the API server stores what was created.
+fn stored(mut object: Value) -> Value {
+    object["metadata"]["uid"] = json!("u-1");
+    object["metadata"]["creationTimestamp"] = json!("2026-01-01T12:00:00Z");
+    object
+}
+
+async fn created(webhook: &Webhook, object: &Value) -> Value {
+    stored(stamped(webhook, "alice", Request::create(object), object).await)
+}
+
+async fn changed(webhook: &Webhook, user: &str, old: &Value, new: &Value) -> Value {
+    stamped(webhook, user, Request::update(old, new), new).await
+}
+
+fn believed(object: &Value) -> Result<Vec<String>, StampError> {
+    let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+    let users = |authors: Vec<Requester>| authors.into_iter().map(|author| author.user).collect();
+    authors(&keys(), &object).map(users)
+}
+
+#[tokio::test]
+async fn the_creator_and_whoever_changes_what_a_function_is_told_are_stamped() {
+    let webhook = Webhook::new(Server::default());
+    let first = created(&webhook, &fleet()).await;
+    assert_eq!(believed(&first).unwrap(), ["alice"]);
+    for (pointer, value) in [
+        ("/spec/role", json!("edit")),
+        ("/metadata/labels", json!({"a": "b"})),
+    ] {
+        let second = changed(
+            &webhook,
+            "bob",
+            &first,
+            &with(first.clone(), pointer, value),
+        )
+        .await;
+        assert_eq!(believed(&second).unwrap(), ["alice", "bob"], "{pointer}");
+        let mut third = second.clone();
+        third["metadata"]["annotations"]["note"] = json!("x");
+        let third = changed(&webhook, "alice", &second, &third).await;
+        assert_eq!(believed(&third).unwrap(), ["alice", "bob"], "{pointer}");
+    }
+}
+
+#[tokio::test]
+async fn a_stamp_is_nobodys_to_write_and_nobodys_to_take_along() {
+    let webhook = Webhook::new(Server::default());
+    let first = created(&webhook, &fleet()).await;
+    let stamp = first["metadata"]["annotations"][labels::REQUESTER].clone();
+    // Somebody creates the same with the stamp of another.
+    let mut copied = fleet();
+    copied["metadata"]["annotations"] = json!({ labels::REQUESTER: stamp });
+    let eves = stamped(&webhook, "eve", Request::create(&copied), &copied).await;
+    assert_eq!(believed(&stored(eves)).unwrap(), ["eve"]);
+    // Somebody takes it off, or changes nothing else: it stays.
+    let mut without = first.clone();
+    without["metadata"]["annotations"] = json!({});
+    let kept = changed(&webhook, "eve", &first, &without).await;
+    assert_eq!(believed(&kept).unwrap(), ["alice"]);
+    // What was written while nobody stamped has no author, whoever changes it later.
+    let unseen = with(first.clone(), "/spec/role", json!("edit"));
+    assert!(believed(&unseen).is_err());
+    let after = with(unseen.clone(), "/spec/role", json!("view-more"));
+    let after = changed(&webhook, "alice", &unseen, &after).await;
+    assert_eq!(believed(&after), Err(StampError::Missing));
+}
+
+#[tokio::test]
+async fn more_authors_than_can_be_asked_about_are_none() {
+    let webhook = Webhook::new(Server::default());
+    let mut last = created(&webhook, &fleet()).await;
+    for count in 1..=MOST_AUTHORS {
+        let next = with(last.clone(), "/spec/role", json!(format!("role-{count}")));
+        last = changed(&webhook, &format!("user-{count}"), &last, &next).await;
+        assert_eq!(believed(&last).is_ok(), count < MOST_AUTHORS, "{count}");
+    }
+}

@@ -12,7 +12,7 @@ use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::composites::{self, HOST, Hooks, OTHER_POLICIES, POLICIES};
+use crate::composites::{self, HOST, Hooks, LENDING_POLICIES, OTHER_POLICIES, POLICIES};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -47,7 +47,9 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         let with_composites = options
             .clone()
             .flag("--composites")
-            .flag(&format!("--policy-namespaces={POLICIES},{OTHER_POLICIES}"))
+            .flag(&format!(
+                "--policy-namespaces={POLICIES},{OTHER_POLICIES},{LENDING_POLICIES}"
+            ))
             .flag(&format!("--hook-address={HOST}={functions}"));
         let (webhook, operator) = tokio::try_join!(
             Webhook::start(cluster, &options),

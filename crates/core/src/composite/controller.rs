@@ -16,7 +16,7 @@ use super::ends;
 use super::function::{Called, Function, title};
 use super::guard::Report;
 use super::protocol;
-use super::rights::{Found, Judged, Want};
+use super::rights::{Found, Judge, Judged, Want};
 use super::supervise::Mode;
 use super::window::Bounds;
 use crate::controller::{
@@ -387,13 +387,18 @@ impl Composite {
             plan = plan.then(adopted.chain(released.map(|one| Step::Disown(one.reference()))));
         }
         let mut changes = self.changes(&have, &wanted);
-        match self.judge(parent.object, &changes.applies, rights) {
-            Judged::Ask(wants) => return Err(Otherwise::Need(Question::Rights(wants))),
-            Judged::Refused(keys, Some(failure)) => {
+        let judge = self.bindable.as_deref().map(|policy| Judge {
+            policy,
+            keys: &self.keys,
+            kind: &self.family.parent.resource,
+        });
+        match judge.map(|judge| judge.judge(parent.object, &changes.applies, rights)) {
+            Some(Judged::Ask(wants)) => return Err(Otherwise::Need(Question::Rights(wants))),
+            Some(Judged::Refused(keys, Some(failure))) => {
                 changes.leave_out(&keys);
                 plan = plan.because(failure).wake_at(after(now, JUDGED_AGAIN));
             }
-            Judged::Refused(_, None) => {}
+            Some(Judged::Refused(_, None)) | None => {}
         }
         plan = self.carries_out(plan, parent, changes);
         let mut bounds = [bounds.from, bounds.until].into_iter().flatten();

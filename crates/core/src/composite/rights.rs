@@ -6,11 +6,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::controller::Composite;
 use super::desired::OWN_PREFIXES;
 use crate::access::seal::Keys;
 use crate::access::stamp::{self, Requester, StampError};
@@ -209,7 +208,15 @@ fn handed(child: &Child, authors: &[Requester]) -> Option<Result<Want, String>> 
     Some(rules.map(|rules| want(role, Act::Write(rules))))
 }
 
-impl Composite {
+/// By what it is judged which rights the children of a parent may hand out.
+pub(super) struct Judge<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) keys: &'a Keys,
+    /// The kind of parent.
+    pub(super) kind: &'a ApiResource,
+}
+
+impl Judge<'_> {
     /// Which of these children are not written because of the rights that they hand out.
     pub(super) fn judge(
         &self,
@@ -220,12 +227,8 @@ impl Composite {
         let mut refused = BTreeSet::new();
         let mut failure = None;
         let mut asks = Vec::new();
-        let Some(policy) = &self.bindable else {
-            return Judged::Refused(refused, failure);
-        };
-        let resource = &self.family.parent.resource;
-        let kind = title(&resource.kind, &resource.group);
-        let authors = authors_of(&self.keys, &kind, parent);
+        let kind = title(&self.kind.kind, &self.kind.group);
+        let authors = authors_of(self.keys, &kind, parent);
         let children = applies.iter().filter_map(|step| match step {
             Step::Apply(child) => Some(child),
             _ => None,
@@ -242,8 +245,8 @@ impl Composite {
                     let _: &[Requester] = authors.as_deref().map_err(unproven)?;
                     let namespace = want.namespace.as_deref();
                     let listed = match &want.act {
-                        Act::Bind => policy.permits_role(&want.role, namespace)?,
-                        Act::Write(_) => policy.roles.listed(&want.role, namespace),
+                        Act::Bind => self.policy.permits_role(&want.role, namespace)?,
+                        Act::Write(_) => self.policy.roles.listed(&want.role, namespace),
                     };
                     let Some(found) = found else {
                         asks.push(want);

@@ -2,7 +2,6 @@
 
 use kube::core::DynamicObject;
 use oz_admission::testing::Request;
-use oz_core::access::stamp::{Requester, StampError};
 use oz_core::composite::rights::{MOST_AUTHORS, authors};
 use oz_core::labels;
 use serde_json::{Value, json};
@@ -45,17 +44,18 @@ async fn changed(webhook: &Webhook, user: &str, old: &Value, new: &Value) -> Val
     stamped(webhook, user, Request::update(old, new), new).await
 }
 
-fn believed(object: &Value) -> Result<Vec<String>, StampError> {
+/// Who had a hand in it; none if that is not proven.
+fn believed(object: &Value) -> Vec<String> {
     let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
-    let users = |authors: Vec<Requester>| authors.into_iter().map(|author| author.user).collect();
-    authors(&keys(), &object).map(users)
+    let authors = authors(&keys(), &object).unwrap_or_default();
+    authors.into_iter().map(|author| author.user).collect()
 }
 
 #[tokio::test]
 async fn the_creator_and_whoever_changes_what_a_function_is_told_are_stamped() {
     let webhook = Webhook::new(Server::default());
     let first = created(&webhook, &fleet()).await;
-    assert_eq!(believed(&first).unwrap(), ["alice"]);
+    assert_eq!(believed(&first), ["alice"]);
     for (pointer, value) in [
         ("/spec/role", json!("edit")),
         ("/metadata/labels", json!({"a": "b"})),
@@ -67,11 +67,11 @@ async fn the_creator_and_whoever_changes_what_a_function_is_told_are_stamped() {
             &with(first.clone(), pointer, value),
         )
         .await;
-        assert_eq!(believed(&second).unwrap(), ["alice", "bob"], "{pointer}");
+        assert_eq!(believed(&second), ["alice", "bob"], "{pointer}");
         let mut third = second.clone();
         third["metadata"]["annotations"]["note"] = json!("x");
         let third = changed(&webhook, "alice", &second, &third).await;
-        assert_eq!(believed(&third).unwrap(), ["alice", "bob"], "{pointer}");
+        assert_eq!(believed(&third), ["alice", "bob"], "{pointer}");
     }
 }
 
@@ -84,18 +84,18 @@ async fn a_stamp_is_nobodys_to_write_and_nobodys_to_take_along() {
     let mut copied = fleet();
     copied["metadata"]["annotations"] = json!({ labels::REQUESTER: stamp });
     let eves = stamped(&webhook, "eve", Request::create(&copied), &copied).await;
-    assert_eq!(believed(&stored(eves)).unwrap(), ["eve"]);
+    assert_eq!(believed(&stored(eves)), ["eve"]);
     // Somebody takes it off, or changes nothing else: it stays.
     let mut without = first.clone();
     without["metadata"]["annotations"] = json!({});
     let kept = changed(&webhook, "eve", &first, &without).await;
-    assert_eq!(believed(&kept).unwrap(), ["alice"]);
+    assert_eq!(believed(&kept), ["alice"]);
     // What was written while nobody stamped has no author, whoever changes it later.
     let unseen = with(first.clone(), "/spec/role", json!("edit"));
-    assert!(believed(&unseen).is_err());
+    assert!(believed(&unseen).is_empty());
     let after = with(unseen.clone(), "/spec/role", json!("view-more"));
     let after = changed(&webhook, "alice", &unseen, &after).await;
-    assert_eq!(believed(&after), Err(StampError::Missing));
+    assert!(believed(&after).is_empty());
 }
 
 #[tokio::test]
@@ -105,6 +105,6 @@ async fn more_authors_than_can_be_asked_about_are_none() {
     for count in 1..=MOST_AUTHORS {
         let next = with(last.clone(), "/spec/role", json!(format!("role-{count}")));
         last = changed(&webhook, &format!("user-{count}"), &last, &next).await;
-        assert_eq!(believed(&last).is_ok(), count < MOST_AUTHORS, "{count}");
+        assert_eq!(believed(&last).is_empty(), count >= MOST_AUTHORS, "{count}");
     }
 }

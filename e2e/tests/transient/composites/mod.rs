@@ -6,10 +6,11 @@ mod claims;
 mod face;
 mod functions;
 mod hooks;
+mod lending;
 mod lifecycle;
 mod policy;
 mod refused;
 mod world;
 
 pub(crate) use hooks::{HOST, Hooks};
-pub(crate) use world::{OTHER_POLICIES, POLICIES, World, install};
+pub(crate) use world::{LENDING_POLICIES, OTHER_POLICIES, POLICIES, World, install};

@@ -22,13 +22,16 @@ pub(crate) const POLICIES: &str = "oz-policies";
 /// Another, since all policies of a namespace are one bundle, which one test breaks.
 pub(crate) const OTHER_POLICIES: &str = "oz-other-policies";
 
+/// A third, of policies that lend rights.
+pub(crate) const LENDING_POLICIES: &str = "oz-lending-policies";
+
 /// Installs the kinds and the account, and lets the operator impersonate it.
 pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
     for part in ["charts/oz/files/composites", "deploy/rbac/composites"] {
         apply(cluster, part)?;
     }
     let admin = cluster.client("admin").await?;
-    for namespace in [POLICIES, OTHER_POLICIES] {
+    for namespace in [POLICIES, OTHER_POLICIES, LENDING_POLICIES] {
         create(&admin, &policies(namespace)).await?;
     }
     let manifests = json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -61,7 +64,7 @@ fn policies(name: &str) -> Value {
     ]})
 }
 
-async fn create(admin: &Client, list: &Value) -> Result<()> {
+pub(super) async fn create(admin: &Client, list: &Value) -> Result<()> {
     for item in list["items"].as_array().into_iter().flatten() {
         let object: DynamicObject = serde_json::from_value(item.clone())?;
         let types = object.types.clone().unwrap_or_default();
@@ -78,14 +81,14 @@ async fn create(admin: &Client, list: &Value) -> Result<()> {
     Ok(())
 }
 
-fn role(name: &str, rules: &Value) -> Value {
+pub(super) fn role(name: &str, rules: &Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": name}, "rules": rules,
     })
 }
 
-fn bound(role: &str, account: &str) -> Value {
+pub(super) fn bound(role: &str, account: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": role},

@@ -336,7 +336,7 @@ fn what_is_refused_leaves_what_was_given_before_and_its_end() {
             world.facts.rights = None;
             world.answers_ahead(
                 &json!({"children": [binding("view", subject)]}),
-                &[later.clone()],
+                std::slice::from_ref(&later),
             );
             found(&mut world, at(2), &refused);
             assert!(world.pass(at(2)).is_empty(), "{method:?} {who}");

@@ -11,6 +11,7 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
+use kube::core::PartialObjectMeta;
 use oz_core::composite::declared::{Declared, Family, KindName, Placed};
 use oz_core::composite::supervise::{Composites, KIND_MISSING, Survey, needs};
 use oz_core::composite::{Account, Source};
@@ -28,7 +29,7 @@ const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Surveys<S> {
     pub(crate) objects: Store<S>,
     /// Definitions, of which only the metadata are kept: what changes is looked up again.
-    pub(crate) definitions: Store<CustomResourceDefinition>,
+    pub(crate) definitions: Store<PartialObjectMeta<CustomResourceDefinition>>,
     pub(crate) account: Account,
     pub(crate) runs: Arc<Runs>,
     pub(crate) policies: Arc<Policies>,

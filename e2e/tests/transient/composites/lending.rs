@@ -4,8 +4,9 @@
 use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
-use kube::api::{Api, DynamicObject};
+use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
 use oz_core::composite::api::CompositeController;
 use oz_core::conditions;
@@ -217,5 +218,10 @@ async fn transient_bindings_of_others_run_unchanged_and_end_though_their_policy_
     .await
     .context("while the policy is broken")?;
     ensure!(Timestamp::now() >= until, "they went too early");
+    // Definitions that come and change are read.
+    let events = Api::<Event>::namespaced(fixture.admin.clone(), "default");
+    let unread = ListParams::default().fields("reason=Unreadable");
+    let unread = events.list(&unread).await?.items;
+    ensure!(unread.is_empty(), "{unread:?}");
     Ok(())
 }

@@ -79,7 +79,7 @@ impl Sealing {
         let stamp = Stamp {
             requester: requester.clone(),
             also,
-            uid: metadata.uid.clone().unwrap_or_default(),
+            object_uid: metadata.uid.clone().unwrap_or_default(),
             kind: subject.kind,
             namespace: review.namespace.clone().unwrap_or_default(),
             name,

@@ -3,23 +3,22 @@
 //! operator would; a function behind HTTP is not asked.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use oz_core::composite::api::CompositeController;
-use oz_core::composite::declared::{Call, Declared, Family, InProcess, KindName, Modules, Placed};
+use oz_core::composite::declared::{Call, Declared, Family, KindName, Placed};
 use oz_core::composite::supervise::Mode;
 use oz_core::composite::{
-    Called, Composite, Facts, Function as Which, Moment, POLICY_FAILED, Question, bundle, compared,
-    ends,
+    Called, Composite, Facts, Function as Which, Moment, Pass, Question, ends,
 };
-use oz_core::controller::{Controller, Failure as CoreFailure, Live, Plan, Step, Verdict};
+use oz_core::controller::{Controller, Decision, Live, Plan, Step, Verdict};
 use oz_core::validate::Violation;
-use oz_rego::{Limits, Policy};
 use serde_json::Value;
 
+pub use super::function::Asked;
+use super::function::{ask, related, rules};
 use super::unsaved::keys;
 use crate::cluster::Cluster;
 use crate::composites::{self, Function, Trouble, objects, placed, policy_namespaces};
@@ -74,14 +73,6 @@ pub enum Outcome {
         /// What went wrong with this parent last.
         trouble: Option<Trouble>,
     },
-}
-
-/// A policy that was asked.
-pub struct Asked {
-    /// Its digest.
-    pub digest: String,
-    /// The language that it is written in.
-    pub language: String,
 }
 
 impl Explanation {
@@ -227,31 +218,31 @@ async fn plan(
     let mut policy = None;
     loop {
         match composite.decide(now, parent, &facts, &live) {
-            Verdict::Decided(decision) => {
-                let called = match &facts.called {
-                    Some(Ok(called)) => Some(called),
-                    _ => None,
-                };
-                let mut plan = decision.plan;
-                for step in plan.stages.iter_mut().flatten() {
-                    if let Step::Apply(child) = step {
-                        ends::unseal(child);
-                    }
-                }
-                return Ok(Outcome::Told {
-                    plan,
-                    live,
-                    timeline: called.map(Called::timeline),
-                    tried_until: called.and_then(|called| called.look_again),
-                    status: decision.state.status.map(Value::Object),
-                    policy,
-                });
-            }
+            Verdict::Decided(decision) => return Ok(told(decision, &facts, live, policy)),
             // It has just been read from the API server itself.
             Verdict::Need {
                 question: Question::Alive,
                 ..
             } => facts.alive = Some(Ok(parent.metadata.deletion_timestamp.is_none())),
+            Verdict::Need {
+                question: Question::Customize(request),
+                ..
+            } => {
+                let asked = composite.declared.customize.as_ref();
+                let Some((call, policy)) =
+                    asked.zip(asked.and_then(|call| call.in_process.as_ref()))
+                else {
+                    let call = asked.unwrap_or(&composite.declared.sync);
+                    return Ok(untold(cluster, &composite.declared, call, &request, now).await);
+                };
+                let metadata = &parent.metadata;
+                let named = rules(cluster, policy, call, &request, metadata, now).await?;
+                facts.rules = Some(named.map_err(Into::into));
+            }
+            Verdict::Need {
+                question: Question::Related(rules),
+                ..
+            } => facts.related = Some(Ok(related(cluster, &rules).await?)),
             // Not judged here, and so not asked.
             Verdict::Need {
                 question: Question::Rights(_),
@@ -273,6 +264,32 @@ async fn plan(
                 facts.called = Some(called.map_err(Into::into));
             }
         }
+    }
+}
+
+fn told(
+    decision: Decision<Pass>,
+    facts: &Facts,
+    live: Vec<Live>,
+    policy: Option<Asked>,
+) -> Outcome {
+    let called = match &facts.called {
+        Some(Ok(called)) => Some(called),
+        _ => None,
+    };
+    let mut plan = decision.plan;
+    for step in plan.stages.iter_mut().flatten() {
+        if let Step::Apply(child) = step {
+            ends::unseal(child);
+        }
+    }
+    Outcome::Told {
+        plan,
+        live,
+        timeline: called.map(Called::timeline),
+        tried_until: called.and_then(|called| called.look_again),
+        status: decision.state.status.map(Value::Object),
+        policy,
     }
 }
 
@@ -354,68 +371,4 @@ async fn children(cluster: &Cluster, family: &Family, parent: &DynamicObject) ->
         );
     }
     Ok(live)
-}
-
-/// The modules of a policy.
-async fn texts(cluster: &Cluster, policy: &InProcess) -> Result<Vec<(String, String)>> {
-    let place = policy.modules.to_string();
-    let namespace = match &policy.modules {
-        Modules::Inline(text) => return Ok(vec![(place, text.clone())]),
-        Modules::Bundle(namespace) | Modules::Key { namespace, .. } => namespace,
-    };
-    let maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), namespace);
-    let maps = cluster.answer(maps.list(&ListParams::default())).await;
-    let maps = maps.map_err(|failure| {
-        failure.during(&format!(
-            "failed to read the policy in namespace {namespace}"
-        ))
-    })?;
-    let Modules::Key { name, key, .. } = &policy.modules else {
-        return Ok(bundle::modules(&maps.items));
-    };
-    let mut maps = maps.items.into_iter();
-    let map = maps.find(|map| map.metadata.name.as_ref() == Some(name));
-    let text = map.and_then(|map| map.data?.remove(key));
-    Ok(text.map(|text| (place, text)).into_iter().collect())
-}
-
-/// What a policy says, evaluated here. What is wrong with the policy is the operator's obstacle as well.
-async fn ask(
-    cluster: &Cluster,
-    policy: &InProcess,
-    call: &Call,
-    request: &Value,
-    now: Timestamp,
-) -> Result<(Option<Asked>, Result<Called, CoreFailure>)> {
-    let (place, modules) = (policy.modules.to_string(), texts(cluster, policy).await?);
-    let invalid = |message| Ok((None, Err(CoreFailure::invalid("PolicyInvalid", message))));
-    if modules.is_empty() {
-        return invalid(bundle::missing(&place));
-    }
-    let compiled = match Policy::compile(&modules) {
-        Ok(compiled) => compiled,
-        Err(errors) => return invalid(bundle::broken(&place, &errors)),
-    };
-    let asked = Asked {
-        digest: compiled.digest_text(),
-        language: compiled.language().to_string(),
-    };
-    let (path, instants) = (&policy.path, ends::instants(&request["parent"], now));
-    let limits = Limits::default();
-    let preview = compiled.preview(path, request, &instants, now, &limits, |answer| {
-        answer.document().map(compared)
-    });
-    let called = match &preview {
-        Err(error) => {
-            let message = format!("data.{path}: {error}");
-            Err(CoreFailure::transient(POLICY_FAILED, message))
-        }
-        Ok(preview) => {
-            let ahead = preview.changes.iter();
-            let ahead = ahead.map(|change| (change.at, change.answer.document()));
-            let said = preview.now.document();
-            Called::of_policy(path, said, ahead, preview.tried_until, call.strict)
-        }
-    };
-    Ok((Some(asked), called))
 }

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod binding;
 pub mod composite;
+mod function;
 pub mod operator;
 mod unsaved;
 

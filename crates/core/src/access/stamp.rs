@@ -55,7 +55,7 @@ pub struct Stamp {
     pub also: Vec<Requester>,
     /// UID of the object, where it had one by then.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
+    pub object_uid: String,
     /// Kind of the request.
     pub kind: String,
     /// Namespace of the request.
@@ -192,14 +192,14 @@ fn open(
     if stamp.spec_digest != spec_digest {
         return Err(StampError::OtherRequest("the spec"));
     }
-    if stamp.uid.is_empty() {
+    if stamp.object_uid.is_empty() {
         let created = metadata.creation_timestamp.as_ref();
         let created = created.map(|time| time.0).unwrap_or_default();
         let distance = created.duration_since(stamp.at).abs();
         if distance > MAX_DISTANCE {
             return Err(StampError::OtherTime(distance));
         }
-    } else if metadata.uid.as_ref() != Some(&stamp.uid) {
+    } else if metadata.uid.as_ref() != Some(&stamp.object_uid) {
         return Err(StampError::OtherRequest("the UID"));
     }
     let mut authors = std::iter::once(&stamp.requester).chain(&stamp.also);

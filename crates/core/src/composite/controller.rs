@@ -16,6 +16,7 @@ use super::ends;
 use super::function::{Called, Function, title};
 use super::guard::Report;
 use super::protocol;
+use super::related::{Related, Rule};
 use super::rights::{Found, Judge, Judged, Want};
 use super::supervise::Mode;
 use super::window::Bounds;
@@ -65,6 +66,10 @@ pub struct Composite {
 pub struct Facts {
     /// Whether the API server itself says that the parent is there and is not being deleted.
     pub alive: Option<Result<bool, Failure>>,
+    /// Which other objects the function wants to see.
+    pub rules: Option<Result<Vec<Rule>, Refused>>,
+    /// These objects.
+    pub related: Option<Result<Vec<Related>, Failure>>,
     /// What the function answered.
     pub called: Option<Result<Called, Refused>>,
     /// What was found out about the rights that its children hand out.
@@ -92,10 +97,22 @@ impl From<Failure> for Refused {
 pub enum Question {
     /// Whether it is there and is not being deleted.
     Alive,
+    /// Which other objects a function wants to see, that is asked this.
+    Customize(Value),
+    /// The objects that these rules select.
+    Related(Vec<Rule>),
     /// What a function says to this request.
     Call(Function, Value),
     /// Whether these rights may be handed out.
     Rights(Vec<Want>),
+}
+
+/// Why a function is not asked.
+enum Unshown {
+    /// This has to be found out first.
+    Need(Question),
+    /// It cannot be told what it is to be shown.
+    Refused(Refused),
 }
 
 /// Why an answer is not followed.
@@ -216,7 +233,33 @@ impl Composite {
         plan.then(finalizer.map(Step::Release))
     }
 
-    fn call(&self, parent: &Parent<'_>, claimed: &Claimed) -> Question {
+    /// The other objects that the function is shown.
+    fn related<'a>(&self, parent: &Parent<'_>, facts: &'a Facts) -> Result<&'a [Related], Unshown> {
+        let (declared, metadata) = (&self.declared, &parent.object.metadata);
+        let own = metadata.namespace.as_ref();
+        let mut rules: Vec<Rule> = declared.related.clone();
+        for rule in &mut rules {
+            rule.namespace = rule.namespace.take().or_else(|| own.cloned());
+        }
+        if declared.customize.is_some() {
+            match &facts.rules {
+                None => {
+                    let request = protocol::customizing(declared, &self.family, parent.object);
+                    return Err(Unshown::Need(Question::Customize(request)));
+                }
+                Some(Err(refused)) => return Err(Unshown::Refused(refused.clone())),
+                Some(Ok(named)) => rules.extend(named.iter().cloned()),
+            }
+        }
+        match &facts.related {
+            _ if rules.is_empty() => Ok(&[]),
+            None => Err(Unshown::Need(Question::Related(rules))),
+            Some(Err(failure)) => Err(Unshown::Refused(failure.clone().into())),
+            Some(Ok(related)) => Ok(related),
+        }
+    }
+
+    fn call(&self, parent: &Parent<'_>, claimed: &Claimed, related: &[Related]) -> Question {
         let (function, call) = match &self.declared.finalize {
             Some(finalize) if parent.finalizing => (Function::Finalize, finalize),
             _ => (Function::Sync, &self.declared.sync),
@@ -234,6 +277,7 @@ impl Composite {
             call.version,
             parent.object,
             &children,
+            related,
             function == Function::Finalize,
         );
         Question::Call(function, request)
@@ -274,16 +318,22 @@ impl Composite {
             Some(Ok(true)) => {}
             Some(_) => claimed.adoptable.clear(),
         }
+        let refuse = |refused: &Refused| {
+            let failure = refused.failure.clone();
+            let plan = waking(self.unanswered(parent, &claimed.own, failure));
+            decided(refused.again.into_iter().fold(plan, Plan::wake_at))
+        };
+        let related = match self.related(parent, facts) {
+            Ok(related) => related,
+            Err(Unshown::Need(question)) => return Verdict::Need { question, until },
+            Err(Unshown::Refused(refused)) => return refuse(&refused),
+        };
         let called = match &facts.called {
             None => {
-                let question = self.call(parent, &claimed);
+                let question = self.call(parent, &claimed, related);
                 return Verdict::Need { question, until };
             }
-            Some(Err(refused)) => {
-                let failure = refused.failure.clone();
-                let plan = waking(self.unanswered(parent, &claimed.own, failure));
-                return decided(refused.again.into_iter().fold(plan, Plan::wake_at));
-            }
+            Some(Err(refused)) => return refuse(refused),
             Some(Ok(called)) if self.is_of_another_policy(called) => {
                 let again = after(now, POLICY_CHANGED);
                 return decided(waking(Plan::default().wake_at(again)));

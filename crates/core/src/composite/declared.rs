@@ -6,15 +6,18 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Resource;
-use kube::core::{ApiResource, Selector, SelectorExt};
+use kube::core::{Selector, SelectorExt};
 use serde::{Deserialize, Serialize};
 
 use super::account::Account;
 use super::api::{
     CompositeController, CompositeControllerSpec, Hook, HookVersion, MAX_CHILDREN, Method, Mode,
-    ParentResource, Webhook,
+    Webhook,
 };
+use super::kind::is_kind;
+pub use super::kind::{KindName, Placed};
 use super::rego::Language;
+use super::related::Rule;
 use super::window::Window;
 use crate::duration::GoDuration;
 use crate::lifecycle::drift;
@@ -34,75 +37,6 @@ const RESERVED_GROUPS: [&str; 4] = [
     "admissionregistration.k8s.io",
     "apiregistration.k8s.io",
 ];
-
-/// A kind as it is declared.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct KindName {
-    /// Group and version.
-    pub api_version: String,
-    /// Plural.
-    pub resource: String,
-}
-
-impl KindName {
-    /// The kind that a type stands for.
-    #[must_use]
-    pub fn of<K: Resource<DynamicType = ()>>() -> Self {
-        Self {
-            api_version: K::api_version(&()).into_owned(),
-            resource: K::plural(&()).into_owned(),
-        }
-    }
-
-    /// The kind, whose singular is `kind`, for a client.
-    #[must_use]
-    pub fn api_resource(&self, kind: &str) -> ApiResource {
-        ApiResource {
-            group: self.group().to_owned(),
-            version: self.version().to_owned(),
-            api_version: self.api_version.clone(),
-            kind: kind.to_owned(),
-            plural: self.resource.clone(),
-        }
-    }
-
-    /// The API group; empty for the core group.
-    #[must_use]
-    pub fn group(&self) -> &str {
-        self.api_version
-            .split_once('/')
-            .map_or("", |(group, _)| group)
-    }
-
-    /// The version.
-    #[must_use]
-    pub fn version(&self) -> &str {
-        let (_, version) = self.api_version.split_once('/').unwrap_or_default();
-        if version.is_empty() {
-            &self.api_version
-        } else {
-            version
-        }
-    }
-}
-
-impl From<&ParentResource> for KindName {
-    fn from(parent: &ParentResource) -> Self {
-        Self {
-            api_version: parent.api_version.clone(),
-            resource: parent.resource.clone(),
-        }
-    }
-}
-
-impl std::fmt::Display for KindName {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.group() {
-            "" => formatter.write_str(&self.resource),
-            group => write!(formatter, "{}.{group}", self.resource),
-        }
-    }
-}
 
 /// What is declared.
 #[derive(Clone, Debug)]
@@ -129,6 +63,10 @@ pub struct Declared {
     pub sync: Call,
     /// Which children one still has that is being deleted.
     pub finalize: Option<Call>,
+    /// Which other objects are shown with each parent.
+    pub related: Vec<Rule>,
+    /// Which further ones, where a function says so for each parent.
+    pub customize: Option<Call>,
     /// From when until when a parent has children; `None` if always.
     pub window: Option<Window>,
     /// How many children one parent may have.
@@ -275,15 +213,11 @@ impl Declared {
         };
         let sync = call(hooks.sync.as_ref(), "sync");
         let finalize = call(hooks.finalize.as_ref(), "finalize");
+        let customize = call(hooks.customize.as_ref(), "customize");
         if hooks.sync.is_none() {
             let message = "is missing: nobody can be asked which children a parent has";
             violations.push(Violation::of("spec.hooks.sync", message));
         }
-        not_yet(
-            hooks.customize.is_some(),
-            "spec.hooks.customize",
-            &mut violations,
-        );
         not_yet(
             spec.endpoint_configs.is_some(),
             "spec.endpointConfigs",
@@ -303,6 +237,8 @@ impl Declared {
                 resync: seconds.map(|seconds| SignedDuration::from_secs(seconds.into())),
                 sync,
                 finalize,
+                related: Vec::new(),
+                customize,
                 window: None,
                 most_children: MAX_CHILDREN,
                 most_deletions: None,
@@ -316,7 +252,8 @@ impl Declared {
     /// Runs the functions in process that are policies in one of these namespaces.
     #[must_use]
     pub fn with_policies(mut self, namespaces: &[String]) -> Self {
-        for call in std::iter::once(&mut self.sync).chain(&mut self.finalize) {
+        let calls = std::iter::once(&mut self.sync).chain(&mut self.finalize);
+        for call in calls.chain(&mut self.customize) {
             if let Some(policy) = InProcess::of(&call.url, namespaces) {
                 call.in_process = Some(policy);
             }
@@ -327,7 +264,8 @@ impl Declared {
     /// The policy that it asks, if it asks one.
     #[must_use]
     pub fn policy(&self) -> Option<&InProcess> {
-        let mut calls = std::iter::once(&self.sync).chain(&self.finalize);
+        let calls = std::iter::once(&self.sync).chain(&self.finalize);
+        let mut calls = calls.chain(&self.customize);
         calls.find_map(|call| call.in_process.as_ref())
     }
 
@@ -418,13 +356,7 @@ pub(super) fn reserved(kind: &KindName, field: &str, violations: &mut Vec<Violat
     if kind.resource.is_empty() || kind.api_version.is_empty() {
         violations.push(Violation::of(field, "names no kind"));
     }
-    let is_name = |text: &str| {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        text.bytes()
-            .all(|byte| plain(byte) || matches!(byte, b'-' | b'.'))
-    };
-    let mut parts = kind.api_version.split('/').chain([kind.resource.as_str()]);
-    if !parts.all(is_name) || kind.api_version.split('/').count() > 2 {
+    if !is_kind(kind) {
         violations.push(Violation::of(
             field,
             format!("{kind} is no kind with a plural name"),
@@ -514,15 +446,6 @@ pub fn address(webhook: &Webhook) -> Option<String> {
     let (name, namespace) = (&service.name, &service.namespace);
     let port = service.port.unwrap_or(80);
     Some(format!("{protocol}://{name}.{namespace}:{port}/{path}"))
-}
-
-/// A kind as the API server describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placed {
-    /// Group, version, kind and plural.
-    pub resource: ApiResource,
-    /// Whether its objects are outside of namespaces.
-    pub cluster_scoped: bool,
 }
 
 /// The kinds of a composite as the API server describes them.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::claim::controller_reference;
 use super::declared::{Declared, Family};
-use super::protocol::kind_of;
+use super::value::kind_of;
 use crate::controller::{Child, Key};
 use crate::encode;
 use crate::labels;

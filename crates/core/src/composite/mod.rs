@@ -14,15 +14,17 @@ pub mod desired;
 pub mod ends;
 mod function;
 pub mod guard;
-mod placed;
+mod kind;
 pub mod protocol;
 pub mod rego;
+pub mod related;
 pub mod rights;
 mod source;
 pub mod supervise;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod value;
 mod window;
 
 pub use account::Account;

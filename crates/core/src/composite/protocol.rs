@@ -1,10 +1,14 @@
 //! What a function is asked and what it answers, as MetaController's hooks have it.
 
+use std::collections::BTreeMap;
+
 use kube::core::DynamicObject;
 use serde_json::{Map, Value, json};
 
 use super::api::HookVersion;
 use super::declared::{Declared, Family, Placed};
+use super::related::Related;
+use super::value::kind_of;
 use crate::controller::Live;
 
 /// The longest answer that is read, in bytes.
@@ -19,13 +23,14 @@ pub fn request(
     version: HookVersion,
     parent: &DynamicObject,
     children: &[Live],
+    related: &[Related],
     finalizing: bool,
 ) -> Value {
     json!({
         "controller": declared.controller,
         "parent": whole(parent, &family.parent),
         "children": by_kind(family, version, children),
-        "related": {},
+        "related": by_rule(family, version, parent, related),
         "finalizing": finalizing,
     })
 }
@@ -44,6 +49,40 @@ fn by_kind(family: &Family, version: HookVersion, children: &[Live]) -> Value {
         kinds.insert(key, Value::Object(of_kind.collect()));
     }
     Value::Object(kinds)
+}
+
+/// Which other objects a function wants to see of this parent.
+#[must_use]
+pub fn customizing(declared: &Declared, family: &Family, parent: &DynamicObject) -> Value {
+    json!({
+        "controller": declared.controller,
+        "parent": whole(parent, &family.parent),
+    })
+}
+
+/// Related objects by kind and name. Every kind that was asked for is there, also without any.
+fn by_rule(
+    family: &Family,
+    version: HookVersion,
+    parent: &DynamicObject,
+    related: &[Related],
+) -> Value {
+    let mut kinds: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    for Related { kind, objects } in related {
+        let resource = &kind.resource;
+        let key = format!("{}.{}", resource.kind, resource.api_version);
+        let of_kind = kinds.entry(key).or_default();
+        of_kind.extend(objects.iter().map(|object| {
+            let elsewhere = object.metadata.namespace != parent.metadata.namespace;
+            let version = match version {
+                // No name without its namespace says which one it is.
+                HookVersion::V1 if elsewhere => HookVersion::V2,
+                version => version,
+            };
+            (name(family, version, kind, object), whole(object, kind))
+        }));
+    }
+    json!(kinds)
 }
 
 fn name(family: &Family, version: HookVersion, placed: &Placed, object: &DynamicObject) -> String {
@@ -132,17 +171,5 @@ impl Answer {
             resync_after,
             finalized,
         })
-    }
-}
-
-/// What a value is, for people.
-pub(super) fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }

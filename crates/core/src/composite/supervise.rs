@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::account::Account;
 use super::api::{CompositeControllerStatus, Method};
-use super::declared::{Declared, Family, KindName, Placed};
+use super::declared::{Declared, Family, KindName};
 use super::guard::{self, Tally};
 use super::source::{Declaration, Source};
 use crate::conditions;
@@ -380,30 +380,33 @@ fn guard_of<S: Source>(
 
 /// The rights that an account needs to run a composite.
 #[must_use]
-pub fn needs(declared: &Declared, family: &Family, has_ends: bool) -> Vec<ResourceAttributes> {
+pub fn needs(declared: &Declared, has_ends: bool) -> Vec<ResourceAttributes> {
     let mut needs = Vec::new();
-    let mut need = |placed: &Placed, subresource: Option<&str>, verbs: &[&str]| {
+    let mut need = |kind: &KindName, subresource: Option<&str>, verbs: &[&str]| {
         for verb in verbs {
             needs.push(ResourceAttributes {
-                group: Some(placed.resource.group.clone()),
-                version: Some(placed.resource.version.clone()),
-                resource: Some(placed.resource.plural.clone()),
+                group: Some(kind.group().to_owned()),
+                version: Some(kind.version().to_owned()),
+                resource: Some(kind.resource.clone()),
                 subresource: subresource.map(ToOwned::to_owned),
                 verb: Some((*verb).to_owned()),
                 ..ResourceAttributes::default()
             });
         }
     };
-    need(&family.parent, None, &["get", "list", "watch"]);
-    need(&family.parent, Some("status"), &["patch"]);
+    need(&declared.parent, None, &["get", "list", "watch"]);
+    need(&declared.parent, Some("status"), &["patch"]);
     if has_ends || declared.finalize.is_some() {
-        need(&family.parent, None, &["patch"]);
+        need(&declared.parent, None, &["patch"]);
     }
-    for (child, method) in &family.children {
+    for (child, method) in &declared.children {
         need(child, None, &["list", "watch", "create", "delete"]);
         if has_ends || *method == Method::InPlace || !declared.generate_selector {
             need(child, None, &["patch"]);
         }
+    }
+    for rule in &declared.related {
+        need(&rule.kind, None, &["list", "watch"]);
     }
     needs
 }

@@ -4,6 +4,7 @@ mod answers;
 mod claims;
 mod ending;
 mod rego;
+mod related;
 mod rights;
 mod supervising;
 mod world;

@@ -3,8 +3,10 @@
 //! is asked ([`webhook`]).
 
 mod args;
+mod kinds;
 mod parents;
 mod rego;
+mod related;
 mod reports;
 mod runs;
 mod survey;

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Client;
-use kube::core::{ApiResource, DynamicObject};
-use oz_core::composite::declared::Placed;
+use kube::core::{ApiResource, DynamicObject, ObjectMeta};
+use oz_core::composite::protocol::Answer;
+use oz_core::composite::related::{self, Rule};
 use oz_core::composite::{Called, Composite, Facts, Function, Question, Refused};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
-use oz_runtime::{Identity, Kind, Store};
+use oz_runtime::{Feeds, Identity, Store};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use super::kinds::kind;
+use super::related::RelatedObjects;
 use super::{Policies, Webhooks};
 use crate::roles;
 
@@ -30,8 +33,9 @@ pub(crate) struct Parents {
     webhooks: Webhooks,
     policies: Arc<Policies>,
     /// The operator itself: the account need not know who may do what.
-    judge: Client,
+    operator: Client,
     turns: Arc<Semaphore>,
+    related: RelatedObjects,
 }
 
 impl Parents {
@@ -41,16 +45,19 @@ impl Parents {
         composite: Composite,
         webhooks: Webhooks,
         policies: Arc<Policies>,
-        judge: Client,
+        operator: Client,
+        feeds: Feeds,
     ) -> Self {
+        let related = RelatedObjects::new(feeds, identity.clone());
         Self {
             objects,
             identity,
             composite,
             webhooks,
             policies,
-            judge,
+            operator,
             turns: Arc::new(Semaphore::new(CALLS)),
+            related,
         }
     }
 
@@ -65,7 +72,8 @@ impl Parents {
             let (request, now) = (request.clone(), cx.now());
             return self.policies.call(policy, request, call.strict, now).await;
         }
-        let answer = self.webhooks.call(call, request, cx.now()).await?;
+        let read = |answer: &Value| Answer::read(answer, call.strict);
+        let answer = self.webhooks.call(call, request, cx.now(), read).await?;
         Ok(Called {
             answer,
             ahead: Vec::new(),
@@ -75,10 +83,37 @@ impl Parents {
     }
 }
 
+impl Parents {
+    /// Which other objects a function wants to see of this parent.
+    async fn rules(
+        &self,
+        cx: &Cx,
+        parent: &ObjectMeta,
+        request: Value,
+    ) -> Result<Vec<Rule>, Refused> {
+        if let Some(named) = self.related.named(parent) {
+            return Ok(named);
+        }
+        let Some(call) = &self.composite.declared.customize else {
+            return Ok(Vec::new());
+        };
+        let read = |answer: &Value| related::rules(answer, call.version, parent);
+        let _turn = self.turns.acquire().await;
+        let now = cx.now();
+        let rules = match &call.in_process {
+            Some(policy) => self.policies.document(policy, request, now, read).await?,
+            None => self.webhooks.call(call, &request, now, read).await?,
+        };
+        self.related.name(parent, rules.clone(), &self.objects);
+        Ok(rules)
+    }
+}
+
 impl Observe<Composite> for Parents {
     fn watches(&self) -> Watches<DynamicObject> {
         let watches = Watches::new(&self.objects)
             .controlled()
+            .signalled(self.related.changed())
             .identity(&self.identity);
         let children = self.composite.family.children.iter();
         children.fold(watches, |watches, (child, _)| watches.child_of(kind(child)))
@@ -91,7 +126,11 @@ impl Observe<Composite> for Parents {
             .finalize
             .as_ref()
             .map_or(Duration::ZERO, |call| call.timeout);
-        OVERHEAD + declared.sync.timeout.max(finalize) * 8
+        let customize = declared
+            .customize
+            .as_ref()
+            .map_or(Duration::ZERO, |call| call.timeout);
+        OVERHEAD + (declared.sync.timeout.max(finalize) + customize) * 8
     }
 
     fn known(&self, _: &DynamicObject) -> Facts {
@@ -104,24 +143,24 @@ impl Observe<Composite> for Parents {
                 let resource = &self.composite.family.parent.resource;
                 facts.alive = Some(alive(cx, resource, object).await);
             }
+            Question::Customize(request) => {
+                facts.rules = Some(self.rules(cx, &object.metadata, request).await);
+            }
+            Question::Related(rules) => {
+                let operator = cx.by(&self.operator);
+                let found = self.related.find(&operator, &object.metadata, &rules);
+                facts.related = Some(found.await);
+            }
             Question::Call(function, request) => {
                 facts.called = Some(self.call(cx, function, &request).await);
             }
             Question::Rights(wants) => {
-                let judge = cx.by(&self.judge);
+                let judge = cx.by(&self.operator);
                 let found = wants.iter().map(|want| roles::found(&judge, want));
                 let found = join_all(found).await;
                 facts.rights = Some(wants.into_iter().zip(found).collect());
             }
         }
-    }
-}
-
-/// A kind as the runtime has it.
-pub(super) fn kind(placed: &Placed) -> Kind {
-    Kind {
-        resource: placed.resource.clone(),
-        cluster_scoped: placed.cluster_scoped,
     }
 }
 

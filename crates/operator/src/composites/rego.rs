@@ -121,6 +121,34 @@ impl Policies {
         })
     }
 
+    /// What a function says now, as `read` reads it.
+    pub(crate) async fn document<T>(
+        &self,
+        function: &InProcess,
+        request: Value,
+        now: Timestamp,
+        read: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> Result<T, Refused> {
+        let policy = self.policy(function).await?;
+        let path = function.path.clone();
+        let mut limits = Limits::default();
+        limits.time = function.evaluation.unwrap_or(limits.time);
+        let ask = move || policy.evaluate(&path, &request, now, &limits);
+        let answer = tokio::task::spawn_blocking(ask).await;
+        let failed = |error: &dyn std::fmt::Display| {
+            let message = format!("data.{}: {error}", function.path);
+            Refused::from(Failure::transient(POLICY_FAILED, message))
+        };
+        let answer = answer.map_err(|error| failed(&error))?;
+        let answer = answer.map_err(|error| failed(&error))?;
+        let document = answer.document();
+        let document = document.ok_or_else(|| failed(&"is undefined for this parent"))?;
+        read(document).map_err(|error| {
+            let message = format!("data.{}: its answer {error}", function.path);
+            Failure::invalid("AnswerInvalid", message).into()
+        })
+    }
+
     /// A policy, compiled if it has changed.
     async fn policy(&self, function: &InProcess) -> Result<Policy, Failure> {
         let language = function.language.map(|language| match language {

@@ -17,7 +17,8 @@ use oz_engine::{Controllers, Port, Running, Setup, Signal};
 use oz_runtime::{Identity, Keep, Selection, Store, Subscription};
 use serde_json::Value;
 
-use super::parents::{Parents, kind};
+use super::kinds::kind;
+use super::parents::Parents;
 use super::reports::Reports;
 use super::{Policies, Webhooks};
 
@@ -184,6 +185,7 @@ impl Runs {
             webhooks,
             policies,
             self.judge.clone(),
+            feeds.clone(),
         );
         let setup = Setup::new(composite.clone(), observe)
             .field_manager(FIELD_MANAGER)

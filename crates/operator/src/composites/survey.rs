@@ -12,14 +12,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
-use oz_core::composite::declared::{Declared, Family, KindName, Placed};
-use oz_core::composite::supervise::{Composites, KIND_MISSING, Survey, needs};
+use oz_core::composite::declared::{Declared, Family, Placed};
+use oz_core::composite::supervise::{Composites, Survey, needs};
 use oz_core::composite::{Account, Source};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::{Store, within};
 use serde_json::Value;
 
+use super::kinds::placed;
 use super::{Policies, Runs};
 
 /// How long all lookups of one survey may take.
@@ -82,7 +83,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
         };
         let has_ends = policy.is_some();
         let lacks = match &family {
-            Ok(family) => lacks(cx, &self.account, needs(&declared, family, has_ends)).await,
+            Ok(_) => lacks(cx, &self.account, needs(&declared, has_ends)).await,
             Err(_) => Ok(Vec::new()),
         };
         let uid = object.meta().uid.as_deref().unwrap_or_default();
@@ -124,32 +125,6 @@ async fn family(cx: &Cx, declared: &Declared) -> Result<(Family, bool), Failure>
     let children = try_join_all(children).await?;
     let observes_generation = observes_generation(cx, &parent).await?;
     Ok((Family { parent, children }, observes_generation))
-}
-
-/// A kind by its plural, and whether it has a status subresource.
-async fn placed(cx: &Cx, name: &KindName) -> Result<(Placed, bool), Failure> {
-    let what = || format!("failed to look up {name}");
-    let listed = async {
-        match name.group() {
-            "" => cx.client().list_core_api_resources(name.version()).await,
-            _ => {
-                cx.client()
-                    .list_api_group_resources(&name.api_version)
-                    .await
-            }
-        }
-    };
-    let missing = || {
-        let message = format!("the API server has no {name} in {}", name.api_version);
-        Failure::transient(KIND_MISSING, message)
-    };
-    let listed = within(listed, what)
-        .await
-        .map_err(|error| match error.reason {
-            "NotFound" => missing(),
-            _ => oz_engine::of_call(error),
-        })?;
-    Placed::listed(name, &listed).ok_or_else(missing)
 }
 
 /// Whether the definition of a kind keeps observedGeneration in a status.

@@ -25,7 +25,7 @@ use hyper_util::rt::TokioExecutor;
 use jiff::{SignedDuration, Timestamp};
 use oz_core::composite::Refused;
 use oz_core::composite::declared::Call;
-use oz_core::composite::protocol::{Answer, MAX_ANSWER};
+use oz_core::composite::protocol::MAX_ANSWER;
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::has_come;
 use oz_runtime::root_cause;
@@ -88,13 +88,14 @@ impl Webhooks {
         }
     }
 
-    /// What a function says to a request.
-    pub(crate) async fn call(
+    /// What a function says to a request, as `read` reads it.
+    pub(crate) async fn call<T>(
         &self,
         call: &Call,
         request: &Value,
         now: Timestamp,
-    ) -> Result<Answer, Refused> {
+        read: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> Result<T, Refused> {
         let what = || format!("failed to ask {}", call.url);
         let answer = tokio::time::timeout(call.timeout, self.ask(call, request, now));
         let value = answer.await.unwrap_or_else(|_| {
@@ -105,7 +106,7 @@ impl Webhooks {
             refused.failure.message = format!("{}: {}", what(), refused.failure.message);
             refused
         })?;
-        Answer::read(&value, call.strict).map_err(|error| {
+        read(&value).map_err(|error| {
             let message = format!("{}: its answer {error}", what());
             Failure::invalid("AnswerInvalid", message).into()
         })

@@ -10,6 +10,7 @@ mod lending;
 mod lifecycle;
 mod policy;
 mod refused;
+mod related;
 mod world;
 
 pub(crate) use hooks::{HOST, Hooks};

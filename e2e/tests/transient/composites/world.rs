@@ -287,6 +287,12 @@ impl<K: Source> World<K> {
         .await
     }
 
+    /// Writes a ConfigMap that is nobody's child.
+    pub(crate) async fn source(&self, name: &str, labels: &Value, value: &str) -> Result<()> {
+        let map = json!({"metadata": {"name": name, "labels": labels}, "data": {"value": value}});
+        apply_as(&self.config_maps(), map).await.map(drop)
+    }
+
     /// Waits until there is a ConfigMap of this name.
     pub(crate) async fn child(&self, name: &str) -> Result<ConfigMap> {
         let what = format!("ConfigMap {name}");

@@ -5,3 +5,5 @@ mod refused;
 mod rights;
 mod runs;
 mod world;
+
+pub(crate) use world::World;

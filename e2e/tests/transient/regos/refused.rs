@@ -102,19 +102,16 @@ async fn windows_lengths_and_limits_out_of_bounds_are_refused_by_the_schema() ->
 }
 
 #[tokio::test]
-async fn what_is_not_there_yet_and_whom_nobody_listed_is_said_in_status() -> Result<()> {
+async fn what_the_account_may_not_read_and_whom_nobody_listed_is_said_in_status() -> Result<()> {
     oz().await?;
     let world = World::set_rego("rego-related", |rego| {
         rego["spec"]["related"] = json!([{"apiVersion": "v1", "resource": "namespaces"}]);
     })
     .await?;
     let message = world
-        .condition_because("Accepted", "False", "NotAccepted")
+        .condition_because("Permitted", "False", "RightMissing")
         .await?;
-    ensure!(
-        message.contains("spec.related: is not supported yet"),
-        "{message}"
-    );
+    ensure!(message.contains("namespaces"), "{message}");
     let world = World::set_rego("rego-account", |rego| {
         rego["spec"]["runAs"]["serviceAccount"] = json!("oz-operator");
     })

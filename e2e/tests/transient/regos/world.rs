@@ -38,11 +38,11 @@ pub(super) fn rego(name: &str) -> Value {
 }
 
 /// One RegoController with its namespace.
-pub(super) type World = crate::composites::World<RegoController>;
+pub(crate) type World = crate::composites::World<RegoController>;
 
 impl World {
     /// A namespace, and the RegoController as `change` makes it.
-    pub(super) async fn set_rego(name: &str, change: impl FnOnce(&mut Value)) -> Result<Self> {
+    pub(crate) async fn set_rego(name: &str, change: impl FnOnce(&mut Value)) -> Result<Self> {
         Self::declare(name, rego(name), change).await
     }
 

@@ -9,9 +9,11 @@ use super::{Enforcement, Limits, RegoController, RegoControllerSpec, Update};
 use crate::composite::account::Account;
 use crate::composite::api::{HookVersion, MAX_CHILDREN, Method};
 use crate::composite::declared::{
-    Call, Declared, InProcess, KindName, MOST_KINDS, Modules, as_told, finalizer, not_yet, parents,
+    Call, Declared, InProcess, KindName, MOST_KINDS, Modules, as_told, finalizer, parents,
     reserved, reserved_parent,
 };
+use crate::composite::kind::is_kind;
+use crate::composite::related::Rule;
 use crate::composite::window::Window;
 use crate::duration::GoDuration;
 use crate::validate::Violation;
@@ -56,7 +58,7 @@ impl Declared {
         let resync = duration(&spec.resync, "spec.resync", &mut violations);
         let is_long = resync.is_none_or(|resync| resync >= SHORTEST_RESYNC);
         check(is_long, "spec.resync", "is less than 1s", &mut violations);
-        not_yet(!spec.related.is_empty(), "spec.related", &mut violations);
+        let related = related(spec, &mut violations);
         let window = window(spec, &mut violations);
         let evaluation = limits(&spec.limits, &mut violations);
         let policy = policy(spec, evaluation, &mut violations);
@@ -82,6 +84,8 @@ impl Declared {
                 in_process: Some(policy),
             },
             finalize: None,
+            related,
+            customize: None,
             window,
             most_children: usize::try_from(spec.limits.children).unwrap_or(MAX_CHILDREN),
             most_deletions: usize::try_from(spec.limits.deletions).ok(),
@@ -106,6 +110,36 @@ fn duration(text: &str, field: &str, violations: &mut Vec<Violation>) -> Option<
     });
     read.map_err(|error| violations.push(Violation::of(field, error)))
         .ok()
+}
+
+/// Which other objects are shown. Without a namespace, those in the parent's.
+fn related(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<Rule> {
+    let count = spec.related.len();
+    let is_few = count <= MOST_KINDS;
+    let message = format!("has {count} kinds, of at most {MOST_KINDS}");
+    check(is_few, "spec.related", &message, violations);
+    let kinds = spec.related.iter().take(MOST_KINDS).enumerate();
+    let rules = kinds.map(|(index, related)| {
+        let field = format!("spec.related[{index}]");
+        let kind = KindName {
+            api_version: related.api_version.clone(),
+            resource: related.resource.clone(),
+        };
+        check(is_kind(&kind), &field, "names no kind", violations);
+        let labels = parents(
+            related.label_selector.as_ref(),
+            &format!("{field}.labelSelector"),
+            violations,
+        );
+        Rule {
+            kind,
+            namespace: related.namespace.clone(),
+            names: Vec::new(),
+            labels,
+            namespaces: None,
+        }
+    });
+    rules.collect()
 }
 
 fn children(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<(KindName, Method)> {

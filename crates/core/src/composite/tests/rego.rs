@@ -157,8 +157,8 @@ fn kinds_that_are_none_or_are_reserved_are_refused() {
         ),
         (
             "/spec/related",
-            json!([one]),
-            "spec.related: is not supported yet",
+            json!([{"apiVersion": "v1", "resource": "a/b"}]),
+            "spec.related[0]: names no kind",
         ),
         (
             "/spec/runAs/namespace",

@@ -19,6 +19,7 @@ use crate::transient::{BindableRoles, Policy};
 fn user(name: &str) -> Requester {
     Requester {
         user: name.to_owned(),
+        uid: format!("uid of {name}"),
         ..Requester::default()
     }
 }
@@ -61,7 +62,7 @@ fn stamp(world: &mut World, users: &[&str], uid: &str) {
     let stamp = Stamp {
         requester: user(users[0]),
         also: users[1..].iter().map(|name| user(name)).collect(),
-        uid: uid.to_owned(),
+        object_uid: uid.to_owned(),
         kind: stamped_kind(&world.parent),
         namespace: "dev".to_owned(),
         name: "one".to_owned(),

@@ -102,7 +102,7 @@ fn all_that_is_wrong_is_said_by_field() {
             "hooks": {
                 "sync": {"webhook": {"url": "ftp://functions", "caBundle": {"inline": "x"}}},
                 "finalize": {"webhook": {"timeout": "soon", "path": "x"}},
-                "customize": {"webhook": {"url": "http://functions"}},
+                "customize": {"webhook": {}},
             },
         });
     });
@@ -120,7 +120,7 @@ fn all_that_is_wrong_is_said_by_field() {
         "spec.hooks.sync.webhook.caBundle",
         "neither http nor https",
         "spec.hooks.finalize.webhook",
-        "spec.hooks.customize",
+        "spec.hooks.customize.webhook",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -130,7 +130,7 @@ fn all_that_is_wrong_is_said_by_field() {
 fn a_missing_right_is_told_as_a_rule_and_what_ends_goes_on_ending() {
     let declared = Declared::of(&controller(|_| {})).unwrap();
     let mut found = survey();
-    let mut lacks = needs(&declared, found.family.as_ref().unwrap(), true);
+    let mut lacks = needs(&declared, true);
     lacks.retain(|right| {
         right.resource.as_deref() == Some("configmaps") || right.subresource.is_some()
     });

@@ -1,0 +1,261 @@
+//! Which other objects functions are shown: watched from the first parent on that one is wanted for, as the
+//! composite's account. When one changes, the parents are looked at that were shown it, or are to be.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
+use oz_core::composite::declared::{KindName, Placed};
+use oz_core::composite::related::{MOST_OBJECTS, Related, Rule};
+use oz_core::controller::Failure;
+use oz_engine::{Cx, Signal};
+use oz_runtime::{Feeds, Identity, Keep, Kind, Selection, Store, Subscription};
+
+use super::kinds::{kind, placed};
+
+/// How long a first list may take.
+const LIST_TIMEOUT: Duration = Duration::from_secs(8);
+/// How many kinds one composite's functions are shown.
+const MOST_KINDS: usize = 32;
+
+type NamespaceLabels = PartialObjectMeta<Namespace>;
+
+/// The other objects of one composite.
+pub(crate) struct RelatedObjects {
+    feeds: Feeds,
+    identity: Identity,
+    /// Has a parent looked at again.
+    changed: Signal,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    kinds: BTreeMap<KindName, Watched>,
+    namespaces: Option<(Store<NamespaceLabels>, Subscription)>,
+    /// By UID of the parent.
+    parents: HashMap<String, Shown>,
+}
+
+/// A kind that is watched.
+#[derive(Clone)]
+struct Watched {
+    kind: Placed,
+    store: Store<DynamicObject>,
+    _subscription: Arc<Subscription>,
+}
+
+/// What one parent's function is shown.
+#[derive(Default)]
+struct Shown {
+    /// What it answered last when it was asked which, and about which generation.
+    named: Option<(Option<i64>, Vec<Rule>)>,
+    rules: Vec<Rule>,
+    /// UIDs of what it was shown last: one that is not selected any more is a change, too.
+    objects: HashSet<String>,
+}
+
+impl RelatedObjects {
+    pub(crate) fn new(feeds: Feeds, identity: Identity) -> Self {
+        Self {
+            feeds,
+            identity,
+            changed: Signal::default(),
+            known: Arc::default(),
+        }
+    }
+
+    /// Has a parent looked at whose function would be shown something else.
+    pub(crate) fn changed(&self) -> &Signal {
+        &self.changed
+    }
+
+    /// What a function named last for this parent, if that has not changed since.
+    pub(crate) fn named(&self, parent: &ObjectMeta) -> Option<Vec<Rule>> {
+        let known = locked(&self.known);
+        let shown = known.parents.get(parent.uid.as_deref()?)?;
+        let (generation, rules) = shown.named.as_ref()?;
+        (*generation == parent.generation).then(|| rules.clone())
+    }
+
+    /// Remembers what it named. `parents` are those that there are.
+    pub(crate) fn name(
+        &self,
+        parent: &ObjectMeta,
+        rules: Vec<Rule>,
+        parents: &Store<DynamicObject>,
+    ) {
+        let uids = || {
+            let all = parents.objects();
+            let uids = all.iter().filter_map(|parent| parent.metadata.uid.clone());
+            uids.collect::<HashSet<String>>()
+        };
+        // Those that are gone are forgotten before there are twice as many.
+        let count = locked(&self.known).parents.len();
+        let left = count.is_power_of_two().then(uids);
+        let mut known = locked(&self.known);
+        if let Some(left) = left {
+            known.parents.retain(|uid, _| left.contains(uid));
+        }
+        let uid = parent.uid.clone().unwrap_or_default();
+        known.parents.entry(uid).or_default().named = Some((parent.generation, rules));
+    }
+
+    /// The objects that these rules select.
+    pub(crate) async fn find(
+        &self,
+        cx: &Cx,
+        parent: &ObjectMeta,
+        rules: &[Rule],
+    ) -> Result<Vec<Related>, Failure> {
+        let uid = parent.uid.clone().unwrap_or_default();
+        // Whatever changes from here on has the parent looked at again.
+        let shown = |known: &mut Known| {
+            let shown = known.parents.entry(uid.clone()).or_default();
+            shown.rules = rules.to_vec();
+        };
+        shown(&mut locked(&self.known));
+        let namespaces = self.namespaces(rules).await?;
+        let mut related: Vec<Related> = Vec::new();
+        let mut count = 0;
+        for rule in rules {
+            let watched = self.watched(cx, &rule.kind).await?;
+            let objects: Vec<_> = watched.store.select(|object| {
+                rule.selects(&object.metadata, |namespace| namespaces.get(namespace))
+            });
+            count += objects.len();
+            if count > MOST_OBJECTS {
+                let message = format!(
+                    "more than {MOST_OBJECTS} other objects would be shown with it; have the function name \
+                     fewer, by labels, names or namespace"
+                );
+                return Err(Failure::invalid("TooManyRelated", message));
+            }
+            let kind = watched.kind;
+            related.push(Related { kind, objects });
+        }
+        let objects = related.iter().flat_map(|related| &related.objects);
+        let objects = objects.filter_map(|object| object.metadata.uid.clone());
+        let objects = objects.collect();
+        locked(&self.known).parents.entry(uid).or_default().objects = objects;
+        Ok(related)
+    }
+
+    /// The labels of all namespaces, if a rule goes by them.
+    async fn namespaces(
+        &self,
+        rules: &[Rule],
+    ) -> Result<HashMap<String, BTreeMap<String, String>>, Failure> {
+        if rules.iter().all(|rule| rule.namespaces.is_none()) {
+            return Ok(HashMap::new());
+        }
+        let known = locked(&self.known)
+            .namespaces
+            .as_ref()
+            .map(|(store, _)| store.clone());
+        let store = known.unwrap_or_else(|| {
+            let (kind, keep) = (Kind::of::<Namespace>(), Keep::default());
+            let selection = Selection::default().metadata_only();
+            let store = self
+                .feeds
+                .store_as(Some(&self.identity), &kind, selection, &keep);
+            let concerned = self.concerned();
+            let subscription = store.subscribe(move |_| {
+                concerned(&|shown| shown.rules.iter().any(|rule| rule.namespaces.is_some()));
+            });
+            locked(&self.known).namespaces = Some((store.clone(), subscription));
+            store
+        });
+        Self::listed(&store, "namespaces").await?;
+        let all = store.objects().into_iter().map(|namespace| {
+            let metadata = namespace.metadata.clone();
+            let name = metadata.name.unwrap_or_default();
+            (name, metadata.labels.unwrap_or_default())
+        });
+        Ok(all.collect())
+    }
+
+    /// A kind, watched from now on.
+    async fn watched(&self, cx: &Cx, name: &KindName) -> Result<Watched, Failure> {
+        let watched = locked(&self.known).kinds.get(name).cloned();
+        let watched = match watched {
+            Some(watched) => watched,
+            None => {
+                let (kind, _) = placed(cx, name).await?;
+                self.watch(name, kind)?
+            }
+        };
+        Self::listed(&watched.store, &name.to_string()).await?;
+        Ok(watched)
+    }
+
+    fn watch(&self, name: &KindName, placed: Placed) -> Result<Watched, Failure> {
+        let store: Store<DynamicObject> = self.feeds.store_as(
+            Some(&self.identity),
+            &kind(&placed),
+            Selection::default(),
+            &Keep::default(),
+        );
+        let (concerned, of_kind) = (self.concerned(), name.clone());
+        let subscription = store.subscribe(move |change| {
+            let metadata = &change.object().metadata;
+            let uid = metadata.uid.as_deref().unwrap_or_default();
+            // Where the namespace's labels count, who knows.
+            let may_select = |rule: &Rule| {
+                let any = Rule {
+                    namespaces: None,
+                    ..rule.clone()
+                };
+                rule.kind == of_kind && any.selects(metadata, |_| None)
+            };
+            concerned(&|shown| shown.objects.contains(uid) || shown.rules.iter().any(may_select));
+        });
+        let watched = Watched {
+            kind: placed,
+            store,
+            _subscription: Arc::new(subscription),
+        };
+        let mut known = locked(&self.known);
+        if known.kinds.len() >= MOST_KINDS {
+            let message = format!("other objects of more than {MOST_KINDS} kinds would be shown");
+            return Err(Failure::invalid("TooManyRelated", message));
+        }
+        known.kinds.insert(name.clone(), watched.clone());
+        Ok(watched)
+    }
+
+    /// Has those parents looked at of which this holds.
+    fn concerned(&self) -> impl Fn(&dyn Fn(&Shown) -> bool) + Send + Sync + use<> {
+        let (known, changed) = (Arc::downgrade(&self.known), self.changed.clone());
+        move |is_concerned| {
+            let Some(known) = known.upgrade() else {
+                return;
+            };
+            let uids: Vec<String> = {
+                let known = locked(&known);
+                let parents = known.parents.iter();
+                let concerned = parents.filter(|(_, shown)| is_concerned(shown));
+                concerned.map(|(uid, _)| uid.clone()).collect()
+            };
+            uids.iter().for_each(|uid| changed.raise(uid));
+        }
+    }
+
+    /// Waits until a kind is listed.
+    async fn listed<K>(store: &Store<K>, what: &str) -> Result<(), Failure> {
+        let listed = tokio::time::timeout(LIST_TIMEOUT, store.ready()).await;
+        listed.map_err(|_| {
+            let message = format!(
+                "{what}, which its function wants to see, are not listed within {LIST_TIMEOUT:?}; see \
+                 whether the composite's account may list and watch them"
+            );
+            Failure::transient("RelatedUnknown", message)
+        })
+    }
+}
+
+fn locked(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}

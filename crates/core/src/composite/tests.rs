@@ -6,4 +6,5 @@ mod ending;
 mod rego;
 mod rights;
 mod supervising;
+mod unrunnable;
 mod world;

@@ -3,6 +3,9 @@
 //! left for want of an operator is removed here. Run by the chart's pre-delete hook, under rights
 //! of its own.
 
+mod composites;
+mod objects;
+
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
@@ -21,12 +24,16 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Api, Client, Resource};
 use oz_core::api::GROUP;
+use oz_core::composite::Account;
 use oz_core::duration::not_negative;
 use oz_core::kinds::{self, Entry};
 use oz_core::{labels, names};
 use oz_runtime::Common;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+
+use self::composites::Composites;
+use self::objects::{finalizers, is_missing};
 
 /// The kinds of which each object stands for access. One that is not installed is passed over.
 fn access() -> impl Iterator<Item = Entry> {
@@ -77,13 +84,21 @@ pub(crate) struct Options {
     /// How long the operator gets to end all access, in all, such as 60s.
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = not_negative)]
     patience: SignedDuration,
+
+    /// As which service account composites read and write, as NAMESPACE/NAME: as this one, what no operator ended of
+    /// them is ended.
+    #[arg(long, value_name = "ACCOUNT")]
+    composite_account: Option<Account>,
 }
 
 /// Ends all access and removes what no chart has made.
 pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
-    let (client, _) = oz_runtime::client(common.config(names::OPERATOR).await?)?;
+    let config = common.config(names::OPERATOR).await?;
+    let (client, _) = oz_runtime::client(config.clone())?;
     let patience = Duration::try_from(options.patience)?;
+    let account = options.composite_account.as_ref();
     let here = Here {
+        composites: Composites::new(client.clone(), config, account)?,
         client,
         namespace: &common.namespace,
     };
@@ -99,6 +114,7 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     here.none_left(&options.operator_pods).await;
     here.remove_leftovers().await?;
     here.let_go().await?;
+    here.composites.let_go().await?;
     for name in [names::SIGNING_KEY, names::ADMISSION_AUTHORITY] {
         here.delete::<Secret>(here.own(), name).await?;
     }
@@ -111,6 +127,7 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
 
 struct Here<'a> {
     client: Client,
+    composites: Composites,
     namespace: &'a str,
 }
 
@@ -135,7 +152,7 @@ impl Here<'_> {
     async fn end_access(&self, patience: Duration) -> Result<Duration> {
         let began = Instant::now();
         loop {
-            let mut left = 0;
+            let mut left = self.composites.delete().await?;
             for kind in access() {
                 left += self.delete_all(&kind).await?;
             }
@@ -352,10 +369,6 @@ impl Here<'_> {
     }
 }
 
-fn finalizers(object: &ObjectMeta) -> impl Iterator<Item = &str> {
-    object.finalizers.iter().flatten().map(String::as_str)
-}
-
 /// Whether an object would be gone, but for finalizers that are not oz's: whoever may ask for access
 /// can put one on a request, and is not to hold up anything by it.
 fn is_kept_by_others(access: &Entry, object: &ObjectMeta) -> bool {
@@ -379,10 +392,6 @@ fn is_grant(metadata: &ObjectMeta) -> bool {
 
 fn is_busy(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 429 || status.code >= 500)
-}
-
-fn is_missing(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 #[cfg(test)]

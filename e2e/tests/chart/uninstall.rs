@@ -4,13 +4,15 @@
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt as _};
 use oz_core::api::ExecAccessRequest;
+use oz_core::composite::rego::RegoController;
 use oz_core::transient::FINALIZER;
-use oz_e2e::{NAMESPACE, Scene, System, TEMPLATE, exec_request, left, records_of, run};
-use oz_testkit::{Cluster, cargo_binary};
+use oz_e2e::{NAMESPACE, Options, Scene, System, TEMPLATE, exec_request, left, records_of, run};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 use serde_json::{Value, json};
 
 use crate::{TURN, kubectl, name_of, rendered};
@@ -19,7 +21,7 @@ const USER: &str = "system:serviceaccount:oz-system:oz-uninstall";
 
 /// Gives the hook's service account what the chart gives it.
 fn permit(cluster: &Cluster) -> Result<()> {
-    let objects: Vec<Value> = rendered(&[])?
+    let objects: Vec<Value> = rendered(&["--set=composites.enabled=true"])?
         .into_iter()
         .filter(|object| {
             let name = name_of(object);
@@ -128,5 +130,136 @@ async fn without_an_operator_access_ends_all_the_same() -> Result<()> {
         .api::<ExecAccessRequest>()
         .patch("debug", &PatchParams::default(), &free)
         .await?;
+    Ok(())
+}
+
+/// Fleets, and the account that may look after them.
+fn fleets(cluster: &Cluster) -> Result<()> {
+    let directory = |part: &str| oz_e2e::repository().join(part);
+    for part in ["charts/oz/files/composites", "deploy/rbac/composites"] {
+        let mut apply = cluster.kubectl("admin");
+        apply.args(["apply", "--server-side", "--force-conflicts", "-f"]);
+        apply.arg(directory(part));
+        run(apply)?;
+    }
+    let rights = json!([
+        {"apiGroups": ["test.example.org"], "resources": ["fleets"], "verbs": ["get", "list", "watch", "patch"]},
+        {"apiGroups": ["test.example.org"], "resources": ["fleets/status"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch", "create", "patch", "delete"]},
+    ]);
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "fleets.test.example.org"},
+        "spec": {
+            "group": "test.example.org", "scope": "Namespaced",
+            "names": {"kind": "Fleet", "plural": "fleets", "singular": "fleet", "listKind": "FleetList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }},
+            }],
+        },
+    });
+    let rbac = "rbac.authorization.k8s.io";
+    let may = [
+        definition,
+        json!({"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": "fleets"}, "rules": rights}),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "fleets"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "fleets"},
+            "subjects": [{"kind": "ServiceAccount", "name": "oz-composites", "namespace": "oz-system"}],
+        }),
+    ];
+    kubectl(cluster, &["apply"], &may)?;
+    oz_e2e::established(cluster)
+}
+
+/// A Fleet with a child that ends, by a RegoController; gives its finalizers.
+async fn fleet(cluster: &Cluster, scene: &Scene) -> Result<Api<DynamicObject>> {
+    let policy = "package controller\n\nchildren contains {\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \
+                  \"metadata\": {\"name\": input.parent.metadata.name}}\n";
+    let rego = json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "RegoController",
+        "metadata": {"name": "fleets"},
+        "spec": {
+            "parent": {"apiVersion": "test.example.org/v1", "resource": "fleets"},
+            "children": [{"apiVersion": "v1", "resource": "configmaps"}],
+            "policy": {"inline": policy},
+            "window": {"until": ".spec.validUntil"},
+            "runAs": {"namespace": "oz-system", "serviceAccount": "oz-composites"},
+        },
+    });
+    let until = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    let fleet = json!({
+        "apiVersion": "test.example.org/v1", "kind": "Fleet",
+        "metadata": {"name": "one", "namespace": scene.name()},
+        "spec": {"validUntil": until.to_string()},
+    });
+    kubectl(cluster, &["apply"], &[rego, fleet])?;
+    let admin = cluster.client("admin").await?;
+    let children: Api<ConfigMap> = Api::namespaced(admin.clone(), scene.name());
+    eventually("the child", CONDITION_TIMEOUT, async || {
+        Ok(children.get_opt("one").await?)
+    })
+    .await?;
+    let kind = GroupVersionKind::gvk("test.example.org", "v1", "Fleet");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "fleets");
+    let fleets: Api<DynamicObject> = Api::namespaced_with(admin, scene.name(), &resource);
+    let held = fleets.get("one").await?.finalizers().to_vec();
+    assert_eq!(held, ["oz.wizardofoz.co/regocontroller-fleets"]);
+    Ok(fleets)
+}
+
+/// The parent is free, its child that was to end is gone, and so is what declared them.
+async fn assert_let_go(cluster: &Cluster, fleets: &Api<DynamicObject>) -> Result<()> {
+    let one = fleets.get("one").await?;
+    assert!(one.finalizers().is_empty(), "{:?}", one.finalizers());
+    let admin = cluster.client("admin").await?;
+    let namespace = one.namespace().context("no namespace")?;
+    let children: Api<ConfigMap> = Api::namespaced(admin.clone(), &namespace);
+    assert!(
+        children.get_opt("one").await?.is_none(),
+        "its child is there"
+    );
+    let regos: Api<RegoController> = Api::all(admin);
+    assert!(
+        regos.get_opt("fleets").await?.is_none(),
+        "it is declared still"
+    );
+    Ok(())
+}
+
+/// An operator that runs composites.
+fn running_composites() -> Options {
+    let operator = Options::default().flag("--composites");
+    operator.flag("--composite-account=oz-system/oz-composites")
+}
+
+#[tokio::test]
+async fn composites_let_go_of_their_parents_with_an_operator_and_without() -> Result<()> {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::shared().await?;
+    for deserted in [false, true] {
+        oz_e2e::install(cluster).await?;
+        fleets(cluster)?;
+        let mut system = System::start_with(cluster, &running_composites()).await?;
+        permit(cluster)?;
+        let name = if deserted { "idle" } else { "fleets" };
+        let scene = Scene::set(cluster, name).await?;
+        let fleets = fleet(cluster, &scene).await?;
+        system.webhook.process.kill9();
+        let patience = if deserted {
+            system.operator.process.kill9();
+            "3s"
+        } else {
+            "60s"
+        };
+        let mut hook = uninstall(cluster, patience)?;
+        hook.arg("--composite-account=oz-system/oz-composites");
+        run(hook)?;
+        assert_let_go(cluster, &fleets).await?;
+        assert_nothing_left_but(cluster, &["Secret oz-system oz-signing-key"]).await?;
+    }
     Ok(())
 }

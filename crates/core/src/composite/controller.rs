@@ -701,6 +701,10 @@ impl Controller for Composite {
         }
         match self.mode {
             Mode::Run | Mode::Guard | Mode::DryRun => {}
+            // Nobody would be asked about it in the other modes either.
+            Mode::Ends if parent.deleting && self.declared.finalize.is_none() => {
+                return decided(self.leave(&parent, live));
+            }
             Mode::Ends => {
                 let first = self.first_end(object, live);
                 return decided(first.into_iter().fold(Plan::default(), Plan::wake_at));

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -54,6 +55,14 @@ pub fn read(keys: &Keys, parent: &str, child: &Live) -> Option<Timestamp> {
     let said: Until = seal::open(keys, PURPOSE, annotations.get(UNTIL)?).ok()?;
     let expected = Until::of(parent, child.key(), said.until);
     if said == expected { said.until } else { None }
+}
+
+/// UID of the parent that a child which ends says it has, believed: for those who have not the key, and end what its
+/// holder does not end any more.
+#[must_use]
+pub fn parent_of(child: &ObjectMeta) -> Option<String> {
+    let said: Until = serde_json::from_str(child.annotations.as_ref()?.get(UNTIL)?).ok()?;
+    said.until.map(|_| said.parent)
 }
 
 /// Seals what a child says of its end with these keys, whoever had sealed it: for those who have not the key

@@ -6,6 +6,7 @@
 mod account;
 pub mod api;
 pub mod author;
+mod bare;
 pub mod bundle;
 mod claim;
 mod controller;

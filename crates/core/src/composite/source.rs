@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::account::Account;
 use super::api::{CompositeController, CompositeControllerStatus};
+use super::bare;
 use super::declared::Declared;
 use super::rego::RegoController;
 use crate::validate::Violation;
@@ -28,6 +29,17 @@ pub trait Source:
     /// # Errors
     /// All that is wrong with it, or is not done yet.
     fn declared(&self) -> Result<Declared, Vec<Violation>>;
+
+    /// Its kinds alone, without what can be wrong with it as far as that can be left out: for what was made when
+    /// it was right, and still ends.
+    #[must_use]
+    fn bare(&self) -> Self;
+
+    /// What it declares; if that is wrong, what its kinds alone do; `None` if not even they can be read.
+    fn readable(&self) -> Option<Declared> {
+        let declared = self.declared().ok();
+        declared.or_else(|| self.bare().declared().ok())
+    }
 
     /// Where it stood.
     fn standing(&self) -> Option<&CompositeControllerStatus>;
@@ -90,6 +102,10 @@ impl Source for CompositeController {
         Declared::of(self)
     }
 
+    fn bare(&self) -> Self {
+        bare::composite(self)
+    }
+
     fn standing(&self) -> Option<&CompositeControllerStatus> {
         self.status.as_ref()
     }
@@ -118,6 +134,10 @@ impl Source for RegoController {
 
     fn declared(&self) -> Result<Declared, Vec<Violation>> {
         Declared::of_rego(self)
+    }
+
+    fn bare(&self) -> Self {
+        bare::rego(self)
     }
 
     fn standing(&self) -> Option<&CompositeControllerStatus> {

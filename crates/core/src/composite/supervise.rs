@@ -80,8 +80,10 @@ pub struct Composites<S> {
 /// What was found out about one composite.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// Its kinds, as the API server describes them.
+    /// Its kinds, as the API server describes them, if it can be run with them.
     pub family: Result<Family, Failure>,
+    /// Which of them there are, whether or not it can be run.
+    pub kinds: Kinds,
     /// Whether the parents' status may hold observedGeneration.
     pub observes_generation: bool,
     /// The rights that the account lacks.
@@ -92,6 +94,22 @@ pub struct Survey {
     pub held: Option<usize>,
     /// What its parents told; `None` if that is not known.
     pub tally: Option<Tally>,
+}
+
+/// Which of a composite's kinds there are: what was made before ends in these, though the composite cannot be run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kinds {
+    /// That is not known, or that of its parents is not served now, and may be again.
+    Unknown,
+    /// That of its parents has no definition: there are no parents.
+    NoParents,
+    /// These.
+    Served {
+        /// Without the kinds of children that are not served.
+        family: Family,
+        /// Whether one of those has a definition: there may be children that nobody can see now.
+        hidden: bool,
+    },
 }
 
 /// A policy that runs in process.
@@ -179,7 +197,10 @@ impl<S: Source> Composites<S> {
         });
         let run = Run {
             composite,
-            family: survey.and_then(|survey| survey.family.clone().ok()),
+            family: survey.and_then(|survey| match &survey.kinds {
+                Kinds::Served { family, .. } => Some(family.clone()),
+                Kinds::Unknown | Kinds::NoParents => None,
+            }),
             account: self.account.clone(),
             observes_generation: survey.is_some_and(|survey| survey.observes_generation),
             policy,
@@ -268,7 +289,7 @@ impl<S: Source> Composites<S> {
         let digest = policy.as_ref().map(|found| found.digest.clone());
         let mut plan = Plan::default();
         let held = is_held(composite);
-        if policy.is_some() && !held {
+        if (policy.is_some() || declared.finalize.is_some()) && !held {
             plan = plan.then([Step::Hold(FINALIZER.to_owned())]);
         }
         let guarded = guard_of(composite, declared, survey, digest.as_deref());
@@ -301,6 +322,45 @@ impl<S: Source> Composites<S> {
         }
     }
 
+    /// It is not run as it is now. What was made when it was is in its kinds, if they can be read.
+    fn wrong(
+        &self,
+        now: Timestamp,
+        composite: &S,
+        survey: &Option<Survey>,
+        (reason, message): (&'static str, String),
+    ) -> Verdict<Box<Declared>, Decision<Standing>> {
+        let leaving = composite.meta().deletion_timestamp.is_some();
+        let bare = composite.bare();
+        match (bare.declared(), survey) {
+            (Ok(declared), None) => Verdict::Need {
+                question: Box::new(declared),
+                until: None,
+            },
+            (Ok(_), Some(survey)) if leaving => {
+                let uid = composite.meta().uid.as_deref().unwrap_or_default();
+                Verdict::Decided(self.leave(now, uid, &bare, survey))
+            }
+            (Ok(_), Some(survey)) => {
+                let mut decision = self.refused(&bare, Some(survey), reason, message);
+                let wake = match survey.kinds {
+                    Kinds::Served { hidden: false, .. } => LOOK_AGAIN,
+                    _ => LOOK_AGAIN_SOON,
+                };
+                decision.plan = decision.plan.wake_at(after(now, wake));
+                Verdict::Decided(decision)
+            }
+            (Err(_), _) => {
+                let mut decision = self.refused(composite, None, reason, message);
+                if leaving {
+                    // Nothing of it has ever run as it is now.
+                    decision.plan = decision.plan.then([Step::Release(FINALIZER.to_owned())]);
+                }
+                Verdict::Decided(decision)
+            }
+        }
+    }
+
     /// It is being deleted: what has an end goes with it, and parents are let go of.
     fn leave(
         &self,
@@ -310,17 +370,23 @@ impl<S: Source> Composites<S> {
         survey: &Survey,
     ) -> Decision<Standing> {
         let state = Standing::default();
-        let run = self.effect(uid, Some(composite), Some(survey), None, Mode::Leave);
+        let run = |mode| self.effect(uid, Some(composite), Some(survey), None, mode);
         let over = || {
             let release = Step::Release(FINALIZER.to_owned());
             Plan::default().then([self.stop(uid)]).then([release])
         };
-        let plan = match &survey.family {
-            // Without their kind there are no parents.
-            Err(failure) if failure.reason == KIND_MISSING => over(),
-            Ok(_) if survey.held == Some(0) => over(),
-            Err(_) => Plan::default().wake_at(after(now, LOOK_AGAIN_SOON)),
-            Ok(_) => Plan::default().then([run]).wake_at(after(now, LEAVING)),
+        let plan = match &survey.kinds {
+            Kinds::NoParents => over(),
+            _ if survey.held == Some(0) => over(),
+            // What cannot be seen now may have ends.
+            Kinds::Unknown | Kinds::Served { hidden: true, .. } => {
+                let ends = Plan::default().then([run(Mode::Ends)]);
+                ends.wake_at(after(now, LOOK_AGAIN_SOON))
+            }
+            Kinds::Served { .. } => {
+                let leaves = Plan::default().then([run(Mode::Leave)]);
+                leaves.wake_at(after(now, LEAVING))
+            }
         };
         Decision { plan, state }
     }
@@ -471,24 +537,19 @@ impl<S: Source> Controller for Composites<S> {
             });
         }
         let declared = match object.declared() {
-            Ok(declared) => declared,
+            Ok(declared) if !self.natively.contains(&declared.parent) => declared,
+            Ok(declared) => {
+                let message = format!(
+                    "{} is served by oz itself (--serve-example-com); switch that off to have the composite run",
+                    declared.parent
+                );
+                return self.wrong(now, object, facts, ("ServedNatively", message));
+            }
             Err(violations) => {
                 let message = Violation::list(&violations);
-                let mut decision = self.refused(object, None, "NotAccepted", message);
-                if leaving {
-                    // Nothing of it has ever run as it is now.
-                    decision.plan = decision.plan.then([Step::Release(FINALIZER.to_owned())]);
-                }
-                return Verdict::Decided(decision);
+                return self.wrong(now, object, facts, ("NotAccepted", message));
             }
         };
-        if self.natively.contains(&declared.parent) && !leaving {
-            let message = format!(
-                "{} is served by oz itself (--serve-example-com); switch that off to have the composite run",
-                declared.parent
-            );
-            return Verdict::Decided(self.refused(object, None, "ServedNatively", message));
-        }
         match facts {
             None => Verdict::Need {
                 question: Box::new(declared),

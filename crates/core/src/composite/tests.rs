@@ -7,4 +7,5 @@ mod rego;
 mod related;
 mod rights;
 mod supervising;
+mod unrunnable;
 mod world;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -12,8 +12,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
-use oz_core::composite::declared::{Declared, Family, Placed};
-use oz_core::composite::supervise::{Composites, Survey, needs};
+use oz_core::composite::declared::{Declared, Family, KindName, Placed};
+use oz_core::composite::supervise::{Composites, KIND_MISSING, Kinds, Survey, needs};
 use oz_core::composite::{Account, Source};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
@@ -72,9 +72,14 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
         declared: Box<Declared>,
         facts: &mut Option<Survey>,
     ) {
-        let (family, observes_generation) = match family(cx, &declared).await {
-            Ok((family, observes_generation)) => (Ok(family), observes_generation),
-            Err(failure) => (Err(failure), false),
+        let (family, kinds) = kinds(cx, &declared).await;
+        let observes_generation = match &family {
+            Ok(family) => observes_generation(cx, &family.parent).await,
+            Err(_) => Ok(false),
+        };
+        let (family, observes_generation) = match observes_generation {
+            Ok(observes) => (family, observes),
+            Err(failure) => (family.and(Err(failure)), false),
         };
         let declared = declared.with_policies(&self.policies.namespaces());
         let policy = match declared.policy() {
@@ -89,6 +94,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
         let uid = object.meta().uid.as_deref().unwrap_or_default();
         *facts = Some(Survey {
             family,
+            kinds,
             observes_generation,
             lacks,
             policy,
@@ -100,7 +106,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
 
 /// The names of the definitions that a composite goes by.
 fn names<S: Source>(composite: &S) -> impl Iterator<Item = String> {
-    let declared = composite.declared().ok().into_iter();
+    let declared = composite.readable().into_iter();
     let kinds = declared.flat_map(|declared| {
         let children = declared.children.into_iter().map(|(kind, _)| kind);
         std::iter::once(declared.parent).chain(children)
@@ -108,23 +114,54 @@ fn names<S: Source>(composite: &S) -> impl Iterator<Item = String> {
     kinds.map(|kind| format!("{}.{}", kind.resource, kind.group()))
 }
 
-/// The kinds of a composite, and whether its parents' status may hold observedGeneration.
-async fn family(cx: &Cx, declared: &Declared) -> Result<(Family, bool), Failure> {
-    let (parent, has_status) = placed(cx, &declared.parent).await?;
+/// The kinds of a composite, if it can be run with them; and those that there are.
+async fn kinds(cx: &Cx, declared: &Declared) -> (Result<Family, Failure>, Kinds) {
+    let (parent, has_status) = match placed(cx, &declared.parent).await {
+        Ok(found) => found,
+        Err(failure) => {
+            let is_gone = is_undefined(cx, &declared.parent, &failure).await;
+            let kinds = if is_gone {
+                Kinds::NoParents
+            } else {
+                Kinds::Unknown
+            };
+            return (Err(failure), kinds);
+        }
+    };
+    let found = declared.children.iter().map(async |(name, method)| {
+        let placed = placed(cx, name).await.map(|(placed, _)| (placed, *method));
+        let is_hidden = match &placed {
+            Ok(_) => false,
+            Err(failure) => !is_undefined(cx, name, failure).await,
+        };
+        (placed, is_hidden)
+    });
+    let (mut children, mut hidden, mut missing) = (Vec::new(), false, None);
+    for (placed, is_hidden) in join_all(found).await {
+        hidden |= is_hidden;
+        match placed {
+            Ok(placed) => children.push(placed),
+            Err(failure) => missing = missing.or(Some(failure)),
+        }
+    }
+    let family = Family { parent, children };
     if !has_status {
         let message = format!(
             "{} has no status subresource, which its function's answer is written to",
             declared.parent
         );
-        return Err(Failure::invalid("StatusMissing", message));
+        missing = Some(Failure::invalid("StatusMissing", message));
     }
-    let children = declared.children.iter().map(async |(name, method)| {
-        let (placed, _) = placed(cx, name).await?;
-        Ok::<_, Failure>((placed, *method))
-    });
-    let children = try_join_all(children).await?;
-    let observes_generation = observes_generation(cx, &parent).await?;
-    Ok((Family { parent, children }, observes_generation))
+    let runnable = missing.map_or_else(|| Ok(family.clone()), Err);
+    (runnable, Kinds::Served { family, hidden })
+}
+
+/// Whether a kind that was not found has no definition either, so that it has no objects: a version that is not
+/// served for a moment still has them.
+async fn is_undefined(cx: &Cx, kind: &KindName, failure: &Failure) -> bool {
+    let name = kind.to_string();
+    let definition = async || cx.get::<CustomResourceDefinition>(None, &name).await;
+    failure.reason == KIND_MISSING && matches!(definition().await, Ok(None))
 }
 
 /// Whether the definition of a kind keeps observedGeneration in a status.

@@ -102,6 +102,15 @@ fn a_parent_or_a_composite_that_goes_takes_what_ends_with_it() {
 }
 
 #[test]
+fn a_parent_that_is_deleted_goes_though_only_ends_are_run() {
+    let mut world = ending(at(10));
+    world.facts = Default::default();
+    world.composite.mode = Mode::Ends;
+    world.parent.metadata.deletion_timestamp = Some(time());
+    assert_eq!(world.pass(at(1)), ["delete a", "release"]);
+}
+
+#[test]
 fn instants_from_now_on_are_found_wherever_an_author_may_write_them() {
     let parent = json!({
         "metadata": {"creationTimestamp": at(50)}, "status": {"at": at(51)},

@@ -6,7 +6,7 @@ use super::world::*;
 use crate::composite::api::{CompositeController, Method};
 use crate::composite::declared::{Declared, KindName};
 use crate::composite::supervise::{
-    Composites, FINALIZER, KIND_MISSING, Mode, PORT, PolicyFound, Run, Runs, Survey, needs,
+    Composites, FINALIZER, KIND_MISSING, Kinds, Mode, PORT, PolicyFound, Run, Runs, Survey, needs,
 };
 use crate::composite::{Account, Source};
 use crate::controller::{Answers, Controller, Failure, Outcome, Plan, Step};
@@ -21,8 +21,13 @@ pub(super) fn composites<S: Source>() -> Composites<S> {
 }
 
 pub(super) fn survey() -> Survey {
+    let family = World::new(Method::InPlace).composite.family;
     Survey {
-        family: Ok(World::new(Method::InPlace).composite.family),
+        kinds: Kinds::Served {
+            family: family.clone(),
+            hidden: false,
+        },
+        family: Ok(family),
         observes_generation: true,
         lacks: Ok(Vec::new()),
         policy: None,
@@ -32,7 +37,10 @@ pub(super) fn survey() -> Survey {
 }
 
 /// The plan, the status, and what the port is told.
-fn decide(object: &CompositeController, survey: Option<Survey>) -> (Plan, Value, Option<Run>) {
+pub(super) fn decide(
+    object: &CompositeController,
+    survey: Option<Survey>,
+) -> (Plan, Value, Option<Run>) {
     let composites = composites::<CompositeController>();
     let decision = composites
         .decide(at(0), object, &survey, &[])
@@ -65,6 +73,14 @@ fn decide(object: &CompositeController, survey: Option<Survey>) -> (Plan, Value,
     (decision.plan, Value::Object(status.collect()), run)
 }
 
+/// It is run for its ends, also by an operator that has not run it before.
+pub(super) fn ends_only(run: Option<Run>) {
+    let run = run.unwrap();
+    assert_eq!(run.mode, Mode::Ends);
+    assert!(run.family.is_some());
+    assert!(run.composite.unwrap().declared().is_ok());
+}
+
 #[test]
 fn one_that_is_right_and_permitted_runs() {
     let (plan, status, run) = decide(&controller(|_| {}), Some(survey()));
@@ -80,11 +96,10 @@ fn what_it_needs_to_know_is_asked_only_of_what_makes_sense() {
     let asked =
         |object: &CompositeController| composites().decide(at(0), object, &None, &[]).question();
     assert!(asked(&controller(|_| {})).is_some());
-    let rolling = controller(|composite| {
-        composite["spec"]["childResources"][0]["updateStrategy"] =
-            json!({"method": "RollingInPlace"});
+    let nothing = controller(|composite| {
+        composite["spec"]["parentResource"]["resource"] = json!("");
     });
-    assert!(asked(&rolling).is_none());
+    assert!(asked(&nothing).is_none());
 }
 
 #[test]
@@ -155,8 +170,9 @@ fn one_that_oz_serves_itself_does_not_run() {
         composite["spec"]["parentResource"] =
             json!({"apiVersion": "example.com/v1", "resource": "transientrolebindings"});
     });
-    let (_, status, _) = decide(&native, None);
+    let (_, status, run) = decide(&native, Some(survey()));
     assert_eq!(status["Accepted"][1], "ServedNatively");
+    ends_only(run);
 }
 
 #[test]
@@ -181,9 +197,10 @@ fn one_whose_children_may_end_is_held_until_they_have() {
     found.held = Some(0);
     let (plan, _, run) = decide(&leaving, Some(found.clone()));
     assert!(releases(&plan) && run.unwrap().composite.is_none());
-    // Without their kind there are no parents.
+    // Without a definition of their kind there are no parents.
     found.held = None;
     found.family = Err(Failure::transient(KIND_MISSING, "gone"));
+    found.kinds = Kinds::NoParents;
     assert!(releases(&decide(&leaving, Some(found)).0));
 }
 

@@ -1,0 +1,189 @@
+//! Composites that are held: those whose children may end, or whose parents wait for them. Deleted, the operator ends
+//! what ends and lets go of parents. What no operator was there to do is done here, as the account of composites.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject, ObjectMeta};
+use kube::{Api, Client, Config};
+use oz_core::composite::api::CompositeController;
+use oz_core::composite::declared::{Declared, KindName};
+use oz_core::composite::rego::RegoController;
+use oz_core::composite::supervise::FINALIZER;
+use oz_core::composite::{Account, Source, ends};
+use serde_json::json;
+
+use super::objects::{finalizers, is_missing};
+
+/// The composites of an installation.
+pub(super) struct Composites {
+    client: Client,
+    /// As whom parents and children are read and written; `None` if composites do not run.
+    account: Option<Client>,
+}
+
+impl Composites {
+    pub(super) fn new(
+        client: Client,
+        mut config: Config,
+        account: Option<&Account>,
+    ) -> Result<Self> {
+        let account = account.map(|account| {
+            config.auth_info.impersonate = Some(account.user());
+            oz_runtime::client(config).map(|(client, _)| client)
+        });
+        Ok(Self {
+            client,
+            account: account.transpose()?,
+        })
+    }
+
+    /// Deletes those that are held, and says how many there are.
+    pub(super) async fn delete(&self) -> Result<usize> {
+        Ok(self.delete_of::<CompositeController>().await?
+            + self.delete_of::<RegoController>().await?)
+    }
+
+    async fn delete_of<S: Source>(&self) -> Result<usize> {
+        let api = Api::<S>::all(self.client.clone());
+        let held = self.held::<S>().await?;
+        for composite in &held {
+            let name = name_of(composite.meta());
+            if composite.meta().deletion_timestamp.is_some() {
+                continue;
+            }
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(error) if !is_missing(&error) => {
+                    let failed = || format!("failed to delete {} {name}", S::NAME);
+                    return Err(error).with_context(failed);
+                }
+                _ => {}
+            }
+        }
+        Ok(held.len())
+    }
+
+    /// Ends what ends, lets go of parents, and then of the composites, without an operator.
+    pub(super) async fn let_go(&self) -> Result<()> {
+        self.let_go_of::<CompositeController>().await?;
+        self.let_go_of::<RegoController>().await
+    }
+
+    async fn let_go_of<S: Source>(&self) -> Result<()> {
+        for composite in self.held::<S>().await? {
+            let name = name_of(composite.meta());
+            tracing::warn!(kind = S::NAME, name, "ending without the operator");
+            if let (Some(declared), Some(client)) = (composite.readable(), &self.account)
+                && let Err(error) = end(client, &declared).await
+            {
+                // The account may have lost a right, which nobody gives it back now.
+                let finalizer = &declared.finalizer;
+                let parents = declared.parent.to_string();
+                tracing::error!(
+                    kind = S::NAME,
+                    name,
+                    parents,
+                    finalizer,
+                    error = format!("{error:#}"),
+                    "parents may be left that keep this finalizer: take it off them"
+                );
+            }
+            let api = Api::<S>::all(self.client.clone());
+            release(&api, composite.meta(), FINALIZER).await?;
+        }
+        Ok(())
+    }
+
+    /// The composites with our finalizer; none where the kind is not installed.
+    async fn held<S: Source>(&self) -> Result<Vec<S>> {
+        let all = Api::<S>::all(self.client.clone());
+        let list = match all.list(&ListParams::default()).await {
+            Err(error) if is_missing(&error) => return Ok(Vec::new()),
+            listed => listed.with_context(|| format!("failed to list {}", S::plural(&())))?,
+        };
+        let held = |one: &S| finalizers(one.meta()).any(|name| name == FINALIZER);
+        Ok(list.items.into_iter().filter(held).collect())
+    }
+}
+
+/// Deletes the children that say they end, and lets go of the parents.
+async fn end(client: &Client, declared: &Declared) -> Result<()> {
+    let of = |kind: &KindName| kind.api_resource(&kind.resource);
+    let parents = of(&declared.parent);
+    let all = all_of(client, &parents).await?;
+    let held: Vec<_> = all.iter().filter(|one| declared.holds(one)).collect();
+    let uids = held.iter().filter_map(|one| one.uid.clone());
+    let uids: BTreeSet<String> = uids.collect();
+    for (kind, _) in &declared.children {
+        let children = of(kind);
+        for child in all_of(client, &children).await? {
+            if !ends::parent_of(&child).is_some_and(|parent| uids.contains(&parent)) {
+                continue;
+            }
+            let name = name_of(&child);
+            let parameters = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: child.uid.clone(),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            match api_of(client, &children, &child)
+                .delete(name, &parameters)
+                .await
+            {
+                Err(error) if !is_missing(&error) => {
+                    return Err(error).with_context(|| format!("failed to delete {kind} {name}"));
+                }
+                _ => {}
+            }
+        }
+    }
+    for parent in held {
+        let api = api_of(client, &parents, parent);
+        release(&api, parent, &declared.finalizer).await?;
+    }
+    Ok(())
+}
+
+/// Takes a finalizer off an object.
+async fn release<K>(api: &Api<K>, object: &ObjectMeta, finalizer: &str) -> Result<()>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let name = name_of(object);
+    let others: Vec<&str> = finalizers(object).filter(|one| *one != finalizer).collect();
+    let patch = Patch::Merge(json!({"metadata": {
+        "finalizers": others, "resourceVersion": object.resource_version,
+    }}));
+    let parameters = PatchParams::default();
+    let patched = api.patch_metadata(name, &parameters, &patch).await;
+    match patched {
+        Err(error) if !is_missing(&error) => {
+            Err(error).with_context(|| format!("failed to take {finalizer} off {name}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Metadata of all objects of a kind; none where it is not installed.
+async fn all_of(client: &Client, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    match all.list_metadata(&ListParams::default()).await {
+        Err(error) if is_missing(&error) => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("failed to list {}", resource.plural)),
+        Ok(list) => Ok(list.items.into_iter().map(|one| one.metadata).collect()),
+    }
+}
+
+fn api_of(client: &Client, resource: &ApiResource, object: &ObjectMeta) -> Api<DynamicObject> {
+    match &object.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    }
+}
+
+fn name_of(object: &ObjectMeta) -> &str {
+    object.name.as_deref().unwrap_or_default()
+}

@@ -15,6 +15,7 @@ use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::audit::{Action, Decision, Record};
+use oz_core::composite::Accounts;
 use oz_core::composite::api::CompositeController;
 use oz_core::composite::declared::KindName;
 use oz_core::composite::guard;
@@ -146,7 +147,10 @@ impl Operator<'_> {
     fn composites(&self, engine: &mut Engine, config: Config) -> anyhow::Result<()> {
         let args = &self.args.composites;
         let account = args.composite_account.clone();
-        let account = account.context("--composites needs --composite-account")?;
+        let accounts = Accounts {
+            default: account.context("--composites needs --composite-account")?,
+            others: args.composite_accounts.clone(),
+        };
         let api_servers = config.cluster_url.host().and_then(|host| host.parse().ok());
         let webhooks = Webhooks::new(&args.hook_address, api_servers.into_iter().collect());
         let feeds = engine.runtime().feeds().clone();
@@ -176,20 +180,22 @@ impl Operator<'_> {
         let surveys = Surveys {
             objects: feeds.store::<RegoController>(),
             definitions: definitions.clone(),
-            account: account.clone(),
+            accounts: accounts.clone(),
             runs: Arc::clone(&runs),
             policies: Arc::clone(&policies),
         };
-        let regos = Composites::new(account.clone(), natively.clone());
+        let selected = || args.composite_selector.iter().cloned();
+        let regos = Composites::new(accounts.clone(), natively.clone()).selecting(selected());
         engine.controller(regos, surveys);
         let surveys = Surveys {
             objects: feeds.store::<CompositeController>(),
             definitions,
-            account: account.clone(),
+            accounts: accounts.clone(),
             runs,
             policies,
         };
-        engine.controller(Composites::new(account, natively), surveys);
+        let composites = Composites::new(accounts, natively).selecting(selected());
+        engine.controller(composites, surveys);
         Ok(())
     }
 

@@ -127,6 +127,9 @@ fn with_composites_the_operator_may_be_their_account_and_that_may_do_what_the_va
                 composites.defaultAccount.rules[0].resources={deployments}";
     let charts = meanings(rendered(&[&format!("--set={}", rule.replace(' ', ""))])?);
     assert_eq!(charts["ClusterRole oz-composites"].len(), 1);
+    let others = "composites.enabled=true,composites.accounts[0].namespace=shop,composites.accounts[0].name=deployer";
+    let charts = meanings(rendered(&[&format!("--set={others}")])?);
+    assert_eq!(charts["Role shop/oz-operator-be-deployer"].len(), 1);
     let without = meanings(rendered(&[])?);
     assert!(!without.keys().any(|name| name.contains("composites")));
     Ok(())

@@ -12,7 +12,9 @@ use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::composites::{self, HOST, Hooks, LENDING_POLICIES, OTHER_POLICIES, POLICIES};
+use crate::composites::{
+    self, HOST, Hooks, LENDING_POLICIES, OTHER_ACCOUNT, OTHER_POLICIES, POLICIES,
+};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -50,6 +52,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             .flag(&format!(
                 "--policy-namespaces={POLICIES},{OTHER_POLICIES},{LENDING_POLICIES}"
             ))
+            .flag(&format!("--composite-accounts=oz-system/{OTHER_ACCOUNT}"))
             .flag(&format!("--hook-address={HOST}={functions}"));
         let (webhook, operator) = tokio::try_join!(
             Webhook::start(cluster, &options),

@@ -50,3 +50,24 @@ impl std::str::FromStr for Account {
         }
     }
 }
+
+/// The accounts that composites may be.
+#[derive(Clone, Debug)]
+pub struct Accounts {
+    /// That of composites that name none.
+    pub default: Account,
+    /// Further ones, which they may name.
+    pub others: Vec<Account>,
+}
+
+impl Accounts {
+    /// As whom a composite reads and writes that names this account, or none; `None` if it is not listed.
+    #[must_use]
+    pub fn listed<'a>(&'a self, named: Option<&'a Account>) -> Option<&'a Account> {
+        let Some(named) = named else {
+            return Some(&self.default);
+        };
+        let mut all = std::iter::once(&self.default).chain(&self.others);
+        all.find(|account| *account == named)
+    }
+}

@@ -1,6 +1,7 @@
 //! What is left of a declaration that is wrong: its kinds, as far as they can be read. What was made when it was
 //! right still comes to its end in them, and parents are still let go of.
 
+use super::annotations;
 use super::api::{CompositeController, CompositeControllerSpec, Hook, Hooks, Webhook};
 use super::declared::{Declared, KindName, MOST_KINDS, reserved};
 use super::rego::{Limits, PolicySource, RegoController, RegoControllerSpec, RunAs};
@@ -44,6 +45,19 @@ pub(super) fn composite(source: &CompositeController) -> CompositeController {
     }
     if Declared::of(&bare).is_err() {
         bare.spec.parent_resource.label_selector = None;
+    }
+    let annotations = bare.metadata.annotations.get_or_insert_default();
+    annotations.remove(annotations::MODE);
+    annotations.remove(annotations::MAX_DELETIONS);
+    if annotations::declared(&bare).is_err() {
+        let annotations = bare.metadata.annotations.get_or_insert_default();
+        for name in [annotations::WINDOW_FROM, annotations::WINDOW_UNTIL] {
+            annotations.remove(name);
+        }
+    }
+    if annotations::declared(&bare).is_err() {
+        let annotations = bare.metadata.annotations.get_or_insert_default();
+        annotations.remove(annotations::RUN_AS);
     }
     bare
 }

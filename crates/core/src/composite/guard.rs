@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::api::Difference;
 use crate::controller::{Effect, Step};
 
+/// The most deletions that a limit may allow a policy that has changed.
+pub(super) const MOST_DELETIONS: u32 = 100_000;
 /// Name of the port that is told.
 pub const PORT: &str = "composite-differences";
 /// Annotation: digest of the policy that may delete as many children as it likes.

@@ -4,6 +4,7 @@
 //! done about it ([`Composite`]).
 
 mod account;
+mod annotations;
 pub mod api;
 pub mod author;
 mod bare;
@@ -28,7 +29,7 @@ mod timeline;
 mod value;
 mod window;
 
-pub use account::Account;
+pub use account::{Account, Accounts};
 pub use controller::{Composite, Facts, Pass, Question, Refused};
 pub use declared::{Declared, Family};
 pub use function::{Called, Function, POLICY_FAILED, compared};

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::account::Account;
+use super::annotations;
 use super::api::{CompositeController, CompositeControllerStatus};
 use super::bare;
 use super::declared::Declared;
@@ -99,7 +100,7 @@ impl Source for CompositeController {
     const COUNTS_PARENTS: bool = false;
 
     fn declared(&self) -> Result<Declared, Vec<Violation>> {
-        Declared::of(self)
+        annotations::declared(self)
     }
 
     fn bare(&self) -> Self {
@@ -115,7 +116,8 @@ impl Source for CompositeController {
     }
 
     fn account(&self, default: &Account) -> Account {
-        default.clone()
+        let named = annotations::account(self.metadata.annotations.as_ref());
+        named.unwrap_or_else(|| default.clone())
     }
 
     fn without_status(mut self) -> Self {

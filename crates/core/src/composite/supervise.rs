@@ -1,15 +1,16 @@
 //! CompositeControllers and RegoControllers themselves: which are run, as whom, and what is told of them. One
 //! that is wrong, or whose account lacks a right, says so and runs not; no other hears of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use kube::core::{Selector, SelectorExt};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::account::Account;
+use super::account::{Account, Accounts};
 use super::api::{CompositeControllerStatus, Method};
 use super::declared::{Declared, Family, KindName};
 use super::guard::{self, Tally};
@@ -72,8 +73,10 @@ pub const RUNNING: &str = "Running";
 /// Decides which composites of one kind of declaration run.
 #[derive(Clone, Debug)]
 pub struct Composites<S> {
-    account: Account,
+    accounts: Accounts,
     natively: Vec<KindName>,
+    /// Which of them are run here.
+    selector: Selector,
     declarations: PhantomData<fn() -> S>,
 }
 
@@ -164,12 +167,28 @@ impl<S: Source> Composites<S> {
     /// By whom they read and write, and the kinds that oz itself looks after: a composite of one would fight
     /// it.
     #[must_use]
-    pub fn new(account: Account, natively: Vec<KindName>) -> Self {
+    pub fn new(accounts: Accounts, natively: Vec<KindName>) -> Self {
         Self {
-            account,
+            accounts,
             natively,
+            selector: Selector::default(),
             declarations: PhantomData,
         }
+    }
+
+    /// Only those with these labels. What has not, or loses them, is somebody else's.
+    #[must_use]
+    pub fn selecting(mut self, labels: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.selector = labels.into_iter().collect();
+        self
+    }
+
+    /// Whether it is to run no more.
+    fn is_leaving(&self, composite: &S) -> bool {
+        let metadata = composite.meta();
+        let none = BTreeMap::new();
+        let labels = metadata.labels.as_ref().unwrap_or(&none);
+        metadata.deletion_timestamp.is_some() || !self.selector.matches(labels)
     }
 
     fn stop(&self, uid: &str) -> Step {
@@ -184,6 +203,9 @@ impl<S: Source> Composites<S> {
         policy: Option<String>,
         mode: Mode,
     ) -> Step {
+        // One that is not listed is not used, also to end what it made.
+        let account = composite.map(|composite| composite.account(&self.accounts.default));
+        let account = account.and_then(|named| self.accounts.listed(Some(&named)).cloned());
         let composite = composite.map(|composite| {
             let mut composite = composite.clone().without_status();
             let metadata = composite.meta_mut();
@@ -201,7 +223,7 @@ impl<S: Source> Composites<S> {
                 Kinds::Served { family, .. } => Some(family.clone()),
                 Kinds::Unknown | Kinds::NoParents => None,
             }),
-            account: self.account.clone(),
+            account: account.unwrap_or_else(|| self.accounts.default.clone()),
             observes_generation: survey.is_some_and(|survey| survey.observes_generation),
             policy,
             mode,
@@ -211,6 +233,17 @@ impl<S: Source> Composites<S> {
             key: uid.to_owned(),
             payload: serde_json::to_value(run).unwrap_or_else(|_| json!({})),
         })
+    }
+
+    fn not_listed(&self, declared: &Declared) -> String {
+        let named = declared.run_as.as_ref().map(ToString::to_string);
+        let all = std::iter::once(&self.accounts.default).chain(&self.accounts.others);
+        let all: Vec<String> = all.map(ToString::to_string).collect();
+        format!(
+            "it is to run as {}, which is none of the accounts of composites: {}; see --composite-accounts",
+            named.unwrap_or_default(),
+            all.join(", ")
+        )
     }
 
     /// It is not run. What was made before still comes to its end.
@@ -257,22 +290,13 @@ impl<S: Source> Composites<S> {
             None => None,
         };
         let accepted = Some((true, "Accepted", "what is declared can be run".to_owned()));
-        let elsewhere = declared
-            .run_as
-            .as_ref()
-            .filter(|account| **account != self.account);
-        let elsewhere = elsewhere.map(|account| {
-            let message = format!(
-                "spec.runAs names {account}; composites run as {}",
-                self.account
-            );
-            ("AccountNotListed", message)
-        });
-        let lacks = elsewhere.or_else(|| match &survey.lacks {
-            Ok(lacks) if lacks.is_empty() => None,
-            Ok(lacks) => Some(("RightMissing", rules(&self.account, lacks))),
-            Err(failure) => Some((failure.reason, failure.message.clone())),
-        });
+        let account = self.accounts.listed(declared.run_as.as_ref());
+        let lacks = match (account, &survey.lacks) {
+            (None, _) => Some(("AccountNotListed", self.not_listed(declared))),
+            (_, Ok(lacks)) if lacks.is_empty() => None,
+            (Some(account), Ok(lacks)) => Some(("RightMissing", rules(account, lacks))),
+            (_, Err(failure)) => Some((failure.reason, failure.message.clone())),
+        };
         if let Some((reason, message)) = lacks {
             let ends = self.effect(uid, Some(composite), Some(survey), None, Mode::Ends);
             return soon(Decision {
@@ -285,11 +309,12 @@ impl<S: Source> Composites<S> {
                 },
             });
         }
-        let may = format!("{} has the rights that it needs", self.account);
+        let account = account.unwrap_or(&self.accounts.default);
+        let may = format!("{account} has the rights that it needs");
         let digest = policy.as_ref().map(|found| found.digest.clone());
         let mut plan = Plan::default();
         let held = is_held(composite);
-        if (policy.is_some() || declared.finalize.is_some()) && !held {
+        if has_ends(declared, policy.is_some()) && !held {
             plan = plan.then([Step::Hold(FINALIZER.to_owned())]);
         }
         let guarded = guard_of(composite, declared, survey, digest.as_deref());
@@ -330,7 +355,7 @@ impl<S: Source> Composites<S> {
         survey: &Option<Survey>,
         (reason, message): (&'static str, String),
     ) -> Verdict<Box<Declared>, Decision<Standing>> {
-        let leaving = composite.meta().deletion_timestamp.is_some();
+        let leaving = self.is_leaving(composite);
         let bare = composite.bare();
         match (bare.declared(), survey) {
             (Ok(declared), None) => Verdict::Need {
@@ -444,6 +469,11 @@ fn guard_of<S: Source>(
     ))
 }
 
+/// Whether it is held while it has parents: its children may have ends, or its parents wait for a function.
+fn has_ends(declared: &Declared, has_policy: bool) -> bool {
+    has_policy || declared.finalize.is_some() || declared.window.is_some()
+}
+
 /// The rights that an account needs to run a composite.
 #[must_use]
 pub fn needs(declared: &Declared, has_ends: bool) -> Vec<ResourceAttributes> {
@@ -528,7 +558,7 @@ impl<S: Source> Controller for Composites<S> {
         _: &[Live],
     ) -> Verdict<Box<Declared>, Decision<Standing>> {
         let uid = object.meta().uid.as_deref().unwrap_or_default();
-        let leaving = object.meta().deletion_timestamp.is_some();
+        let leaving = self.is_leaving(object);
         if leaving && !is_held(object) {
             let plan = Plan::default().then([self.stop(uid)]);
             return Verdict::Decided(Decision {
@@ -575,7 +605,8 @@ impl<S: Source> Controller for Composites<S> {
             return status;
         }
         status.observed_generation = generation;
-        status.account = Some(self.account.to_string());
+        let account = object.account(&self.accounts.default);
+        status.account = Some(account.to_string());
         status.policy_digest = standing.policy.as_ref().map(|policy| policy.digest.clone());
         status.language = standing
             .policy

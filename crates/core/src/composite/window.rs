@@ -4,12 +4,39 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::lifecycle::window::has_come;
+use crate::validate::Violation;
 
 /// The fields with the first and the last instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     from: Option<Vec<String>>,
     until: Vec<String>,
+}
+
+/// A window by fields of a parent, each with the field that names it.
+pub(super) fn checked(
+    from: Option<(&str, &str)>,
+    until: (&str, &str),
+    violations: &mut Vec<Violation>,
+) -> Window {
+    for (field, path) in from.into_iter().chain([until]) {
+        let names = path.strip_prefix('.').unwrap_or_default();
+        let mut names = names.split('.');
+        let first = names.clone().next().unwrap_or_default();
+        if !names.all(|name| !name.is_empty()) {
+            let message = "is no path such as .spec.validUntil";
+            violations.push(Violation::of(field, message));
+        }
+        if matches!(first, "metadata" | "status") {
+            let message = "is of metadata or status, which the parent's author does not write";
+            violations.push(Violation::of(field, message));
+        }
+    }
+    if from.is_some_and(|(_, from)| from == until.1) {
+        let message = "begins and ends with the same field";
+        violations.push(Violation::of(until.0, message));
+    }
+    Window::new(from.map(|(_, from)| from), until.1)
 }
 
 /// What these fields of one parent say.

@@ -18,6 +18,16 @@ pub(crate) struct CompositeArgs {
     #[arg(long, value_name = "ACCOUNT", required_if_eq("composites", "true"))]
     pub(crate) composite_account: Option<Account>,
 
+    /// Further service accounts, as NAMESPACE/NAME, that a composite may name: by spec.runAs, or by the annotation
+    /// oz.wizardofoz.co/run-as. The operator must be allowed to impersonate them.
+    #[arg(long, value_delimiter = ',', value_name = "ACCOUNTS")]
+    pub(crate) composite_accounts: Vec<Account>,
+
+    /// Run only CompositeControllers and RegoControllers with these labels, such as team=shop: for several
+    /// installations side by side, or beside MetaController. One that loses them is let go of as if it were deleted.
+    #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) composite_selector: Vec<(String, String)>,
+
     /// How many composites run at most.
     #[arg(long, default_value_t = 200, value_name = "COUNT")]
     pub(crate) max_composites: usize,
@@ -31,6 +41,12 @@ pub(crate) struct CompositeArgs {
     /// function at one's desk. May be given more than once.
     #[arg(long, value_name = "HOST=ADDRESS:PORT")]
     pub(crate) hook_address: Vec<HookAddress>,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = parts.ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// Where a host is.

@@ -8,13 +8,15 @@ use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion,
+};
 use kube::Api;
 use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
-use oz_core::composite::declared::{Declared, Family, KindName, Placed};
+use oz_core::composite::declared::{Declared, Family, KindName};
 use oz_core::composite::supervise::{Composites, KIND_MISSING, Kinds, Survey, needs};
-use oz_core::composite::{Account, Source};
+use oz_core::composite::{Account, Accounts, Source};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::{Store, within};
@@ -31,7 +33,7 @@ pub(crate) struct Surveys<S> {
     pub(crate) objects: Store<S>,
     /// Definitions, of which only the metadata are kept: what changes is looked up again.
     pub(crate) definitions: Store<PartialObjectMeta<CustomResourceDefinition>>,
-    pub(crate) account: Account,
+    pub(crate) accounts: Accounts,
     pub(crate) runs: Arc<Runs>,
     pub(crate) policies: Arc<Policies>,
 }
@@ -72,24 +74,22 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
         declared: Box<Declared>,
         facts: &mut Option<Survey>,
     ) {
-        let (family, kinds) = kinds(cx, &declared).await;
-        let observes_generation = match &family {
-            Ok(family) => observes_generation(cx, &family.parent).await,
-            Err(_) => Ok(false),
-        };
-        let (family, observes_generation) = match observes_generation {
-            Ok(observes) => (family, observes),
-            Err(failure) => (family.and(Err(failure)), false),
+        let version = version(cx, &declared.parent).await;
+        let (family, kinds) = kinds(cx, &declared, &version).await;
+        let observes_generation = match &version {
+            Ok(Some(version)) => observes_generation(version),
+            _ => false,
         };
         let declared = declared.with_policies(&self.policies.namespaces());
         let policy = match declared.policy() {
             Some(policy) => Some(self.policies.found(policy).await),
             None => None,
         };
-        let has_ends = policy.is_some();
-        let lacks = match &family {
-            Ok(_) => lacks(cx, &self.account, needs(&declared, has_ends)).await,
-            Err(_) => Ok(Vec::new()),
+        let has_ends = policy.is_some() || declared.window.is_some();
+        let account = self.accounts.listed(declared.run_as.as_ref());
+        let lacks = match (&family, account) {
+            (Ok(_), Some(account)) => lacks(cx, account, needs(&declared, has_ends)).await,
+            _ => Ok(Vec::new()),
         };
         let uid = object.meta().uid.as_deref().unwrap_or_default();
         *facts = Some(Survey {
@@ -115,8 +115,12 @@ fn names<S: Source>(composite: &S) -> impl Iterator<Item = String> {
 }
 
 /// The kinds of a composite, if it can be run with them; and those that there are.
-async fn kinds(cx: &Cx, declared: &Declared) -> (Result<Family, Failure>, Kinds) {
-    let (parent, has_status) = match placed(cx, &declared.parent).await {
+async fn kinds(
+    cx: &Cx,
+    declared: &Declared,
+    version: &Result<Option<CustomResourceDefinitionVersion>, Failure>,
+) -> (Result<Family, Failure>, Kinds) {
+    let (parent, is_listed) = match placed(cx, &declared.parent).await {
         Ok(found) => found,
         Err(failure) => {
             let is_gone = is_undefined(cx, &declared.parent, &failure).await;
@@ -145,6 +149,17 @@ async fn kinds(cx: &Cx, declared: &Declared) -> (Result<Family, Failure>, Kinds)
         }
     }
     let family = Family { parent, children };
+    let has_status = match version {
+        // What is listed comes some time after the definition that it is told of.
+        Ok(Some(version)) => version
+            .subresources
+            .as_ref()
+            .is_some_and(|all| all.status.is_some()),
+        _ => is_listed,
+    };
+    if let Err(failure) = version {
+        missing = missing.or_else(|| Some(failure.clone()));
+    }
     if !has_status {
         let message = format!(
             "{} has no status subresource, which its function's answer is written to",
@@ -164,21 +179,28 @@ async fn is_undefined(cx: &Cx, kind: &KindName, failure: &Failure) -> bool {
     failure.reason == KIND_MISSING && matches!(definition().await, Ok(None))
 }
 
-/// Whether the definition of a kind keeps observedGeneration in a status.
-async fn observes_generation(cx: &Cx, parent: &Placed) -> Result<bool, Failure> {
-    let resource = &parent.resource;
-    let name = format!("{}.{}", resource.plural, resource.group);
+/// A version of a kind, as its definition has it; `None` if it has no definition.
+async fn version(
+    cx: &Cx,
+    kind: &KindName,
+) -> Result<Option<CustomResourceDefinitionVersion>, Failure> {
+    let name = format!("{}.{}", kind.resource, kind.group());
     let definition = cx.get::<CustomResourceDefinition>(None, &name).await?;
     let versions = definition.map(|definition| definition.spec.versions);
     let mut versions = versions.into_iter().flatten();
-    let version = versions.find(|version| version.name == resource.version);
-    let schema = version.and_then(|version| version.schema?.open_api_v3_schema);
+    Ok(versions.find(|version| version.name == kind.version()))
+}
+
+/// Whether a version of a kind keeps observedGeneration in a status.
+fn observes_generation(version: &CustomResourceDefinitionVersion) -> bool {
+    let schema = version.schema.as_ref();
+    let schema = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
     let schema = serde_json::to_value(schema).unwrap_or_default();
     let is_open = |at: &Value| at["x-kubernetes-preserve-unknown-fields"] == true;
     let status = &schema["properties"]["status"];
-    Ok(is_open(status)
+    is_open(status)
         || status["properties"]["observedGeneration"].is_object()
-        || (status.is_null() && is_open(&schema)))
+        || (status.is_null() && is_open(&schema))
 }
 
 /// What of these rights an account lacks.

@@ -1,6 +1,7 @@
 //! Composites whose functions are behind HTTP, on the cluster and the oz that the transient bindings of
 //! this suite share.
 
+mod accounts;
 mod authors;
 mod claims;
 mod face;
@@ -14,4 +15,4 @@ mod related;
 mod world;
 
 pub(crate) use hooks::{HOST, Hooks};
-pub(crate) use world::{LENDING_POLICIES, OTHER_POLICIES, POLICIES, World, install};
+pub(crate) use world::{LENDING_POLICIES, OTHER_ACCOUNT, OTHER_POLICIES, POLICIES, World, install};

@@ -22,6 +22,8 @@ pub(crate) const POLICIES: &str = "oz-policies";
 /// Another, since all policies of a namespace are one bundle, which one test breaks.
 pub(crate) const OTHER_POLICIES: &str = "oz-other-policies";
 
+/// An account besides that of composites that name none.
+pub(crate) const OTHER_ACCOUNT: &str = "oz-others";
 /// A third, of policies that lend rights.
 pub(crate) const LENDING_POLICIES: &str = "oz-lending-policies";
 
@@ -43,6 +45,18 @@ pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
              "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
         ])),
         bound("composites", "oz-composites"),
+        named("ServiceAccount", OTHER_ACCOUNT, &json!({})),
+        named("Role", "oz-operator-be-others", &json!({"rules": [{
+            "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [OTHER_ACCOUNT],
+            "verbs": ["impersonate"],
+        }]})),
+        named("RoleBinding", "oz-operator-be-others", &json!({
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
+                "name": "oz-operator-be-others",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": "oz-operator", "namespace": "oz-system"}],
+        })),
     ]});
     create(&admin, &manifests).await
 }
@@ -62,6 +76,19 @@ fn policies(name: &str) -> Value {
             "subjects": [{"kind": "ServiceAccount", "name": "oz-operator", "namespace": "oz-system"}],
         },
     ]})
+}
+
+/// Something in oz's own namespace.
+fn named(kind: &str, name: &str, rest: &Value) -> Value {
+    let mut object = rest.clone();
+    let version = match kind {
+        "ServiceAccount" => "v1",
+        _ => "rbac.authorization.k8s.io/v1",
+    };
+    object["apiVersion"] = json!(version);
+    object["kind"] = json!(kind);
+    object["metadata"] = json!({"name": name, "namespace": "oz-system"});
+    object
 }
 
 pub(super) async fn create(admin: &Client, list: &Value) -> Result<()> {

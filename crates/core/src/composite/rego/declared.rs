@@ -12,9 +12,10 @@ use crate::composite::declared::{
     Call, Declared, InProcess, KindName, MOST_KINDS, Modules, as_told, finalizer, parents,
     reserved, reserved_parent,
 };
+use crate::composite::guard::MOST_DELETIONS;
 use crate::composite::kind::is_kind;
 use crate::composite::related::Rule;
-use crate::composite::window::Window;
+use crate::composite::window::{self, Window};
 use crate::duration::GoDuration;
 use crate::validate::Violation;
 
@@ -26,8 +27,6 @@ const SHORTEST_RESYNC: Duration = Duration::from_secs(1);
 const EVALUATIONS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
 /// How often one question evaluates: now, and at most twice for each instant that the parent names.
 const EVALUATIONS_OF_A_CALL: u32 = 65;
-/// How many deletions may be allowed.
-const MOST_DELETIONS: u32 = 100_000;
 
 impl Declared {
     /// What a RegoController declares.
@@ -177,30 +176,10 @@ fn children(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<(
 
 fn window(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Option<Window> {
     let window = spec.window.as_ref()?;
-    let paths = [
-        ("spec.window.from", window.from.as_deref()),
-        ("spec.window.until", Some(window.until.as_str())),
-    ];
-    for (field, path) in paths {
-        let Some(path) = path else { continue };
-        let names = path.strip_prefix('.').unwrap_or_default();
-        let mut names = names.split('.');
-        let first = names.clone().next().unwrap_or_default();
-        let is_path = names.all(|name| !name.is_empty());
-        check(
-            is_path,
-            field,
-            "is no path such as .spec.validUntil",
-            violations,
-        );
-        let is_authors = !matches!(first, "metadata" | "status");
-        let message = "is of metadata or status, which the parent's author does not write";
-        check(is_authors, field, message, violations);
-    }
-    let differ = window.from.as_deref() != Some(window.until.as_str());
-    let message = "begins and ends with the same field";
-    check(differ, "spec.window", message, violations);
-    Some(Window::new(window.from.as_deref(), &window.until))
+    let from = window.from.as_deref();
+    let from = from.map(|from| ("spec.window.from", from));
+    let until = ("spec.window.until", window.until.as_str());
+    Some(window::checked(from, until, violations))
 }
 
 /// How long an evaluation may take.

@@ -188,7 +188,7 @@ fn a_window_of_fields_that_its_author_does_not_write_is_refused() {
     let path = "spec.window.until: is no path";
     let status = "spec.window.until: is of metadata or status";
     let metadata = "spec.window.from: is of metadata or status";
-    let same = "spec.window: begins and ends with the same field";
+    let same = "spec.window.until: begins and ends with the same field";
     refused(&[
         ("/spec/window", json!({"until": "spec.validUntil"}), path),
         ("/spec/window", json!({"until": ".spec..validUntil"}), path),

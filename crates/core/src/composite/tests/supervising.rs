@@ -8,7 +8,7 @@ use crate::composite::declared::{Declared, KindName};
 use crate::composite::supervise::{
     Composites, FINALIZER, KIND_MISSING, Kinds, Mode, PORT, PolicyFound, Run, Runs, Survey, needs,
 };
-use crate::composite::{Account, Source};
+use crate::composite::{Account, Accounts, Source};
 use crate::controller::{Answers, Controller, Failure, Outcome, Plan, Step};
 
 pub(super) fn composites<S: Source>() -> Composites<S> {
@@ -16,8 +16,11 @@ pub(super) fn composites<S: Source>() -> Composites<S> {
         api_version: "example.com/v1".to_owned(),
         resource: "transientrolebindings".to_owned(),
     };
-    let account = "oz-system/oz-composites".parse().unwrap();
-    Composites::new(account, vec![natively])
+    let accounts = Accounts {
+        default: "oz-system/oz-composites".parse().unwrap(),
+        others: vec!["team/deployer".parse().unwrap()],
+    };
+    Composites::new(accounts, vec![natively])
 }
 
 pub(super) fn survey() -> Survey {
@@ -162,6 +165,106 @@ fn a_missing_right_is_told_as_a_rule_and_what_ends_goes_on_ending() {
         (status["Running"][0].as_str(), run.unwrap().mode),
         (Some("False"), Mode::Ends)
     );
+}
+
+#[test]
+fn one_that_names_an_account_runs_as_that_if_it_is_listed() {
+    let named = |account: &str| {
+        controller(|composite| {
+            composite["metadata"]["annotations"] = json!({"oz.wizardofoz.co/run-as": account});
+        })
+    };
+    let (_, status, run) = decide(&named("team/deployer"), Some(survey()));
+    let run = run.unwrap();
+    assert_eq!(
+        (run.mode, run.account.to_string().as_str()),
+        (Mode::Run, "team/deployer")
+    );
+    assert_eq!(status["Permitted"][0], "True");
+    let (_, status, run) = decide(&named("team/owner"), Some(survey()));
+    let run = run.unwrap();
+    assert_eq!(
+        (run.mode, run.account.to_string().as_str()),
+        (Mode::Ends, "oz-system/oz-composites"),
+        "nobody is it that is not listed"
+    );
+    assert_eq!(status["Permitted"][1], "AccountNotListed");
+}
+
+#[test]
+fn one_without_the_labels_of_this_installation_is_let_go_of() {
+    let here = || composites::<CompositeController>().selecting([("group".into(), "one".into())]);
+    let plan = |object: &CompositeController, survey: Option<Survey>| {
+        let decision = here().decide(at(0), object, &survey, &[]).decided();
+        decision.unwrap().plan
+    };
+    let labelled =
+        controller(|composite| composite["metadata"]["labels"] = json!({"group": "one"}));
+    let asked = here().decide(at(0), &labelled, &None, &[]).question();
+    assert!(asked.is_some(), "it is run here");
+    let other = controller(|_| {});
+    let steps: Vec<_> = plan(&other, None).steps().cloned().collect();
+    assert!(matches!(steps[..], [Step::Effect(_)]), "{steps:?}");
+    let mut held = other;
+    held.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    let mut found = survey();
+    found.held = Some(0);
+    let released = plan(&held, Some(found));
+    assert!(
+        released
+            .steps()
+            .any(|step| matches!(step, Step::Release(_)))
+    );
+}
+
+#[test]
+fn annotations_say_what_the_kind_has_no_fields_for() {
+    let annotated = |annotations: &[(&str, &str)]| {
+        let annotations: Vec<_> = annotations
+            .iter()
+            .map(|(name, value)| (format!("oz.wizardofoz.co/{name}"), json!(value)))
+            .collect();
+        let annotations: Value = annotations.into_iter().collect();
+        controller(|composite| composite["metadata"]["annotations"] = annotations).declared()
+    };
+    let window = [
+        ("window-from", ".spec.from"),
+        ("window-until", ".spec.until"),
+    ];
+    let all = [&window[..], &[("max-deletions", "3"), ("mode", "DryRun")]].concat();
+    let declared = annotated(&all).unwrap();
+    assert!(declared.window.is_some() && declared.dry_run);
+    assert_eq!(declared.most_deletions, Some(3));
+    let declared = annotated(&[("mode", "Enforce")]).unwrap();
+    assert!(declared.window.is_none() && !declared.dry_run && declared.run_as.is_none());
+    for (annotation, expected) in [
+        (("run-as", "nobody"), "is not NAMESPACE/NAME"),
+        (("max-deletions", "-1"), "is not from 0 to"),
+        (("mode", "Maybe"), "neither Enforce nor DryRun"),
+        (
+            ("window-from", ".spec.from"),
+            "is missing: a window has an end",
+        ),
+        (("window-until", "spec"), "is no path"),
+        (
+            ("window-until", ".status.until"),
+            "is of metadata or status",
+        ),
+    ] {
+        let violations = annotated(&[annotation]).unwrap_err();
+        let said = crate::validate::Violation::list(&violations);
+        assert!(said.contains(expected), "{annotation:?}: {said}");
+        assert!(
+            said.contains("metadata.annotations[oz.wizardofoz.co/"),
+            "{said}"
+        );
+        // What was made before still ends.
+        let wrong = controller(|composite| {
+            let name = format!("oz.wizardofoz.co/{}", annotation.0);
+            composite["metadata"]["annotations"] = json!({ name: annotation.1 });
+        });
+        assert!(wrong.readable().is_some(), "{annotation:?}");
+    }
 }
 
 #[test]

@@ -324,11 +324,10 @@ impl Declared {
         self
     }
 
-    /// The policy that it asks, if it asks one.
-    #[must_use]
-    pub fn policy(&self) -> Option<&InProcess> {
-        let mut calls = std::iter::once(&self.sync).chain(&self.finalize);
-        calls.find_map(|call| call.in_process.as_ref())
+    /// The policies that it asks.
+    pub fn policies(&self) -> impl Iterator<Item = &InProcess> {
+        let calls = std::iter::once(&self.sync).chain(&self.finalize);
+        calls.filter_map(|call| call.in_process.as_ref())
     }
 
     /// Whether it looks after a parent with these labels.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use oz_core::composite::declared::{InProcess, Modules};
+use oz_core::composite::declared::{Declared, InProcess, Modules};
 use oz_core::composite::supervise::PolicyFound;
 use oz_core::composite::{Called, POLICY_FAILED, Refused, compared};
 use oz_core::composite::{bundle, ends, rego};
@@ -87,13 +87,17 @@ impl Policies {
         self.bundles.values().map(|bundle| &bundle.maps)
     }
 
-    /// What there is of a policy.
-    pub(crate) async fn found(&self, function: &InProcess) -> Result<PolicyFound, Failure> {
-        let policy = self.policy(function).await?;
-        Ok(PolicyFound {
-            digest: digest(function, &policy),
-            language: policy.language().to_string(),
-        })
+    /// What there is of the policies of a composite; `None` if it asks none.
+    pub(crate) async fn found(&self, declared: &Declared) -> Result<Option<PolicyFound>, Failure> {
+        let mut found = Vec::new();
+        for function in declared.policies() {
+            let policy = self.policy(function).await?;
+            found.push(PolicyFound {
+                digest: digest(function, &policy),
+                language: policy.language().to_string(),
+            });
+        }
+        Ok(PolicyFound::together(&found))
     }
 
     /// What a function says to a request, now and at the instants that the parent names.

@@ -272,3 +272,22 @@ fn ask(
     let now = preview.now.document();
     Called::of_policy(path, now, ahead, preview.tried_until, strict)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_of_one_config_map_has_the_digest_that_its_records_name() {
+        let map: ConfigMap = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "fleets"},
+            "data": {"b.rego": "package b", "a.rego": "package a", "a_test.rego": "package tests"},
+        }))
+        .unwrap();
+        let of_bundle = oz_rego::digest(&bundle::modules([&map]));
+        assert_eq!(
+            bundle::digest_of(&map),
+            Some(oz_rego::digest_text(of_bundle))
+        );
+    }
+}

@@ -88,6 +88,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ACCOUNT")]
     pub(crate) composite_account: Option<Account>,
 
+    /// The namespaces of policies, as the operator's own flag says: who changes a ConfigMap there is put on record.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub(crate) policy_namespaces: Vec<String>,
+
     /// Only serve: somebody else keeps the webhook configurations.
     #[arg(long)]
     no_register: bool,

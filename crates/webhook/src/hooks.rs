@@ -61,6 +61,8 @@ pub(crate) struct Grounds {
     pub(crate) composite_account: Option<Account>,
     /// The parents of composites whose children hand out rights; none if composites do not run.
     pub(crate) parents: composites::Parents,
+    /// The namespaces of policies.
+    pub(crate) policy_namespaces: Vec<String>,
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
     pub(crate) connections: Connections,
@@ -98,6 +100,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     ]);
     all.extend(composites::guards(grounds));
     all.extend(composites::stamps(grounds));
+    all.extend(composites::policies(grounds));
     for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds)) });
     if grounds.serve_example_com {
         for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds)) });

@@ -10,6 +10,7 @@ mod guard_role_binding;
 mod hooks;
 mod limits;
 mod note_author;
+mod observe_policy;
 mod permission;
 mod record;
 mod refusal;

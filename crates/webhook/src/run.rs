@@ -121,6 +121,7 @@ fn grounds(
         serve_example_com: args.transient.serve_example_com,
         composite_account: args.composite_account.clone(),
         parents: Vec::new(),
+        policy_namespaces: args.policy_namespaces.clone(),
         webhook: args.webhook().into(),
     }
 }

@@ -45,13 +45,13 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             .flag("--bindable-roles=view,team-*,*/team-*")
             .flag("--max-binding-window=1h")
             .flag("--serve-example-com")
-            .flag("--composite-account=oz-system/oz-composites");
+            .flag("--composite-account=oz-system/oz-composites")
+            .flag(&format!(
+                "--policy-namespaces={POLICIES},{OTHER_POLICIES},{LENDING_POLICIES}"
+            ));
         let with_composites = options
             .clone()
             .flag("--composites")
-            .flag(&format!(
-                "--policy-namespaces={POLICIES},{OTHER_POLICIES},{LENDING_POLICIES}"
-            ))
             .flag(&format!("--composite-accounts=oz-system/{OTHER_ACCOUNT}"))
             .flag(&format!("--hook-address={HOST}={functions}"));
         let (webhook, operator) = tokio::try_join!(

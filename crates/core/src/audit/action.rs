@@ -76,6 +76,9 @@ pub enum Action {
     /// Rights of a grant were to be handed out by a Role of somebody's own, and that was refused; or
     /// it could not be found out whether they were. The details name the Role.
     RightCopied,
+    /// The ConfigMap of a policy of composites was created, changed or deleted, by the user that is named. The
+    /// details name its digests before and after.
+    PolicyChanged,
 }
 
 impl Action {
@@ -96,6 +99,7 @@ impl Action {
             Self::RequestCreated
             | Self::AccessGranted
             | Self::TargetPinned
+            | Self::PolicyChanged
             | Self::SessionOpened => &[Decision::Allow],
             Self::RequestDenied | Self::SessionRefused => &[Decision::Deny],
             Self::TemplateChanged | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
@@ -125,6 +129,7 @@ impl Action {
             Self::RequestCreated
             | Self::RequestDeleted
             | Self::TemplateChanged
+            | Self::PolicyChanged
             | Self::SessionOpened
             | Self::SessionRefused
             | Self::CertificateRotated

@@ -80,7 +80,10 @@ struct Counting {
 fn is_counted(record: &Record) -> bool {
     let asked = matches!(
         record.action,
-        Action::SessionOpened | Action::RequestCreated | Action::TemplateChanged
+        Action::SessionOpened
+            | Action::RequestCreated
+            | Action::TemplateChanged
+            | Action::PolicyChanged
     );
     record.decision == Decision::Deny || asked && record.decision == Decision::Allow
 }
@@ -91,6 +94,7 @@ fn particulars(record: &Record) -> [u8; 32] {
     let detail = |name: &str| record.details.get(name);
     let pod = record.pod.as_ref();
     let allowed = record.decision == Decision::Allow;
+    let policy = record.action == Action::PolicyChanged;
     let parts = [
         Some(&record.request.kind),
         Some(&record.request.name).filter(|_| allowed),
@@ -103,6 +107,8 @@ fn particulars(record: &Record) -> [u8; 32] {
         detail("mode"),
         detail("commandDigest"),
         detail("reason").filter(|_| allowed),
+        detail("before").filter(|_| policy),
+        detail("after").filter(|_| policy),
     ];
     let mut digest = Sha256::new();
     for part in parts {

@@ -3,6 +3,9 @@
 use std::borrow::Borrow;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use sha2::{Digest, Sha256};
+
+use crate::encode::hex;
 
 /// What the key of a module ends in.
 pub const MODULE: &str = ".rego";
@@ -29,6 +32,28 @@ pub fn of(map: &ConfigMap, with_tests: bool) -> Vec<(String, String)> {
     let keys = keys.filter(|(key, _)| with_tests || !key.ends_with(TESTS));
     keys.map(|(key, text)| (format!("{name}/{key}"), text.clone()))
         .collect()
+}
+
+/// Digest of what one ConfigMap holds of policies: all its keys but those of tests, since a RegoController may name
+/// any of them. That of a bundle, if it is its only ConfigMap and has modules alone. `None` if there is nothing.
+#[must_use]
+pub fn digest_of(map: &ConfigMap) -> Option<String> {
+    let name = map.metadata.name.as_deref().unwrap_or_default();
+    let keys = map.data.iter().flatten();
+    let keys = keys.filter(|(key, _)| !key.ends_with(TESTS));
+    let mut parts: Vec<(String, &String)> = keys
+        .map(|(key, text)| (format!("{name}/{key}"), text))
+        .collect();
+    parts.sort();
+    let mut digest = Sha256::new();
+    for (name, text) in &parts {
+        // As `oz_rego::digest` does.
+        for part in [name, *text] {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        }
+    }
+    (!parts.is_empty()).then(|| format!("sha256:{}", hex(&digest.finalize())))
 }
 
 /// What is said of a namespace without a policy.

@@ -145,11 +145,19 @@ struct Parent<'a> {
     finalizing: bool,
     /// Whether our finalizer is on it.
     held: bool,
+    /// UIDs of the children that it is known to have.
+    seen: BTreeSet<String>,
 }
 
 impl Composite {
-    fn parent<'a>(&self, object: &'a DynamicObject) -> Parent<'a> {
+    fn parent<'a>(&self, object: &'a DynamicObject, live: &[Live]) -> Parent<'a> {
         let metadata = &object.metadata;
+        let is_its = |child: &&Live| {
+            let owner = labels::controller(&child.object.metadata);
+            owner.is_some_and(|owner| Some(&owner.uid) == metadata.uid.as_ref())
+        };
+        let seen = live.iter().filter(is_its);
+        let seen = seen.filter_map(|child| child.object.metadata.uid.clone());
         let deleting = metadata.deletion_timestamp.is_some();
         let none = BTreeMap::new();
         let selected = self
@@ -161,6 +169,11 @@ impl Composite {
             deleting,
             finalizing: deleting || !selected,
             held: self.declared.holds(metadata),
+            // Only those that are told of it.
+            seen: match self.mode {
+                Mode::Guard => seen.collect(),
+                _ => BTreeSet::new(),
+            },
         }
     }
 
@@ -399,6 +412,7 @@ impl Composite {
         Report {
             composite: self.declared.uid.clone(),
             parent: names.collect::<Vec<_>>().join("/"),
+            seen: parent.seen.clone(),
             ..Report::default()
         }
     }
@@ -695,7 +709,7 @@ impl Controller for Composite {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<Pass>> {
-        let parent = self.parent(object);
+        let parent = self.parent(object, live);
         if let Some(plan) = self.overdue(now, object, live) {
             return decided(plan);
         }

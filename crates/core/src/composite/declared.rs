@@ -261,12 +261,11 @@ impl Declared {
         self
     }
 
-    /// The policy that it asks, if it asks one.
-    #[must_use]
-    pub fn policy(&self) -> Option<&InProcess> {
+    /// The policies that it asks.
+    pub fn policies(&self) -> impl Iterator<Item = &InProcess> {
         let calls = std::iter::once(&self.sync).chain(&self.finalize);
-        let mut calls = calls.chain(&self.customize);
-        calls.find_map(|call| call.in_process.as_ref())
+        let calls = calls.chain(&self.customize);
+        calls.filter_map(|call| call.in_process.as_ref())
     }
 
     /// Whether it looks after a parent with these labels.

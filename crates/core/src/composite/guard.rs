@@ -1,7 +1,7 @@
 //! What is not done: by a dry run, or because a policy that has changed would delete too much. Each pass
 //! over a parent tells it to a port; what all parents tell is summed up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,9 @@ pub struct Report {
     pub delete: Vec<String>,
     /// Children of a parent about which the function did not answer: it may not want them any more.
     pub doubtful: usize,
+    /// UIDs of the children that there were, as far as was known.
+    #[serde(default)]
+    pub seen: BTreeSet<String>,
 }
 
 impl Report {
@@ -107,6 +110,21 @@ impl Tally {
         let pending = told.iter().filter_map(|report| report.difference());
         tally.pending = pending.take(MOST_PARENTS).collect();
         tally
+    }
+
+    /// The same, after a look at the children that the API server has, each with its parent's UID. A watch may be late,
+    /// so that a parent has told without one of them: it has not told yet.
+    #[must_use]
+    pub fn checked<'a>(
+        mut self,
+        children: impl IntoIterator<Item = (&'a str, &'a str)>,
+        reports: &BTreeMap<String, Report>,
+    ) -> Self {
+        for (parent, child) in children {
+            let report = reports.get(parent);
+            self.complete &= report.is_none_or(|report| report.seen.contains(child));
+        }
+        self
     }
 
     /// Whether a policy that may delete so many may do what it says.

@@ -9,6 +9,7 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::core::{Selector, SelectorExt};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use super::account::{Account, Accounts};
 use super::api::{CompositeControllerStatus, Method};
@@ -19,6 +20,7 @@ use crate::conditions;
 use crate::controller::{
     Controller, Decision, Effect, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
 };
+use crate::encode::hex;
 use crate::lifecycle::drift;
 use crate::lifecycle::window::after;
 use crate::validate::Violation;
@@ -122,6 +124,30 @@ pub struct PolicyFound {
     pub digest: String,
     /// The language that it is written in.
     pub language: String,
+}
+
+impl PolicyFound {
+    /// Several as one, whose digest is another one when that of any of them is; `None` of none.
+    #[must_use]
+    pub fn together(found: &[Self]) -> Option<Self> {
+        let of = |part: fn(&Self) -> &String| found.iter().map(part).collect::<BTreeSet<_>>();
+        let digests = of(|one| &one.digest);
+        let languages: Vec<&str> = of(|one| &one.language)
+            .into_iter()
+            .map(String::as_str)
+            .collect();
+        let digest = match (digests.first(), digests.len()) {
+            (first, ..=1) => (*first?).clone(),
+            _ => {
+                let all: Vec<&str> = found.iter().map(|one| one.digest.as_str()).collect();
+                format!("sha256:{}", hex(&Sha256::digest(all.join("\n"))))
+            }
+        };
+        Some(Self {
+            digest,
+            language: languages.join(", "),
+        })
+    }
 }
 
 /// What is to run, as the port is told.

@@ -3,6 +3,7 @@
 mod answers;
 mod claims;
 mod ending;
+mod policies;
 mod rego;
 mod related;
 mod rights;

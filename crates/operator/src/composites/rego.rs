@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use oz_core::composite::declared::{InProcess, Modules};
+use oz_core::composite::declared::{Declared, InProcess, Modules};
 use oz_core::composite::supervise::PolicyFound;
 use oz_core::composite::{Called, POLICY_FAILED, Refused, compared};
 use oz_core::composite::{bundle, ends, rego};
@@ -87,13 +87,17 @@ impl Policies {
         self.bundles.values().map(|bundle| &bundle.maps)
     }
 
-    /// What there is of a policy.
-    pub(crate) async fn found(&self, function: &InProcess) -> Result<PolicyFound, Failure> {
-        let policy = self.policy(function).await?;
-        Ok(PolicyFound {
-            digest: digest(function, &policy),
-            language: policy.language().to_string(),
-        })
+    /// What there is of the policies of a composite; `None` if it asks none.
+    pub(crate) async fn found(&self, declared: &Declared) -> Result<Option<PolicyFound>, Failure> {
+        let mut found = Vec::new();
+        for function in declared.policies() {
+            let policy = self.policy(function).await?;
+            found.push(PolicyFound {
+                digest: digest(function, &policy),
+                language: policy.language().to_string(),
+            });
+        }
+        Ok(PolicyFound::together(&found))
     }
 
     /// What a function says to a request, now and at the instants that the parent names.
@@ -295,4 +299,23 @@ fn ask(
     let ahead = ahead.map(|change| (change.at, change.answer.document()));
     let now = preview.now.document();
     Called::of_policy(path, now, ahead, preview.tried_until, strict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_of_one_config_map_has_the_digest_that_its_records_name() {
+        let map: ConfigMap = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "fleets"},
+            "data": {"b.rego": "package b", "a.rego": "package a", "a_test.rego": "package tests"},
+        }))
+        .unwrap();
+        let of_bundle = oz_rego::digest(&bundle::modules([&map]));
+        assert_eq!(
+            bundle::digest_of(&map),
+            Some(oz_rego::digest_text(of_bundle))
+        );
+    }
 }

@@ -60,17 +60,20 @@ impl Reports {
         self.lock().remove(composite);
     }
 
-    /// What these parents told of the policy with this digest.
+    /// What these parents told of the policy with this digest, where there are these children, each with its parent's UID.
     pub(super) fn tally<'a>(
         &self,
         composite: &str,
         policy: Option<&str>,
         parents: impl IntoIterator<Item = &'a str>,
+        children: &[(String, String)],
     ) -> Tally {
         let none = BTreeMap::new();
         let told = self.lock();
         let reports = told.get(composite).map_or(&none, |told| &told.reports);
-        Tally::of(policy, parents, reports)
+        let children = children.iter();
+        let children = children.map(|(parent, child)| (parent.as_str(), child.as_str()));
+        Tally::of(policy, parents, reports).checked(children, reports)
     }
 
     /// Has a composite looked at when parents come or go.

@@ -5,16 +5,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
+use kube::api::ListParams;
 use kube::core::DynamicObject;
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
+use oz_core::composite::declared::Family;
 use oz_core::composite::guard::Tally;
 use oz_core::composite::supervise::{Mode, Run, Runs as Answer};
 use oz_core::composite::{Account, Composite};
 use oz_core::controller::{Effect, Failure};
+use oz_core::labels;
 use oz_core::lifecycle::seal::Keys;
 use oz_core::transient::Policy;
 use oz_engine::{Controllers, Port, Running, Setup, Signal};
-use oz_runtime::{Identity, Keep, Selection, Store, Subscription};
+use oz_runtime::{Identity, Keep, Selection, Store, Subscription, within};
 use serde_json::Value;
 
 use super::kinds::kind;
@@ -26,6 +29,9 @@ use super::{Policies, Webhooks};
 const FIELD_MANAGER: &str = "oz/composite";
 /// Under which label they count: users choose their names.
 const METRIC_LABEL: &str = "composite";
+
+/// How many objects are read at once.
+const PAGE: u32 = 500;
 
 /// What runs.
 pub(crate) struct Runs {
@@ -55,6 +61,8 @@ pub(crate) struct One {
     payload: Value,
     composite: Composite,
     parents: Store<DynamicObject>,
+    /// As whom it reads and writes.
+    client: Client,
     running: Running,
     _counted: Subscription,
 }
@@ -85,22 +93,44 @@ impl Runs {
         is_known.then(|| held().len())
     }
 
-    /// What the parents of a composite told; `None` if not all of them are known.
-    pub(crate) fn tally(&self, uid: &str) -> Option<Tally> {
-        let running = self.running();
-        let one = running.get(uid)?;
-        let parents = one.parents.is_ready().then(|| {
-            let declared = &one.composite.declared;
-            one.parents.select(|parent| {
-                let labels = parent.metadata.labels.clone().unwrap_or_default();
-                parent.metadata.deletion_timestamp.is_none() && declared.selects(&labels)
-            })
-        })?;
-        let uids = parents
-            .iter()
-            .filter_map(|parent| parent.metadata.uid.as_deref());
-        let policy = one.composite.policy.as_deref();
-        Some(self.reports.tally(uid, policy, uids))
+    /// What the parents of a composite told; `None` if not all of them, or of the children about which it is decided
+    /// by it, are known.
+    pub(crate) async fn tally(&self, uid: &str) -> Option<Tally> {
+        let (composite, parents, client) = {
+            let running = self.running();
+            let one = running.get(uid)?;
+            if !one.parents.is_ready() {
+                return None;
+            }
+            (
+                one.composite.clone(),
+                one.parents.clone(),
+                one.client.clone(),
+            )
+        };
+        let declared = &composite.declared;
+        let parents = parents.select(|parent| {
+            let labels = parent.metadata.labels.clone().unwrap_or_default();
+            parent.metadata.deletion_timestamp.is_none() && declared.selects(&labels)
+        });
+        let told = |children: &[(String, String)]| {
+            let uids = parents.iter();
+            let uids = uids.filter_map(|parent| parent.metadata.uid.as_deref());
+            self.reports
+                .tally(uid, composite.policy.as_deref(), uids, children)
+        };
+        let tally = told(&[]);
+        let decides = declared
+            .most_deletions
+            .is_some_and(|most| tally.is_within(most));
+        if composite.mode != Mode::Guard || !decides {
+            return Some(tally);
+        }
+        let children = children(&client, &composite.family).await;
+        let children = children.inspect_err(|failure| {
+            tracing::warn!(composite = composite.name, %failure, "children are not counted yet");
+        });
+        Some(told(&children.ok()?))
     }
 
     /// Sees to it that this runs, and says whether functions are asked.
@@ -190,7 +220,7 @@ impl Runs {
         let setup = Setup::new(composite.clone(), observe)
             .field_manager(FIELD_MANAGER)
             .metric_label(METRIC_LABEL)
-            .client(client);
+            .client(client.clone());
         let counted = self.reports.count(&composite, &parents, &self.told);
         let running = self.controllers.start(setup);
         let running =
@@ -199,6 +229,7 @@ impl Runs {
             payload,
             composite,
             parents,
+            client,
             running,
             _counted: counted,
         })
@@ -227,4 +258,27 @@ impl Runs {
     fn running(&self) -> MutexGuard<'_, HashMap<String, One>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The children that the API server has, each with the UID of its controller before it.
+async fn children(client: &Client, family: &Family) -> Result<Vec<(String, String)>, Failure> {
+    let mut found = Vec::new();
+    for (kind, _) in &family.children {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource);
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let what = || format!("failed to list {}", kind.resource.plural);
+            let listed = within(api.list_metadata(&page), what).await;
+            let listed = listed.map_err(oz_engine::of_call)?;
+            found.extend(listed.items.into_iter().filter_map(|child| {
+                let owner = labels::controller(&child.metadata)?.uid.clone();
+                Some((owner, child.metadata.uid?))
+            }));
+            match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+    }
+    Ok(found)
 }

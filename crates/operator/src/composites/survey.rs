@@ -48,8 +48,8 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
                 composites.select(|composite| {
                     let declared = composite.declared().ok();
                     let declared = declared.map(|one| one.with_policies(&namespaces));
-                    let policy = declared.as_ref().and_then(Declared::policy);
-                    policy.is_some_and(|policy| policy.modules.namespace() == namespace)
+                    let mut policies = declared.iter().flat_map(Declared::policies);
+                    policies.any(|policy| policy.modules.namespace() == namespace)
                 })
             })
         });
@@ -81,10 +81,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
             _ => false,
         };
         let declared = declared.with_policies(&self.policies.namespaces());
-        let policy = match declared.policy() {
-            Some(policy) => Some(self.policies.found(policy).await),
-            None => None,
-        };
+        let policy = self.policies.found(&declared).await.transpose();
         let has_ends = policy.is_some() || declared.window.is_some();
         let account = self.accounts.listed(declared.run_as.as_ref());
         let lacks = match (&family, account) {
@@ -99,7 +96,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
             lacks,
             policy,
             held: self.runs.held(uid),
-            tally: self.runs.tally(uid),
+            tally: self.runs.tally(uid).await,
         });
     }
 }

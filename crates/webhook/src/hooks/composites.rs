@@ -11,6 +11,7 @@ use oz_core::composite::rego::RegoController;
 
 use super::{GARBAGE_COLLECTOR, Grounds, quoted};
 use crate::guard_composite::CompositeGuard;
+use crate::observe_policy::PolicyObserver;
 use crate::stamp_parent::ParentStamper;
 
 /// Declarations are asked about only where composites run.
@@ -81,4 +82,27 @@ pub(super) fn stamps(grounds: &Grounds) -> impl Iterator<Item = Hook> {
             .path(&format!("/{name}"))
             .webhook_name(&format!("{name}.kb.io"))
     })
+}
+
+/// Policies are other people's ConfigMaps: nobody waits for us, and what Kubernetes itself puts into each namespace is
+/// none.
+pub(super) fn policies(grounds: &Grounds) -> Option<Hook> {
+    if grounds.policy_namespaces.is_empty() {
+        return None;
+    }
+    let observer = PolicyObserver {
+        records: grounds.records.clone(),
+    };
+    let hook = Hook::validating("observe-policy", observer)
+        .on([Operation::Create, Operation::Update, Operation::Delete])
+        .failure(FailurePolicy::Ignore)
+        .namespaces(NamespaceScope::Only(grounds.policy_namespaces.clone()))
+        .side_effects(SideEffects::NoneOnDryRun)
+        .path("/observe-policy")
+        .webhook_name("observe-policy.kb.io")
+        .when(
+            "not-what-every-namespace-has",
+            "!has(request.name) || request.name != 'kube-root-ca.crt'",
+        );
+    Some(hook)
 }

@@ -9,6 +9,7 @@ mod copies;
 mod cost;
 mod deletion;
 mod limits;
+mod policy;
 mod record;
 mod registration;
 mod request_create;
@@ -145,6 +146,7 @@ impl Webhook {
             serve_example_com: true,
             composite_account: Some("oz-system/oz-composites".parse().unwrap()),
             parents: vec![("compositecontroller", no_parents())],
+            policy_namespaces: vec!["policies".to_owned()],
             webhook: WEBHOOK.into(),
         };
         let mut registry = Registry::default();

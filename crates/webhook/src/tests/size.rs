@@ -144,6 +144,31 @@ fn of_pods() -> [Case; 2] {
     ]
 }
 
+/// A policy that is exchanged, however long it is: that is on record.
+fn of_policies() -> Case {
+    let map = |text: String| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "fleets", "namespace": "shop", "uid": "u"},
+            "data": {"fleets.rego": text},
+        })
+    };
+    Case {
+        hook: "observe-policy.kb.io",
+        path: "/observe-policy",
+        group: "",
+        resource: ("configmaps", ""),
+        groups: &["devs"],
+        object: map(fat()),
+        old: map("package fleets".to_owned()),
+        judged: |webhook, answer| {
+            let recorded = webhook.recorded();
+            let changed = |action| action == Action::PolicyChanged;
+            answer.allowed && recorded.iter().any(|record| changed(record.action))
+        },
+    }
+}
+
 /// Requests of others that are deleted, however much is in their annotations: refused, and on record.
 fn of_requests() -> [Case; 2] {
     let case = |hook, path, plural, kind| Case {
@@ -245,6 +270,7 @@ async fn each_hook_that_fails_open_judges_the_largest_object_there_can_be() {
         .into_iter()
         .chain(of_pods())
         .chain(of_requests())
+        .chain([of_policies()])
         .collect();
     let mut known: Vec<_> = cases.iter().map(|case| case.hook.to_owned()).collect();
     open.sort();

@@ -4,7 +4,9 @@ use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use kube::api::ListParams;
+use oz_core::api::AuditEvent;
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::json;
 
 use super::world::{POLICIES, World};
@@ -117,5 +119,45 @@ async fn goes_with_what_would_have_ended(world: &World) -> Result<()> {
     .await?;
     let left = world.finalizers("one").await?;
     ensure!(left.is_empty(), "the parent is held no more");
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_changes_a_policy_is_on_record_and_who_changes_other_config_maps_is_not() -> Result<()>
+{
+    oz().await?;
+    let admin = Cluster::shared().await?.client("admin").await?;
+    // No module, so that the bundle of other tests stays as it is.
+    let map = |text: &str| json!({"metadata": {"name": "recorded"}, "data": {"text": text}});
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), POLICIES);
+    let elsewhere: Api<ConfigMap> = Api::namespaced(admin.clone(), "default");
+    for text in ["one", "other"] {
+        apply_as(&elsewhere, map(text)).await?;
+        apply_as(&maps, map(text)).await?;
+    }
+    maps.delete("recorded", &Default::default()).await?;
+    let kind = ListParams::default().labels("oz.wizardofoz.co/kind=PolicyChanged");
+    let events: Api<AuditEvent> = Api::all(admin);
+    let records = eventually("three records", CONDITION_TIMEOUT, async || {
+        let list = events.list(&kind).await?.items.into_iter();
+        let records = list.map(|event| event.spec.record);
+        let records: Vec<_> = records
+            .filter(|one| one.request.name == "recorded")
+            .collect();
+        Ok((records.len() >= 3).then_some(records))
+    })
+    .await?;
+    let reasons: Vec<&str> = records.iter().map(|one| one.reason.as_str()).collect();
+    assert_eq!(reasons, ["Created", "Changed", "Deleted"]);
+    for record in &records {
+        assert_eq!(record.request.namespace, POLICIES);
+        ensure!(record.user.is_some(), "{record:?}");
+    }
+    let detail = |index: usize, name: &str| records[index].details.get(name).cloned();
+    assert_eq!(detail(0, "before"), None);
+    assert_eq!(detail(0, "after"), detail(1, "before"));
+    assert_eq!(detail(1, "after"), detail(2, "before"));
+    ensure!(detail(0, "after") != detail(1, "after"));
+    assert_eq!(detail(2, "after"), None);
     Ok(())
 }

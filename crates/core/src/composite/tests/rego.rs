@@ -38,7 +38,7 @@ fn declared(change: impl FnOnce(&mut Value)) -> Declared {
 #[test]
 fn what_is_not_said_has_its_default() {
     let declared = declared(|_| {});
-    let policy = declared.policy().unwrap();
+    let policy = declared.policies().next().unwrap();
     assert_eq!(
         policy.modules,
         Modules::Inline("package controller".to_owned())
@@ -79,7 +79,7 @@ fn each_field_is_heard() {
         spec["limits"] = json!({"evaluation": "7ms", "children": 3, "deletions": 0});
         spec["mode"] = json!("DryRun");
     });
-    let policy = declared.policy().unwrap();
+    let policy = declared.policies().next().unwrap();
     assert_eq!(policy.modules.namespace(), Some("policies"));
     assert_eq!((policy.path.as_str(), policy.strict), ("fleets.main", true));
     assert_eq!(policy.language, Some(Language::V0));

@@ -1,0 +1,67 @@
+//! The hook that sees the ConfigMaps of policies change: what they say decides about the children of composites, so
+//! who changed them is put on record. It refuses nothing, and is in nobody's way when it does not answer.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_audit::Sink;
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::composite::bundle;
+
+use crate::record;
+use crate::stamp::requester;
+
+/// Called for ConfigMaps in namespaces of policies alone.
+pub(crate) struct PolicyObserver {
+    pub(crate) records: Arc<dyn Sink>,
+}
+
+impl Validate for PolicyObserver {
+    type Object = ConfigMap;
+
+    async fn validate(&self, cx: &Cx, review: &Review<ConfigMap>) -> Result<Notes, Rejection> {
+        if cx.dry_run {
+            return Ok(Notes::none());
+        }
+        let digest = |map: &Option<ConfigMap>| map.as_ref().and_then(bundle::digest_of);
+        let (before, after) = (digest(&review.old), digest(&review.object));
+        if before != after {
+            let record = changed(cx, review, before, after);
+            record::write_if_possible(&*self.records, &record).await;
+        }
+        Ok(Notes::none())
+    }
+}
+
+/// The record of a policy that has another digest than before; `None` where there is none.
+fn changed(
+    cx: &Cx,
+    review: &Review<ConfigMap>,
+    before: Option<String>,
+    after: Option<String>,
+) -> Record {
+    let user = &review.user.username;
+    let (namespace, name) = (
+        review.namespace.clone().unwrap_or_default(),
+        review.display_name(),
+    );
+    let (reason, verb) = match (&before, &after) {
+        (None, _) => ("Created", "created"),
+        (_, None) => ("Deleted", "deleted"),
+        _ => ("Changed", "changed"),
+    };
+    let message = format!("{user} {verb} the policy in ConfigMap {namespace}/{name}");
+    let (action, decision) = (Action::PolicyChanged, Decision::Allow);
+    let mut record = Record::about(cx.now, action, decision, &review.uid, reason, message);
+    record.user = Some(requester(&review.user));
+    "ConfigMap".clone_into(&mut record.request.kind);
+    name.clone_into(&mut record.request.name);
+    record.request.namespace = namespace;
+    for (name, digest) in [("before", before), ("after", after)] {
+        if let Some(digest) = digest {
+            record = record.detail(name, digest);
+        }
+    }
+    record
+}

@@ -6,6 +6,7 @@ mod access;
 mod api_proxy;
 mod audit;
 mod connections;
+pub mod guides;
 mod helm;
 mod leftovers;
 mod locks;

@@ -1,77 +1,21 @@
 //! The guides, followed command by command as they are written, on a real node: a command that fails,
 //! or prints something else than the guide shows, fails the test. Takes root and Debian packages.
 
-mod document;
 mod location;
 mod shell;
 mod shown;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use oz_e2e::{Terminal, repository};
+use oz_e2e::Terminal;
+use oz_e2e::guides::document::{self, Block, Content, Step};
+use oz_e2e::guides::{ON_A_CLUSTER, QUICKSTART, read, read_section};
 use oz_testkit::Node;
 
-use document::{Block, Content, Step};
 use location::Location;
 use shell::Shell;
 use shown::is_shown;
-
-/// The guides in the order in which somebody follows them on one cluster, and who the reader is. Those
-/// with the name of a section are followed in that one only.
-const ON_A_CLUSTER: [(&str, Option<&str>, &str); 10] = [
-    ("install.md", None, "admin"),
-    ("ozctl.md", None, "alice"),
-    ("sessions.md", None, "alice"),
-    ("enforcement.md", None, "admin"),
-    ("transient-bindings.md", None, "admin"),
-    ("audit.md", None, "admin"),
-    ("composites.md", None, "admin"),
-    ("uninstall.md", Some("By Helm"), "admin"),
-    ("install.md", Some("One command"), "admin"),
-    ("uninstall.md", Some("By hand"), "admin"),
-];
-/// It starts a cluster of its own.
-const QUICKSTART: &str = "quickstart.md";
-/// How many blocks of all guides may be left out.
-const MOST_NOT_TESTED: usize = 4;
-
-fn guides() -> PathBuf {
-    repository().join("docs/guides")
-}
-
-fn read(guide: &str) -> Result<Vec<Block>> {
-    let text = std::fs::read_to_string(guides().join(guide))?;
-    document::blocks(&text).with_context(|| format!("docs/guides/{guide}"))
-}
-
-/// Everything that is typed, and what is not.
-#[test]
-fn every_guide_is_followed_and_what_is_left_out_says_why() -> Result<()> {
-    let mut left_out = Vec::new();
-    for entry in std::fs::read_dir(guides())? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        let blocks = read(&name)?;
-        let followed = name == QUICKSTART || ON_A_CLUSTER.iter().any(|(guide, ..)| *guide == name);
-        ensure!(
-            followed || blocks.is_empty(),
-            "nobody follows docs/guides/{name}"
-        );
-        for block in blocks {
-            if let Content::NotTested(why) = block.content {
-                left_out.push(format!("docs/guides/{name}:{}: {why}", block.line));
-            }
-        }
-    }
-    let list = left_out.join("\n");
-    ensure!(
-        left_out.len() <= MOST_NOT_TESTED,
-        "too much is not tested:\n{list}"
-    );
-    eprintln!("not tested:\n{list}");
-    Ok(())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_quickstart_does_what_it_says() -> Result<()> {
@@ -93,11 +37,7 @@ async fn the_guides_do_what_they_say_on_a_cluster() -> Result<()> {
     let place = Location::with_a_cluster().await?;
     let mut wrong = Vec::new();
     for (guide, section, user) in ON_A_CLUSTER {
-        let mut blocks = read(guide)?;
-        if let Some(section) = section {
-            blocks.retain(|block| block.section == section);
-            ensure!(!blocks.is_empty(), "{guide} has nothing to do in {section}");
-        }
+        let blocks = read_section(guide, section)?;
         let mut reader = Reader::new(guide, user, &place);
         reader.follow(&blocks).await?;
         wrong.extend(reader.wrong);

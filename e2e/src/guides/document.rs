@@ -21,42 +21,62 @@ const INNER_PROMPTS: [&str; 2] = ["/ # ", "~ # "];
 
 /// A fenced block that asks for something to be done.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub struct Block {
     /// Where it begins.
-    pub(crate) line: usize,
+    pub line: usize,
     /// The heading that it is under.
-    pub(crate) section: String,
-    pub(crate) content: Content,
+    pub section: String,
+    /// What is to be done.
+    pub content: Content,
 }
 
+/// What is to be done by a block.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub enum Content {
+    /// Commands, one after the other.
     Console(Vec<Step>),
+    /// A script.
     Script(String),
-    File { name: String, text: String },
+    /// A file.
+    File {
+        /// Its name, without a path.
+        name: String,
+        /// What is in it.
+        text: String,
+    },
+    /// It is left out, and this is why.
     NotTested(String),
 }
 
 /// A command, and what it says.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Step {
+pub struct Step {
     /// Who types it, if that is not the reader.
-    pub(crate) user: Option<String>,
-    pub(crate) command: String,
+    pub user: Option<String>,
+    /// What is typed, with all its lines.
+    pub command: String,
     /// What is typed into the session that it opens, and what that shows.
-    pub(crate) inner: Vec<Inner>,
-    pub(crate) shows: Vec<String>,
+    pub inner: Vec<Inner>,
+    /// The lines that it prints.
+    pub shows: Vec<String>,
 }
 
+/// What is typed into a session.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Inner {
-    pub(crate) prompt: String,
-    pub(crate) keys: String,
-    pub(crate) shows: Vec<String>,
+pub struct Inner {
+    /// What the session shows before.
+    pub prompt: String,
+    /// What is typed after it.
+    pub keys: String,
+    /// The lines that it prints.
+    pub shows: Vec<String>,
 }
 
-/// The blocks of a guide.
-pub(crate) fn blocks(text: &str) -> Result<Vec<Block>> {
+/// The blocks of a guide, whose text this is.
+///
+/// # Errors
+/// With a block that nobody would know what to do with.
+pub fn blocks(text: &str) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
     let mut section = String::new();
     let (mut heading, mut fence) = (false, None);
@@ -185,8 +205,9 @@ fn is_unfinished(command: &str) -> Result<bool> {
     Ok(!read.status.success() || String::from_utf8_lossy(&read.stderr).contains("here-document"))
 }
 
-/// The names of those who type something.
-pub(crate) fn users(blocks: &[Block]) -> BTreeSet<&str> {
+/// The names of those who type something, if they are not the reader.
+#[must_use]
+pub fn users(blocks: &[Block]) -> BTreeSet<&str> {
     let steps = blocks.iter().flat_map(|block| match &block.content {
         Content::Console(steps) => steps.as_slice(),
         _ => &[],

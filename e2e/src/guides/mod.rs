@@ -1,0 +1,107 @@
+//! The guides of the repository: which are followed, command by command, and in which order. Following them takes
+//! a node (`tests/guides`); that each of them can be followed is seen here, without one.
+
+pub mod document;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+use crate::repository;
+use document::Block;
+
+/// The guides in the order in which somebody follows them on one cluster, and who the reader is. Those
+/// with the name of a section are followed in that one only.
+pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 10] = [
+    ("install.md", None, "admin"),
+    ("ozctl.md", None, "alice"),
+    ("sessions.md", None, "alice"),
+    ("enforcement.md", None, "admin"),
+    ("transient-bindings.md", None, "admin"),
+    ("audit.md", None, "admin"),
+    ("composites.md", None, "admin"),
+    ("uninstall.md", Some("By Helm"), "admin"),
+    ("install.md", Some("One command"), "admin"),
+    ("uninstall.md", Some("By hand"), "admin"),
+];
+/// It starts a cluster of its own.
+pub const QUICKSTART: &str = "quickstart.md";
+
+/// Where the guides are.
+#[must_use]
+pub fn folder() -> PathBuf {
+    repository().join("docs/guides")
+}
+
+/// What there is to do in a guide.
+///
+/// # Errors
+/// When it is not there, or cannot be followed.
+pub fn read(guide: &str) -> Result<Vec<Block>> {
+    let path = folder().join(guide);
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("failed to read docs/guides/{guide}"))?;
+    document::blocks(&text).with_context(|| format!("docs/guides/{guide}"))
+}
+
+/// What there is to do in a guide, or in the sections of that name.
+///
+/// # Errors
+/// When there is nothing, or it cannot be followed.
+pub fn read_section(guide: &str, section: Option<&str>) -> Result<Vec<Block>> {
+    let mut blocks = read(guide)?;
+    if let Some(section) = section {
+        blocks.retain(|block| block.section == section);
+        anyhow::ensure!(
+            !blocks.is_empty(),
+            "docs/guides/{guide} has nothing to do in {section}"
+        );
+    }
+    Ok(blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::ensure;
+
+    use super::document::Content;
+    use super::*;
+
+    /// How many blocks of all guides may be left out.
+    const MOST_NOT_TESTED: usize = 4;
+
+    /// Everything that is typed, and what is not.
+    #[test]
+    fn every_guide_is_followed_and_what_is_left_out_says_why() -> Result<()> {
+        let mut left_out = Vec::new();
+        for entry in std::fs::read_dir(folder())? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let blocks = read(&name)?;
+            let is_on_a_cluster = ON_A_CLUSTER.iter().any(|(guide, ..)| *guide == name);
+            ensure!(
+                name == QUICKSTART || is_on_a_cluster || blocks.is_empty(),
+                "nobody follows docs/guides/{name}"
+            );
+            for block in blocks {
+                if let Content::NotTested(why) = block.content {
+                    left_out.push(format!("docs/guides/{name}:{}: {why}", block.line));
+                }
+            }
+        }
+        let list = left_out.join("\n");
+        ensure!(
+            left_out.len() <= MOST_NOT_TESTED,
+            "too much is not tested:\n{list}"
+        );
+        eprintln!("not tested:\n{list}");
+        Ok(())
+    }
+
+    #[test]
+    fn every_section_that_is_followed_by_itself_has_something_to_do() -> Result<()> {
+        for (guide, section, _) in ON_A_CLUSTER {
+            read_section(guide, section)?;
+        }
+        Ok(())
+    }
+}

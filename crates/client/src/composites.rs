@@ -1,35 +1,39 @@
-//! CompositeControllers: which there are, where their functions are, how many parents they have, and what
-//! went wrong last.
+//! Composites, CompositeControllers and RegoControllers: which there are, where their functions are, how many parents
+//! they have, and what went wrong last.
+
+mod read;
 
 use std::fmt;
 
 use futures::StreamExt;
-use futures::future::try_join_all;
 use futures::stream;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use kube::Api;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ListParams;
-use kube::core::{DynamicObject, Selector};
-use oz_core::composite::api::CompositeController;
+use kube::core::{DynamicObject, ObjectMeta, Selector};
+use kube::{Api, Resource as _};
+use oz_core::composite::api::{CompositeController, CompositeControllerStatus};
 use oz_core::composite::declared::{InProcess, KindName, Placed, address};
 use oz_core::composite::supervise::{ACCEPTED, PERMITTED, RUNNING};
+use oz_core::composite::{Declaration, Source};
 use oz_core::conditions;
 use serde::Serialize;
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
-use crate::names;
+use read::read_all;
+pub use read::{Found, read};
 
 /// How many composites' parents are counted at once.
 const COUNTS: usize = 8;
 /// How many parents are listed at once.
 const PAGE: u32 = 500;
 
-/// A CompositeController, and what is known of it.
+/// A composite, and what is known of it.
 pub struct Listed {
     /// Itself.
-    pub composite: CompositeController,
+    pub composite: Declaration,
     /// Where its function is; `None` if it names none.
     pub function: Option<Function>,
     /// How many parents it has.
@@ -100,19 +104,110 @@ pub fn policy_namespaces(composite: &CompositeController, known: &[String]) -> V
     namespaces
 }
 
-/// All CompositeControllers, or those of these names. `namespaces` are those of policies.
+impl Listed {
+    /// Its metadata.
+    #[must_use]
+    pub fn metadata(&self) -> &ObjectMeta {
+        metadata(&self.composite)
+    }
+
+    /// Where it stands, if the operator has said so.
+    #[must_use]
+    pub fn status(&self) -> Option<&CompositeControllerStatus> {
+        standing(&self.composite)
+    }
+
+    /// The kind of its parents.
+    #[must_use]
+    pub fn parent(&self) -> KindName {
+        parent(&self.composite).0
+    }
+
+    /// The plurals of the kinds of children.
+    #[must_use]
+    pub fn children(&self) -> Vec<&str> {
+        match &self.composite {
+            Declaration::CompositeController(one) => {
+                let kinds = one.spec.child_resources.iter();
+                kinds.map(|kind| &kind.resource[..]).collect()
+            }
+            Declaration::RegoController(one) => {
+                let kinds = one.spec.children.iter();
+                kinds.map(|kind| &kind.resource[..]).collect()
+            }
+        }
+    }
+
+    /// As whom it reads and writes, NAMESPACE/NAME, if that is known.
+    #[must_use]
+    pub fn account(&self) -> Option<String> {
+        let told = self.status().and_then(|status| status.account.clone());
+        told.or_else(|| match &self.composite {
+            Declaration::CompositeController(_) => None,
+            Declaration::RegoController(one) => {
+                let account = &one.spec.run_as;
+                Some(format!("{}/{}", account.namespace, account.service_account))
+            }
+        })
+    }
+}
+
+fn metadata(composite: &Declaration) -> &ObjectMeta {
+    match composite {
+        Declaration::CompositeController(one) => one.meta(),
+        Declaration::RegoController(one) => one.meta(),
+    }
+}
+
+fn standing(composite: &Declaration) -> Option<&CompositeControllerStatus> {
+    match composite {
+        Declaration::CompositeController(one) => one.standing(),
+        Declaration::RegoController(one) => one.standing(),
+    }
+}
+
+/// The kind of a composite's parents, and which of them.
+fn parent(composite: &Declaration) -> (KindName, Option<&LabelSelector>) {
+    match composite {
+        Declaration::CompositeController(one) => {
+            let parent = &one.spec.parent_resource;
+            (KindName::from(parent), parent.label_selector.as_ref())
+        }
+        Declaration::RegoController(one) => {
+            let parent = &one.spec.parent;
+            let name = KindName {
+                api_version: parent.api_version.clone(),
+                resource: parent.resource.clone(),
+            };
+            (name, parent.label_selector.as_ref())
+        }
+    }
+}
+
+/// The function of a composite of either kind.
+fn function(composite: &Declaration, namespaces: &[String]) -> Option<Function> {
+    match composite {
+        Declaration::CompositeController(one) => Function::of(one, namespaces),
+        Declaration::RegoController(one) => {
+            let declared = one.declared().ok()?;
+            declared.sync.in_process.map(Function::Policy)
+        }
+    }
+}
+
+/// All composites, or those of these names. `namespaces` are those of policies.
 ///
 /// # Errors
-/// When they cannot be read.
+/// When neither kind can be read, or none has one of the names.
 pub async fn list(
     cluster: &Cluster,
     namespaces: &[String],
     named: &[String],
-) -> Result<Vec<Listed>> {
-    let composites = read(cluster, named).await?;
+) -> Result<Found<Listed>> {
+    let Found { composites, unread } = read_all(cluster, named).await?;
     // Whoever may not read events is told what the conditions say.
     let events = events(cluster, "reason=SyncError").await;
-    let of_composites = match composites.iter().all(|one| one.status.is_some()) {
+    let of_composites = match composites.iter().all(|one| standing(one).is_some()) {
         true => Vec::new(),
         // MetaController's own definition keeps no conditions.
         false => {
@@ -122,41 +217,13 @@ pub async fn list(
     };
     let (events, of_composites) = (&events, &of_composites);
     let listed = composites.into_iter().map(async |composite| Listed {
-        function: Function::of(&composite, namespaces),
+        function: function(&composite, namespaces),
         parents: count(cluster, &composite).await,
         trouble: trouble(&composite, events, of_composites),
         composite,
     });
-    Ok(stream::iter(listed).buffered(COUNTS).collect().await)
-}
-
-/// The CompositeControllers of these names, or all.
-///
-/// # Errors
-/// When they cannot be read.
-pub async fn read(cluster: &Cluster, named: &[String]) -> Result<Vec<CompositeController>> {
-    let api = Api::<CompositeController>::all(cluster.client.clone());
-    let found = if named.is_empty() {
-        let list = cluster.answer(api.list(&ListParams::default())).await;
-        list.map(|list| list.items)
-    } else {
-        let each = named.iter().map(async |name| {
-            let found = cluster.answer(api.get(names::checked(name)?)).await;
-            found.map_err(|failure| match failure.is_not_found() {
-                true => failure.next("`ozctl composites` lists those that are there"),
-                false => failure,
-            })
-        });
-        try_join_all(each).await
-    };
-    found.map_err(|failure| match failure.is_unknown_kind() {
-        true => {
-            Failure::new("the cluster has no CompositeControllers (metacontroller.k8s.io/v1alpha1)")
-                .next("switch composites on in the values of oz's chart: composites.enabled")
-                .not_found()
-        }
-        false => failure,
-    })
+    let composites = stream::iter(listed).buffered(COUNTS).collect().await;
+    Ok(Found { composites, unread })
 }
 
 /// A kind, as the API server describes it.
@@ -195,11 +262,11 @@ pub fn objects(cluster: &Cluster, kind: &Placed) -> Api<DynamicObject> {
 }
 
 /// How many parents a composite has.
-async fn count(cluster: &Cluster, composite: &CompositeController) -> Result<u64> {
-    let parent = &composite.spec.parent_resource;
+async fn count(cluster: &Cluster, composite: &Declaration) -> Result<u64> {
+    let (kind, labels) = parent(composite);
     // A list of metadata does not need the singular.
-    let resource = KindName::from(parent).api_resource("");
-    let selector = Selector::try_from(parent.label_selector.clone().unwrap_or_default());
+    let resource = kind.api_resource("");
+    let selector = Selector::try_from(labels.cloned().unwrap_or_default());
     let selector = selector.map_err(|error| Failure::new(error.to_string()))?;
     let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
     let mut parameters = ListParams::default().limit(PAGE);
@@ -229,12 +296,8 @@ async fn events(cluster: &Cluster, selector: &str) -> Vec<Event> {
 }
 
 /// What is wrong with a composite itself, or else what went wrong with one of its parents last.
-fn trouble(
-    composite: &CompositeController,
-    events: &[Event],
-    of_composites: &[Event],
-) -> Option<Trouble> {
-    let known = composite.status.as_ref();
+fn trouble(composite: &Declaration, events: &[Event], of_composites: &[Event]) -> Option<Trouble> {
+    let known = standing(composite);
     let known = known.map_or(&[][..], |status| &status.conditions[..]);
     let mut conditions = [ACCEPTED, PERMITTED, RUNNING].into_iter();
     let wrong = conditions.find_map(|type_| {
@@ -247,12 +310,14 @@ fn trouble(
             message: condition.message.clone(),
         });
     }
-    let name = composite.metadata.name.as_deref().unwrap_or_default();
+    let name = metadata(composite).name.as_deref().unwrap_or_default();
     let is_own = |event: &&Event| {
         let regarding = event.regarding.as_ref();
         regarding.is_some_and(|object| object.name.as_deref() == Some(name))
     };
-    let of_itself = of_composites.iter().filter(is_own);
+    // Events about composites are of the kind that may keep no conditions.
+    let keeps_none = matches!(composite, Declaration::CompositeController(_));
+    let of_itself = of_composites.iter().filter(|_| keeps_none).filter(is_own);
     newest(of_itself).or_else(|| {
         // So the operator begins what it says of a parent.
         let begin = format!("{name} (");

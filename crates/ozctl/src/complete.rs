@@ -17,6 +17,7 @@ use oz_core::api::{
 };
 use oz_core::composite::api::CompositeController;
 use oz_core::composite::declared::KindName;
+use oz_core::composite::rego::RegoController;
 use oz_core::kinds::AccessTemplate;
 use oz_core::{for_each_kind, kinds};
 use serde::de::DeserializeOwned;
@@ -56,11 +57,14 @@ pub(crate) fn requests() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Names of CompositeControllers.
+/// Names of composites.
 pub(crate) fn composites() -> Vec<CompletionCandidate> {
     ask(async |cluster| {
-        let api = Api::<CompositeController>::all(cluster.client.clone());
-        listed(&api).await
+        let composites = Api::<CompositeController>::all(cluster.client.clone());
+        let regos = Api::<RegoController>::all(cluster.client.clone());
+        let (mut names, regos) = futures::join!(listed(&composites), listed(&regos));
+        names.extend(regos);
+        names
     })
 }
 

@@ -4,6 +4,7 @@
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
+use oz_core::composite::Declaration;
 use oz_core::composite::supervise::RUNNING;
 use oz_core::conditions;
 use serde_json::{Value, json};
@@ -17,10 +18,10 @@ use crate::explain::operator::Flags;
 use crate::failure::Result;
 use crate::output::{self, Format, Table, short};
 
-/// Show controllers that are functions: CompositeControllers
+/// Show controllers that are functions, in Rego or behind HTTP
 ///
-/// Each looks after one kind of parent, and has a function: a policy in Rego that the operator runs
-/// itself, shown as data.PATH in NAMESPACE, or a URL. Its children are read and written as its account.
+/// CompositeControllers and RegoControllers. Each looks after one kind of parent, and has a function: a policy in Rego that the operator runs
+/// itself, shown as data.PATH and where its text is, or a URL. Its children are read and written as its account.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -30,9 +31,10 @@ Examples:
 
 LAST ERROR is what is wrong with the composite itself, or what its function or
 a child of one of its parents failed by last, as far as you may read events.
-PARENTS is ? if you may not list them. `ozctl explain PLURAL/NAME` shows what is
-done about one parent. With -o json each has `function`, `parents` and
-`lastError` beside the fields of the API.")]
+PARENTS is ? if you may not list them. A kind of composite that the cluster
+does not have, or that you may not list, is told on standard error.
+`ozctl explain PLURAL/NAME` shows what is done about one parent. With -o json
+each has `function`, `parents` and `lastError` beside the fields of the API.")]
 pub(crate) struct Composites {
     /// Only these
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::composites))]
@@ -49,10 +51,17 @@ impl Composites {
         let cluster = context.cluster().await?;
         let flags = Flags::of(&cluster, &self.oz.namespace, &[]).await?;
         let namespaces = &flags.settings.policy_namespaces;
-        let listed = composites::list(&cluster, namespaces, &self.names).await?;
+        let found = composites::list(&cluster, namespaces, &self.names).await?;
+        let listed = found.composites;
+        if let Some(failure) = &found.unread {
+            context.say(&format!("Not shown: {}", output::line(failure.message())));
+        }
         let is_table = matches!(self.output, Format::Table | Format::Wide);
         if is_table && listed.is_empty() {
-            context.say("There are no CompositeControllers.");
+            context.say(match found.unread {
+                None => "There are no CompositeControllers and no RegoControllers.",
+                Some(_) => "There is nothing else.",
+            });
             return Ok(Exit::SUCCESS);
         }
         let objects = listed.iter().map(object).collect::<Result<Vec<_>>>()?;
@@ -65,7 +74,10 @@ impl Composites {
 }
 
 fn object(one: &Listed) -> Result<Value> {
-    let mut object = output::whole(&one.composite)?;
+    let mut object = match &one.composite {
+        Declaration::CompositeController(composite) => output::whole(&**composite)?,
+        Declaration::RegoController(composite) => output::whole(&**composite)?,
+    };
     object["function"] = json!(one.function.as_ref().map(ToString::to_string));
     object["parents"] = json!(one.parents.as_ref().ok());
     object["lastError"] = output::to_value(&one.trouble)?;
@@ -78,9 +90,16 @@ pub(super) fn ago(trouble: &Trouble) -> String {
     ago.map_or_else(String::new, |ago| format!(" ({} ago)", short(ago)))
 }
 
+fn kind(composite: &Declaration) -> &'static str {
+    match composite {
+        Declaration::CompositeController(_) => "CompositeController",
+        Declaration::RegoController(_) => "RegoController",
+    }
+}
+
 fn table(listed: &[Listed], wide: bool) -> Table {
     let mut head = vec![
-        "NAME", "PARENT", "FUNCTION", "ACCOUNT", "PARENTS", "RUNNING",
+        "NAME", "KIND", "PARENT", "FUNCTION", "ACCOUNT", "PARENTS", "RUNNING",
     ];
     if wide {
         head.extend(["CHILDREN", "LANGUAGE", "DIGEST"]);
@@ -88,24 +107,22 @@ fn table(listed: &[Listed], wide: bool) -> Table {
     head.push("LAST ERROR");
     let mut table = Table::new(&head);
     for one in listed {
-        let spec = &one.composite.spec;
-        let status = one.composite.status.clone().unwrap_or_default();
+        let status = one.status().cloned().unwrap_or_default();
         let running = conditions::find(&status.conditions, RUNNING);
         let function = one.function.as_ref().map(ToString::to_string);
         let mut row = vec![
-            one.composite.metadata.name.clone().unwrap_or_default(),
-            spec.parent_resource.resource.clone(),
+            one.metadata().name.clone().unwrap_or_default(),
+            kind(&one.composite).to_owned(),
+            one.parent().resource,
             function.unwrap_or_default(),
-            status.account.unwrap_or_default(),
+            one.account().unwrap_or_default(),
             one.parents
                 .as_ref()
                 .map_or_else(|_| "?".to_owned(), ToString::to_string),
             running.map_or_else(|| "?".to_owned(), |running| running.status.clone()),
         ];
         if wide {
-            let children = spec.child_resources.iter();
-            let children: Vec<&str> = children.map(|child| &child.resource[..]).collect();
-            row.push(children.join(","));
+            row.push(one.children().join(","));
             row.push(status.language.unwrap_or_default());
             row.push(status.policy_digest.unwrap_or_default());
         }

@@ -85,6 +85,32 @@ fn composites() -> Vec<Value> {
     ]
 }
 
+fn rego(name: &str, policy: &Value) -> Value {
+    let mut status = runs();
+    status["policyDigest"] = json!(format!("sha256:{}", "1".repeat(64)));
+    status["language"] = json!("v1");
+    json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "RegoController",
+        "metadata": {"name": name, "uid": name},
+        "spec": {
+            "parent": {"apiVersion": "example.org/v1", "resource": "fleets"},
+            "children": [{"apiVersion": "v1", "resource": "configmaps"}],
+            "policy": policy,
+            "runAs": {"namespace": "oz-system", "serviceAccount": "oz-composites"},
+        },
+        "status": status,
+    })
+}
+
+fn regos() -> Vec<Value> {
+    let key =
+        json!({"configMapRef": {"namespace": "policies", "name": "crews", "key": "crew.rego"}});
+    vec![
+        rego("crews", &key),
+        rego("flags", &json!({"inline": "package controller"})),
+    ]
+}
+
 fn list(kind: &str, items: &Value) -> Answer {
     let (api_version, items) = ("v1", items.clone());
     (
@@ -139,6 +165,18 @@ fn answer(asked: &Asked, policy: &str) -> Answer {
         "apis/metacontroller.k8s.io/v1alpha1/compositecontrollers" => {
             list("CompositeController", &json!(composites()))
         }
+        "apis/crds.wizardofoz.co/v1alpha1/regocontrollers" => {
+            list("RegoController", &json!(regos()))
+        }
+        "apis/crds.wizardofoz.co/v1alpha1/regocontrollers/flags" => (200, regos()[1].clone()),
+        "apis/crds.wizardofoz.co/v1alpha1/regocontrollers/rafts"
+        | "apis/crds.wizardofoz.co/v1alpha1/regocontrollers/nothing" => {
+            status(404, "regocontrollers.crds.wizardofoz.co not found")
+        }
+        "apis/metacontroller.k8s.io/v1alpha1/compositecontrollers/flags" => status(
+            404,
+            "compositecontrollers.metacontroller.k8s.io \"flags\" not found",
+        ),
         "apis/metacontroller.k8s.io/v1alpha1/compositecontrollers/rafts" => {
             (200, composites()[2].clone())
         }
@@ -209,6 +247,7 @@ fn composites_are_listed_and_what_they_do_about_a_parent_is_explained() {
         "composites",
         "composites -o wide",
         "composites rafts -o yaml",
+        "composites flags",
         "composites -o name",
         "composites nothing",
         "explain fleets/one",
@@ -234,11 +273,41 @@ fn a_policy_that_does_not_compile_is_what_is_in_the_way() {
 
 #[test]
 fn without_the_definition_it_is_said_what_to_switch_on() {
-    let stub = Stub::start(|asked| match asked.what.contains("compositecontrollers") {
+    let is_composite =
+        |what: &str| what.contains("compositecontrollers") || what.contains("regocontrollers");
+    let stub = Stub::start(move |asked| match is_composite(&asked.what) {
         true => status(404, "the server could not find the requested resource"),
         false => answer(asked, POLICY),
     });
     let told = told(&stub, &["composites", "explain fleets/one"]);
     assert!(told.contains("Next: switch composites on"), "{told}");
     assert!(told.contains("fleets is no kind of request"), "{told}");
+}
+
+#[test]
+fn a_kind_that_cannot_be_listed_is_told_and_the_other_is_shown() {
+    let stub = Stub::start(|asked| match asked.what.contains("compositecontrollers") {
+        true => status(404, "the server could not find the requested resource"),
+        false => answer(asked, POLICY),
+    });
+    let told_so = told(&stub, &["composites", "composites -o name"]);
+    let words =
+        "Not shown: the cluster has no CompositeControllers (metacontroller.k8s.io/v1alpha1)";
+    assert_eq!(told_so.matches(words).count(), 2, "{told_so}");
+    assert!(
+        told_so.contains("regocontroller.crds.wizardofoz.co/crews"),
+        "{told_so}"
+    );
+    let stub = Stub::start(|asked| match asked.what.contains("regocontrollers") {
+        true => status(403, "regocontrollers is forbidden: alice cannot list them"),
+        false => answer(asked, POLICY),
+    });
+    let told_so = told(&stub, &["composites", "composites -o name"]);
+    let words = "Not shown: regocontrollers is forbidden: alice cannot list them";
+    assert_eq!(told_so.matches(words).count(), 2, "{told_so}");
+    assert!(
+        told_so.contains("compositecontroller.metacontroller.k8s.io/fleets"),
+        "{told_so}"
+    );
+    assert!(!told_so.contains("=> 1"), "{told_so}");
 }

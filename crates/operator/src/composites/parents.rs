@@ -48,7 +48,7 @@ impl Parents {
         operator: Client,
         feeds: Feeds,
     ) -> Self {
-        let related = RelatedObjects::new(feeds, identity.clone());
+        let related = RelatedObjects::new(feeds, identity.clone(), objects.clone());
         Self {
             objects,
             identity,
@@ -104,7 +104,7 @@ impl Parents {
             Some(policy) => self.policies.document(policy, request, now, read).await?,
             None => self.webhooks.call(call, &request, now, read).await?,
         };
-        self.related.name(parent, rules.clone(), &self.objects);
+        self.related.name(parent, rules.clone());
         Ok(rules)
     }
 }

@@ -17,6 +17,8 @@ use super::kinds::{kind, placed};
 
 /// How long a first list may take.
 const LIST_TIMEOUT: Duration = Duration::from_secs(8);
+/// After how many passes parents that are gone are forgotten.
+const PASSES: usize = 1024;
 /// How many kinds one composite's functions are shown.
 const MOST_KINDS: usize = 32;
 
@@ -26,6 +28,7 @@ type NamespaceLabels = PartialObjectMeta<Namespace>;
 pub(crate) struct RelatedObjects {
     feeds: Feeds,
     identity: Identity,
+    parents: Store<DynamicObject>,
     /// Has a parent looked at again.
     changed: Signal,
     known: Arc<Mutex<Known>>,
@@ -35,6 +38,8 @@ pub(crate) struct RelatedObjects {
 struct Known {
     kinds: BTreeMap<KindName, Watched>,
     namespaces: Option<(Store<NamespaceLabels>, Subscription)>,
+    /// How many passes there were.
+    passes: usize,
     /// By UID of the parent.
     parents: HashMap<String, Shown>,
 }
@@ -58,10 +63,11 @@ struct Shown {
 }
 
 impl RelatedObjects {
-    pub(crate) fn new(feeds: Feeds, identity: Identity) -> Self {
+    pub(crate) fn new(feeds: Feeds, identity: Identity, parents: Store<DynamicObject>) -> Self {
         Self {
             feeds,
             identity,
+            parents,
             changed: Signal::default(),
             known: Arc::default(),
         }
@@ -80,25 +86,9 @@ impl RelatedObjects {
         (*generation == parent.generation).then(|| rules.clone())
     }
 
-    /// Remembers what it named. `parents` are those that there are.
-    pub(crate) fn name(
-        &self,
-        parent: &ObjectMeta,
-        rules: Vec<Rule>,
-        parents: &Store<DynamicObject>,
-    ) {
-        let uids = || {
-            let all = parents.objects();
-            let uids = all.iter().filter_map(|parent| parent.metadata.uid.clone());
-            uids.collect::<HashSet<String>>()
-        };
-        // Those that are gone are forgotten before there are twice as many.
-        let count = locked(&self.known).parents.len();
-        let left = count.is_power_of_two().then(uids);
+    /// Remembers what it named.
+    pub(crate) fn name(&self, parent: &ObjectMeta, rules: Vec<Rule>) {
         let mut known = locked(&self.known);
-        if let Some(left) = left {
-            known.parents.retain(|uid, _| left.contains(uid));
-        }
         let uid = parent.uid.clone().unwrap_or_default();
         known.parents.entry(uid).or_default().named = Some((parent.generation, rules));
     }
@@ -110,6 +100,7 @@ impl RelatedObjects {
         parent: &ObjectMeta,
         rules: &[Rule],
     ) -> Result<Vec<Related>, Failure> {
+        self.forget_those_gone();
         let uid = parent.uid.clone().unwrap_or_default();
         // Whatever changes from here on has the parent looked at again.
         let shown = |known: &mut Known| {
@@ -141,6 +132,24 @@ impl RelatedObjects {
         let objects = objects.collect();
         locked(&self.known).parents.entry(uid).or_default().objects = objects;
         Ok(related)
+    }
+
+    /// Forgets parents that are gone, now and then.
+    fn forget_those_gone(&self) {
+        let is_time = {
+            let mut known = locked(&self.known);
+            known.passes += 1;
+            known.passes.is_multiple_of(PASSES)
+        };
+        if is_time && self.parents.is_ready() {
+            let all = self.parents.objects();
+            let uids = all
+                .iter()
+                .filter_map(|parent| parent.metadata.uid.as_deref());
+            let uids: HashSet<&str> = uids.collect();
+            let mut known = locked(&self.known);
+            known.parents.retain(|uid, _| uids.contains(uid.as_str()));
+        }
     }
 
     /// The labels of all namespaces, if a rule goes by them.

@@ -10,19 +10,19 @@ use futures::stream;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Api;
 use kube::api::ListParams;
 use kube::core::{DynamicObject, ObjectMeta, Selector};
-use kube::{Api, Resource as _};
 use oz_core::composite::api::{CompositeController, CompositeControllerStatus};
-use oz_core::composite::declared::{InProcess, KindName, Placed, address};
+use oz_core::composite::declared::{Declared, InProcess, KindName, Placed, address};
 use oz_core::composite::supervise::{ACCEPTED, PERMITTED, RUNNING};
 use oz_core::composite::{Declaration, Source};
 use oz_core::conditions;
+use oz_core::validate::Violation;
 use serde::Serialize;
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
-use read::read_all;
 pub use read::{Found, read};
 
 /// How many composites' parents are counted at once.
@@ -76,10 +76,17 @@ impl fmt::Display for Function {
 impl Function {
     /// The function that a composite asks which children a parent has. `namespaces` are those of policies.
     #[must_use]
-    pub fn of(composite: &CompositeController, namespaces: &[String]) -> Option<Self> {
+    pub fn of(composite: &Declaration, namespaces: &[String]) -> Option<Self> {
+        let composite = match composite {
+            Declaration::CompositeController(one) => one,
+            Declaration::RegoController(one) => {
+                let declared = one.declared().ok()?;
+                return declared.sync.in_process.map(Self::Policy);
+            }
+        };
         let hooks = composite.spec.hooks.as_ref()?;
         let url = address(hooks.sync.as_ref()?.webhook.as_ref()?)?;
-        let namespaces = policy_namespaces(composite, namespaces);
+        let namespaces = of_policies(composite, namespaces);
         Some(match InProcess::of(&url, &namespaces) {
             Some(policy) => Self::Policy(policy),
             None => Self::Http(url),
@@ -87,10 +94,27 @@ impl Function {
     }
 }
 
+/// What a composite declares, whose functions are run in process as the operator does. `namespaces` are those of
+/// policies, of the operator's flags.
+///
+/// # Errors
+/// All that is wrong with it, or is not done yet.
+pub fn declared(
+    composite: &Declaration,
+    namespaces: &[String],
+) -> std::result::Result<Declared, Vec<Violation>> {
+    let declared = composite.declared()?;
+    Ok(match composite {
+        Declaration::CompositeController(one) => {
+            declared.with_policies(&of_policies(one, namespaces))
+        }
+        Declaration::RegoController(_) => declared,
+    })
+}
+
 /// The namespaces of policies: those of the operator's flags, and where a composite has the digest of a policy,
 /// that of its URL, whoever may not read the flags.
-#[must_use]
-pub fn policy_namespaces(composite: &CompositeController, known: &[String]) -> Vec<String> {
+fn of_policies(composite: &CompositeController, known: &[String]) -> Vec<String> {
     let mut namespaces = known.to_vec();
     let has_policy =
         (composite.status.as_ref()).is_some_and(|status| status.policy_digest.is_some());
@@ -108,13 +132,13 @@ impl Listed {
     /// Its metadata.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
-        metadata(&self.composite)
+        self.composite.metadata()
     }
 
     /// Where it stands, if the operator has said so.
     #[must_use]
     pub fn status(&self) -> Option<&CompositeControllerStatus> {
-        standing(&self.composite)
+        self.composite.standing()
     }
 
     /// The kind of its parents.
@@ -152,22 +176,9 @@ impl Listed {
     }
 }
 
-fn metadata(composite: &Declaration) -> &ObjectMeta {
-    match composite {
-        Declaration::CompositeController(one) => one.meta(),
-        Declaration::RegoController(one) => one.meta(),
-    }
-}
-
-fn standing(composite: &Declaration) -> Option<&CompositeControllerStatus> {
-    match composite {
-        Declaration::CompositeController(one) => one.standing(),
-        Declaration::RegoController(one) => one.standing(),
-    }
-}
-
 /// The kind of a composite's parents, and which of them.
-fn parent(composite: &Declaration) -> (KindName, Option<&LabelSelector>) {
+#[must_use]
+pub fn parent(composite: &Declaration) -> (KindName, Option<&LabelSelector>) {
     match composite {
         Declaration::CompositeController(one) => {
             let parent = &one.spec.parent_resource;
@@ -184,17 +195,6 @@ fn parent(composite: &Declaration) -> (KindName, Option<&LabelSelector>) {
     }
 }
 
-/// The function of a composite of either kind.
-fn function(composite: &Declaration, namespaces: &[String]) -> Option<Function> {
-    match composite {
-        Declaration::CompositeController(one) => Function::of(one, namespaces),
-        Declaration::RegoController(one) => {
-            let declared = one.declared().ok()?;
-            declared.sync.in_process.map(Function::Policy)
-        }
-    }
-}
-
 /// All composites, or those of these names. `namespaces` are those of policies.
 ///
 /// # Errors
@@ -204,10 +204,10 @@ pub async fn list(
     namespaces: &[String],
     named: &[String],
 ) -> Result<Found<Listed>> {
-    let Found { composites, unread } = read_all(cluster, named).await?;
+    let Found { composites, unread } = read(cluster, named).await?;
     // Whoever may not read events is told what the conditions say.
     let events = events(cluster, "reason=SyncError").await;
-    let of_composites = match composites.iter().all(|one| standing(one).is_some()) {
+    let of_composites = match composites.iter().all(|one| one.standing().is_some()) {
         true => Vec::new(),
         // MetaController's own definition keeps no conditions.
         false => {
@@ -217,7 +217,7 @@ pub async fn list(
     };
     let (events, of_composites) = (&events, &of_composites);
     let listed = composites.into_iter().map(async |composite| Listed {
-        function: function(&composite, namespaces),
+        function: Function::of(&composite, namespaces),
         parents: count(cluster, &composite).await,
         trouble: trouble(&composite, events, of_composites),
         composite,
@@ -297,7 +297,7 @@ async fn events(cluster: &Cluster, selector: &str) -> Vec<Event> {
 
 /// What is wrong with a composite itself, or else what went wrong with one of its parents last.
 fn trouble(composite: &Declaration, events: &[Event], of_composites: &[Event]) -> Option<Trouble> {
-    let known = standing(composite);
+    let known = composite.standing();
     let known = known.map_or(&[][..], |status| &status.conditions[..]);
     let mut conditions = [ACCEPTED, PERMITTED, RUNNING].into_iter();
     let wrong = conditions.find_map(|type_| {
@@ -310,7 +310,7 @@ fn trouble(composite: &Declaration, events: &[Event], of_composites: &[Event]) -
             message: condition.message.clone(),
         });
     }
-    let name = metadata(composite).name.as_deref().unwrap_or_default();
+    let name = composite.metadata().name.as_deref().unwrap_or_default();
     let is_own = |event: &&Event| {
         let regarding = event.regarding.as_ref();
         regarding.is_some_and(|object| object.name.as_deref() == Some(name))

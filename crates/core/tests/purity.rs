@@ -29,6 +29,12 @@ fn a_policy_depends_on_no_runtime_and_no_client() {
     depends_on_none_of("oz-rego", "regorus", &["kube-core"]);
 }
 
+/// What puts the two together adds nothing.
+#[test]
+fn a_function_depends_on_no_runtime_and_no_client() {
+    depends_on_none_of("oz-function", "oz-rego", &[]);
+}
+
 /// `package` depends on `known`, and on nothing impure nor on any of `others`.
 fn depends_on_none_of(package: &str, known: &str, others: &[&str]) {
     // Alone: in a build of the whole workspace, features of others would be counted in.

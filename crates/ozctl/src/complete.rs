@@ -16,7 +16,6 @@ use oz_core::api::{
     CrossVersionObjectReference, ExecAccessTemplate, GROUP, PodAccessTemplate, TargetKind,
 };
 use oz_core::composite::api::CompositeController;
-use oz_core::composite::declared::KindName;
 use oz_core::composite::rego::RegoController;
 use oz_core::kinds::AccessTemplate;
 use oz_core::{for_each_kind, kinds};
@@ -85,18 +84,17 @@ pub(crate) fn explained(typed: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 async fn parents(cluster: &Cluster, typed: &str) -> Vec<String> {
-    let composites = oz_client::composites::read(cluster, &[]).await;
-    let kinds = composites.unwrap_or_default().into_iter();
-    let kinds = kinds.map(|composite| composite.spec.parent_resource);
+    let found = oz_client::composites::read(cluster, &[]).await;
+    let composites = found.map(|found| found.composites).unwrap_or_default();
     let mut words = Vec::new();
-    for parent in kinds {
+    for composite in &composites {
+        let (parent, _) = oz_client::composites::parent(composite);
         let plural = &parent.resource;
         if typed.split_once('/').is_none_or(|(word, _)| word != plural) {
             words.push(format!("{plural}/"));
             continue;
         }
-        let name = KindName::from(&parent);
-        let Ok(kind) = oz_client::composites::placed(cluster, &name).await else {
+        let Ok(kind) = oz_client::composites::placed(cluster, &parent).await else {
             continue;
         };
         let api = oz_client::composites::objects(cluster, &kind);

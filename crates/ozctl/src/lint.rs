@@ -1,6 +1,7 @@
 //! What `ozctl lint` checks: documents of a file, one by one, against the schema and the rules of
 //! their kind.
 
+mod composites;
 mod documents;
 mod metadata;
 mod schema;
@@ -129,13 +130,30 @@ fn object(schemas: &BTreeMap<String, Value>, object: &Value, now: Timestamp) -> 
     match group {
         GROUP => {}
         example_com::GROUP => return published(version, kind, object, now),
+        composites::GROUP => return composites::of_metacontroller(schemas, version, kind, object),
         group => return astray(schemas, group, kind),
     }
-    let Some(schema) = schemas.get(kind).filter(|_| version == VERSION) else {
-        let known: Vec<&str> = schemas.keys().map(String::as_str).collect();
+    let is_ours = |kind: &str| kind != composites::KIND;
+    let schema = schemas.get(kind).filter(|_| is_ours(kind));
+    let Some(schema) = schema.filter(|_| version == VERSION) else {
+        let known = schemas.keys().map(String::as_str);
+        let known: Vec<&str> = known.filter(|kind| is_ours(kind)).collect();
         let message = format!("must be one of {VERSION}: {}", known.join(", "));
         return Some(vec![("kind", "kind".to_owned(), message)]);
     };
+    let mut found = shaped(schema, object);
+    // Rules read typed objects; what is not of the schema cannot be one.
+    if found.is_empty() {
+        match registered(GROUP, kind) {
+            Some(kind) => add(kind.check(object.clone(), now), "spec", &mut found),
+            None => composites::declared(kind, object, &mut found),
+        }
+    }
+    Some(found)
+}
+
+/// What of an object is not as its schema has it.
+fn shaped(schema: &Value, object: &Value) -> Found {
     let mut found = Found::new();
     metadata::check(object, &mut found);
     let fields = schema["properties"].as_object().into_iter().flatten();
@@ -145,13 +163,7 @@ fn object(schemas: &BTreeMap<String, Value>, object: &Value, now: Timestamp) -> 
         Some(value) => structure(&schema["properties"]["spec"], value, "spec", &mut found),
         None => found.push(("schema", "spec".to_owned(), "is required".to_owned())),
     }
-    // Rules read typed objects; what is not of the schema cannot be one.
-    if found.is_empty()
-        && let Some(kind) = registered(GROUP, kind)
-    {
-        add(kind.check(object.clone(), now), "spec", &mut found);
-    }
-    Some(found)
+    found
 }
 
 /// Fields at the top that are neither every object's nor among those.
@@ -189,7 +201,8 @@ fn registered(group: &str, kind: &str) -> Option<Entry> {
 /// else has, or the group looks like oz's.
 fn astray(schemas: &BTreeMap<String, Value>, group: &str, kind: &str) -> Option<Found> {
     let is_meant = group.contains("wizardofoz") || kind.contains("Access");
-    (schemas.contains_key(kind) && is_meant).then(|| {
+    let is_ours = schemas.contains_key(kind) && kind != composites::KIND;
+    (is_ours && is_meant).then(|| {
         let message = format!("must be {GROUP}/{VERSION}");
         vec![("kind", "apiVersion".to_owned(), message)]
     })
@@ -211,8 +224,8 @@ static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(schemas);
 
 /// The schemas of the CRDs, by kind.
 fn schemas() -> BTreeMap<String, Value> {
-    oz_core::api::crds()
-        .iter()
+    let ours = oz_core::api::crds().into_iter();
+    ours.chain(composites::crds())
         .filter_map(|crd| {
             let crd = serde_json::to_value(crd).ok()?;
             let kind = crd["spec"]["names"]["kind"].as_str()?.to_owned();

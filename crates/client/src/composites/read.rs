@@ -23,9 +23,9 @@ pub struct Found<T> {
 ///
 /// # Errors
 /// When neither kind can be read, or none has one of the names.
-pub(super) async fn read_all(cluster: &Cluster, named: &[String]) -> Result<Found<Declaration>> {
+pub async fn read(cluster: &Cluster, named: &[String]) -> Result<Found<Declaration>> {
     if named.is_empty() {
-        let (composites, regos) = futures::join!(read(cluster, &[]), regos(cluster));
+        let (composites, regos) = futures::join!(composites(cluster, &[]), regos(cluster));
         return either(composites, regos);
     }
     let mut found = Found {
@@ -34,7 +34,7 @@ pub(super) async fn read_all(cluster: &Cluster, named: &[String]) -> Result<Foun
     };
     for name in named {
         let one = [name.clone()];
-        let (composite, rego) = futures::join!(read(cluster, &one), rego(cluster, name));
+        let (composite, rego) = futures::join!(composites(cluster, &one), rego(cluster, name));
         // A kind that has none of this name is no reason for words, if the other has one.
         let is_absent = |failure: &Failure| failure.is_not_found();
         let both = match (composite, rego) {
@@ -94,10 +94,7 @@ fn without_regos(failure: Failure) -> Failure {
 }
 
 /// The CompositeControllers of these names, or all.
-///
-/// # Errors
-/// When they cannot be read.
-pub async fn read(cluster: &Cluster, named: &[String]) -> Result<Vec<CompositeController>> {
+async fn composites(cluster: &Cluster, named: &[String]) -> Result<Vec<CompositeController>> {
     let api = Api::<CompositeController>::all(cluster.client.clone());
     let found = if named.is_empty() {
         let list = cluster.answer(api.list(&ListParams::default())).await;

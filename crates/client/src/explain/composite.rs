@@ -7,21 +7,20 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
-use oz_core::composite::api::CompositeController;
-use oz_core::composite::declared::{Call, Declared, Family, KindName, Placed};
-use oz_core::composite::supervise::Mode;
+use oz_core::composite::declared::{Call, Declared, Family, Placed};
+use oz_core::composite::supervise::{ACCEPTED, Mode, PolicyFound, WOULD_DELETE};
 use oz_core::composite::{
-    Called, Composite, Facts, Function as Which, Moment, Pass, Question, ends,
+    Called, Composite, Declaration, Facts, Function as Which, Moment, Pass, Question, ends,
 };
+use oz_core::conditions;
 use oz_core::controller::{Controller, Decision, Live, Plan, Step, Verdict};
 use oz_core::validate::Violation;
 use serde_json::Value;
 
-pub use super::function::Asked;
 use super::function::{ask, related, rules};
 use super::unsaved::keys;
 use crate::cluster::Cluster;
-use crate::composites::{self, Function, Trouble, objects, placed, policy_namespaces};
+use crate::composites::{self, Found, Function, Trouble, objects, placed};
 use crate::failure::{Failure, Result};
 use crate::names;
 
@@ -33,12 +32,14 @@ pub struct Explanation {
     pub parent: DynamicObject,
     /// One for each composite that looks after it.
     pub composites: Vec<Explained>,
+    /// Why composites of the other kind could not be read, if they could not.
+    pub unread: Option<Failure>,
 }
 
 /// What one composite does about a parent.
 pub struct Explained {
     /// The composite.
-    pub composite: CompositeController,
+    pub composite: Declaration,
     /// Where its function is.
     pub function: Option<Function>,
     /// What would be done.
@@ -60,7 +61,9 @@ pub enum Outcome {
         /// The status that the function names.
         status: Option<Value>,
         /// The policy that was asked.
-        policy: Option<Asked>,
+        policy: Option<PolicyFound>,
+        /// Why it is not done, or not all of it.
+        withheld: Option<Withheld>,
     },
     /// It cannot be told from here.
     Untold {
@@ -73,6 +76,15 @@ pub enum Outcome {
         /// What went wrong with this parent last.
         trouble: Option<Trouble>,
     },
+}
+
+/// Why what would be done is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withheld {
+    /// The composite is a dry run: nothing is written.
+    DryRun,
+    /// Its policy would delete more than it may: nothing is deleted until somebody accepts that.
+    WouldDelete,
 }
 
 impl Explanation {
@@ -100,29 +112,25 @@ pub async fn explain(
         return Ok(None);
     };
     let name = names::checked(name)?;
-    let all = match composites::read(cluster, &[]).await {
+    let Found {
+        composites: all,
+        unread,
+    } = match composites::read(cluster, &[]).await {
         Err(failure) if failure.is_not_found() => return Ok(None),
         all => all?,
     };
-    let is_of = |composite: &CompositeController| {
-        let parent = &composite.spec.parent_resource;
-        let (group, _) = parent.api_version.split_once('/').unwrap_or_default();
-        plural == parent.resource || plural == format!("{}.{group}", parent.resource)
+    let is_of = |composite: &Declaration| {
+        let (parent, _) = composites::parent(composite);
+        plural == parent.resource || plural == format!("{}.{}", parent.resource, parent.group())
     };
-    let of_kind: Vec<CompositeController> = all.into_iter().filter(is_of).collect();
-    let Some(first) = of_kind.first() else {
+    let of_kind: Vec<Declaration> = all.into_iter().filter(is_of).collect();
+    let mut parents = of_kind.iter().map(|one| composites::parent(one).0);
+    let Some(first) = parents.next() else {
         return Ok(None);
     };
-    let kind = placed(cluster, &KindName::from(&first.spec.parent_resource)).await?;
-    if let Some(other) = of_kind
-        .iter()
-        .find(|one| KindName::from(&one.spec.parent_resource).group() != kind.resource.group)
-    {
-        let (one, other) = (
-            KindName::from(&first.spec.parent_resource),
-            KindName::from(&other.spec.parent_resource),
-        );
-        return Err(Failure::new(format!("{plural} may be {one} or {other}"))
+    let kind = placed(cluster, &first).await?;
+    if let Some(other) = parents.find(|other| other.group() != kind.resource.group) {
+        return Err(Failure::new(format!("{plural} may be {first} or {other}"))
             .next("write the plural with its group"));
     }
     let parent = match cluster.answer(objects(cluster, &kind).get(name)).await {
@@ -133,7 +141,7 @@ pub async fn explain(
     };
     let mut explained = Vec::new();
     for composite in of_kind {
-        let declared = Declared::of(&composite);
+        let declared = composites::declared(&composite, namespaces);
         // One that is refused may be its own as well: nobody knows.
         let is_its = declared.as_ref().map_or(true, |declared| {
             let labels = parent.metadata.labels.clone().unwrap_or_default();
@@ -152,13 +160,14 @@ pub async fn explain(
         kind,
         parent,
         composites: explained,
+        unread,
     }))
 }
 
 async fn one(
     cluster: &Cluster,
     namespaces: &[String],
-    composite: &CompositeController,
+    composite: &Declaration,
     declared: Result<Declared, Vec<Violation>>,
     parent: &DynamicObject,
 ) -> (Option<Function>, Outcome) {
@@ -168,16 +177,7 @@ async fn one(
             "the composite is not accepted: {}",
             Violation::list(&violations)
         ))),
-        Ok(declared) => {
-            let namespaces = policy_namespaces(composite, namespaces);
-            plan(
-                cluster,
-                composite,
-                declared.with_policies(&namespaces),
-                parent,
-            )
-            .await
-        }
+        Ok(declared) => plan(cluster, composite, declared, parent).await,
     };
     let outcome = told.unwrap_or_else(|failure| Outcome::Untold {
         why: failure.message().to_owned(),
@@ -191,7 +191,7 @@ async fn one(
 /// What the operator would do, if that can be told.
 async fn plan(
     cluster: &Cluster,
-    composite: &CompositeController,
+    composite: &Declaration,
     declared: Declared,
     parent: &DynamicObject,
 ) -> Result<Outcome> {
@@ -201,13 +201,15 @@ async fn plan(
     for child in &mut live {
         ends::take_on_trust(&keys, child);
     }
-    let leaving = composite.metadata.deletion_timestamp.is_some();
+    let leaving = composite.metadata().deletion_timestamp.is_some();
+    let withheld = withheld(composite, &declared);
     let composite = Composite {
-        name: format!("composite {}", declared.name),
+        name: composite.title(),
         declared,
         family,
         observes_generation: false,
         keys,
+        // What a dry run would do is the question.
         mode: if leaving { Mode::Leave } else { Mode::Run },
         policy: None,
         // Whoever had a hand in the parent is known to the operator only.
@@ -218,7 +220,9 @@ async fn plan(
     let mut policy = None;
     loop {
         match composite.decide(now, parent, &facts, &live) {
-            Verdict::Decided(decision) => return Ok(told(decision, &facts, live, policy)),
+            Verdict::Decided(decision) => {
+                return Ok(told(decision, &facts, live, policy, withheld));
+            }
             // It has just been read from the API server itself.
             Verdict::Need {
                 question: Question::Alive,
@@ -271,7 +275,8 @@ fn told(
     decision: Decision<Pass>,
     facts: &Facts,
     live: Vec<Live>,
-    policy: Option<Asked>,
+    policy: Option<PolicyFound>,
+    withheld: Option<Withheld>,
 ) -> Outcome {
     let called = match &facts.called {
         Some(Ok(called)) => Some(called),
@@ -290,6 +295,18 @@ fn told(
         tried_until: called.and_then(|called| called.look_again),
         status: decision.state.status.map(Value::Object),
         policy,
+        withheld,
+    }
+}
+
+/// Why what would be done is not done.
+fn withheld(composite: &Declaration, declared: &Declared) -> Option<Withheld> {
+    let conditions = composite.standing().map(|status| &status.conditions[..]);
+    let accepted = conditions::find(conditions.unwrap_or_default(), ACCEPTED);
+    let waits = accepted.is_some_and(|condition| condition.reason == WOULD_DELETE);
+    match declared.dry_run {
+        true => Some(Withheld::DryRun),
+        false => waits.then_some(Withheld::WouldDelete),
     }
 }
 

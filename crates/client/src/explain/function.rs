@@ -11,121 +11,89 @@ use kube::api::ListParams;
 use kube::core::{DynamicObject, ObjectMeta};
 use oz_core::composite::declared::{Call, InProcess, Modules};
 use oz_core::composite::related::{self, Related, Rule};
-use oz_core::composite::{Called, POLICY_FAILED, bundle, compared, ends};
+use oz_core::composite::supervise::PolicyFound;
+use oz_core::composite::{Called, bundle};
 use oz_core::controller::Failure as CoreFailure;
-use oz_rego::{Limits, Policy};
+use oz_rego::Policy;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::composites::placed;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
-/// A policy that was asked.
-pub struct Asked {
-    /// Its digest.
-    pub digest: String,
-    /// The language that it is written in.
-    pub language: String,
-}
-
-/// The modules of a policy.
+/// The modules of a policy; none if there is no text.
 async fn texts(cluster: &Cluster, policy: &InProcess) -> Result<Vec<(String, String)>> {
     let place = policy.modules.to_string();
-    let namespace = match &policy.modules {
-        Modules::Inline(text) => return Ok(vec![(place, text.clone())]),
-        Modules::Bundle(namespace) | Modules::Key { namespace, .. } => namespace,
-    };
-    let maps = Api::<ConfigMap>::namespaced(cluster.client.clone(), namespace);
-    let maps = cluster.answer(maps.list(&ListParams::default())).await;
-    let maps = maps.map_err(|failure| {
-        failure.during(&format!(
-            "failed to read the policy in namespace {namespace}"
-        ))
-    })?;
-    let Modules::Key { name, key, .. } = &policy.modules else {
-        return Ok(bundle::modules(&maps.items));
-    };
-    let mut maps = maps.items.into_iter();
-    let map = maps.find(|map| map.metadata.name.as_ref() == Some(name));
-    let text = map.and_then(|map| map.data?.remove(key));
-    Ok(text.map(|text| (place, text)).into_iter().collect())
+    let maps = |namespace| Api::<ConfigMap>::namespaced(cluster.client.clone(), namespace);
+    let during = |failure: Failure| failure.during(&format!("failed to read the policy {place}"));
+    match &policy.modules {
+        Modules::Inline(text) => Ok(vec![(place, text.clone())]),
+        Modules::Bundle(namespace) => {
+            let maps = maps(namespace);
+            let all = cluster.answer(maps.list(&ListParams::default())).await;
+            Ok(bundle::modules(&all.map_err(during)?.items))
+        }
+        Modules::Key {
+            namespace,
+            name,
+            key,
+        } => {
+            let map = cluster.find(&maps(namespace), name).await.map_err(during)?;
+            let text = map.and_then(|map| map.data?.remove(key));
+            Ok(text.map(|text| (place, text)).into_iter().collect())
+        }
+    }
 }
 
 /// A policy, compiled. What is wrong with it is the operator's obstacle as well.
 async fn compiled(
     cluster: &Cluster,
-    policy: &InProcess,
+    function: &InProcess,
 ) -> Result<std::result::Result<Policy, CoreFailure>> {
-    let (place, modules) = (policy.modules.to_string(), texts(cluster, policy).await?);
-    let invalid = |message| CoreFailure::invalid("PolicyInvalid", message);
+    let modules = texts(cluster, function).await?;
     if modules.is_empty() {
-        return Ok(Err(invalid(bundle::missing(&place))));
+        return Ok(Err(oz_function::missing(&function.modules)));
     }
-    let compiled = Policy::compile(&modules);
-    Ok(compiled.map_err(|errors| invalid(bundle::broken(&place, &errors))))
+    let (place, dialect) = (function.modules.to_string(), oz_function::dialect(function));
+    Ok(oz_function::compile(&place, &modules, dialect))
 }
 
-/// What a policy says, evaluated here.
+/// What a policy says, evaluated here; and which policy it is, if it compiles.
 pub(super) async fn ask(
     cluster: &Cluster,
-    policy: &InProcess,
+    function: &InProcess,
     call: &Call,
     request: &Value,
     now: Timestamp,
-) -> Result<(Option<Asked>, std::result::Result<Called, CoreFailure>)> {
-    let compiled = match compiled(cluster, policy).await? {
-        Ok(compiled) => compiled,
+) -> Result<(
+    Option<PolicyFound>,
+    std::result::Result<Called, CoreFailure>,
+)> {
+    let policy = match compiled(cluster, function).await? {
+        Ok(policy) => policy,
         Err(failure) => return Ok((None, Err(failure))),
     };
-    let asked = Asked {
-        digest: compiled.digest_text(),
-        language: compiled.language().to_string(),
-    };
-    let (path, instants) = (&policy.path, ends::instants(&request["parent"], now));
-    let limits = Limits::default();
-    let preview = compiled.preview(path, request, &instants, now, &limits, |answer| {
-        answer.document().map(compared)
-    });
-    let called = match &preview {
-        Err(error) => {
-            let message = format!("data.{path}: {error}");
-            Err(CoreFailure::transient(POLICY_FAILED, message))
-        }
-        Ok(preview) => {
-            let ahead = preview.changes.iter();
-            let ahead = ahead.map(|change| (change.at, change.answer.document()));
-            let said = preview.now.document();
-            Called::of_policy(path, said, ahead, preview.tried_until, call.strict)
-        }
-    };
-    Ok((Some(asked), called))
+    let called = oz_function::call(function, &policy, request, call.strict, now);
+    Ok((Some(oz_function::found(function, &policy)), called))
 }
 
 /// Which other objects a policy wants to see of a parent.
 pub(super) async fn rules(
     cluster: &Cluster,
-    policy: &InProcess,
+    function: &InProcess,
     call: &Call,
     request: &Value,
     parent: &ObjectMeta,
     now: Timestamp,
 ) -> Result<std::result::Result<Vec<Rule>, CoreFailure>> {
-    let compiled = match compiled(cluster, policy).await? {
-        Ok(compiled) => compiled,
+    let policy = match compiled(cluster, function).await? {
+        Ok(policy) => policy,
         Err(failure) => return Ok(Err(failure)),
     };
-    let path = &policy.path;
-    let failed = |error: &dyn std::fmt::Display| {
-        CoreFailure::transient(POLICY_FAILED, format!("data.{path}: {error}"))
-    };
-    let answer = compiled.evaluate(path, request, now, &Limits::default());
-    Ok(answer.map_err(|error| failed(&error)).and_then(|answer| {
-        let document = answer.document();
-        let document = document.ok_or_else(|| failed(&"is undefined for this parent"))?;
-        related::rules(document, call.version, parent).map_err(|error| {
-            let message = format!("data.{path}: its answer {error}");
-            CoreFailure::invalid("AnswerInvalid", message)
-        })
+    let document = oz_function::document(function, &policy, request, now);
+    Ok(document.and_then(|document| {
+        let rules = related::rules(&document, call.version, parent);
+        rules.map_err(|error| oz_function::misread(function, &error))
     }))
 }
 

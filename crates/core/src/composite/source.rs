@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,33 @@ impl Declaration {
         match self {
             Self::CompositeController(source) => source.declared(),
             Self::RegoController(source) => source.declared(),
+        }
+    }
+
+    /// Its metadata.
+    #[must_use]
+    pub fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::CompositeController(source) => &source.metadata,
+            Self::RegoController(source) => &source.metadata,
+        }
+    }
+
+    /// Where it stood.
+    #[must_use]
+    pub fn standing(&self) -> Option<&CompositeControllerStatus> {
+        match self {
+            Self::CompositeController(source) => source.standing(),
+            Self::RegoController(source) => source.standing(),
+        }
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::CompositeController(_) => "CompositeController",
+            Self::RegoController(_) => "RegoController",
         }
     }
 

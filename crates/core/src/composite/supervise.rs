@@ -72,6 +72,9 @@ pub const PERMITTED: &str = "Permitted";
 /// It runs.
 pub const RUNNING: &str = "Running";
 
+/// Reason of a composite whose policy would delete more than it may.
+pub const WOULD_DELETE: &str = "WouldDelete";
+
 /// Decides which composites of one kind of declaration run.
 #[derive(Clone, Debug)]
 pub struct Composites<S> {
@@ -360,7 +363,7 @@ impl<S: Source> Composites<S> {
             state: Standing {
                 accepted: match guarded {
                     Guarded::TooMany(message) if mode == Mode::Guard => {
-                        Some((false, "WouldDelete", message))
+                        Some((false, WOULD_DELETE, message))
                     }
                     _ => accepted,
                 },

@@ -9,10 +9,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use oz_core::composite::declared::{Declared, InProcess, Modules};
 use oz_core::composite::supervise::PolicyFound;
-use oz_core::composite::{Called, POLICY_FAILED, Refused, compared};
-use oz_core::composite::{bundle, ends, rego};
+use oz_core::composite::{Called, POLICY_FAILED, Refused, bundle};
 use oz_core::controller::{Failure, FailureClass};
-use oz_rego::{Dialect, Language, Limits, Policy};
+use oz_rego::{Dialect, Policy};
 use oz_runtime::{Feeds, Kind, Selection, Store, Subscription};
 use serde_json::Value;
 
@@ -92,10 +91,7 @@ impl Policies {
         let mut found = Vec::new();
         for function in declared.policies() {
             let policy = self.policy(function).await?;
-            found.push(PolicyFound {
-                digest: digest(function, &policy),
-                language: policy.language().to_string(),
-            });
+            found.push(oz_function::found(function, &policy));
         }
         Ok(PolicyFound::together(&found))
     }
@@ -109,20 +105,9 @@ impl Policies {
         now: Timestamp,
     ) -> Result<Called, Refused> {
         let policy = self.policy(function).await?;
-        let digest = digest(function, &policy);
-        let path = function.path.clone();
-        let mut limits = Limits::default();
-        limits.time = function.evaluation.unwrap_or(limits.time);
-        let ask = move || ask(&policy, &path, &request, strict, now, &limits);
-        let asked = tokio::task::spawn_blocking(ask);
-        let asked = asked.await.map_err(|error| {
-            let message = format!("internal error: the policy's thread ended: {error}");
-            Failure::transient(POLICY_FAILED, message)
-        })?;
-        Ok(Called {
-            policy: Some(digest),
-            ..asked?
-        })
+        let asked = function.clone();
+        let ask = move || oz_function::call(&asked, &policy, &request, strict, now);
+        Ok(on_own_thread(function, ask).await?)
     }
 
     /// What a function says now, as `read` reads it.
@@ -134,33 +119,15 @@ impl Policies {
         read: impl FnOnce(&Value) -> Result<T, String>,
     ) -> Result<T, Refused> {
         let policy = self.policy(function).await?;
-        let path = function.path.clone();
-        let mut limits = Limits::default();
-        limits.time = function.evaluation.unwrap_or(limits.time);
-        let ask = move || policy.evaluate(&path, &request, now, &limits);
-        let answer = tokio::task::spawn_blocking(ask).await;
-        let failed = |error: &dyn std::fmt::Display| {
-            let message = format!("data.{}: {error}", function.path);
-            Refused::from(Failure::transient(POLICY_FAILED, message))
-        };
-        let answer = answer.map_err(|error| failed(&error))?;
-        let answer = answer.map_err(|error| failed(&error))?;
-        let document = answer.document();
-        let document = document.ok_or_else(|| failed(&"is undefined for this parent"))?;
-        read(document).map_err(|error| {
-            let message = format!("data.{}: its answer {error}", function.path);
-            Failure::invalid("AnswerInvalid", message).into()
-        })
+        let asked = function.clone();
+        let ask = move || oz_function::document(&asked, &policy, &request, now);
+        let document = on_own_thread(function, ask).await?;
+        read(&document).map_err(|error| oz_function::misread(function, &error).into())
     }
 
     /// A policy, compiled if it has changed.
     async fn policy(&self, function: &InProcess) -> Result<Policy, Failure> {
-        let language = function.language.map(|language| match language {
-            rego::Language::V0 => Language::V0,
-            rego::Language::V1 => Language::V1,
-        });
-        let strict = function.strict;
-        let dialect = Dialect { language, strict };
+        let dialect = oz_function::dialect(function);
         let place = function.modules.to_string();
         let text = match &function.modules {
             Modules::Bundle(namespace) => return self.bundled(namespace).await,
@@ -177,10 +144,7 @@ impl Policies {
                 let text = text
                     .first()
                     .and_then(|map| map.data.as_ref()?.get(key).cloned());
-                text.ok_or_else(|| {
-                    let message = format!("there is no ConfigMap key {place}");
-                    Failure::transient("PolicyMissing", message)
-                })?
+                text.ok_or_else(|| oz_function::missing(&function.modules))?
             }
             Modules::Inline(text) => text.clone(),
         };
@@ -230,6 +194,9 @@ impl Policies {
             return known.policy;
         }
         let modules = bundle::modules(bundle.maps.objects().iter().map(AsRef::as_ref));
+        if modules.is_empty() {
+            return Err(oz_function::missing(&Modules::Bundle(namespace.to_owned())));
+        }
         let policy = compile(namespace, modules, Dialect::default()).await;
         if !policy.as_ref().is_err_and(is_passing) {
             let policy = policy.clone();
@@ -245,22 +212,20 @@ impl Bundle {
     }
 }
 
-/// Digest of a policy, and of what it is asked: that decides as much as its text.
-fn digest(function: &InProcess, policy: &Policy) -> String {
-    if let Modules::Bundle(_) = &function.modules {
-        return policy.digest_text();
-    }
-    let text = |name: &str, text: String| (name.to_owned(), text);
-    let parts = [
-        text("policy", policy.digest_text()),
-        text("package", function.path.clone()),
-        text("strict", function.strict.to_string()),
-    ];
-    oz_rego::digest_text(oz_rego::digest(&parts))
-}
-
 fn is_passing(failure: &Failure) -> bool {
     failure.class == FailureClass::Transient
+}
+
+/// Asks a function where that may take its time.
+async fn on_own_thread<T: Send + 'static>(
+    function: &InProcess,
+    ask: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let asked = tokio::task::spawn_blocking(ask).await;
+    asked.unwrap_or_else(|error| {
+        let message = format!("internal error: the policy's thread ended: {error}");
+        Err(oz_function::failed(function, &message))
+    })
 }
 
 /// Compiles modules where that may take its time.
@@ -269,36 +234,13 @@ async fn compile(
     modules: Vec<(String, String)>,
     dialect: Dialect,
 ) -> Result<Policy, Failure> {
-    if modules.is_empty() {
-        return Err(Failure::transient("PolicyMissing", bundle::missing(place)));
-    }
-    let compiled = move || Policy::compile_as(&modules, dialect);
+    let named = place.to_owned();
+    let compiled = move || oz_function::compile(&named, &modules, dialect);
     let compiled = tokio::task::spawn_blocking(compiled).await;
-    let compiled = compiled.map_err(|error| {
+    compiled.unwrap_or_else(|error| {
         let message = format!("internal error: compiling ended: {error}");
-        Failure::transient(POLICY_FAILED, message)
-    })?;
-    compiled.map_err(|errors| Failure::invalid("PolicyInvalid", bundle::broken(place, &errors)))
-}
-
-fn ask(
-    policy: &Policy,
-    path: &str,
-    request: &Value,
-    strict: bool,
-    now: Timestamp,
-    limits: &Limits,
-) -> Result<Called, Failure> {
-    let instants = ends::instants(&request["parent"], now);
-    let preview = policy.preview(path, request, &instants, now, limits, |answer| {
-        answer.document().map(compared)
-    });
-    let preview = preview
-        .map_err(|error| Failure::transient(POLICY_FAILED, format!("data.{path}: {error}")))?;
-    let ahead = preview.changes.iter();
-    let ahead = ahead.map(|change| (change.at, change.answer.document()));
-    let now = preview.now.document();
-    Called::of_policy(path, now, ahead, preview.tried_until, strict)
+        Err(Failure::transient(POLICY_FAILED, message))
+    })
 }
 
 #[cfg(test)]

@@ -306,3 +306,109 @@ fn every_example_of_the_repository_is_clean_but_the_bad_one() {
     }
     assert!(checked > 5);
 }
+
+const REGO: &str = "\
+apiVersion: crds.wizardofoz.co/v1alpha1
+kind: RegoController
+metadata:
+  name: fleets
+spec:
+  runAs:
+    namespace: shop
+    serviceAccount: fleets
+  parent:
+    apiVersion: example.org/v1
+    resource: fleets
+  children:
+  - apiVersion: v1
+    resource: configmaps
+  policy:
+    package: controller
+    inline: |
+      package controller
+
+      children := []
+";
+
+const COMPOSITE: &str = "\
+apiVersion: metacontroller.k8s.io/v1alpha1
+kind: CompositeController
+metadata:
+  name: fleets
+spec:
+  parentResource:
+    apiVersion: example.org/v1
+    resource: fleets
+  childResources:
+  - apiVersion: v1
+    resource: configmaps
+  hooks:
+    sync:
+      webhook:
+        url: http://hooks.shop/sync
+";
+
+#[test]
+fn composites_of_both_kinds_are_checked() {
+    for good in [REGO, COMPOSITE] {
+        assert_eq!(check("f.yaml", good, now()), (1, Vec::new()), "{good}");
+    }
+    let misspelt = COMPOSITE.replace("parentResource", "parentResourse");
+    assert!(
+        found(&misspelt).iter().any(|(_, rule, field, _)| {
+            *rule == "schema" && field.starts_with("spec.parentResourse")
+        }),
+        "{:?}",
+        found(&misspelt)
+    );
+    // Others of MetaController's kinds are none of oz's.
+    let decorator = COMPOSITE.replace("CompositeController", "DecoratorController");
+    assert_eq!(check("f.yaml", &decorator, now()), (0, Vec::new()));
+    let later = COMPOSITE.replace("v1alpha1", "v1");
+    let expected = (
+        1,
+        "kind",
+        "apiVersion".to_owned(),
+        "must be metacontroller.k8s.io/v1alpha1".to_owned(),
+    );
+    assert_eq!(found(&later), [expected]);
+}
+
+#[test]
+fn what_a_composite_would_not_be_accepted_for_is_found() {
+    let reserved = COMPOSITE.replace(
+        "apiVersion: v1\n",
+        "apiVersion: crds.wizardofoz.co/v1alpha1\n",
+    );
+    let message = "configmaps.crds.wizardofoz.co is reserved: no composite reads or writes it";
+    let expected = (
+        10,
+        "rule",
+        "spec.childResources[0]".to_owned(),
+        message.to_owned(),
+    );
+    assert_eq!(found(&reserved), [expected]);
+    let signed = COMPOSITE.replace("webhook:\n", "webhook:\n        caBundle: {}\n");
+    let told = found(&signed);
+    assert!(
+        matches!(&told[..], [(15, "rule", field, message)]
+            if field == "spec.hooks.sync.webhook.caBundle" && message == "is not supported yet"),
+        "{told:?}"
+    );
+    let annotated = COMPOSITE.replace(
+        "name: fleets\nspec",
+        "name: fleets\n  annotations:\n    oz.wizardofoz.co/mode: Maybe\nspec",
+    );
+    assert!(!found(&annotated).is_empty());
+}
+
+#[test]
+fn a_policy_in_a_composite_is_compiled() {
+    let broken = REGO.replace("children := []", "children contains {");
+    let told = found(&broken);
+    assert!(
+        matches!(&told[..], [(17, "rule", field, message)]
+            if field == "spec.policy.inline" && message.contains("spec.policy.inline:4:1")),
+        "{told:?}"
+    );
+}

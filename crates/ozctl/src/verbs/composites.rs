@@ -90,13 +90,6 @@ pub(super) fn ago(trouble: &Trouble) -> String {
     ago.map_or_else(String::new, |ago| format!(" ({} ago)", short(ago)))
 }
 
-fn kind(composite: &Declaration) -> &'static str {
-    match composite {
-        Declaration::CompositeController(_) => "CompositeController",
-        Declaration::RegoController(_) => "RegoController",
-    }
-}
-
 fn table(listed: &[Listed], wide: bool) -> Table {
     let mut head = vec![
         "NAME", "KIND", "PARENT", "FUNCTION", "ACCOUNT", "PARENTS", "RUNNING",
@@ -112,7 +105,7 @@ fn table(listed: &[Listed], wide: bool) -> Table {
         let function = one.function.as_ref().map(ToString::to_string);
         let mut row = vec![
             one.metadata().name.clone().unwrap_or_default(),
-            kind(&one.composite).to_owned(),
+            one.composite.kind().to_owned(),
             one.parent().resource,
             function.unwrap_or_default(),
             one.account().unwrap_or_default(),

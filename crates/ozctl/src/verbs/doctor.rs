@@ -2,6 +2,7 @@
 //! mends it. What you may not look at is said to be unknown, and is no finding.
 
 mod checks;
+mod composites;
 mod installed;
 mod name_servers;
 mod policies;
@@ -24,7 +25,8 @@ Looks at: the API server and its clock, oz's kinds, your rights in the
 namespace, the webhook in the path of requests (by a dry-run), its registration
 and certificates, the operator's lease and rights, oz's policies, the versions
 that run, the templates of the namespace, the name servers that they count on,
-and who gets into pods without oz.
+composites and whether MetaController carries them out as well, and who gets
+into pods without oz.
 Writes nothing.
 
 Exit codes: 0 if nothing is wrong, 1 if something is.")]
@@ -144,6 +146,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.push(installed::operator_rights(cluster, oz, &deployments).await);
     findings.extend(name_servers::name_servers(cluster, &deployments).await);
     findings.push(policies::policies(cluster, oz, &deployments).await);
+    findings.extend(composites::composites(cluster).await);
     findings.push(installed::versions(oz, &deployments));
     findings
 }

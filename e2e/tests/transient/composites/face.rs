@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use oz_testkit::{CONDITION_TIMEOUT, cargo_binary, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 
 use super::hooks::config_maps;
@@ -22,18 +22,6 @@ children[child] {
     }
 }
 "#;
-
-/// The exit code, and the document that was written.
-fn ozctl(world: &World, words: &[&str]) -> Result<(Option<i32>, Value)> {
-    let done = std::process::Command::new(cargo_binary("ozctl")?)
-        .args(words)
-        .args(["-o", "json", "-n", world.fixture.name(), "--kubeconfig"])
-        .arg(world.fixture.cluster.kubeconfig("admin"))
-        .output()?;
-    let told = serde_json::from_slice(&done.stdout);
-    let told = told.map_err(|error| anyhow::anyhow!("{error}: {done:?}"))?;
-    Ok((done.status.code(), told))
-}
 
 #[tokio::test]
 async fn what_is_explained_of_a_parent_is_what_the_operator_did_and_will_do() -> Result<()> {
@@ -53,7 +41,7 @@ async fn what_is_explained_of_a_parent_is_what_the_operator_did_and_will_do() ->
     world.value("one", "x").await?;
     // What the operator has done is nothing to do any more, though its seal cannot be checked here.
     eventually("nothing to be left to do", CONDITION_TIMEOUT, async || {
-        let (code, told) = ozctl(&world, &["explain", "fleets.test.example.org/one"])?;
+        let (code, told) = world.ozctl(&["explain", "fleets.test.example.org/one"])?;
         let one = &told["composites"][0];
         let is_settled = code == Some(0) && one["plan"]["stages"] == json!([]);
         ensure!(is_settled, "{code:?} {told}");
@@ -64,7 +52,7 @@ async fn what_is_explained_of_a_parent_is_what_the_operator_did_and_will_do() ->
         Ok(Some(()))
     })
     .await?;
-    let (_, listed) = ozctl(&world, &["composites", "faces"])?;
+    let (_, listed) = world.ozctl(&["composites", "faces"])?;
     assert_eq!(
         listed["function"],
         format!("data.faces in {OTHER_POLICIES}")
@@ -85,7 +73,7 @@ async fn of_a_function_behind_http_it_is_told_what_is_known() -> Result<()> {
     function.answer_with(500);
     world.change("one", &json!({"value": "y"})).await?;
     world.event("SyncError").await?;
-    let (code, told) = ozctl(&world, &["explain", "fleets/one"])?;
+    let (code, told) = world.ozctl(&["explain", "fleets/one"])?;
     assert_eq!(code, Some(1), "{told}");
     let one = &told["composites"][0];
     ensure!(
@@ -97,7 +85,7 @@ async fn of_a_function_behind_http_it_is_told_what_is_known() -> Result<()> {
     assert_eq!(one["children"], json!(["ConfigMap a"]));
     let note = one["lastError"]["message"].as_str().unwrap_or_default();
     ensure!(note.starts_with("untold ("), "{told}");
-    let (_, listed) = ozctl(&world, &["composites", "untold"])?;
+    let (_, listed) = world.ozctl(&["composites", "untold"])?;
     ensure!(
         listed["lastError"]["reason"] == "SyncError" && listed["parents"] == 1,
         "{listed}"

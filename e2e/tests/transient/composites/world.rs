@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use oz_core::composite::Source;
 use oz_core::composite::api::{CompositeController, CompositeControllerStatus};
 use oz_core::conditions;
-use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 use serde_json::{Value, json};
 
 use super::hooks::HOST;
@@ -179,6 +179,18 @@ impl World {
 }
 
 impl<K: Source> World<K> {
+    /// What `ozctl` says as JSON to an administrator in this namespace, and its exit code.
+    pub(crate) fn ozctl(&self, words: &[&str]) -> Result<(Option<i32>, Value)> {
+        let done = std::process::Command::new(cargo_binary("ozctl")?)
+            .args(words)
+            .args(["-o", "json", "-n", self.fixture.name(), "--kubeconfig"])
+            .arg(self.fixture.cluster.kubeconfig("admin"))
+            .output()?;
+        let told = serde_json::from_slice(&done.stdout);
+        let told = told.map_err(|error| anyhow::anyhow!("{error}: {done:?}"))?;
+        Ok((done.status.code(), told))
+    }
+
     /// A namespace, and this declaration as `change` makes it.
     pub(crate) async fn declare(
         name: &str,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::composites::ago;
 use super::show::{condition, step_text};
 use crate::context::{Context, Style};
-use crate::explain::composite::{Explained, Explanation, Outcome};
+use crate::explain::composite::{Explained, Explanation, Outcome, Withheld};
 use crate::failure::Result;
 use crate::output::{self, TextFormat, instant, to_value};
 
@@ -36,6 +36,10 @@ fn text(context: &Context, explanation: &Explanation) -> String {
         heading.push_str(", being deleted");
     }
     let mut lines = vec![heading];
+    if let Some(failure) = &explanation.unread {
+        let message = output::line(failure.message());
+        lines.push(format!("  not looked at: {message}"));
+    }
     if explanation.composites.is_empty() {
         lines.push(
             "  no composite looks after it: those of its kind select other labels".to_owned(),
@@ -54,10 +58,11 @@ fn text(context: &Context, explanation: &Explanation) -> String {
 fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
     let title = |text: &str| context.paint_output(Style::Bold, text);
     let composite = &explained.composite;
-    let status = composite.status.clone().unwrap_or_default();
+    let status = composite.standing().cloned().unwrap_or_default();
     lines.push(format!(
-        "  composite  {}",
-        composite.metadata.name.as_deref().unwrap_or_default()
+        "  composite  {} {}",
+        composite.kind(),
+        composite.metadata().name.as_deref().unwrap_or_default()
     ));
     if let Some(function) = &explained.function {
         lines.push(format!(
@@ -91,10 +96,12 @@ fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
             live,
             timeline,
             tried_until,
+            withheld,
             ..
         } => {
             lines.push(title("What the operator would do now"));
             steps(plan, live, lines);
+            lines.extend(withheld.map(|why| format!("  {}", not_done(why))));
             if let Some(timeline) = timeline {
                 lines.push(String::new());
                 lines.push(title("What comes if nothing but time passes"));
@@ -124,6 +131,15 @@ fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
                 let message = output::line(&trouble.message);
                 lines.push(format!("  last error{}: {message}", ago(trouble)));
             }
+        }
+    }
+}
+
+fn not_done(why: Withheld) -> &'static str {
+    match why {
+        Withheld::DryRun => "none of it is done: the composite is a dry run",
+        Withheld::WouldDelete => {
+            "nothing is deleted until that is accepted: see the composite's condition"
         }
     }
 }
@@ -193,9 +209,10 @@ fn value(explanation: &Explanation) -> Result<Value> {
     let composites = explanation.composites.iter().map(|explained| {
         let composite = &explained.composite;
         let mut value = json!({
-            "name": composite.metadata.name,
+            "kind": composite.kind(),
+            "name": composite.metadata().name,
             "function": explained.function.as_ref().map(ToString::to_string),
-            "status": composite.status.as_ref().map(to_value).transpose()?,
+            "status": composite.standing().map(to_value).transpose()?,
         });
         let more = match &explained.outcome {
             Outcome::Told {
@@ -204,6 +221,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
                 tried_until,
                 status,
                 policy,
+                withheld,
                 ..
             } => json!({
                 "plan": to_value(plan)?,
@@ -213,6 +231,10 @@ fn value(explanation: &Explanation) -> Result<Value> {
                 "policy": policy.as_ref().map(|policy| json!({
                     "digest": policy.digest, "language": policy.language,
                 })),
+                "withheld": withheld.map(|why| match why {
+                    Withheld::DryRun => "DryRun",
+                    Withheld::WouldDelete => "WouldDelete",
+                }),
             }),
             Outcome::Untold {
                 why,

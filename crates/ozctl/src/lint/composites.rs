@@ -1,0 +1,73 @@
+//! Composites in files: by their schemas, and by what the operator says of them in their condition Accepted.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use oz_core::composite::api::CompositeController;
+pub(super) use oz_core::composite::api::GROUP;
+use oz_core::composite::declared::Modules;
+use oz_core::composite::rego::RegoController;
+use oz_core::composite::{Declaration, Source};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Found, add, shaped};
+
+/// The only kind of MetaController's group that is run.
+pub(super) const KIND: &str = "CompositeController";
+const VERSION: &str = "v1alpha1";
+
+pub(super) fn crds() -> [CustomResourceDefinition; 2] {
+    [CompositeController::crd(), RegoController::crd()]
+}
+
+/// What is wrong with an object of MetaController's group; `None` if it is of a kind that nobody runs here.
+pub(super) fn of_metacontroller(
+    schemas: &BTreeMap<String, Value>,
+    version: &str,
+    kind: &str,
+    object: &Value,
+) -> Option<Found> {
+    let schema = schemas.get(kind).filter(|_| kind == KIND)?;
+    if version != VERSION {
+        let message = format!("must be {GROUP}/{VERSION}");
+        return Some(vec![("kind", "apiVersion".to_owned(), message)]);
+    }
+    let mut found = shaped(schema, object);
+    if found.is_empty() {
+        declared(kind, object, &mut found);
+    }
+    Some(found)
+}
+
+/// What is wrong with what a composite declares, and with its policy if that is in it.
+pub(super) fn declared(kind: &str, object: &Value, found: &mut Found) {
+    let read = match kind {
+        KIND => read::<CompositeController>(object),
+        _ => read::<RegoController>(object),
+    };
+    let declared = read.map(|read| read.declared());
+    let declared = match declared {
+        Err(message) => return add(Err(message), "spec", found),
+        Ok(Err(violations)) => return add(Ok(violations), "spec", found),
+        Ok(Ok(declared)) => declared,
+    };
+    for function in declared.policies() {
+        let Modules::Inline(text) = &function.modules else {
+            continue;
+        };
+        let place = function.modules.to_string();
+        let modules = [(place.clone(), text.clone())];
+        let compiled = oz_function::compile(&place, &modules, oz_function::dialect(function));
+        if let Err(failure) = compiled {
+            found.push(("rule", place, failure.message));
+        }
+    }
+}
+
+fn read<S: Source + DeserializeOwned>(object: &Value) -> Result<Declaration, String> {
+    let read: Result<S, _> = serde_json::from_value(object.clone());
+    read.map(Source::declaration)
+        .map_err(|error| error.to_string())
+}

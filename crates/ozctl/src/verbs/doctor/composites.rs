@@ -1,0 +1,204 @@
+//! Whether the composites that there are do what they declare, and whether somebody else carries them out as well.
+
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::PodSpec;
+use kube::Api;
+use kube::api::ListParams;
+use oz_core::composite::Declaration;
+use oz_core::composite::supervise::{ACCEPTED, PERMITTED, RUNNING};
+use oz_core::conditions;
+
+use super::Finding;
+use crate::cluster::Cluster;
+use crate::composites;
+use crate::output;
+
+const CHECK: &str = "composites";
+/// How many workloads are looked at for a second controller.
+const MOST_WORKLOADS: u32 = 5_000;
+
+/// Each composite by its conditions. Nothing is said where the cluster has no composites.
+pub(super) async fn composites(cluster: &Cluster) -> Vec<Finding> {
+    let found = match composites::read(cluster, &[]).await {
+        Err(failure) if failure.is_not_found() => return Vec::new(),
+        Err(failure) => return vec![Finding::unknown(CHECK, failure.message())],
+        Ok(found) => found,
+    };
+    let mut findings = vec![judge(&found.composites)];
+    let is_metacontroller = |one: &Declaration| matches!(one, Declaration::CompositeController(_));
+    if found.composites.iter().any(is_metacontroller) {
+        findings.extend(others(cluster).await);
+    }
+    findings
+}
+
+fn judge(composites: &[Declaration]) -> Finding {
+    let mut wrong = Vec::new();
+    let mut silent = Vec::new();
+    let mut commands = Vec::new();
+    for composite in composites {
+        let name = composite.metadata().name.as_deref().unwrap_or_default();
+        let kind = composite.kind();
+        let Some(status) = composite.standing() else {
+            silent.push(format!("{kind} {name}"));
+            continue;
+        };
+        let mut types = [ACCEPTED, PERMITTED, RUNNING].into_iter();
+        let failed = types.find_map(|type_| {
+            let condition = conditions::find(&status.conditions, type_)?;
+            (condition.status == "False").then_some(condition)
+        });
+        if let Some(condition) = failed {
+            let message = output::line(&condition.message);
+            wrong.push(format!("{kind} {name}: {}: {message}", condition.reason));
+            commands.push(format!("kubectl edit {} {name}", kind.to_lowercase()));
+        }
+    }
+    if !wrong.is_empty() {
+        let fix = format!(
+            "do what each says, or correct it: {}",
+            commands.join(" && ")
+        );
+        return Finding::wrong(CHECK, wrong.join("; "), fix);
+    }
+    if !silent.is_empty() {
+        let text = format!(
+            "nobody has said anything of {}: oz does not run composites here (composites.enabled) or not these \
+             (composites.selector), or their definition keeps no conditions; `ozctl composites` shows their events",
+            silent.join(", ")
+        );
+        return Finding::unknown(CHECK, text);
+    }
+    let text = match composites.len() {
+        0 => "there are none".to_owned(),
+        count => format!("all {count} do what they declare"),
+    };
+    Finding::good(CHECK, text)
+}
+
+/// Whether MetaController runs as well, which carries out each CompositeController without asking who else does.
+async fn others(cluster: &Cluster) -> Option<Finding> {
+    let all = ListParams::default().limit(MOST_WORKLOADS);
+    let deployments: Api<Deployment> = Api::all(cluster.client.clone());
+    let sets: Api<StatefulSet> = Api::all(cluster.client.clone());
+    let listed = futures::future::try_join(
+        cluster.answer(deployments.list(&all)),
+        cluster.answer(sets.list(&all)),
+    );
+    // Who may not list them is told nothing: most clusters have never had it.
+    let (deployments, sets) = listed.await.ok()?;
+    let deployments = deployments.items.into_iter().map(|one| {
+        let pod = one.spec.and_then(|spec| spec.template.spec);
+        ("Deployment", one.metadata, pod)
+    });
+    let sets = sets.items.into_iter().map(|one| {
+        let pod = one.spec.and_then(|spec| spec.template.spec);
+        ("StatefulSet", one.metadata, pod)
+    });
+    let running = deployments
+        .chain(sets)
+        .filter(|(_, _, pod)| pod.as_ref().is_some_and(is_metacontroller));
+    let running: Vec<String> = running
+        .map(|(kind, metadata, _)| {
+            let part = |part: Option<String>| part.unwrap_or_default();
+            let (namespace, name) = (part(metadata.namespace), part(metadata.name));
+            format!("{kind} {namespace}/{name}")
+        })
+        .collect();
+    (!running.is_empty()).then(|| {
+        Finding::wrong(
+            CHECK,
+            format!(
+                "MetaController runs as well, and both write the same children: {}",
+                running.join(", ")
+            ),
+            "scale it to 0, or let each run its own: composites.selector in oz's values, \
+             --target-label-selector there",
+        )
+    })
+}
+
+/// Whether one of its containers is MetaController, by the name of its image.
+fn is_metacontroller(pod: &PodSpec) -> bool {
+    let images = pod.containers.iter().filter_map(|one| one.image.as_deref());
+    let names = images.map(|image| {
+        let last = image.rsplit('/').next().unwrap_or_default();
+        last.split([':', '@']).next().unwrap_or_default()
+    });
+    let known = ["metacontroller", "metacontroller-distroless"];
+    names.into_iter().any(|name| known.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::Verdict;
+    use super::*;
+
+    fn composite(name: &str, conditions: &Value) -> Declaration {
+        let composite = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"parentResource": {"apiVersion": "v1", "resource": "configmaps"}},
+            "status": conditions.as_array().map(|_| json!({"conditions": conditions})),
+        }));
+        Declaration::CompositeController(Box::new(composite.unwrap()))
+    }
+
+    fn condition(type_: &str, status: &str, message: &str) -> Value {
+        json!({
+            "type": type_, "status": status, "reason": "Because", "message": message,
+            "lastTransitionTime": "2026-01-31T12:00:00Z",
+        })
+    }
+
+    #[test]
+    fn the_first_condition_that_does_not_hold_is_told() {
+        let good = composite("good", &json!([condition("Accepted", "True", "yes")]));
+        let conditions = json!([
+            condition("Accepted", "True", "yes"),
+            condition("Permitted", "False", "may not list\nwidgets"),
+            condition("Running", "False", "waits"),
+        ]);
+        let bad = composite("bad", &conditions);
+        assert_eq!(
+            judge(std::slice::from_ref(&good)).verdict,
+            Verdict::Good("all 1 do what they declare".to_owned())
+        );
+        let Verdict::Wrong(text, fix) = judge(&[good.clone(), bad]).verdict else {
+            panic!("it is wrong");
+        };
+        assert!(
+            text.starts_with("CompositeController bad: Because: may not list"),
+            "{text}"
+        );
+        assert!(!text.contains('\n') && !text.contains("waits"), "{text}");
+        assert!(
+            fix.ends_with("kubectl edit compositecontroller bad"),
+            "{fix}"
+        );
+        let silent = judge(&[good, composite("silent", &Value::Null)]).verdict;
+        assert!(
+            matches!(&silent, Verdict::Unknown(text) if text.contains("CompositeController silent")),
+            "{silent:?}"
+        );
+    }
+
+    #[test]
+    fn metacontroller_is_known_by_its_image() {
+        let pod = |image: &str| -> PodSpec {
+            serde_json::from_value(json!({"containers": [{"name": "one", "image": image}]}))
+                .unwrap()
+        };
+        for image in [
+            "metacontroller",
+            "registry.example.org/metacontroller/metacontroller:v4.11",
+            "registry.example.org:5000/x/metacontroller-distroless@sha256:0123",
+        ] {
+            assert!(is_metacontroller(&pod(image)), "{image}");
+        }
+        for image in ["metacontroller/hook:1", "nginx", "x/metacontroller-hooks"] {
+            assert!(!is_metacontroller(&pod(image)), "{image}");
+        }
+    }
+}

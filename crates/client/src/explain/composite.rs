@@ -252,6 +252,11 @@ async fn plan(
                 question: Question::Rights(_),
                 ..
             } => facts.rights = Some(Vec::new()),
+            // The operator alone knows how often it has passed.
+            Verdict::Need {
+                question: Question::Slowed(_),
+                ..
+            } => facts.slowed = Some(None),
             Verdict::Need {
                 question: Question::Call(which, request),
                 ..

@@ -18,6 +18,7 @@ use super::guard::Report;
 use super::protocol;
 use super::related::{Related, Rule};
 use super::rights::{Found, Judge, Judged, Want};
+use super::settling::Change;
 use super::supervise::Mode;
 use super::window::Bounds;
 use crate::controller::{
@@ -74,6 +75,8 @@ pub struct Facts {
     pub called: Option<Result<Called, Refused>>,
     /// What was found out about the rights that its children hand out.
     pub rights: Option<Vec<(Want, Found)>>,
+    /// Until when nothing is to be changed that would be, `None` if it may be now.
+    pub slowed: Option<Option<Timestamp>>,
 }
 
 /// Why a function did not answer.
@@ -105,6 +108,8 @@ pub enum Question {
     Call(Function, Value),
     /// Whether these rights may be handed out.
     Rights(Vec<Want>),
+    /// Until when this change has to wait.
+    Slowed(Change),
 }
 
 /// Why a function is not asked.
@@ -355,12 +360,25 @@ impl Composite {
         };
         let rights = facts.rights.as_deref();
         match self.follow(now, parent, &claimed, &selector, (called, rights), bounds) {
-            Ok(plan) => Verdict::Decided(Decision {
-                plan,
-                state: Pass {
-                    status: Some(called.answer.status.clone().unwrap_or_default()),
-                },
-            }),
+            Ok(plan) => {
+                let status = Some(called.answer.status.clone().unwrap_or_default());
+                let state = Pass { status };
+                let decision = Decision { plan, state };
+                match self.change(now, parent, called, live, &decision) {
+                    None => Verdict::Decided(decision),
+                    Some(change) => match &facts.slowed {
+                        None => {
+                            let question = Question::Slowed(change);
+                            Verdict::Need { question, until }
+                        }
+                        Some(None) => Verdict::Decided(decision),
+                        Some(Some(again)) => {
+                            let plan = Plan::default().because(change.failure(&self.declared.name));
+                            decided(waking(plan.wake_at(*again)))
+                        }
+                    },
+                }
+            }
             Err(Otherwise::Need(question)) => Verdict::Need { question, until },
             Err(Otherwise::Wrong(error)) => {
                 let message = format!(
@@ -372,6 +390,58 @@ impl Composite {
                 decided(waking(self.unanswered(parent, &claimed.own, failure)))
             }
         }
+    }
+
+    /// What a decision changes of what there is already; `None` if it only adds to it.
+    fn change(
+        &self,
+        now: Timestamp,
+        parent: &Parent<'_>,
+        called: &Called,
+        live: &[Live],
+        decision: &Decision<Pass>,
+    ) -> Option<Change> {
+        if self.mode == Mode::DryRun || parent.deleting {
+            return None;
+        }
+        let there: BTreeSet<Key> = live.iter().map(Live::key).collect();
+        let changes = decision.plan.steps().filter(|step| match step {
+            Step::Apply(child) => there.contains(&child.key()),
+            Step::Delete(_) => true,
+            _ => false,
+        });
+        let mut what: Vec<String> = changes.filter_map(name).collect();
+        let status = self.status_of(parent.object, &decision.state);
+        if parent
+            .object
+            .data
+            .get("status")
+            .is_some_and(|now| *now != status)
+        {
+            what.push("its status".to_owned());
+        }
+        let asked = called.answer.resync_after.map(resync_after);
+        let resync = self.declared.resync.into_iter().chain(asked).min();
+        // Time that passes is a cause as well, at the instants that the parent names.
+        let time = ends::instants(&parent.object.data, now).first().copied();
+        let policy = called.policy.as_deref();
+        (!what.is_empty()).then(|| Change::new(parent.object, (policy, time), live, resync, what))
+    }
+
+    /// The status that a parent comes to have.
+    fn status_of(&self, object: &DynamicObject, pass: &Pass) -> Value {
+        let Some(mut status) = pass.status.clone() else {
+            return self.current_status(object).unwrap_or_default();
+        };
+        if let Some(Value::Array(conditions)) = status.get_mut("conditions") {
+            newest_of_each_type(conditions);
+        }
+        if self.observes_generation
+            && let Some(generation) = object.metadata.generation
+        {
+            status.insert("observedGeneration".to_owned(), json!(generation));
+        }
+        Value::Object(status)
     }
 
     /// Whether the policy has changed since it was decided how far it is run: what it may delete is not known,
@@ -594,10 +664,7 @@ impl Composite {
 
     /// When the parent is looked at again, though nothing changes.
     fn wakes(&self, now: Timestamp, mut plan: Plan, parent: &Parent<'_>, called: &Called) -> Plan {
-        let asked = called.answer.resync_after.map(|seconds| {
-            let asked = SignedDuration::try_from_secs_f64(seconds).unwrap_or(LONGEST_RESYNC);
-            asked.clamp(SHORTEST_RESYNC, LONGEST_RESYNC)
-        });
+        let asked = called.answer.resync_after.map(resync_after);
         for length in [self.declared.resync, asked].into_iter().flatten() {
             plan = plan.wake_at(after(now, length));
         }
@@ -636,6 +703,12 @@ impl Changes {
         self.replaced.retain(stays);
         self.applies.retain(stays);
     }
+}
+
+/// When a function asks to be asked again, as far as that is heeded.
+fn resync_after(seconds: f64) -> SignedDuration {
+    let asked = SignedDuration::try_from_secs_f64(seconds).unwrap_or(LONGEST_RESYNC);
+    asked.clamp(SHORTEST_RESYNC, LONGEST_RESYNC)
 }
 
 /// The child that a step is about, for people.
@@ -748,18 +821,7 @@ impl Controller for Composite {
         decision: &Decision<Pass>,
         _: &Outcome,
     ) -> Value {
-        let Some(mut status) = decision.state.status.clone() else {
-            return self.current_status(object).unwrap_or_default();
-        };
-        if let Some(Value::Array(conditions)) = status.get_mut("conditions") {
-            newest_of_each_type(conditions);
-        }
-        if self.observes_generation
-            && let Some(generation) = object.metadata.generation
-        {
-            status.insert("observedGeneration".to_owned(), json!(generation));
-        }
-        Value::Object(status)
+        self.status_of(object, &decision.state)
     }
 
     fn orphaned(&self, _: Timestamp, object: Option<&DynamicObject>, live: &[Live]) -> Plan {

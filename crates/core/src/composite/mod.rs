@@ -21,6 +21,7 @@ pub mod protocol;
 pub mod rego;
 pub mod related;
 pub mod rights;
+pub mod settling;
 mod source;
 pub mod supervise;
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod policies;
 mod rego;
 mod related;
 mod rights;
+mod settling;
 mod supervising;
 mod unrunnable;
 mod world;

@@ -1,6 +1,6 @@
 //! What a pass over one parent asks.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -8,6 +8,7 @@ use kube::Client;
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use oz_core::composite::protocol::Answer;
 use oz_core::composite::related::{self, Rule};
+use oz_core::composite::settling::Passes;
 use oz_core::composite::{Called, Composite, Facts, Function, Question, Refused};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
@@ -36,6 +37,7 @@ pub(crate) struct Parents {
     operator: Client,
     turns: Arc<Semaphore>,
     related: RelatedObjects,
+    passes: Mutex<Passes>,
 }
 
 impl Parents {
@@ -58,6 +60,7 @@ impl Parents {
             operator,
             turns: Arc::new(Semaphore::new(CALLS)),
             related,
+            passes: Mutex::default(),
         }
     }
 
@@ -159,6 +162,12 @@ impl Observe<Composite> for Parents {
                 let found = wants.iter().map(|want| roles::found(&judge, want));
                 let found = join_all(found).await;
                 facts.rights = Some(wants.into_iter().zip(found).collect());
+            }
+            Question::Slowed(change) => {
+                let uid = object.metadata.uid.as_deref().unwrap_or_default();
+                let passes = self.passes.lock();
+                let mut passes = passes.unwrap_or_else(PoisonError::into_inner);
+                facts.slowed = Some(passes.would(cx.now(), uid, change));
             }
         }
     }

@@ -156,3 +156,37 @@ async fn a_function_says_when_it_wants_to_be_asked_again() -> Result<()> {
     )
     .await
 }
+
+#[tokio::test]
+async fn a_function_that_never_says_the_same_twice_is_slowed_until_the_parent_changes() -> Result<()>
+{
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let function = oz().await?.hooks.add("restless", move |request| {
+        let mut answer = config_maps(request);
+        if request["parent"]["spec"]["restless"] == true {
+            let count = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            answer["children"][0]["data"]["value"] = json!(count.to_string());
+            answer["status"] = json!({"there": count});
+        }
+        answer
+    });
+    let world = World::set("restless", "InPlace", |_| {}).await?;
+    world.condition("Running", "True").await?;
+    let spec = json!({"names": ["a"], "value": "x", "restless": true});
+    world.fleet("one", &spec).await?;
+    let note = world.event("SyncError").await?;
+    ensure!(
+        note.contains("(Unsettled)") && note.contains("a") && note.contains("its status"),
+        "{note}"
+    );
+    ensure!(function.calls() < 40, "asked {} times", function.calls());
+    // Its neighbours are none the slower, and nor is a change of its own.
+    world
+        .fleet("two", &json!({"names": ["b"], "value": "y"}))
+        .await?;
+    world.value("b", "y").await?;
+    world
+        .change("one", &json!({"restless": false, "value": "z"}))
+        .await?;
+    world.value("a", "z").await.map(drop)
+}

@@ -89,7 +89,10 @@ impl World {
                 "spec": {},
             })),
             live: Vec::new(),
-            facts: Facts::default(),
+            facts: Facts {
+                slowed: Some(None),
+                ..Facts::default()
+            },
         }
     }
 

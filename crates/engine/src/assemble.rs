@@ -40,7 +40,11 @@ where
     let queue = Arc::clone(&shared);
     let departed = Departed::default();
     let (gone, tenure) = (departed.clone(), parts.tenure.clone());
+    let heeded = watches.heeded;
     let subscription = objects.subscribe(move |change: &Change<C::Object>| {
+        if heeded.as_ref().is_some_and(|heeded| !heeded.counts(change)) {
+            return;
+        }
         let lane = match change {
             // One that a finalizer keeps is ended as one that is gone.
             Change::Applied(object) if object.meta().deletion_timestamp.is_none() => Lane::Ordinary,

@@ -1,8 +1,9 @@
 //! What a controller wants to see: the kinds to watch, and the reads that its decisions need besides
 //! the object and its children. Implemented by the operator, once per controller.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -56,10 +57,42 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
 /// What is watched for one controller.
 pub struct Watches<O> {
     pub(crate) objects: Store<O>,
+    pub(crate) heeded: Option<Heeded<O>>,
     pub(crate) belonging: Belonging,
     pub(crate) identity: Option<Identity>,
     pub(crate) children: Vec<ChildKind>,
     pub(crate) related: Vec<Related<O>>,
+}
+
+/// The part of objects whose changes count, as it was last seen.
+pub(crate) struct Heeded<O> {
+    part: fn(&O) -> [u8; 32],
+    /// By UID.
+    seen: Mutex<HashMap<String, [u8; 32]>>,
+}
+
+impl<O: Resource> Heeded<O> {
+    fn new(part: fn(&O) -> [u8; 32]) -> Self {
+        let seen = Mutex::default();
+        Self { part, seen }
+    }
+
+    /// Whether a change is one that counts.
+    pub(crate) fn counts(&self, change: &Change<O>) -> bool {
+        let object = change.object();
+        let uid = object.meta().uid.as_deref().unwrap_or_default();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match change {
+            Change::Deleted(_) => {
+                seen.remove(uid);
+                true
+            }
+            Change::Applied(_) => {
+                let now = (self.part)(object);
+                seen.insert(uid.to_owned(), now) != Some(now)
+            }
+        }
+    }
 }
 
 /// What makes an object the child of another.
@@ -143,11 +176,23 @@ where
     pub fn new(objects: &Store<O>) -> Self {
         Self {
             objects: objects.clone(),
+            heeded: None,
             belonging: Belonging::Marked(objects.resource().kind.clone()),
             identity: None,
             children: Vec::new(),
             related: Vec::new(),
         }
+    }
+
+    /// Looks at an object again only when its part that `part` gives a digest of has changed, and not at each of its
+    /// changes. Children, signals, other kinds and time bring it back as ever.
+    #[must_use]
+    pub fn heeding(mut self, part: fn(&O) -> [u8; 32]) -> Self
+    where
+        O: Resource,
+    {
+        self.heeded = Some(Heeded::new(part));
+        self
     }
 
     /// As what children are marked, see [`oz_core::labels::OWNER_KIND`], if not by the kind of the

@@ -53,6 +53,8 @@ pub struct Declared {
     pub parent: KindName,
     /// Which parents.
     pub selector: Selector,
+    /// Whether parents are not looked at because their status has changed.
+    pub ignores_status: bool,
     /// The kinds of children, and how each is changed.
     pub children: Vec<(KindName, Method)>,
     /// Whether children are selected by their parent's UID.
@@ -232,6 +234,7 @@ impl Declared {
                 controller: as_told(composite),
                 parent,
                 selector,
+                ignores_status: spec.parent_resource.ignore_status_changes == Some(true),
                 children,
                 generate_selector: spec.generate_selector.unwrap_or_default(),
                 resync: seconds.map(|seconds| SignedDuration::from_secs(seconds.into())),

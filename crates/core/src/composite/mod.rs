@@ -8,6 +8,7 @@ mod annotations;
 pub mod api;
 pub mod author;
 mod bare;
+mod besides;
 pub mod bundle;
 mod claim;
 mod controller;
@@ -31,6 +32,7 @@ mod value;
 mod window;
 
 pub use account::{Account, Accounts};
+pub use besides::besides_status;
 pub use controller::{Composite, Facts, Pass, Question, Refused};
 pub use declared::{Declared, Family};
 pub use function::{Called, Function, POLICY_FAILED, compared};

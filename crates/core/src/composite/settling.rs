@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
-use serde::Serialize;
-use sha2::{Digest, Sha256};
 
+use super::besides::{besides_status, digest};
 use crate::controller::{Failure, Live};
 use crate::lifecycle::window::after;
 
@@ -41,10 +40,6 @@ pub struct Change {
     what: Vec<String>,
 }
 
-fn digest(value: &impl Serialize) -> [u8; 32] {
-    Sha256::digest(serde_json::to_vec(value).unwrap_or_default()).into()
-}
-
 impl Change {
     /// A change of `what`, by the policy with this digest if it is one in process, and before the next instant that
     /// the parent names.
@@ -55,16 +50,13 @@ impl Change {
         resync: Option<SignedDuration>,
         what: Vec<String>,
     ) -> Self {
-        let metadata = &parent.metadata;
-        let deleting = metadata.deletion_timestamp.is_some();
-        let (labels, annotations) = (&metadata.labels, &metadata.annotations);
         let status = |live: &Live| Some(digest(live.object.data.get("status")?));
         let statuses = children.iter().filter_map(|live| {
             let uid = live.object.metadata.uid.clone();
             uid.zip(status(live))
         });
         Self {
-            cause: digest(&(metadata.generation, labels, annotations, deleting, of)),
+            cause: digest(&(besides_status(parent), of)),
             statuses: statuses.collect(),
             resync,
             what,

@@ -9,7 +9,7 @@ use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use oz_core::composite::protocol::Answer;
 use oz_core::composite::related::{self, Rule};
 use oz_core::composite::settling::Passes;
-use oz_core::composite::{Called, Composite, Facts, Function, Question, Refused};
+use oz_core::composite::{Called, Composite, Facts, Function, Question, Refused, besides_status};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::{Feeds, Identity, Store};
@@ -114,10 +114,13 @@ impl Parents {
 
 impl Observe<Composite> for Parents {
     fn watches(&self) -> Watches<DynamicObject> {
-        let watches = Watches::new(&self.objects)
+        let mut watches = Watches::new(&self.objects)
             .controlled()
             .signalled(self.related.changed())
             .identity(&self.identity);
+        if self.composite.declared.ignores_status {
+            watches = watches.heeding(besides_status);
+        }
         let children = self.composite.family.children.iter();
         children.fold(watches, |watches, (child, _)| watches.child_of(kind(child)))
     }

@@ -190,3 +190,49 @@ async fn a_function_that_never_says_the_same_twice_is_slowed_until_the_parent_ch
         .await?;
     world.value("a", "z").await.map(drop)
 }
+
+#[tokio::test]
+async fn a_change_of_the_status_alone_leaves_the_function_unasked_where_that_is_declared()
+-> Result<()> {
+    let function = oz().await?.hooks.add("stateless", config_maps);
+    let world = World::set("stateless", "InPlace", |composite| {
+        composite["spec"]["parentResource"]["ignoreStatusChanges"] = json!(true);
+    })
+    .await?;
+    world.condition("Running", "True").await?;
+    world
+        .fleet("one", &json!({"names": ["a"], "value": "x"}))
+        .await?;
+    world.value("a", "x").await?;
+    eventually("the status to be written", CONDITION_TIMEOUT, async || {
+        let fleet = world.fleets().get("one").await?;
+        Ok((fleet.data["status"]["there"] == 1).then_some(()))
+    })
+    .await?;
+    let parameters = PatchParams::default();
+    let mut round = 0;
+    // What it was asked because of its child may still come in between.
+    eventually(
+        "it to be asked for a label alone",
+        CONDITION_TIMEOUT,
+        async || {
+            let asked = function.calls();
+            for there in 10..15 {
+                let status = Patch::Merge(json!({"status": {"there": there}}));
+                let fleets = world.fleets();
+                fleets.patch_status("one", &parameters, &status).await?;
+            }
+            round += 1;
+            let label = format!("round-{round}");
+            let labelled = Patch::Merge(json!({"metadata": {"labels": {"seen": label}}}));
+            world.fleets().patch("one", &parameters, &labelled).await?;
+            eventually("the label to be shown", CONDITION_TIMEOUT, async || {
+                let shown = function.last()["parent"]["metadata"]["labels"].clone();
+                Ok((shown["seen"] == label.as_str()).then_some(()))
+            })
+            .await?;
+            Ok((function.calls() == asked + 1).then_some(()))
+        },
+    )
+    .await
+}

@@ -72,6 +72,7 @@ impl Declared {
             controller: as_told(rego),
             parent,
             selector,
+            ignores_status: false,
             children,
             generate_selector: true,
             resync: resync.and_then(|resync| SignedDuration::try_from(resync).ok()),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::composites::{
-    self, HOST, Hooks, LENDING_POLICIES, OTHER_ACCOUNT, OTHER_POLICIES, POLICIES,
+    self, EXAMPLE_POLICIES, HOST, Hooks, LENDING_POLICIES, OTHER_ACCOUNT, OTHER_POLICIES, POLICIES,
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -24,6 +24,8 @@ pub(crate) struct Oz {
     pub(crate) webhook: Webhook,
     /// The functions of composites.
     pub(crate) hooks: Hooks,
+    /// The port at which the program of an example is asked.
+    pub(crate) copies: u16,
 }
 
 static OZ: OnceCell<Oz> = OnceCell::const_new();
@@ -40,6 +42,8 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         established(cluster)?;
         let hooks = Hooks::default();
         let functions = hooks.start()?;
+        let copies = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let copies = copies.local_addr()?.port();
         people(&cluster.client("admin").await?).await?;
         let options = Options::default()
             .flag("--bindable-roles=view,team-*,*/team-*")
@@ -47,13 +51,14 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             .flag("--serve-example-com")
             .flag("--composite-account=oz-system/oz-composites")
             .flag(&format!(
-                "--policy-namespaces={POLICIES},{OTHER_POLICIES},{LENDING_POLICIES}"
+                "--policy-namespaces={POLICIES},{OTHER_POLICIES},{LENDING_POLICIES},{EXAMPLE_POLICIES}"
             ));
         let with_composites = options
             .clone()
             .flag("--composites")
             .flag(&format!("--composite-accounts=oz-system/{OTHER_ACCOUNT}"))
-            .flag(&format!("--hook-address={HOST}={functions}"));
+            .flag(&format!("--hook-address={HOST}={functions}"))
+            .flag(&format!("--hook-address=copies.hooks=127.0.0.1:{copies}"));
         let (webhook, operator) = tokio::try_join!(
             Webhook::start(cluster, &options),
             Operator::start(cluster, &with_composites)
@@ -62,6 +67,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             operator,
             webhook,
             hooks,
+            copies,
         })
     })
     .await

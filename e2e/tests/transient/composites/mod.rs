@@ -4,6 +4,7 @@
 mod accounts;
 mod authors;
 mod claims;
+mod examples;
 mod face;
 mod functions;
 mod hooks;
@@ -15,4 +16,6 @@ mod related;
 mod world;
 
 pub(crate) use hooks::{HOST, Hooks};
-pub(crate) use world::{LENDING_POLICIES, OTHER_ACCOUNT, OTHER_POLICIES, POLICIES, World, install};
+pub(crate) use world::{
+    EXAMPLE_POLICIES, LENDING_POLICIES, OTHER_ACCOUNT, OTHER_POLICIES, POLICIES, World, install,
+};

@@ -26,6 +26,8 @@ pub(crate) const OTHER_POLICIES: &str = "oz-other-policies";
 pub(crate) const OTHER_ACCOUNT: &str = "oz-others";
 /// A third, of policies that lend rights.
 pub(crate) const LENDING_POLICIES: &str = "oz-lending-policies";
+/// The namespace of policies that examples name.
+pub(crate) const EXAMPLE_POLICIES: &str = "policies";
 
 /// Installs the kinds and the account, and lets the operator impersonate it.
 pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
@@ -33,7 +35,7 @@ pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
         apply(cluster, part)?;
     }
     let admin = cluster.client("admin").await?;
-    for namespace in [POLICIES, OTHER_POLICIES, LENDING_POLICIES] {
+    for namespace in [POLICIES, OTHER_POLICIES, LENDING_POLICIES, EXAMPLE_POLICIES] {
         create(&admin, &policies(namespace)).await?;
     }
     let manifests = json!({"apiVersion": "v1", "kind": "List", "items": [

@@ -1,0 +1,244 @@
+//! Every manifest in `examples/composites` is applied with the rights that its header names, and does what that says.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Command};
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use oz_core::composite::api::CompositeController;
+use oz_core::composite::rego::RegoController;
+use oz_e2e::repository;
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use serde_json::{Value, json};
+
+use super::world::{EXAMPLE_POLICIES, bound, create, role};
+use crate::support::*;
+
+/// The examples, each by its name.
+const ALL: [&str; 3] = ["copies", "maintenance", "sprint_quota"];
+
+/// The values that the header of an example names.
+fn values(text: &str) -> Result<Value> {
+    let header = text.lines().map_while(|line| line.strip_prefix('#'));
+    let values = header.skip_while(|line| !line.starts_with(" Values of oz's chart:"));
+    let values: Vec<&str> = values.skip(1).collect();
+    serde_saphyr::from_str(&values.join("\n")).context("its header names no values")
+}
+
+/// Applies an example, and gives the composites' account the rights that it needs. Its text.
+async fn set(admin: &Client, name: &str) -> Result<String> {
+    let path = format!("examples/composites/{name}.yaml");
+    let text = std::fs::read_to_string(repository().join(&path))?;
+    let values = values(&text)?;
+    assert_eq!(values["composites"]["enabled"], true);
+    let rules = &values["composites"]["defaultAccount"]["rules"];
+    ensure!(rules.as_array().is_some_and(|rules| !rules.is_empty()));
+    let namespaces = values["composites"]["policyNamespaces"].as_array();
+    for namespace in namespaces.into_iter().flatten() {
+        assert_eq!(namespace, EXAMPLE_POLICIES);
+    }
+    let role_name = format!("composites-example-{}", name.replace('_', "-"));
+    let items = json!({"items": [role(&role_name, rules), bound(&role_name, "oz-composites")]});
+    create(admin, &items).await?;
+    apply(Cluster::shared().await?, &path)?;
+    Ok(text)
+}
+
+async fn runs<K>(composites: Api<K>, name: &str) -> Result<()>
+where
+    K: oz_core::composite::Source,
+{
+    eventually("the example to run", CONDITION_TIMEOUT, async || {
+        let composite = composites.get(name).await?;
+        let conditions = composite.standing().map(|status| &status.conditions[..]);
+        let conditions = conditions.unwrap_or_default();
+        let running = oz_core::conditions::find(conditions, "Running");
+        ensure!(
+            running.is_some_and(|running| running.status == "True"),
+            "{conditions:?}"
+        );
+        Ok(Some(()))
+    })
+    .await
+}
+
+fn parents(
+    client: Client,
+    kind: &str,
+    plural: &str,
+    namespace: Option<&str>,
+) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("example.org", "v1", kind);
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    }
+}
+
+async fn make(api: &Api<DynamicObject>, name: &str, kind: &str, spec: Value) -> Result<()> {
+    let object = json!({
+        "apiVersion": "example.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    });
+    let object = serde_json::from_value(object)?;
+    api.create(&PostParams::default(), &object).await?;
+    Ok(())
+}
+
+#[test]
+fn every_example_has_a_test() -> Result<()> {
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(repository().join("examples/composites"))? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        names.insert(name.into_owned());
+    }
+    assert_eq!(names, ALL.map(ToOwned::to_owned).into());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sprint_has_its_quota_until_the_second_that_it_names() -> Result<()> {
+    let fixture = Fixture::set("sprint").await?;
+    set(&fixture.admin, "sprint_quota").await?;
+    runs(
+        Api::<RegoController>::all(fixture.admin.clone()),
+        "sprint-quota",
+    )
+    .await?;
+    let sprints = parents(
+        fixture.admin.clone(),
+        "Sprint",
+        "sprints",
+        Some(fixture.name()),
+    );
+    let quotas: Api<ResourceQuota> = Api::namespaced(fixture.admin.clone(), fixture.name());
+    let from = Timestamp::now() + SignedDuration::from_secs(1);
+    let until = from + SignedDuration::from_secs(5);
+    let spec = json!({"pods": 50, "from": from.to_string(), "until": until.to_string()});
+    make(&sprints, "rush", "Sprint", spec).await?;
+    eventually("its quota", CONDITION_TIMEOUT, async || {
+        let quota = quotas.get_opt("sprint-rush").await?;
+        let hard = quota.and_then(|quota| quota.spec?.hard?.remove("pods"));
+        Ok(hard.filter(|pods| pods.0 == "50"))
+    })
+    .await?;
+    eventually("its quota to be gone", CONDITION_TIMEOUT, async || {
+        let quota = quotas.get_opt("sprint-rush").await?;
+        let is_gone = quota.is_none_or(|quota| quota.metadata.deletion_timestamp.is_some());
+        Ok(is_gone.then_some(()))
+    })
+    .await?;
+    ensure!(Timestamp::now() >= until, "it went before its time");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_maintenance_closes_its_namespace_and_opens_it_again() -> Result<()> {
+    let fixture = Fixture::set("maintenance").await?;
+    set(&fixture.admin, "maintenance").await?;
+    let composites = Api::<CompositeController>::all(fixture.admin.clone());
+    runs(composites, "maintenance").await?;
+    let admin = fixture.admin.clone();
+    let own = parents(admin, "Maintenance", "maintenances", Some(fixture.name()));
+    let policies: Api<NetworkPolicy> = Api::namespaced(fixture.admin.clone(), fixture.name());
+    let from = Timestamp::now() + SignedDuration::from_secs(2);
+    let until = from + SignedDuration::from_secs(4);
+    let spec = json!({"from": from.to_string(), "until": until.to_string()});
+    make(&own, "upgrade", "Maintenance", spec).await?;
+    for (what, is_closed) in [
+        ("the namespace to be closed", true),
+        ("it to be open", false),
+    ] {
+        eventually(what, CONDITION_TIMEOUT, async || {
+            let told = own.get("upgrade").await?.data["status"]["closed"] == is_closed;
+            let there = policies.get_opt("upgrade").await?.is_some() == is_closed;
+            Ok((told && there).then_some(()))
+        })
+        .await?;
+        let due = if is_closed { from } else { until };
+        ensure!(Timestamp::now() >= due, "{what} before its time");
+    }
+    Ok(())
+}
+
+/// The program of an example, run here, as long as this lives.
+struct Hook(Child);
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts what the ConfigMap in `text` has as hook.py.
+fn start(text: &str, port: u16) -> Result<Hook> {
+    let documents = text.split("\n---\n");
+    let documents = documents.map(serde_saphyr::from_str::<Value>);
+    let documents = documents.collect::<Result<Vec<_>, _>>()?;
+    let programs = documents.iter();
+    let mut programs = programs.filter_map(|document| document["data"]["hook.py"].as_str());
+    let program = programs.next().context("it has no program")?;
+    let hook = Command::new("python3")
+        .args(["-c", program])
+        .env("PORT", port.to_string())
+        .spawn()?;
+    Ok(Hook(hook))
+}
+
+#[tokio::test]
+async fn copies_follow_what_they_are_copies_of() -> Result<()> {
+    let fixture = Fixture::set("copies").await?;
+    let text = set(&fixture.admin, "copies").await?;
+    let _hook = start(&text, oz().await?.copies)?;
+    let composites = Api::<CompositeController>::all(fixture.admin.clone());
+    runs(composites, "copies").await?;
+    let own = fixture.name().to_owned();
+    let others = [format!("{own}-a"), format!("{own}-b")];
+    let namespaces: Api<Namespace> = Api::all(fixture.admin.clone());
+    for name in &others {
+        apply_as(&namespaces, json!({"metadata": {"name": name}})).await?;
+    }
+    let maps = |namespace: &str| Api::<ConfigMap>::namespaced(fixture.admin.clone(), namespace);
+    let banner = |text: &str| json!({"metadata": {"name": "banner"}, "data": {"text": text}});
+    apply_as(&maps(&own), banner("hello")).await?;
+    let copies = parents(fixture.admin.clone(), "Copy", "copies", None);
+    let spec = json!({"namespace": own, "name": "banner", "namespaces": others});
+    make(&copies, &own, "Copy", spec).await?;
+    let read = async |text: &str, namespace: &str| {
+        eventually("a copy", CONDITION_TIMEOUT, async || {
+            let copy = maps(namespace).get_opt("banner").await?;
+            let data = copy.and_then(|copy| copy.data?.remove("text"));
+            Ok(data.filter(|data| data == text))
+        })
+        .await
+    };
+    for name in &others {
+        read("hello", name).await?;
+    }
+    apply_as(&maps(&own), banner("bye")).await?;
+    for name in &others {
+        read("bye", name).await?;
+    }
+    let fewer = Patch::Merge(json!({"spec": {"namespaces": [others[0]]}}));
+    copies.patch(&own, &PatchParams::default(), &fewer).await?;
+    eventually("the other copy to be gone", CONDITION_TIMEOUT, async || {
+        Ok(maps(&others[1])
+            .get_opt("banner")
+            .await?
+            .is_none()
+            .then_some(()))
+    })
+    .await?;
+    copies.delete(&own, &DeleteParams::default()).await?;
+    for name in &others {
+        namespaces.delete(name, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}

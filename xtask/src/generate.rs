@@ -26,8 +26,8 @@ use crate::command_line;
 const VOCABULARY: &str = "docs/reference/audit.md";
 /// What was tried to get more than was granted, and what comes of it.
 const ATTEMPTS: &str = "docs/reference/attempts.md";
-/// The tests that try it.
-const HOSTILE: &str = "e2e/tests/hostile";
+/// The hostile suites: each test of them is a line of a page.
+const HOSTILE: [&str; 2] = ["e2e/tests/hostile", "e2e/tests/transient/hostile"];
 /// Where the custom resource definitions go: into the chart, which installs them. Not into its
 /// directory `crds`, which Helm would install whatever the values say, and never upgrade.
 const CRDS: &str = "charts/oz/files/crds";
@@ -118,7 +118,7 @@ fn vocabulary() -> String {
 /// and, after a colon, what comes of it.
 fn attempts(root: &Path) -> Result<String> {
     let mut page = String::from(
-        "<!-- Generated from e2e/tests/hostile by `cargo xtask generate`; do not edit. -->\n\n\
+        "<!-- Generated from e2e/tests/hostile and e2e/tests/transient/hostile by `cargo xtask generate`; do not edit. -->\n\n\
          # What was tried, and what comes of it\n\n\
          Each line is a test on a real API server, with oz under its own roles. What a user can do\n\
          in a session against its end is tried on a real node\n\
@@ -130,13 +130,16 @@ fn attempts(root: &Path) -> Result<String> {
          [the guide](../guides/enforcement.md).\n\n\
          | attempt | what comes of it | test |\n|---|---|---|\n",
     );
-    let mut paths: Vec<PathBuf> = fs::read_dir(root.join(HOSTILE))?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<io::Result<_>>()?;
-    paths.sort();
-    for path in paths {
-        let text = fs::read_to_string(&path)?;
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut files = Vec::new();
+    for directory in HOSTILE {
+        let mut names: Vec<String> = fs::read_dir(root.join(directory))?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<_>>()?;
+        names.sort();
+        files.extend(names.iter().map(|name| format!("{directory}/{name}")));
+    }
+    for file in files {
+        let text = fs::read_to_string(root.join(&file))?;
         let mut said = Vec::new();
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
@@ -152,7 +155,7 @@ fn attempts(root: &Path) -> Result<String> {
                     .with_context(|| format!("{file}: {name} does not say what comes of it"))?;
                 let outcome = outcome.trim_end_matches('.');
                 page.push_str(&format!(
-                    "| {tried} | {outcome} | [`{name}`](../../{HOSTILE}/{file}) |\n"
+                    "| {tried} | {outcome} | [`{name}`](../../{file}) |\n"
                 ));
                 said.clear();
             } else if !line.starts_with("#[") {

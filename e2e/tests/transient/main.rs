@@ -5,6 +5,7 @@ mod composites;
 mod conflict;
 mod ending;
 mod examples;
+mod hostile;
 mod ozctl;
 mod published;
 mod refusal;

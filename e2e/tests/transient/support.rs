@@ -24,6 +24,8 @@ pub(crate) struct Oz {
     pub(crate) webhook: Webhook,
     /// The functions of composites.
     pub(crate) hooks: Hooks,
+    /// Where they are asked.
+    pub(crate) functions: std::net::SocketAddr,
     /// The port at which the program of an example is asked.
     pub(crate) copies: u16,
 }
@@ -67,6 +69,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             operator,
             webhook,
             hooks,
+            functions,
             copies,
         })
     })

@@ -364,19 +364,9 @@ impl Composite {
                 let status = Some(called.answer.status.clone().unwrap_or_default());
                 let state = Pass { status };
                 let decision = Decision { plan, state };
-                match self.change(now, parent, called, live, &decision) {
+                match self.slowed(now, parent, called, live, &decision) {
                     None => Verdict::Decided(decision),
-                    Some(change) => match &facts.slowed {
-                        None => {
-                            let question = Question::Slowed(change);
-                            Verdict::Need { question, until }
-                        }
-                        Some(None) => Verdict::Decided(decision),
-                        Some(Some(again)) => {
-                            let plan = Plan::default().because(change.failure(&self.declared.name));
-                            decided(waking(plan.wake_at(*again)))
-                        }
-                    },
+                    Some(change) => self.settle(facts, change, decision, until),
                 }
             }
             Err(Otherwise::Need(question)) => Verdict::Need { question, until },
@@ -393,7 +383,7 @@ impl Composite {
     }
 
     /// What a decision changes of what there is already; `None` if it only adds to it.
-    fn change(
+    fn slowed(
         &self,
         now: Timestamp,
         parent: &Parent<'_>,
@@ -426,6 +416,28 @@ impl Composite {
         let time = ends::instants(&parent.object.data, now).first().copied();
         let policy = called.policy.as_deref();
         (!what.is_empty()).then(|| Change::new(parent.object, (policy, time), live, resync, what))
+    }
+
+    /// What comes of a decision by which something is changed.
+    fn settle(
+        &self,
+        facts: &Facts,
+        change: Change,
+        decision: Decision<Pass>,
+        until: Option<Timestamp>,
+    ) -> Verdict<Question, Decision<Pass>> {
+        match facts.slowed {
+            None => Verdict::Need {
+                question: Question::Slowed(change),
+                until,
+            },
+            Some(None) => Verdict::Decided(decision),
+            Some(Some(again)) => {
+                let plan = Plan::default().because(change.failure(&self.declared.name));
+                let plan = until.into_iter().fold(plan, Plan::wake_at);
+                decided(plan.wake_at(again))
+            }
+        }
     }
 
     /// The status that a parent comes to have.

@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use jiff::{SignedDuration, Timestamp};
-use kube::core::DynamicObject;
-
 use super::besides::{besides_status, digest};
 use crate::controller::{Failure, Live};
 use crate::lifecycle::window::after;
+use jiff::{SignedDuration, Timestamp};
+use kube::core::DynamicObject;
 
 /// The reason that is told.
 pub const UNSETTLED: &str = "Unsettled";

@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 /// The host that the composites of this suite name.
 pub(crate) const HOST: &str = "functions.test";
 
+/// The status of a function that takes every call and never answers.
+pub(crate) const HANGS: u16 = 1;
+
 /// What one function does.
 pub(crate) type Program = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
 
@@ -100,7 +103,12 @@ async fn answer(State(hooks): State<Hooks>, Path(name): Path<String>, body: Stri
     function.calls.fetch_add(1, Ordering::SeqCst);
     lock(&function.last).clone_from(&request);
     match function.status.load(Ordering::SeqCst) {
-        0 => (function.program)(&request).to_string().into_response(),
+        0 => match (function.program)(&request) {
+            // What is no JSON.
+            Value::String(text) => text.into_response(),
+            answer => answer.to_string().into_response(),
+        },
+        HANGS => std::future::pending().await,
         429 => (
             StatusCode::TOO_MANY_REQUESTS,
             [("retry-after", "1")],
@@ -109,6 +117,7 @@ async fn answer(State(hooks): State<Hooks>, Path(name): Path<String>, body: Stri
             .into_response(),
         status => (
             StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT),
+            [("location", "/trap")],
             "<html>no</html>",
         )
             .into_response(),

@@ -15,7 +15,7 @@ mod refused;
 mod related;
 mod world;
 
-pub(crate) use hooks::{HOST, Hooks};
+pub(crate) use hooks::{HANGS, HOST, Hooks, config_maps};
 pub(crate) use world::{
     EXAMPLE_POLICIES, LENDING_POLICIES, OTHER_ACCOUNT, OTHER_POLICIES, POLICIES, World, install,
 };

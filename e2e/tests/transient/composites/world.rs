@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
@@ -359,14 +360,74 @@ impl<K: Source> World<K> {
 
     /// Waits for an event on a Fleet with this reason, and gives its note.
     pub(crate) async fn event(&self, reason: &str) -> Result<String> {
-        use k8s_openapi::api::events::v1::Event;
-        let events: Api<Event> = Api::namespaced(self.fixture.admin.clone(), self.fixture.name());
+        self.event_that(reason, |_| true).await
+    }
+
+    /// As [`World::event`], on the Fleet of this name.
+    pub(crate) async fn event_on(&self, name: &str, reason: &str) -> Result<String> {
+        self.event_that(reason, |on| on == name).await
+    }
+
+    async fn event_that(&self, reason: &str, on: impl Fn(&str) -> bool) -> Result<String> {
         let what = format!("an event {reason}");
         eventually(&what, CONDITION_TIMEOUT, async || {
-            let list = events.list(&kube::api::ListParams::default()).await?;
-            let mut found = list.items.into_iter();
-            let found = found.find(|event| event.reason.as_deref() == Some(reason));
+            let found = self.events().await?.into_iter().find(|event| {
+                let regarding = event.regarding.as_ref();
+                let name = regarding.and_then(|regarding| regarding.name.as_deref());
+                event.reason.as_deref() == Some(reason) && on(name.unwrap_or_default())
+            });
             Ok(found.and_then(|event| event.note))
+        })
+        .await
+    }
+
+    async fn events(&self) -> Result<Vec<Event>> {
+        let events: Api<Event> = Api::namespaced(self.fixture.admin.clone(), self.fixture.name());
+        Ok(events.list(&kube::api::ListParams::default()).await?.items)
+    }
+
+    /// Waits until it is said why nothing comes of a Fleet: by an event on it, or by the composite's conditions.
+    pub(crate) async fn refusal(&self, name: &str) -> Result<String> {
+        let what = format!("{}: a refusal", self.name);
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            let found = self.composites().get(&self.name).await?;
+            let status = found.standing().cloned().unwrap_or_default();
+            let mut conditions = status.conditions.into_iter();
+            if let Some(wrong) = conditions.find(|one| one.status == "False") {
+                return Ok(Some(wrong.message));
+            }
+            let mut events = self.events().await?.into_iter();
+            let found = events.find(|event| {
+                let regarding = event.regarding.as_ref();
+                let on = regarding.and_then(|regarding| regarding.name.as_deref());
+                event.reason.as_deref() == Some("SyncError") && on == Some(name)
+            });
+            Ok(found.and_then(|event| event.note))
+        })
+        .await
+    }
+
+    /// Waits until there is a child of this name, or an event on this Fleet in its place.
+    pub(crate) async fn child_or_event(
+        &self,
+        child: &str,
+        fleet: &str,
+    ) -> Result<Option<ConfigMap>> {
+        let what = format!("ConfigMap {child}, or why there is none");
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            if let Some(child) = self.config_maps().get_opt(child).await? {
+                return Ok(Some(Some(child)));
+            }
+            let mut events = self.events().await?.into_iter();
+            let is_told = events.any(|event| {
+                event
+                    .regarding
+                    .and_then(|regarding| regarding.name)
+                    .as_deref()
+                    == Some(fleet)
+                    && event.reason.as_deref() == Some("SyncError")
+            });
+            Ok(is_told.then_some(None))
         })
         .await
     }

@@ -7,4 +7,4 @@ mod rights;
 mod runs;
 mod world;
 
-pub(crate) use world::World;
+pub(crate) use world::{ONE, World};

@@ -6,7 +6,7 @@ use oz_core::composite::rego::RegoController;
 use serde_json::{Value, json};
 
 /// Each parent has a ConfigMap of its name.
-pub(super) const ONE: &str = r#"package controller
+pub(crate) const ONE: &str = r#"package controller
 
 children contains {
     "apiVersion": "v1", "kind": "ConfigMap",

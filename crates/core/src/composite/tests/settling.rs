@@ -46,7 +46,7 @@ fn settled() -> World {
 
 fn failure(decision: &Decision<crate::composite::Pass>) -> (&str, &str) {
     let failure = decision.plan.obstacle.as_ref().unwrap();
-    (&failure.reason[..], &failure.message[..])
+    (failure.reason, &failure.message)
 }
 
 #[test]
@@ -85,12 +85,12 @@ fn now_text(now: Timestamp) -> String {
 fn is_slowed(millis: i64, mut before: impl FnMut(&mut World, i64)) -> bool {
     let mut world = settled();
     let mut passes = Passes::default();
-    let would = (0..10).map(|pass| {
+    let mut would = (0..10).map(|pass| {
         before(&mut world, pass);
         let change = change(&mut world, &format!("{pass}+")).unwrap();
         passes.would(after(pass * millis), PARENT, change)
     });
-    would.fold(false, |slowed, wait| slowed || wait.is_some())
+    would.any(|wait| wait.is_some())
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn who_asks_to_be_asked_again_is_heeded_up_to_once_a_second() {
     let is_slowed = |asked: f64, millis: i64| {
         let mut world = settled();
         let mut passes = Passes::default();
-        let would = (0..10).map(|pass| {
+        let mut would = (0..10).map(|pass| {
             world.answers(&json!({
                 "children": [map("one", &format!("{pass}+"))], "resyncAfterSeconds": asked,
             }));
@@ -141,7 +141,7 @@ fn who_asks_to_be_asked_again_is_heeded_up_to_once_a_second() {
             };
             passes.would(after(pass * millis), PARENT, change)
         });
-        would.fold(false, |slowed, wait| slowed || wait.is_some())
+        would.any(|wait| wait.is_some())
     };
     assert!(!is_slowed(5.0, 5_000));
     assert!(is_slowed(5.0, 4_999));

@@ -1,0 +1,220 @@
+//! A function behind HTTP that is broken, slow, large, or of somebody who wants more than a composite may.
+
+use anyhow::{Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::Neighbour;
+use crate::composites::{HANGS, World, config_maps};
+use crate::support::*;
+
+fn map(metadata: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+}
+
+/// Answering 200 with a page, with half of a document, or with lists in lists without end: no answer, the children stay
+/// and an event says what came.
+#[tokio::test]
+async fn what_is_no_answer() -> Result<()> {
+    let beside = Neighbour::set("no-answer").await?;
+    oz().await?.hooks.add("no-answer", |request| {
+        let spec = &request["parent"]["spec"];
+        match spec["say"].as_str() {
+            Some("page") => json!("<html>all is well</html>"),
+            Some("half") => json!(r#"{"children": ["#),
+            Some("nested") => json!("[".repeat(200_000)),
+            _ => config_maps(request),
+        }
+    });
+    let world = World::set("no-answer", "InPlace", |_| {}).await?;
+    for (name, say) in [("page", "page"), ("half", "half"), ("nested", "nested")] {
+        let spec = json!({"names": [name], "value": "x"});
+        world.fleet(name, &spec).await?;
+        world.value(name, "x").await?;
+        world
+            .change(name, &json!({"say": say, "names": [], "value": "y"}))
+            .await?;
+        let note = world.event_on(name, "SyncError").await?;
+        ensure!(note.contains("JSON"), "{say}: {note}");
+        world.value(name, "x").await?;
+    }
+    beside.goes_on().await
+}
+
+/// Taking the call and never answering: others are answered meanwhile, and a child with an end is gone at its end.
+#[tokio::test]
+async fn a_call_that_hangs() -> Result<()> {
+    let beside = Neighbour::set("hanging").await?;
+    let function = oz().await?.hooks.add("hanging", config_maps);
+    let world = World::set("hanging", "InPlace", |composite| {
+        let annotations = json!({
+            "oz.wizardofoz.co/window-until": ".spec.until", "oz.wizardofoz.co/window-from": ".spec.from",
+        });
+        composite["metadata"]["annotations"] = annotations;
+        composite["spec"]["hooks"]["sync"]["webhook"]["timeout"] = json!("60s");
+    })
+    .await?;
+    let from = Timestamp::now();
+    let until = from + SignedDuration::from_secs(6);
+    let spec = json!({
+        "names": ["a"], "value": "x", "from": from.to_string(), "until": until.to_string(),
+    });
+    world.fleet("one", &spec).await?;
+    world.value("a", "x").await?;
+    function.answer_with(HANGS);
+    world.change("one", &json!({"value": "y"})).await?;
+    beside.goes_on().await?;
+    world.gone("a").await?;
+    let late = Timestamp::now().duration_since(until);
+    // Far from the 60 s that the function may take.
+    ensure!(
+        late >= SignedDuration::ZERO && late < SignedDuration::from_secs(20),
+        "{late}"
+    );
+    function.answer_with(0);
+    Ok(())
+}
+
+/// Naming 10,000 children, or writing an answer of 16 MiB: the whole answer counts for nothing.
+#[tokio::test]
+async fn an_answer_without_measure() -> Result<()> {
+    let beside = Neighbour::set("measureless").await?;
+    oz().await?.hooks.add(
+        "measureless",
+        |request| match request["parent"]["spec"]["say"].as_str() {
+            Some("many") => {
+                let maps = (0..10_000).map(|number| map(json!({"name": format!("m{number}")})));
+                json!({"children": maps.collect::<Vec<_>>()})
+            }
+            _ => json!({"children": [], "status": {"text": "x".repeat(16 << 20)}}),
+        },
+    );
+    let world = World::set("measureless", "InPlace", |_| {}).await?;
+    for (say, told) in [("many", "10000 children, of at most 1000"), ("much", "8")] {
+        world.fleet(say, &json!({"say": say})).await?;
+        let note = world.event_on(say, "SyncError").await?;
+        ensure!(note.contains(told), "{say}: {note}");
+    }
+    let made = world.config_maps().list(&Default::default()).await?;
+    let made = made
+        .items
+        .iter()
+        .filter(|map| map.metadata.owner_references.is_some());
+    assert_eq!(made.count(), 0);
+    beside.goes_on().await
+}
+
+/// Naming children of a kind that is not declared, in another namespace, without a name, of oz's own kinds, with oz's
+/// labels, with the end of somebody else's making, or with another owner: refused with the child, or made as the parent's
+/// and no other's.
+#[tokio::test]
+async fn children_that_are_none_of_its_own() -> Result<()> {
+    let beside = Neighbour::set("strangers").await?;
+    oz().await?.hooks.add(
+        "strangers",
+        |request| json!({"children": [request["parent"]["spec"]["child"]]}),
+    );
+    let world = World::set("strangers", "InPlace", |_| {}).await?;
+    let far = json!({"name": "far", "namespace": "kube-system"});
+    let marked = json!({"name": "marked", "labels": {"oz.wizardofoz.co/owner": "x"}});
+    let refused = [
+        (
+            "undeclared",
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}),
+        ),
+        ("far", map(far)),
+        ("nameless", map(json!({}))),
+        (
+            "request",
+            json!({
+                "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
+                "metadata": {"name": "r"}, "spec": {"templateName": "shell"},
+            }),
+        ),
+        ("marked", map(marked)),
+    ];
+    for (name, child) in refused {
+        world.fleet(name, &json!({"child": child})).await?;
+        let note = world.event_on(name, "SyncError").await?;
+        ensure!(note.contains("AnswerInvalid"), "{name}: {note}");
+    }
+    let forged = json!({
+        "name": "forged",
+        "annotations": {"oz.wizardofoz.co/until": "2020-01-01T00:00:00Z"},
+        "finalizers": ["example.org/stays"],
+        "ownerReferences": [{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other", "controller": true,
+        }],
+    });
+    let parent = world
+        .fleet("forged", &json!({"child": map(forged)}))
+        .await?;
+    // What is refused leaves no child, and what is made belongs to its parent.
+    let settled = world.child_or_event("forged", "forged").await?;
+    if let Some(child) = settled {
+        let owners = child.metadata.owner_references.unwrap_or_default();
+        ensure!(
+            owners.len() == 1 && Some(&owners[0].uid) == parent.metadata.uid.as_ref(),
+            "{owners:?}"
+        );
+    }
+    beside.goes_on().await
+}
+
+/// Sending the operator on to another address, or naming the machine itself, the link's or the API server's, in whichever
+/// spelling: nobody is asked there.
+#[tokio::test]
+async fn calls_to_where_none_belong() -> Result<()> {
+    let beside = Neighbour::set("elsewhere").await?;
+    let hooks = &oz().await?.hooks;
+    let trap = hooks.add("trap", config_maps);
+    let function = hooks.add("elsewhere", config_maps);
+    function.answer_with(302);
+    let world = World::set("elsewhere", "InPlace", |_| {}).await?;
+    world.fleet("one", &json!({"names": ["a"]})).await?;
+    let note = world.event_on("one", "SyncError").await?;
+    ensure!(note.contains("302"), "{note}");
+    let port = oz().await?.functions.port();
+    for (number, host) in [
+        "127.0.0.1",
+        "2130706433",
+        "0x7f.1",
+        "localhost",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+        "169.254.169.254",
+        "kubernetes.default.svc",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("elsewhere-{number}");
+        let world = World::set(&name, "InPlace", |composite| {
+            let url = format!("http://{host}:{port}/trap");
+            composite["spec"]["hooks"]["sync"]["webhook"]["url"] = json!(url);
+        })
+        .await?;
+        world.fleet("one", &json!({"names": ["a"]})).await?;
+        world.refusal("one").await?;
+    }
+    assert_eq!(trap.calls(), 0, "somebody was asked");
+    beside.goes_on().await
+}
+
+/// Naming another child at each call: the parent is slowed after five, and says so.
+#[tokio::test]
+async fn another_child_each_time() -> Result<()> {
+    let beside = Neighbour::set("fickle").await?;
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let function = oz().await?.hooks.add("fickle", move |_| {
+        let count = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        json!({"children": [map(json!({"name": format!("m{count}")}))]})
+    });
+    let world = World::set("fickle", "InPlace", |_| {}).await?;
+    world.fleet("one", &json!({})).await?;
+    let note = world.event_on("one", "SyncError").await?;
+    ensure!(note.contains("Unsettled"), "{note}");
+    ensure!(function.calls() < 60, "asked {} times", function.calls());
+    beside.goes_on().await
+}

@@ -6,6 +6,7 @@ mod access;
 mod api_proxy;
 mod audit;
 mod connections;
+mod examples;
 pub mod guides;
 mod helm;
 mod leftovers;
@@ -28,6 +29,7 @@ pub use access::{
 pub use api_proxy::{ApiProxy, Kept};
 pub use audit::Auditor;
 pub use connections::{refusal, refused};
+pub use examples::{EXAMPLES, example_values, examples};
 pub use helm::{chart, helm, image_archive};
 pub use leftovers::left;
 pub use locks::{binding, forged_record, role, stamped};

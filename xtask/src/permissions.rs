@@ -57,7 +57,27 @@ const UNUSED: &[Exception] = &[
     made_again("oz-webhook"),
     left_over("mutatingwebhookconfigurations.admissionregistration.k8s.io"),
     left_over("validatingwebhookconfigurations.admissionregistration.k8s.io"),
+    no_adoption("copies.example.org"),
+    no_adoption("maintenances.example.org"),
+    no_adoption("sprints.example.org"),
+    Exception {
+        account: "oz-composites",
+        verb: "patch",
+        resource: "copies.example.org",
+        on_node: false,
+        why: "the finalizer on parents, which this one does not need as long as nothing of it has an end",
+    },
 ];
+
+const fn no_adoption(resource: &'static str) -> Exception {
+    Exception {
+        account: "oz-composites",
+        verb: "get",
+        resource,
+        on_node: false,
+        why: "who adopts looks at the parent first; the examples come upon nothing that they could adopt",
+    }
+}
 
 const fn lost_answer(
     account: &'static str,
@@ -120,7 +140,19 @@ const REFUSED: &[Exception] = &[
         on_node: false,
         why: "no session is opened while records cannot be written, unless that is not required",
     },
+    beyond("jobs.batch"),
+    beyond("transientrolebindings.example.com"),
 ];
+
+const fn beyond(resource: &'static str) -> Exception {
+    Exception {
+        account: "oz-composites",
+        verb: "list",
+        resource,
+        on_node: false,
+        why: "whether a composite without the right has parents with ends is asked all the same",
+    }
+}
 
 const fn not_listed(resource: &'static str) -> Exception {
     Exception {
@@ -210,7 +242,8 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 /// What is wrong with the roles, a line each.
 pub(crate) fn findings(suite: &BTreeSet<Use>, node: &BTreeSet<Use>) -> Result<Vec<String>> {
-    let held = held(&documents(&oz_e2e::repository().join("deploy/rbac"))?)?;
+    let mut held = held(&documents(&oz_e2e::repository().join("deploy/rbac"))?)?;
+    held.extend(of_examples()?);
     let uses: BTreeSet<&Use> = suite.union(node).collect();
     Ok(compare(&held, &uses, !node.is_empty(), UNUSED, REFUSED))
 }
@@ -267,6 +300,29 @@ fn compare(
         }
     }
     findings
+}
+
+/// The account of composites, which holds what the values say: those that the examples' headers have, all of them.
+const COMPOSITES: &str = "oz-system:oz-composites";
+
+/// What the examples say that their account needs.
+fn of_examples() -> Result<BTreeSet<Permission>> {
+    let mut held = BTreeSet::new();
+    for (name, text) in oz_e2e::examples()? {
+        let failed = || format!("failed to read the values of the example {name}");
+        let values = oz_e2e::example_values(&text).with_context(failed)?;
+        let rules = values["composites"]["defaultAccount"]["rules"].clone();
+        let rules: Vec<PolicyRule> = serde_json::from_value(rules).with_context(failed)?;
+        let role = RoleRef {
+            kind: "example".to_owned(),
+            name,
+            ..RoleRef::default()
+        };
+        for rule in &rules {
+            expand(rule, COMPOSITES, &role, true, &mut held);
+        }
+    }
+    Ok(held)
 }
 
 /// Every document in the YAML files under `directory`.

@@ -187,12 +187,50 @@ impl Event {
         let Some(account) = self.user.username.strip_prefix(ACCOUNT) else {
             return Vec::new();
         };
-        let (Some(object), Some((own, _))) = (self.object_ref, account.split_once(':')) else {
+        let Some(object) = &self.object_ref else {
             return Vec::new();
         };
         if !self.user_agent.starts_with(PROGRAMS) || object.resource.is_empty() {
             return Vec::new();
         }
+        // What is done in somebody's name is done by their rights.
+        let Some(whom) = &self.impersonated_user else {
+            return self.of(account);
+        };
+        let own = account.split(':').next().unwrap_or_default();
+        let one = |kind: &str, name: &str, used_in| Use {
+            account: account.to_owned(),
+            verb: "impersonate".to_owned(),
+            api_group: String::new(),
+            resource: kind.to_owned(),
+            used_in,
+            name: name.to_owned(),
+            refused: None,
+        };
+        let acting = whom.username.strip_prefix(ACCOUNT);
+        // Nobody asks for the groups of a service account: they follow from its name.
+        if let Some((namespace, name)) = acting.and_then(|it| it.split_once(':')) {
+            let used_in = if namespace == own {
+                UsedIn::Own
+            } else {
+                UsedIn::Other
+            };
+            let mut uses = vec![one("serviceaccounts", name, used_in)];
+            uses.extend(acting.map(|acting| self.of(acting)).unwrap_or_default());
+            return uses;
+        }
+        let groups = whom.groups.iter().map(|group| ("groups", group));
+        std::iter::once(("users", &whom.username))
+            .chain(groups)
+            .map(|(kind, name)| one(kind, name, UsedIn::Cluster))
+            .collect()
+    }
+
+    /// What the request asks of the rights of this account.
+    fn of(&self, account: &str) -> Vec<Use> {
+        let (Some(object), Some((own, _))) = (&self.object_ref, account.split_once(':')) else {
+            return Vec::new();
+        };
         let used_in = match object.namespace.as_str() {
             "" => UsedIn::Cluster,
             namespace if namespace == own => UsedIn::Own,
@@ -211,35 +249,13 @@ impl Event {
             },
             refused: None,
         };
-        // What is done in somebody's name is done by their rights.
-        if let Some(whom) = self.impersonated_user {
-            let one = |kind: &str, name: &str, used_in| Use {
-                used_in,
-                name: name.to_owned(),
-                ..of("impersonate", "", kind, "")
-            };
-            let account_of = whom.username.strip_prefix(ACCOUNT);
-            // Nobody asks for the groups of a service account: they follow from its name.
-            if let Some((namespace, name)) = account_of.and_then(|it| it.split_once(':')) {
-                let used_in = if namespace == own {
-                    UsedIn::Own
-                } else {
-                    UsedIn::Other
-                };
-                return vec![one("serviceaccounts", name, used_in)];
-            }
-            let groups = whom.groups.iter().map(|group| ("groups", group));
-            return std::iter::once(("users", &whom.username))
-                .chain(groups)
-                .map(|(kind, name)| one(kind, name, UsedIn::Cluster))
-                .collect();
-        }
-        let mut resource = object.resource;
+        let mut resource = object.resource.clone();
         if !object.subresource.is_empty() {
             resource = format!("{resource}/{}", object.subresource);
         }
         let mut uses = vec![of(&self.verb, &object.api_group, &resource, &object.name)];
-        let Status { code, message } = self.response_status;
+        let Status { code, message } = &self.response_status;
+        let code = *code;
         if code == 403 && !ADMISSION.iter().any(|words| message.contains(words)) {
             uses.iter_mut()
                 .for_each(|one| one.refused = Some(message.clone()));
@@ -249,10 +265,10 @@ impl Event {
         if self.verb == "patch" && code == 201 {
             uses.push(of("create", &object.api_group, &resource, &object.name));
         }
-        let Some(body) = self.request_object.filter(|_| code < 300) else {
+        let Some(body) = self.request_object.as_ref().filter(|_| code < 300) else {
             return uses;
         };
-        for rule in body.rules {
+        for rule in &body.rules {
             for api_group in rule.api_groups.iter().flatten() {
                 for resource in rule.resources.iter().flatten() {
                     for verb in &rule.verbs {
@@ -261,7 +277,7 @@ impl Event {
                 }
             }
         }
-        if let Some(role) = body.role_ref {
+        if let Some(role) = &body.role_ref {
             let resource = role.kind.to_lowercase() + "s";
             uses.push(of("bind", &role.api_group, &resource, &role.name));
         }
@@ -369,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_as_a_service_account_is_impersonation_in_its_namespace() {
+    fn what_is_done_as_a_service_account_is_impersonation_and_a_use_of_its_own_rights() {
         let pods = json!({"resource": "pods", "namespace": "a"});
         let as_account = |account: &str| {
             let whom = format!(
@@ -381,6 +397,8 @@ mod tests {
         assert_eq!(
             said(&[as_account("oz-system:helper"), as_account("a:other")]),
             [
+                "list /pods Own ",
+                "list /pods Other ",
                 "impersonate /serviceaccounts Own helper",
                 "impersonate /serviceaccounts Other other",
             ]

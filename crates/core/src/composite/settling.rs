@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::besides::{besides_status, digest};
 use crate::controller::{Failure, Live};
-use crate::lifecycle::window::after;
+use crate::lifecycle::window::{after, has_come};
 use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
 
@@ -137,7 +137,7 @@ impl Passes {
             self.0.insert(parent.to_owned(), row);
             return None;
         };
-        if let Some(next) = row.next().filter(|next| now < *next) {
+        if let Some(next) = row.next().filter(|next| !has_come(now, *next)) {
             return Some(next);
         }
         row.last = change;

@@ -12,7 +12,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use oz_core::composite::api::CompositeController;
 use oz_core::composite::rego::RegoController;
-use oz_e2e::repository;
+use oz_e2e::{EXAMPLES, example_values, examples};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};
 
@@ -22,19 +22,10 @@ use crate::support::*;
 /// The examples, each by its name.
 const ALL: [&str; 3] = ["copies", "maintenance", "sprint_quota"];
 
-/// The values that the header of an example names.
-fn values(text: &str) -> Result<Value> {
-    let header = text.lines().map_while(|line| line.strip_prefix('#'));
-    let values = header.skip_while(|line| !line.starts_with(" Values of oz's chart:"));
-    let values: Vec<&str> = values.skip(1).collect();
-    serde_saphyr::from_str(&values.join("\n")).context("its header names no values")
-}
-
 /// Applies an example, and gives the composites' account the rights that it needs. Its text.
 async fn set(admin: &Client, name: &str) -> Result<String> {
-    let path = format!("examples/composites/{name}.yaml");
-    let text = std::fs::read_to_string(repository().join(&path))?;
-    let values = values(&text)?;
+    let text = examples()?.remove(name).context("no such example")?;
+    let values = example_values(&text)?;
     assert_eq!(values["composites"]["enabled"], true);
     let rules = &values["composites"]["defaultAccount"]["rules"];
     ensure!(rules.as_array().is_some_and(|rules| !rules.is_empty()));
@@ -45,7 +36,7 @@ async fn set(admin: &Client, name: &str) -> Result<String> {
     let role_name = format!("composites-example-{}", name.replace('_', "-"));
     let items = json!({"items": [role(&role_name, rules), bound(&role_name, "oz-composites")]});
     create(admin, &items).await?;
-    apply(Cluster::shared().await?, &path)?;
+    apply(Cluster::shared().await?, &format!("{EXAMPLES}/{name}.yaml"))?;
     Ok(text)
 }
 
@@ -92,12 +83,7 @@ async fn make(api: &Api<DynamicObject>, name: &str, kind: &str, spec: Value) -> 
 
 #[test]
 fn every_example_has_a_test() -> Result<()> {
-    let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(repository().join("examples/composites"))? {
-        let path = entry?.path();
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        names.insert(name.into_owned());
-    }
+    let names: BTreeSet<String> = examples()?.into_keys().collect();
     assert_eq!(names, ALL.map(ToOwned::to_owned).into());
     Ok(())
 }
@@ -119,15 +105,21 @@ async fn a_sprint_has_its_quota_until_the_second_that_it_names() -> Result<()> {
     );
     let quotas: Api<ResourceQuota> = Api::namespaced(fixture.admin.clone(), fixture.name());
     let from = Timestamp::now() + SignedDuration::from_secs(1);
-    let until = from + SignedDuration::from_secs(5);
+    let until = from + SignedDuration::from_secs(8);
     let spec = json!({"pods": 50, "from": from.to_string(), "until": until.to_string()});
     make(&sprints, "rush", "Sprint", spec).await?;
-    eventually("its quota", CONDITION_TIMEOUT, async || {
-        let quota = quotas.get_opt("sprint-rush").await?;
-        let hard = quota.and_then(|quota| quota.spec?.hard?.remove("pods"));
-        Ok(hard.filter(|pods| pods.0 == "50"))
-    })
-    .await?;
+    for pods in ["50", "60"] {
+        eventually("its quota", CONDITION_TIMEOUT, async || {
+            let quota = quotas.get_opt("sprint-rush").await?;
+            let hard = quota.and_then(|quota| quota.spec?.hard?.remove("pods"));
+            Ok(hard.filter(|hard| hard.0 == pods))
+        })
+        .await?;
+        let more = Patch::Merge(json!({"spec": {"pods": 60}}));
+        sprints
+            .patch("rush", &PatchParams::default(), &more)
+            .await?;
+    }
     eventually("its quota to be gone", CONDITION_TIMEOUT, async || {
         let quota = quotas.get_opt("sprint-rush").await?;
         let is_gone = quota.is_none_or(|quota| quota.metadata.deletion_timestamp.is_some());
@@ -161,6 +153,19 @@ async fn a_maintenance_closes_its_namespace_and_opens_it_again() -> Result<()> {
             Ok((told && there).then_some(()))
         })
         .await?;
+        if is_closed {
+            // Whoever opens it has it closed again.
+            let open = Patch::Merge(json!({"spec": {"policyTypes": ["Egress"]}}));
+            policies
+                .patch("upgrade", &PatchParams::default(), &open)
+                .await?;
+            eventually("it to be closed again", CONDITION_TIMEOUT, async || {
+                let policy = policies.get_opt("upgrade").await?;
+                let types = policy.and_then(|policy| policy.spec?.policy_types);
+                Ok((types.is_none_or(|types| types == ["Ingress"])).then_some(()))
+            })
+            .await?;
+        }
         let due = if is_closed { from } else { until };
         ensure!(Timestamp::now() >= due, "{what} before its time");
     }

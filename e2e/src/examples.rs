@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result};
-use serde_json::Value;
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use oz_testkit::Cluster;
+use serde_json::{Value, json};
 
-use crate::repository;
+use crate::{repository, run};
 
 /// Where they are, from the root of the repository.
 pub const EXAMPLES: &str = "examples/composites";
@@ -33,4 +37,39 @@ pub fn example_values(text: &str) -> Result<Value> {
     let values = header.skip_while(|line| !line.starts_with(" Values of oz's chart:"));
     let values: Vec<&str> = values.skip(1).collect();
     serde_saphyr::from_str(&values.join("\n")).context("its header names no values")
+}
+
+/// Applies an example, and gives the composites' account the rights that its header names.
+///
+/// # Errors
+/// When there is no such example, or the API server does not take it.
+pub async fn install_example(cluster: &Cluster, name: &str) -> Result<()> {
+    let text = examples()?.remove(name).context("no such example")?;
+    let values = example_values(&text)?;
+    let rules = &values["composites"]["defaultAccount"]["rules"];
+    ensure!(rules.as_array().is_some_and(|rules| !rules.is_empty()));
+    let role = format!("composites-example-{}", name.replace('_', "-"));
+    let group = "rbac.authorization.k8s.io";
+    let own = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRole",
+        "metadata": {"name": role}, "rules": rules,
+    });
+    let bound = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding",
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": "oz-composites", "namespace": "oz-system"}],
+    });
+    let admin = cluster.client("admin").await?;
+    let apply = PatchParams::apply("test").force();
+    let roles = Api::<ClusterRole>::all(admin.clone());
+    roles.patch(&role, &apply, &Patch::Apply(own)).await?;
+    let bindings = Api::<ClusterRoleBinding>::all(admin);
+    bindings.patch(&role, &apply, &Patch::Apply(bound)).await?;
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl
+        .args(["apply", "--server-side", "--force-conflicts", "-f"])
+        .arg(repository().join(format!("{EXAMPLES}/{name}.yaml")));
+    run(kubectl)?;
+    Ok(())
 }

@@ -29,7 +29,7 @@ pub use access::{
 pub use api_proxy::{ApiProxy, Kept};
 pub use audit::Auditor;
 pub use connections::{refusal, refused};
-pub use examples::{EXAMPLES, example_values, examples};
+pub use examples::{EXAMPLES, example_values, examples, install_example};
 pub use helm::{chart, helm, image_archive};
 pub use leftovers::left;
 pub use locks::{binding, forged_record, role, stamped};

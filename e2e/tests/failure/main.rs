@@ -2,6 +2,7 @@
 //! tests, and one test at a time: each has the operator and the webhook to itself.
 
 mod clock;
+mod composites;
 mod crash;
 mod keep;
 mod keys;

@@ -12,33 +12,14 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use oz_core::composite::api::CompositeController;
 use oz_core::composite::rego::RegoController;
-use oz_e2e::{EXAMPLES, example_values, examples};
-use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use oz_e2e::{examples, install_example};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 
-use super::world::{EXAMPLE_POLICIES, bound, create, role};
 use crate::support::*;
 
 /// The examples, each by its name.
 const ALL: [&str; 3] = ["copies", "maintenance", "sprint_quota"];
-
-/// Applies an example, and gives the composites' account the rights that it needs. Its text.
-async fn set(admin: &Client, name: &str) -> Result<String> {
-    let text = examples()?.remove(name).context("no such example")?;
-    let values = example_values(&text)?;
-    assert_eq!(values["composites"]["enabled"], true);
-    let rules = &values["composites"]["defaultAccount"]["rules"];
-    ensure!(rules.as_array().is_some_and(|rules| !rules.is_empty()));
-    let namespaces = values["composites"]["policyNamespaces"].as_array();
-    for namespace in namespaces.into_iter().flatten() {
-        assert_eq!(namespace, EXAMPLE_POLICIES);
-    }
-    let role_name = format!("composites-example-{}", name.replace('_', "-"));
-    let items = json!({"items": [role(&role_name, rules), bound(&role_name, "oz-composites")]});
-    create(admin, &items).await?;
-    apply(Cluster::shared().await?, &format!("{EXAMPLES}/{name}.yaml"))?;
-    Ok(text)
-}
 
 async fn runs<K>(composites: Api<K>, name: &str) -> Result<()>
 where
@@ -91,7 +72,7 @@ fn every_example_has_a_test() -> Result<()> {
 #[tokio::test]
 async fn a_sprint_has_its_quota_until_the_second_that_it_names() -> Result<()> {
     let fixture = Fixture::set("sprint").await?;
-    set(&fixture.admin, "sprint_quota").await?;
+    install_example(fixture.cluster, "sprint_quota").await?;
     runs(
         Api::<RegoController>::all(fixture.admin.clone()),
         "sprint-quota",
@@ -133,7 +114,7 @@ async fn a_sprint_has_its_quota_until_the_second_that_it_names() -> Result<()> {
 #[tokio::test]
 async fn a_maintenance_closes_its_namespace_and_opens_it_again() -> Result<()> {
     let fixture = Fixture::set("maintenance").await?;
-    set(&fixture.admin, "maintenance").await?;
+    install_example(fixture.cluster, "maintenance").await?;
     let composites = Api::<CompositeController>::all(fixture.admin.clone());
     runs(composites, "maintenance").await?;
     let admin = fixture.admin.clone();
@@ -200,7 +181,8 @@ fn start(text: &str, port: u16) -> Result<Hook> {
 #[tokio::test]
 async fn copies_follow_what_they_are_copies_of() -> Result<()> {
     let fixture = Fixture::set("copies").await?;
-    let text = set(&fixture.admin, "copies").await?;
+    install_example(fixture.cluster, "copies").await?;
+    let text = examples()?.remove("copies").context("no such example")?;
     let _hook = start(&text, oz().await?.copies)?;
     let composites = Api::<CompositeController>::all(fixture.admin.clone());
     runs(composites, "copies").await?;

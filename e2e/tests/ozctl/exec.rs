@@ -5,6 +5,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use oz_core::api::{ExecAccessRequest, Operation, TargetKind};
 use oz_e2e::{Scene, TEMPLATE, WORKLOAD, exec_template};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::{Answer, run, scene};
 
@@ -205,5 +206,48 @@ async fn logs_are_shown_where_a_template_allows_it() -> Result<()> {
     // The node has no logs to show; that it was asked shows that access was there.
     assert!(!answer.stderr.contains("may not"), "{}", answer.stderr);
     assert!(requests(&scene).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_command_costs_the_api_server_six_requests_and_what_is_ours_of_the_time_is_shown()
+-> Result<()> {
+    let scene = scene("cost").await?;
+    let mark = scene.cluster.audit().mark()?;
+    let answer = exec(&scene, "alice", &["deploy/web", "--verbose"], &["true"]).await?;
+    answer.ended_with(0)?;
+    for part in ["template", "request", "granted", "connection", "given back"] {
+        assert!(answer.stderr.contains(part), "{}", answer.stderr);
+    }
+    let asked = eventually(
+        "the access to be given back",
+        CONDITION_TIMEOUT,
+        async || {
+            let asked = scene.cluster.audit().since(mark)?;
+            let asked = asked.filter(|one| {
+                one.user == "alice"
+                    && one.namespace == scene.name()
+                    && one.user_agent.starts_with("ozctl")
+            });
+            let given_back = asked.iter().any(|one| one.verb == "delete");
+            let asked = asked.iter().map(|one| {
+                let resource = format!("{}/{}", one.resource, one.subresource);
+                format!("{} {}", one.verb, resource.trim_end_matches('/'))
+            });
+            let mut asked: Vec<String> = asked.collect();
+            asked.sort();
+            Ok(given_back.then_some(asked))
+        },
+    )
+    .await?;
+    let needed = [
+        "create execaccessrequests",
+        "delete execaccessrequests",
+        "get pods/exec",
+        "list execaccessrequests",
+        "list execaccesstemplates",
+        "watch execaccessrequests",
+    ];
+    assert_eq!(asked, needed);
     Ok(())
 }

@@ -13,6 +13,8 @@ impl Exit {
     pub const FAILURE: Self = Self(1);
     /// `audit verify`: there was no record to verify. `rego test`: no test to run.
     pub const NOTHING: Self = Self(2);
+    /// `audit verify`: signatures by keys of which nothing is known, and nothing else is wrong.
+    pub const UNCHECKED: Self = Self(3);
     /// `exec`, `pod`: access ended while the command ran, as timeout(1) says it.
     pub const ENDED: Self = Self(124);
     /// `exec`, `pod`: ozctl failed, and not what it was to run, as env(1) says it.

@@ -5,7 +5,8 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::api::AuditEvent;
-use oz_core::audit::{Entry, Query};
+use oz_core::audit::{Checkpoint, Entry, Published, Query, Trust};
+use oz_core::names::{AUDIT_CHECKPOINTS, AUDIT_PUBLIC_KEYS};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
@@ -86,4 +87,87 @@ fn rights(failure: Failure) -> Failure {
         );
     }
     failure
+}
+
+/// The keys of the trail, as the cluster has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// What is published.
+    pub published: Vec<Published>,
+    /// The last checkpoints that are signed by a key that is not published: WRITER, and the key's name.
+    pub lost: Vec<(String, String)>,
+}
+
+impl Keys {
+    /// Of ConfigMaps' data, by slot.
+    ///
+    /// # Errors
+    /// When what is published is no key.
+    pub fn of(
+        published: impl IntoIterator<Item = (String, String)>,
+        checkpoints: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self> {
+        let published = published.into_iter().map(|(slot, text)| {
+            let read: Published = serde_json::from_str(&text).map_err(|error| {
+                Failure::new(format!("failed to read the published key {slot}: {error}"))
+            })?;
+            Ok(read)
+        });
+        let published = published.collect::<Result<Vec<_>>>()?;
+        let trust = Trust::pinned(published.iter().map(|key| &key.public_key[..]));
+        let trust = trust.map_err(|error| Failure::new(error.to_string()))?;
+        let known = trust.ids();
+        let lost = checkpoints.into_iter().filter_map(|(slot, text)| {
+            let checkpoint: Checkpoint = serde_json::from_str(&text).ok()?;
+            let (key, _) = checkpoint.signature.split_once(':')?;
+            (!known.contains(key)).then(|| (slot, key.to_owned()))
+        });
+        let lost = lost.collect();
+        Ok(Self { published, lost })
+    }
+}
+
+/// The keys of the trail of the oz in this namespace.
+///
+/// # Errors
+/// When they cannot be read.
+pub async fn keys(cluster: &Cluster, namespace: &str) -> Result<Keys> {
+    let (published, checkpoints) = futures::future::try_join(
+        map(cluster, namespace, AUDIT_PUBLIC_KEYS),
+        map(cluster, namespace, AUDIT_CHECKPOINTS),
+    )
+    .await?;
+    Keys::of(published, checkpoints)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use oz_core::audit::{AuditKey, Chain, Medium, Writer};
+
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_by_a_key_that_is_not_published_is_told() {
+        let checkpoint = |key: &AuditKey| {
+            let writer = Writer::new("oz-operator", "oz-0", Timestamp::UNIX_EPOCH, 1);
+            let (_, first) = Chain::begin(writer, Timestamp::UNIX_EPOCH, &[], key);
+            let checkpoint = Checkpoint::sign(first.head(&[Medium::Log]), key);
+            serde_json::to_string(&checkpoint).unwrap()
+        };
+        let (kept, lost) = (AuditKey::new(&[1; 32]), AuditKey::new(&[2; 32]));
+        let published = serde_json::to_string(&kept.published(None)).unwrap();
+        let slot = |name: &str, text: String| (name.to_owned(), text);
+        let keys = Keys::of(
+            [slot("1", published)],
+            [
+                slot("operator.0", checkpoint(&kept)),
+                slot("webhook.0", checkpoint(&lost)),
+            ],
+        )
+        .unwrap();
+        assert_eq!(keys.published.len(), 1);
+        assert_eq!(keys.lost, [slot("webhook.0", lost.id().to_owned())]);
+        assert!(Keys::of([slot("1", "x".to_owned())], []).is_err());
+    }
 }

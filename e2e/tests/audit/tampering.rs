@@ -212,7 +212,7 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     scene.entry(next.clone()).await?;
     scene
         .found(
-            Fault::BadSignature,
+            Fault::UnknownKey,
             "9. a process invented, with a key of one's own",
         )
         .await?;
@@ -261,7 +261,7 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         .await?;
     scene
         .found(
-            Fault::BadSignature,
+            Fault::UnknownKey,
             "12. a checkpoint signed with a key of one's own",
         )
         .await?;

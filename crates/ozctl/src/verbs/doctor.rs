@@ -1,6 +1,7 @@
 //! `ozctl doctor`: whether oz works here, for you: what was looked at, what is wrong, and what
 //! mends it. What you may not look at is said to be unknown, and is no finding.
 
+mod audit_keys;
 mod checks;
 mod composites;
 mod installed;
@@ -23,10 +24,10 @@ use crate::output::{self, TextFormat};
 #[command(after_help = "\
 Looks at: the API server and its clock, oz's kinds, your rights in the
 namespace, the webhook in the path of requests (by a dry-run), its registration
-and certificates, the operator's lease and rights, oz's policies, the versions
-that run, the templates of the namespace, the name servers that they count on,
-composites and whether MetaController carries them out as well, and who gets
-into pods without oz.
+and certificates, the operator's lease and rights, oz's policies, the keys that
+the trail is signed with, the versions that run, the templates of the
+namespace, the name servers that they count on, composites and whether
+MetaController carries them out as well, and who gets into pods without oz.
 Writes nothing.
 
 Exit codes: 0 if nothing is wrong, 1 if something is.")]
@@ -146,6 +147,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.push(installed::operator_rights(cluster, oz, &deployments).await);
     findings.extend(name_servers::name_servers(cluster, &deployments).await);
     findings.push(policies::policies(cluster, oz, &deployments).await);
+    findings.push(audit_keys::audit_keys(cluster, oz).await);
     findings.extend(composites::composites(cluster).await);
     findings.push(installed::versions(oz, &deployments));
     findings

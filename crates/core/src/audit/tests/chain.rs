@@ -10,7 +10,7 @@ use super::support::{
 };
 use crate::audit::verify::{Evidence, Fault, IN_FLIGHT, Terms, Verdict, verify};
 use crate::audit::{
-    AuditKey, Chain, Checkpoint, Medium, Trust, Writer, canonical, name_of, time_in_name,
+    AuditKey, Chain, Checkpoint, Entry, Medium, Trust, Writer, canonical, name_of, time_in_name,
 };
 
 #[test]
@@ -147,7 +147,7 @@ fn a_key_that_the_pinned_one_vouches_for_is_believed_and_another_is_not() {
     let entries = written("oz-0", 5);
     let by_next = Checkpoint::sign(entries[5].head(&BOTH), &next);
     let report = judged(&lines(&entries), Some(&by_next));
-    assert_eq!(faults(&report), [(Fault::BadSignature, Some(6))]);
+    assert_eq!(faults(&report), [(Fault::UnknownKey, Some(6))]);
 
     let last = AuditKey::new(&[9; 32]);
     let by_last = Checkpoint::sign(entries[5].head(&BOTH), &last);
@@ -314,4 +314,58 @@ proptest! {
         let report = judged_objects(&objects(&left), signed, &terms());
         prop_assert!(report.is_whole(), "{:?}", report.problems);
     }
+}
+
+#[test]
+fn a_key_that_was_lost_is_told_from_a_record_that_was_forged() {
+    let entries = written("oz-0", 5);
+    let signed = checkpoint(&entries[5]);
+    let kept = AuditKey::new(&[8; 32]);
+    let trusting = |keys: &[&AuditKey]| {
+        let keys: Vec<String> = keys.iter().map(|key| key.public()).collect();
+        Terms {
+            trust: Trust::pinned(keys.iter().map(String::as_str)).unwrap(),
+            ..Terms::default()
+        }
+    };
+    let judged = |entries: &[Entry], keys: &[&AuditKey]| {
+        judged_objects(
+            &objects(entries),
+            std::slice::from_ref(&signed),
+            &trusting(keys),
+        )
+    };
+    let lost = judged(&entries, &[&kept]);
+    assert_eq!(lost.verdict(false), Verdict::Unchecked);
+    assert_eq!(lost.verdict(true), Verdict::Unchecked);
+    let [unknown] = &lost.unknown_keys[..] else {
+        panic!("{:?}", lost.unknown_keys);
+    };
+    let signatures = entries.iter().filter(|one| one.link.signature.is_some());
+    assert_eq!(unknown.key, key().id());
+    assert_eq!(unknown.records, signatures.count() as u64);
+    assert_eq!(unknown.checkpoints, 1);
+    assert_eq!(unknown.first, entries[0].record.time);
+    // Its public part was kept.
+    let found = judged(&entries, &[&kept, &key()]);
+    assert_eq!(found.verdict(false), Verdict::Whole);
+    assert_eq!(found.unknown_keys, []);
+    // What is wrong besides is wrong.
+    let mut altered = entries.clone();
+    altered[3].record.message = "nothing happened".to_owned();
+    assert_eq!(judged(&altered, &[&kept]).verdict(false), Verdict::NotWhole);
+    let fewer = [&entries[..3], &entries[4..]].concat();
+    assert_eq!(judged(&fewer, &[&key()]).verdict(false), Verdict::NotWhole);
+    // A signature in the name of a key that is known.
+    let mut forged = entries.clone();
+    let signature = AuditKey::new(&[9; 32]).sign("x", b"y");
+    let (_, signature) = signature.split_once(':').unwrap();
+    forged[0].link.signature = Some(format!("{}:{signature}", key().id()));
+    let forged = judged(&forged, &[&key()]);
+    assert_eq!(forged.verdict(false), Verdict::NotWhole);
+    assert!(
+        faults(&forged)
+            .iter()
+            .any(|(fault, _)| *fault == Fault::BadSignature)
+    );
 }

@@ -10,16 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use evidence::Evidence;
 pub use report::{
-    ChainReport, Fault, IN_FLIGHT, Location, PUBLISHED_WITHIN, Problem, Report, Terms, Verdict,
+    ChainReport, Fault, IN_FLIGHT, Location, PUBLISHED_WITHIN, Problem, Report, Terms, UnknownKey,
+    Verdict,
 };
 
 use super::chain::SIGNED_RECORD;
 use super::checkpoint::Checkpoint;
 use super::head::{Head, Medium};
-use super::keys::Trust;
+use super::keys::{KeyError, Trust};
 use super::writer::Writer;
 use evidence::Shortened;
-use report::Claim;
+use report::{Claim, UnknownKeys};
 use walk::Walk;
 
 /// Verifies what was read.
@@ -41,7 +42,8 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
     let terms = &terms;
     // Where it was taken away as a whole.
     let no_checkpoint = media.contains(&Medium::Objects) && checkpoints.is_empty();
-    let mut claims = claims(checkpoints, &terms.trust, &mut problems);
+    let mut unknown = UnknownKeys::default();
+    let (mut claims, unchecked) = claims(checkpoints, &terms.trust, &mut problems, &mut unknown);
     let mut chains: BTreeMap<Writer, Vec<evidence::Item>> = BTreeMap::new();
     for item in items {
         for (name, value) in &item.mentions {
@@ -81,8 +83,10 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
             claims: claims.remove(&writer).unwrap_or_default(),
             media: judged.copied().collect(),
             no_checkpoint,
+            unchecked: unchecked.contains(&writer),
             writer,
             problems: &mut problems,
+            unknown: &mut unknown,
             notes: &mut report.notes,
         };
         report.chains.extend(walk.run());
@@ -90,6 +94,7 @@ pub fn verify(evidence: Evidence, terms: &Terms) -> Report {
     problems.sort();
     problems.dedup();
     report.problems = problems;
+    report.unknown_keys = unknown.into_list();
     report
 }
 
@@ -109,29 +114,41 @@ fn shorten(terms: &mut Terms, mut shortened: Vec<Shortened>, notes: &mut Vec<Str
     terms.objects_kept_since = terms.objects_kept_since.max(Some(last.before));
 }
 
-/// What the checkpoints state of each writer's chain, as far as they are signed by whom is trusted.
+/// What the checkpoints state of each writer's chain, as far as they are signed by whom is trusted; and the
+/// writers with one that is signed by a key of which nothing is known.
 fn claims(
     checkpoints: Vec<(Location, Checkpoint)>,
     trust: &Trust,
     problems: &mut Vec<Problem>,
-) -> BTreeMap<Writer, Vec<Claim>> {
+    unknown: &mut UnknownKeys,
+) -> (BTreeMap<Writer, Vec<Claim>>, BTreeSet<Writer>) {
     let mut claims: BTreeMap<Writer, Vec<Claim>> = BTreeMap::new();
+    let mut unchecked = BTreeSet::new();
     for (place, checkpoint) in checkpoints {
         let head = checkpoint.head.clone();
-        match checkpoint.check(trust) {
-            Ok(()) => claims.entry(head.writer.clone()).or_default().push(Claim {
-                head,
-                place,
-                mentioned: false,
-            }),
-            Err(error) => problems.push(Problem {
-                writer: Some(head.writer),
-                seq: Some(head.seq),
-                fault: Fault::BadSignature,
-                place: Some(place),
-                message: format!("a checkpoint proves nothing: {error}"),
-            }),
-        }
+        let (fault, error) = match checkpoint.check(trust) {
+            Ok(()) => {
+                claims.entry(head.writer.clone()).or_default().push(Claim {
+                    head,
+                    place,
+                    mentioned: false,
+                });
+                continue;
+            }
+            Err(KeyError::Unknown(key)) => {
+                unknown.signed(&key, head.time, true);
+                unchecked.insert(head.writer.clone());
+                (Fault::UnknownKey, KeyError::Unknown(key))
+            }
+            Err(error) => (Fault::BadSignature, error),
+        };
+        problems.push(Problem {
+            writer: Some(head.writer),
+            seq: Some(head.seq),
+            fault,
+            place: Some(place),
+            message: format!("a checkpoint proves nothing: {error}"),
+        });
     }
-    claims
+    (claims, unchecked)
 }

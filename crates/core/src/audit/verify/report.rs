@@ -1,5 +1,7 @@
 //! By what a record is judged, and what is said of it.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -83,8 +85,11 @@ pub enum Fault {
     Relabelled,
     /// The first record of a chain is not signed: no process of oz began it.
     Unborn,
-    /// A signature does not belong to what it stands on, or is by a key that is not believed.
+    /// A signature does not belong to what it stands on.
     BadSignature,
+    /// It is signed by a key that is neither pinned nor vouched for: a key that was lost, or one of
+    /// somebody's own.
+    UnknownKey,
     /// A record is not there.
     Missing,
     /// The end of a chain is not there.
@@ -139,6 +144,48 @@ impl std::fmt::Display for Problem {
     }
 }
 
+/// A key that signed something, and of which nothing is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnknownKey {
+    /// Its name, as signatures have it.
+    pub key: String,
+    /// How many records it signed, wherever they were read.
+    pub records: u64,
+    /// How many checkpoints.
+    pub checkpoints: u64,
+    /// Instants of the first and last of them.
+    pub first: Timestamp,
+    /// See `first`.
+    pub last: Timestamp,
+}
+
+/// The keys of which nothing is known, by name.
+#[derive(Default)]
+pub(super) struct UnknownKeys(BTreeMap<String, UnknownKey>);
+
+impl UnknownKeys {
+    /// A record or a checkpoint of this instant is signed by this key.
+    pub(super) fn signed(&mut self, key: &str, at: Timestamp, is_checkpoint: bool) {
+        let known = self.0.entry(key.to_owned()).or_insert_with(|| UnknownKey {
+            key: key.to_owned(),
+            records: 0,
+            checkpoints: 0,
+            first: at,
+            last: at,
+        });
+        match is_checkpoint {
+            true => known.checkpoints += 1,
+            false => known.records += 1,
+        }
+        known.first = known.first.min(at);
+        known.last = known.last.max(at);
+    }
+
+    pub(super) fn into_list(self) -> Vec<UnknownKey> {
+        self.0.into_values().collect()
+    }
+}
+
 /// What is known of one chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainReport {
@@ -165,6 +212,9 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// What is worth knowing and not wrong.
     pub notes: Vec<String>,
+    /// The keys by whose signatures nothing could be checked.
+    #[serde(rename = "unknownKeys")]
+    pub unknown_keys: Vec<UnknownKey>,
 }
 
 /// What verifying comes to.
@@ -174,6 +224,9 @@ pub enum Verdict {
     Whole,
     /// Something is wrong.
     NotWhole,
+    /// Nothing else is wrong than that signatures are by keys of which nothing is known. Whether a key was
+    /// lost or somebody made these records up cannot be told without its public part.
+    Unchecked,
     /// There was no record to judge. That proves nothing: a trail that was taken away as a whole,
     /// checkpoints and all, looks like one that never began.
     Nothing,
@@ -183,7 +236,12 @@ impl Report {
     /// What it comes to. If `strict`, records that no signature vouches for are wrong.
     #[must_use]
     pub fn verdict(&self, strict: bool) -> Verdict {
-        if !self.is_whole() || strict && self.unsigned() > 0 {
+        let mut faults = self.problems.iter().map(|problem| problem.fault);
+        if faults.any(|fault| fault != Fault::UnknownKey) {
+            Verdict::NotWhole
+        } else if !self.is_whole() {
+            Verdict::Unchecked
+        } else if strict && self.unsigned() > 0 {
             Verdict::NotWhole
         } else if self.records() == 0 {
             Verdict::Nothing

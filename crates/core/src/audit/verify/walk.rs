@@ -6,10 +6,12 @@ use jiff::Timestamp;
 
 use super::super::chain::SIGNED_RECORD;
 use super::super::head::Medium;
+use super::super::keys::KeyError;
 use super::super::writer::Writer;
 use super::evidence::Item;
 use super::report::{
     ChainReport, Claim, Fault, IN_FLIGHT, Location, Problem, Terms, UNCLAIMED, UNSIGNED,
+    UnknownKeys,
 };
 
 pub(super) struct Walk<'a> {
@@ -19,8 +21,11 @@ pub(super) struct Walk<'a> {
     pub(super) claims: Vec<Claim>,
     pub(super) media: BTreeSet<Medium>,
     pub(super) no_checkpoint: bool,
+    /// Whether a checkpoint of it is signed by a key of which nothing is known.
+    pub(super) unchecked: bool,
     pub(super) problems: &'a mut Vec<Problem>,
     pub(super) notes: &'a mut Vec<String>,
+    pub(super) unknown: &'a mut UnknownKeys,
 }
 
 type ItemsBySequence<'i> = BTreeMap<u64, &'i Item>;
@@ -67,6 +72,7 @@ impl Walk<'_> {
     /// Checks the signatures on records, and gives the last place that has one.
     fn signatures(&mut self, items: &[Item]) -> u64 {
         let mut last = 0;
+        let mut unknown = BTreeSet::new();
         for item in items {
             let (seq, place) = (item.link.seq, Some(&item.place));
             match &item.link.signature {
@@ -74,6 +80,14 @@ impl Walk<'_> {
                     let digest = item.link.digest.as_bytes();
                     match self.terms.trust.check(SIGNED_RECORD, digest, signature) {
                         Ok(()) => last = last.max(seq),
+                        Err(KeyError::Unknown(key)) => {
+                            self.unknown.signed(&key, item.time, false);
+                            // One is enough to find the others by: a lost key signed all of a chain.
+                            if unknown.insert(key.clone()) {
+                                let message = KeyError::Unknown(key).to_string();
+                                self.fault(Fault::UnknownKey, seq, place, message);
+                            }
+                        }
                         Err(error) => {
                             self.fault(Fault::BadSignature, seq, place, error.to_string());
                         }
@@ -114,7 +128,7 @@ impl Walk<'_> {
         let promised = self.promised(medium, &chain);
         self.links(medium, &chain, promised);
         self.unsigned(medium, &chain);
-        if medium == Medium::Objects {
+        if medium == Medium::Objects && !self.unchecked {
             self.unclaimed(&chain, promised);
         }
         promised.min(chain.keys().next_back().copied().unwrap_or_default())

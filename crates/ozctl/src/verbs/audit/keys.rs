@@ -2,14 +2,14 @@
 //! change them.
 
 use clap::Args;
-use oz_core::audit::Published;
 use oz_core::names::AUDIT_PUBLIC_KEYS as KEYS;
 
 use super::verify::Oz;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::trail::map;
+use crate::output;
+use crate::trail;
 
 /// Print the public keys of the trail, to keep them outside the cluster
 #[derive(Args)]
@@ -21,8 +21,8 @@ pub(super) struct Keys {
 impl Keys {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let published = map(&cluster, &self.oz.namespace, KEYS).await?;
-        if published.is_empty() {
+        let keys = trail::keys(&cluster, &self.oz.namespace).await?;
+        if keys.published.is_empty() {
             return Err(Failure::new(format!(
                 "no public key is published in ConfigMap {}/{KEYS}",
                 self.oz.namespace
@@ -32,11 +32,16 @@ impl Keys {
                  its key again within seconds",
             ));
         }
-        for (_, text) in published {
-            let key: Published = serde_json::from_str(&text).map_err(|error| {
-                Failure::new(format!("failed to read a published key: {error}"))
-            })?;
+        for key in &keys.published {
             context.print(&format!("{}\n", key.public_key))?;
+        }
+        for (writer, key) in &keys.lost {
+            context.say(&format!(
+                "Note: {} signed with key {}, which is not among them: whoever kept its public part verifies what \
+                 it signed with it",
+                output::line(writer),
+                output::line(key)
+            ));
         }
         Ok(Exit::SUCCESS)
     }

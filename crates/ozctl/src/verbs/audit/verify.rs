@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use oz_core::audit::verify::{Evidence, Report, Terms, Verdict, verify};
+use oz_core::audit::verify::{Evidence, Report, Terms, UnknownKey, Verdict, verify};
 use oz_core::audit::{Published, Trust};
 use oz_core::duration::GoDuration;
-use oz_core::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_PUBLIC_KEYS as KEYS};
+use oz_core::names::{AUDIT_CHECKPOINTS as CHECKPOINTS, AUDIT_KEY, AUDIT_PUBLIC_KEYS as KEYS};
 use serde_json::json;
 
 use super::read::{log, plain, when};
 use crate::context::{Context, Style};
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::output::{self, TextFormat};
+use crate::output::{self, TextFormat, instant};
 use crate::trail::{map, pages};
 
 /// How far the clock here may be behind that of the cluster, which decides what is old enough to go.
@@ -42,8 +42,9 @@ pub(crate) struct Oz {
 
 /// Verify that no record is missing, changed, doubled or out of place
 ///
-/// Exits with 1 and names the first bad record if one is, and with 2 if there was no record to
-/// verify, which proves nothing. A trail is proven complete up to the last checkpoint of each
+/// Exits with 1 and names the first bad record if one is, with 2 if there was no record to verify, which
+/// proves nothing, and with 3 if nothing is wrong but that signatures are by a key of which nothing is
+/// known: it was lost, or it is somebody's own. A trail is proven complete up to the last checkpoint of each
 /// writer, given public keys that were pinned outside the cluster.
 #[derive(Args)]
 pub(super) struct Verify {
@@ -126,6 +127,7 @@ impl Verify {
         Ok(match verdict {
             Verdict::Whole => Exit::SUCCESS,
             Verdict::NotWhole => Exit::FAILURE,
+            Verdict::Unchecked => Exit::UNCHECKED,
             Verdict::Nothing => Exit::NOTHING,
         })
     }
@@ -189,6 +191,16 @@ impl Verify {
                 report.chains.len()
             ));
         }
+        for unknown in &report.unknown_keys {
+            context.say(&format!("Note: {}", told(unknown)));
+        }
+        if verdict == Verdict::Unchecked {
+            let text = context.paint_output(Style::Red, "NOT CHECKED");
+            return context.print(&format!(
+                "{text}: what these keys signed may be whole or made up. Verify again with --key and the \
+                 public keys that `ozctl audit keys` printed in their time; without them it proves nothing.\n"
+            ));
+        }
         let text = context.paint_output(Style::Red, "NOT WHOLE");
         let first = report.problems.first().map_or_else(
             || format!("{} records are signed by nobody", report.unsigned()),
@@ -200,6 +212,23 @@ impl Verify {
         }
         Ok(())
     }
+}
+
+/// What a key signed of which nothing is known.
+fn told(unknown: &UnknownKey) -> String {
+    let UnknownKey {
+        key,
+        records,
+        checkpoints,
+        first,
+        last,
+    } = unknown;
+    let (first, last) = (instant(*first), instant(*last));
+    format!(
+        "key {} signed {records} records and {checkpoints} checkpoints, from {first} to {last}, and is neither \
+         pinned nor vouched for: it was lost with Secret {AUDIT_KEY} and ConfigMap {KEYS}, or it is somebody's own",
+        plain(key)
+    )
 }
 
 #[cfg(test)]

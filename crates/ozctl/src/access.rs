@@ -79,12 +79,12 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    fn new<R: AccessRequest>(
+    fn new(
         name: String,
         status: &RequestStatus,
         container: Option<String>,
         clock: Clock,
-        steps: &Rc<Steps>,
+        invocation: Invocation<'_>,
     ) -> Result<Self> {
         let pod = status.pod_name.clone().ok_or_else(|| {
             Failure::new(format!("request {name} is ready, but names no pod"))
@@ -97,8 +97,8 @@ impl Granted {
             until: status.expires_at,
             message: status.access_message.clone().unwrap_or_default(),
             clock,
-            verb: R::PURPOSE,
-            steps: Rc::clone(steps),
+            verb: invocation.verb,
+            steps: Rc::clone(invocation.steps),
         })
     }
 
@@ -132,6 +132,8 @@ pub(crate) struct Want<'a> {
     pub(crate) target: &'a Target,
     pub(crate) operation: Operation,
     pub(crate) container: Option<&'a str>,
+    /// The verb that asks anew.
+    pub(crate) verb: &'static str,
 }
 
 /// Gets access, uses it, and gives it back.
@@ -153,6 +155,7 @@ where
         context,
         cluster: &cluster,
         steps: &steps,
+        verb: want.verb,
     };
     let result = match &flags.request {
         Some(name) => again::<R>(invocation, name, &want, body).await,
@@ -170,6 +173,8 @@ struct Invocation<'a> {
     context: &'a Context,
     cluster: &'a Cluster,
     steps: &'a Rc<Steps>,
+    /// The verb that asks anew.
+    verb: &'static str,
 }
 
 /// Uses the access of a request that is there, and leaves it as it is.
@@ -346,8 +351,7 @@ async fn existing<R: AccessRequest>(
         .map(str::to_owned)
         .or_else(|| Ask::of(&found).container);
     let clock = Clock::of_server(invocation.cluster).await;
-    let mut granted =
-        Granted::new::<R>(name.to_owned(), &status, container, clock, invocation.steps)?;
+    let mut granted = Granted::new(name.to_owned(), &status, container, clock, invocation)?;
     if granted.left().is_some_and(|left| left.is_zero()) {
         // The API server says that it is ready, so a clock is wrong, and perhaps ours.
         invocation
@@ -393,7 +397,7 @@ async fn wait_for<R: AccessRequest>(
     match outcome {
         Outcome::Ready(ready) => {
             let status = ready.status().cloned().unwrap_or_default();
-            Granted::new::<R>(name, &status, container, clock, invocation.steps)
+            Granted::new(name, &status, container, clock, invocation)
         }
         Outcome::Over(request) => {
             ended.set(true);

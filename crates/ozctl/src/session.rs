@@ -89,12 +89,7 @@ pub(crate) async fn run(cluster: &Cluster, granted: &Granted, command: &Command)
     sizing.abort();
     drop(terminal);
     if matches!(result, Ok(Exit::ENDED)) {
-        let _ = writeln!(
-            std::io::stderr(),
-            "oz: access to {} is over; `ozctl {}` asks anew",
-            granted.pod,
-            granted.verb
-        );
+        say_over(granted);
     }
     result
 }
@@ -152,9 +147,19 @@ pub(crate) async fn once_effective<T>(
     }
 }
 
-/// Waits until access ends.
+/// Waits until access ends, and says so.
 pub(crate) async fn end_of(granted: &Granted) {
     watch_the_end(granted, None).await;
+    say_over(granted);
+}
+
+fn say_over(granted: &Granted) {
+    let _ = writeln!(
+        std::io::stderr(),
+        "oz: access to {} is over; `ozctl {}` asks anew",
+        granted.pod,
+        granted.verb
+    );
 }
 
 /// The container that is meant when none is named, as kubectl chooses it.

@@ -169,6 +169,31 @@ async fn a_session_is_told_of_its_end_and_ends() -> Result<()> {
 }
 
 #[tokio::test]
+async fn followed_logs_and_forwarded_ports_end_with_their_access_and_say_so() -> Result<()> {
+    let Some((_turn, cluster)) = alone().await? else {
+        return Ok(());
+    };
+    let _system = System::start(cluster).await?;
+    let scene = set(cluster).await?;
+    let mut more = exec_template("more", TargetKind::Deployment, WORKLOAD);
+    more.spec.access_config.operations = vec![Operation::Log, Operation::PortForward];
+    scene.template(&more).await?;
+    let pod = scene.pods[0].metadata.name.clone().context("no name")?;
+    let target = format!("pod/{pod}");
+    let words = ["logs", "-f", &target, "--duration", "12s"];
+    let mut following = Terminal::start(&ozctl(&scene, &words)?, 30, 100)?;
+    let words = ["port-forward", &target, "0:7000", "--duration", "12s"];
+    let mut forwarding = Terminal::start(&ozctl(&scene, &words)?, 30, 100)?;
+    forwarding.shows(" to port 7000 of pod ").await?;
+    for (verb, session) in [("logs", &mut following), ("port-forward", &mut forwarding)] {
+        assert_eq!(session.code().await?, 124, "{verb}: {}", session.screen());
+        let said = format!("is over; `ozctl {verb}` asks anew");
+        assert!(session.screen().contains(&said), "{}", session.screen());
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_session_that_is_interrupted_leaves_no_access() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());

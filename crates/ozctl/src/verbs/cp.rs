@@ -87,6 +87,7 @@ impl Cp {
             target,
             operation: Operation::Exec,
             container: self.container.as_deref(),
+            verb: "cp",
         };
         let body = async |cluster: &Cluster, granted: &Granted| {
             let copying = async {

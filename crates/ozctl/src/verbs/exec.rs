@@ -68,6 +68,7 @@ impl Session {
             target,
             operation: Operation::Exec,
             container: self.flags.container.as_deref(),
+            verb: R::PURPOSE,
         };
         let body = async |cluster: &_, granted: &Granted| {
             let command = self.flags.command(context, &self.command, granted);

@@ -68,6 +68,7 @@ impl Logs {
             target: &self.target,
             operation: Operation::Log,
             container: self.container.as_deref(),
+            verb: "logs",
         };
         let body = async |cluster: &Cluster, granted: &Granted| {
             let parameters = LogParams {

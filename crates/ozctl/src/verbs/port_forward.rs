@@ -87,6 +87,7 @@ impl PortForward {
             target: &self.target,
             operation: Operation::PortForward,
             container: None,
+            verb: "port-forward",
         };
         let body = async |cluster: &Cluster, granted: &Granted| {
             forward(context, cluster, granted, listeners).await

@@ -2,8 +2,10 @@
 //! what is lacking, and what a run's pod, Job and NetworkPolicy are. All of it pure: admission, operator, broker
 //! and command line are to call the same functions.
 //!
-//! Nothing of this is wired yet: no hook and no controller calls
-//! it.
+//! Nothing of this is wired yet: no hook and no controller calls it.
 
 pub mod glob;
 pub mod host;
+pub mod policy;
+pub mod requires;
+pub mod template;

@@ -6,6 +6,10 @@
 
 pub mod glob;
 pub mod host;
+pub mod objects;
+mod overlay;
+pub mod pod;
 pub mod policy;
 pub mod requires;
+pub mod reserved;
 pub mod template;

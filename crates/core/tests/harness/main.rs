@@ -6,9 +6,11 @@
     reason = "helpers of tests stop where they fail, too"
 )]
 
+mod pods;
 mod policies;
 mod requirements;
 mod templates;
+mod world;
 
 use jiff::Timestamp;
 use oz_core::api::harness::{BrokerPolicy, HarnessTemplateSpec};

@@ -6,6 +6,7 @@
     reason = "helpers of tests stop where they fail, too"
 )]
 
+mod admission;
 mod pods;
 mod policies;
 mod requirements;

@@ -34,10 +34,13 @@ const CRDS: &str = "charts/oz/files/crds";
 /// Where the definitions of CompositeControllers and RegoControllers go, which are installed where they are
 /// run.
 const COMPOSITES: &str = "charts/oz/files/composites";
+/// Where the definitions of the kinds of harness runs go. Nothing installs them yet: nothing serves them.
+const HARNESS: &str = "charts/oz/files/harness";
 /// Directories in which everything is generated, or nothing may be.
-const DIRECTORIES: [&str; 5] = [
+const DIRECTORIES: [&str; 6] = [
     CRDS,
     COMPOSITES,
+    HARNESS,
     rbac::FILES,
     command_line::MAN,
     "charts/oz/crds",
@@ -171,7 +174,10 @@ fn definitions() -> Result<BTreeMap<PathBuf, String>> {
     let ours = oz_core::api::crds().into_iter().map(|crd| (CRDS, crd));
     let composites = [CompositeController::crd(), RegoController::crd()];
     let composites = composites.map(|crd| (COMPOSITES, crd));
+    let harness = oz_core::api::harness::crds().into_iter();
+    let harness = harness.map(|crd| (HARNESS, crd));
     ours.chain(composites)
+        .chain(harness)
         .map(|(directory, crd)| {
             let path = Path::new(directory).join(format!("{}.yaml", crd.spec.names.plural));
             let yaml = serde_saphyr::to_string(&crd)

@@ -14,6 +14,7 @@ pub mod connect;
 pub mod controller;
 pub mod duration;
 pub mod encode;
+pub mod harness;
 pub mod kinds;
 pub mod labels;
 pub mod lifecycle;

@@ -28,6 +28,7 @@ pub use crate::kinds::transient_cluster_role_binding::{
     TransientClusterRoleBinding, TransientClusterRoleBindingSpec,
 };
 pub use crate::kinds::transient_role_binding::{TransientRoleBinding, TransientRoleBindingSpec};
+pub mod harness;
 pub use access_config::{
     AccessConfig, Bind, DEFAULT_ACCESS_COMMAND, DEFAULT_DURATION, DEFAULT_MAX_DURATION, Follow,
     OnTemplateChange, Operation, Sessions,

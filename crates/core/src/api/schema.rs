@@ -108,7 +108,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 /// What derived definitions say and ours do not: that `spec` is required (see [`SPEC_IS_GIVEN`]);
 /// that an optional field may be `null`, which the API server would then store; and where a line of
 /// a description ends in our source.
-fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+pub(crate) fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let schemas = crd
         .spec
         .versions

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 pub struct InstantError;
 
 /// Reads an instant.
-pub(super) fn instant(text: &str) -> Result<Timestamp, InstantError> {
+pub(crate) fn instant(text: &str) -> Result<Timestamp, InstantError> {
     if !is_rfc3339(text.as_bytes()) {
         return Err(InstantError);
     }

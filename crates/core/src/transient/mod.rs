@@ -23,6 +23,7 @@ pub use danger::danger;
 pub use flags::TransientArgs;
 pub use grant::Grant;
 pub use instant::InstantError;
+pub(crate) use instant::instant;
 pub(crate) use kind::violations;
 pub use kind::{Binding, Kind, Transient};
 pub use policy::{Policy, PolicyError, ROLE_TOO_POWERFUL};

@@ -16,6 +16,7 @@ use crate::duration::GoDuration;
 
 pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
+pub(crate) use name::dns_subdomain;
 pub use quantity::{Amount, QuantityError};
 pub use request::{MAX_GENERATE_NAME, MAX_REASON, MAX_REQUEST_NAME, ValidatedRequest, request};
 pub use template::{

@@ -13,7 +13,7 @@ pub(super) fn dns_label(text: &str) -> Result<(), &'static str> {
 }
 
 /// The name of most objects: RFC 1123 subdomain.
-pub(super) fn dns_subdomain(text: &str) -> Result<(), &'static str> {
+pub(crate) fn dns_subdomain(text: &str) -> Result<(), &'static str> {
     if text.len() <= 253 && text.split('.').all(is_label) {
         Ok(())
     } else {

@@ -2,9 +2,11 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::unwrap_in_result,
     clippy::panic,
     reason = "helpers of tests stop where they fail, too"
 )]
+#![allow(clippy::too_many_lines, reason = "tables")]
 
 mod admission;
 mod pods;

@@ -145,7 +145,7 @@ pub(crate) fn restricted(pod: &Value) -> Vec<String> {
 
 /// The variables of a container, as Kubernetes sees them: of two with one name the last.
 pub(crate) fn variable(container: &Value, name: &str) -> Option<String> {
-    let env = container["env"].as_array().into_iter().flatten();
-    let last = env.filter(|one| one["name"] == name).last()?;
+    let mut env = container["env"].as_array().into_iter().flatten();
+    let last = env.rfind(|one| one["name"] == name)?;
     Some(last["value"].as_str()?.to_owned())
 }

@@ -207,6 +207,21 @@ mod tests {
     }
 
     #[test]
+    fn an_object_is_shown_with_its_kind_and_without_who_wrote_which_field() {
+        let template: oz_core::api::ExecAccessTemplate = serde_json::from_value(json!({
+            "metadata": {"name": "shell", "managedFields": [{"manager": "kubectl"}]},
+            "spec": {
+                "accessConfig": {"allowedGroups": ["devs"]},
+                "controllerTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            },
+        }))
+        .unwrap();
+        let shown = whole(&template).unwrap();
+        assert_eq!(shown["kind"], "ExecAccessTemplate");
+        assert_eq!(shown["metadata"], json!({"name": "shell"}));
+    }
+
+    #[test]
     fn what_others_wrote_cannot_draw_on_the_terminal() {
         let mut table = Table::new(&["REASON"]);
         table.row(vec!["INC-1\nalice \x1b[2Jroot\x07".into()]);

@@ -1,6 +1,6 @@
 //! Every manifest in `examples/composites` is applied with the rights that its header names, and does what that says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command};
 
 use anyhow::{Context as _, Result, ensure};
@@ -150,6 +150,58 @@ async fn a_maintenance_closes_its_namespace_and_opens_it_again() -> Result<()> {
         let due = if is_closed { from } else { until };
         ensure!(Timestamp::now() >= due, "{what} before its time");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_window_costs_two_writes_to_begin_and_two_to_end() -> Result<()> {
+    let fixture = Fixture::set("writes").await?;
+    install_example(fixture.cluster, "maintenance").await?;
+    let composites = Api::<CompositeController>::all(fixture.admin.clone());
+    runs(composites, "maintenance").await?;
+    let mark = fixture.cluster.audit().mark()?;
+    let admin = fixture.admin.clone();
+    let own = parents(admin, "Maintenance", "maintenances", Some(fixture.name()));
+    let from = Timestamp::now() + SignedDuration::from_secs(3);
+    let until = from + SignedDuration::from_secs(3);
+    let spec = json!({"from": from.to_string(), "until": until.to_string()});
+    make(&own, "short", "Maintenance", spec).await?;
+    let writes = async || -> Result<BTreeMap<String, usize>> {
+        let entries = fixture.cluster.audit().since(mark)?;
+        let entries = entries.in_namespace(fixture.name());
+        let entries = entries.by_user("system:serviceaccount:oz-system:oz-composites");
+        let mut counts = BTreeMap::new();
+        for entry in entries.writes().iter() {
+            let what = format!("{} {}/{}", entry.verb, entry.resource, entry.subresource);
+            *counts.entry(what).or_default() += 1;
+        }
+        Ok(counts)
+    };
+    eventually("the window to be over", CONDITION_TIMEOUT, async || {
+        let status = own.get("short").await?.data["status"].clone();
+        let is_over = Timestamp::now() > until && status["closed"] == false;
+        let ended = writes().await?.contains_key("delete networkpolicies/");
+        Ok((is_over && ended).then_some(()))
+    })
+    .await?;
+    // The finalizer, since it has an end; what is told before it begins, when it does, and when it has ended.
+    let most = [
+        ("patch maintenances/", 1),
+        ("patch maintenances/status", 3),
+        ("patch networkpolicies/", 1),
+        ("create networkpolicies/", 1),
+        ("delete networkpolicies/", 1),
+    ];
+    let writes = writes().await?;
+    for (what, count) in &writes {
+        let most = most.iter().find(|(known, _)| known == what);
+        ensure!(
+            most.is_some_and(|(_, most)| count <= most),
+            "{what}: {writes:?}"
+        );
+    }
+    let made = ["patch networkpolicies/", "create networkpolicies/"].map(|it| writes.get(it));
+    assert_eq!(made.into_iter().flatten().sum::<usize>(), 1, "{writes:?}");
     Ok(())
 }
 

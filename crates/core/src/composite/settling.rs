@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use jiff::{SignedDuration, Timestamp};
+use kube::core::DynamicObject;
+use serde::Serialize;
+
 use super::besides::{besides_status, digest};
 use crate::controller::{Failure, Live};
 use crate::lifecycle::window::{after, has_come};
-use jiff::{SignedDuration, Timestamp};
-use kube::core::DynamicObject;
 
 /// The reason that is told.
 pub const UNSETTLED: &str = "Unsettled";
@@ -21,22 +23,30 @@ const NEAREST: SignedDuration = SignedDuration::from_secs(1);
 const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
 /// How often it doubles: up to about eight minutes.
 const DOUBLINGS: u32 = 9;
-/// How many parents are remembered before those are forgotten that have settled.
-const MANY: usize = 10_000;
+/// How many parents are remembered at most.
+const MANY: usize = 2_000;
 /// How many changes are named.
 const NAMED: usize = 3;
+
+fn beginning(value: &impl Serialize) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = digest(value);
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
 
 /// What a pass over a parent would change, and what there is by which it might.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Digest of what of the parent is its users', of the policy that was asked, and of the time.
     cause: [u8; 32],
-    /// Digests of the children's statuses, by UID.
-    statuses: BTreeMap<String, [u8; 32]>,
+    /// Beginnings of the digests of the children's statuses, by those of their UIDs: kept for many of each of many
+    /// parents.
+    statuses: BTreeMap<u64, u64>,
     /// When the function is asked again by its own or its composite's wish.
     resync: Option<SignedDuration>,
-    /// Names of what would be changed.
+    /// Names of what would be changed, the first ones.
     what: Vec<String>,
+    /// How many others.
+    more: usize,
 }
 
 impl Change {
@@ -47,18 +57,20 @@ impl Change {
         of: (Option<&str>, Option<Timestamp>),
         children: &[Live],
         resync: Option<SignedDuration>,
-        what: Vec<String>,
+        mut what: Vec<String>,
     ) -> Self {
-        let status = |live: &Live| Some(digest(live.object.data.get("status")?));
+        let more = what.len().saturating_sub(NAMED);
+        what.truncate(NAMED);
         let statuses = children.iter().filter_map(|live| {
-            let uid = live.object.metadata.uid.clone();
-            uid.zip(status(live))
+            let (uid, status) = (&live.object.metadata.uid, live.object.data.get("status")?);
+            Some((beginning(uid), beginning(status)))
         });
         Self {
             cause: digest(&(besides_status(parent), of)),
             statuses: statuses.collect(),
             resync,
             what,
+            more,
         }
     }
 
@@ -80,9 +92,9 @@ impl Change {
 
     /// What is told of a parent that is slowed.
     pub(super) fn failure(&self, composite: &str) -> Failure {
-        let mut names = self.what.iter().take(NAMED).cloned().collect::<Vec<_>>();
-        if self.what.len() > NAMED {
-            names.push(format!("{} more", self.what.len() - NAMED));
+        let mut names = self.what.clone();
+        if self.more > 0 {
+            names.push(format!("{} more", self.more));
         }
         let message = format!(
             "{composite}: {PASSES} passes in a row have changed something though nothing of the parent has changed, \
@@ -126,6 +138,10 @@ impl Passes {
         if self.0.len() >= MANY {
             self.0
                 .retain(|_, row| now.duration_since(row.next().unwrap_or(row.at)) < FURTHEST);
+            // All of them at once: they are counted anew, five passes each.
+            if self.0.len() >= MANY {
+                self.0.clear();
+            }
         }
         let row = self.0.get_mut(parent);
         let Some(row) = row.filter(|row| row.continues(now, &change)) else {

@@ -381,6 +381,15 @@ impl<K: Source> World<K> {
         .await
     }
 
+    /// Whether there is an event with this reason on the Fleet of this name.
+    pub(crate) async fn is_told(&self, name: &str, reason: &str) -> Result<bool> {
+        Ok(self.events().await?.iter().any(|event| {
+            let regarding = event.regarding.as_ref();
+            let on = regarding.and_then(|regarding| regarding.name.as_deref());
+            on == Some(name) && event.reason.as_deref() == Some(reason)
+        }))
+    }
+
     async fn events(&self) -> Result<Vec<Event>> {
         let events: Api<Event> = Api::namespaced(self.fixture.admin.clone(), self.fixture.name());
         Ok(events.list(&kube::api::ListParams::default()).await?.items)
@@ -418,15 +427,7 @@ impl<K: Source> World<K> {
             if let Some(child) = self.config_maps().get_opt(child).await? {
                 return Ok(Some(Some(child)));
             }
-            let mut events = self.events().await?.into_iter();
-            let is_told = events.any(|event| {
-                event
-                    .regarding
-                    .and_then(|regarding| regarding.name)
-                    .as_deref()
-                    == Some(fleet)
-                    && event.reason.as_deref() == Some("SyncError")
-            });
+            let is_told = self.is_told(fleet, "SyncError").await?;
             Ok(is_told.then_some(None))
         })
         .await

@@ -81,6 +81,22 @@ fn now_text(now: Timestamp) -> String {
     now.to_string()
 }
 
+#[test]
+fn what_is_remembered_is_bounded() {
+    let mut world = settled();
+    let mut passes = Passes::default();
+    let change = change(&mut world, "x").unwrap();
+    for pass in 0..5 {
+        assert_eq!(passes.would(after(pass), PARENT, change.clone()), None);
+    }
+    assert!(passes.would(after(5), PARENT, change.clone()).is_some());
+    for other in 0..2_000 {
+        let other = format!("other-{other}");
+        assert_eq!(passes.would(after(6), &other, change.clone()), None);
+    }
+    assert_eq!(passes.would(after(7), PARENT, change), None, "counted anew");
+}
+
 /// Whether a parent is slowed by its tenth pass, of which each is preceded by this.
 fn is_slowed(millis: i64, mut before: impl FnMut(&mut World, i64)) -> bool {
     let mut world = settled();

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use oz_testkit::Cluster;
 use serde_json::{Value, json};
 
-use crate::{repository, run};
+use crate::{apply, repository};
 
 /// Where they are, from the root of the repository.
 pub const EXAMPLES: &str = "examples/composites";
@@ -61,15 +61,11 @@ pub async fn install_example(cluster: &Cluster, name: &str) -> Result<()> {
         "subjects": [{"kind": "ServiceAccount", "name": "oz-composites", "namespace": "oz-system"}],
     });
     let admin = cluster.client("admin").await?;
-    let apply = PatchParams::apply("test").force();
+    let ours = PatchParams::apply("test").force();
     let roles = Api::<ClusterRole>::all(admin.clone());
-    roles.patch(&role, &apply, &Patch::Apply(own)).await?;
+    roles.patch(&role, &ours, &Patch::Apply(own)).await?;
     let bindings = Api::<ClusterRoleBinding>::all(admin);
-    bindings.patch(&role, &apply, &Patch::Apply(bound)).await?;
-    let mut kubectl = cluster.kubectl("admin");
-    kubectl
-        .args(["apply", "--server-side", "--force-conflicts", "-f"])
-        .arg(repository().join(format!("{EXAMPLES}/{name}.yaml")));
-    run(kubectl)?;
+    bindings.patch(&role, &ours, &Patch::Apply(bound)).await?;
+    apply(cluster, &format!("{EXAMPLES}/{name}.yaml"))?;
     Ok(())
 }

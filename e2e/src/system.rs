@@ -22,15 +22,33 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// # Errors
 /// When the API server refuses one of them.
 pub async fn install(cluster: &Cluster) -> Result<()> {
-    let root = repository();
     for part in ["charts/oz/files/crds", "deploy/rbac", "deploy/policies"] {
-        let mut kubectl = cluster.kubectl("admin");
-        kubectl
-            .args(["apply", "--server-side", "--force-conflicts", "-f"])
-            .arg(root.join(part));
-        run(kubectl).with_context(|| format!("failed to apply {part}"))?;
+        apply(cluster, part)?;
     }
     established(cluster)
+}
+
+/// Applies the kinds, the account and the roles of composites.
+///
+/// # Errors
+/// When the API server refuses one of them.
+pub fn install_composites(cluster: &Cluster) -> Result<()> {
+    for part in ["charts/oz/files/composites", "deploy/rbac/composites"] {
+        apply(cluster, part)?;
+    }
+    Ok(())
+}
+
+/// Applies a file or folder of the repository as an administrator; gives what kubectl says.
+///
+/// # Errors
+/// When the API server refuses something of it.
+pub fn apply(cluster: &Cluster, part: &str) -> Result<String> {
+    let mut kubectl = cluster.kubectl("admin");
+    kubectl
+        .args(["apply", "--server-side", "--force-conflicts", "-f"])
+        .arg(repository().join(part));
+    run(kubectl).with_context(|| format!("failed to apply {part}"))
 }
 
 /// Waits until the API server serves every kind that was defined.

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::stream;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::{DynamicObject, ObjectMeta, Selector};
@@ -295,15 +295,19 @@ async fn events(cluster: &Cluster, selector: &str) -> Vec<Event> {
     listed.map(|list| list.items).unwrap_or_default()
 }
 
+/// The first of a composite's conditions that does not hold.
+#[must_use]
+pub fn failed(composite: &Declaration) -> Option<&Condition> {
+    let known = &composite.standing()?.conditions;
+    let mut types = [ACCEPTED, PERMITTED, RUNNING].into_iter();
+    types.find_map(|type_| {
+        conditions::find(known, type_).filter(|condition| condition.status == "False")
+    })
+}
+
 /// What is wrong with a composite itself, or else what went wrong with one of its parents last.
 fn trouble(composite: &Declaration, events: &[Event], of_composites: &[Event]) -> Option<Trouble> {
-    let known = composite.standing();
-    let known = known.map_or(&[][..], |status| &status.conditions[..]);
-    let mut conditions = [ACCEPTED, PERMITTED, RUNNING].into_iter();
-    let wrong = conditions.find_map(|type_| {
-        conditions::find(known, type_).filter(|condition| condition.status == "False")
-    });
-    if let Some(condition) = wrong {
+    if let Some(condition) = failed(composite) {
         return Some(Trouble {
             at: Some(condition.last_transition_time.0),
             reason: condition.reason.clone(),

@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use sha2::{Digest, Sha256};
+
+use crate::encode::hex;
 
 /// Who manages an object; `oz` on everything that oz creates.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -38,6 +41,38 @@ pub const AUDIT_KIND: &str = "oz.wizardofoz.co/kind";
 pub const AUDIT_WRITER: &str = "oz.wizardofoz.co/writer";
 /// Label on a namespace: with the value `true`, only those get into its pods who have a grant.
 pub const ENFORCE: &str = "oz.wizardofoz.co/enforce";
+
+/// What oz's own labels and annotations begin with.
+const OWN_PREFIXES: [&str; 2] = ["oz.wizardofoz.co/", "crds.wizardofoz.co/"];
+
+/// Whether a label or annotation is oz's, by its key.
+#[must_use]
+pub fn is_own(key: &str) -> bool {
+    OWN_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+}
+
+/// The text as the value of a label. What cannot be one is made to fit, with a part of its digest,
+/// so that two texts never share a value.
+#[must_use]
+pub fn value(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric();
+    let fits = text.len() <= 63
+        && text.chars().all(|c| plain(c) || "-_.".contains(c))
+        && text.starts_with(plain)
+        && text.ends_with(plain);
+    if fits || text.is_empty() {
+        return text.to_owned();
+    }
+    let kept: String = text
+        .chars()
+        .map(|c| if plain(c) || "-.".contains(c) { c } else { '_' })
+        .skip_while(|&c| !plain(c))
+        .take(50)
+        .collect();
+    format!("{kept}-{}", &hex(&Sha256::digest(text))[..10])
+        .trim_start_matches('-')
+        .to_owned()
+}
 
 /// Marks a child's metadata as made for one object.
 pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner_uid: &str) {

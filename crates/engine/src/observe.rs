@@ -66,13 +66,13 @@ pub struct Watches<O> {
 
 /// The part of objects whose changes count, as it was last seen.
 pub(crate) struct Heeded<O> {
-    part: fn(&O) -> [u8; 32],
+    part: fn(&O) -> String,
     /// By UID.
-    seen: Mutex<HashMap<String, [u8; 32]>>,
+    seen: Mutex<HashMap<String, String>>,
 }
 
 impl<O: Resource> Heeded<O> {
-    fn new(part: fn(&O) -> [u8; 32]) -> Self {
+    fn new(part: fn(&O) -> String) -> Self {
         let seen = Mutex::default();
         Self { part, seen }
     }
@@ -89,7 +89,9 @@ impl<O: Resource> Heeded<O> {
             }
             Change::Applied(_) => {
                 let now = (self.part)(object);
-                seen.insert(uid.to_owned(), now) != Some(now)
+                let is_same = seen.get(uid) == Some(&now);
+                seen.insert(uid.to_owned(), now);
+                !is_same
             }
         }
     }
@@ -187,7 +189,7 @@ where
     /// Looks at an object again only when its part that `part` gives a digest of has changed, and not at each of its
     /// changes. Children, signals, other kinds and time bring it back as ever.
     #[must_use]
-    pub fn heeding(mut self, part: fn(&O) -> [u8; 32]) -> Self
+    pub fn heeding(mut self, part: fn(&O) -> String) -> Self
     where
         O: Resource,
     {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use oz_core::api::AuditEvent;
-use oz_core::audit::{Action, Record, label_value};
+use oz_core::audit::{Action, Record};
 use oz_core::labels;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -51,7 +51,7 @@ impl Openings {
         let (done, found) = oneshot::channel();
         let begins = {
             let mut waiting = self.waiting();
-            waiting.grants.push((label_value(grant), done));
+            waiting.grants.push((labels::value(grant), done));
             !std::mem::replace(&mut waiting.asks, true)
         };
         if begins {

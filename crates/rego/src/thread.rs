@@ -5,7 +5,7 @@
 //! A thread that has come to its end waits a moment for the next evaluation: to start one takes as long as a small
 //! policy does.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
@@ -27,19 +27,19 @@ struct Waiting {
     sender: Sender<Work>,
 }
 
-#[derive(Default)]
 struct Pool {
     waiting: Vec<Waiting>,
     /// How many have waited.
     count: u64,
 }
 
-static POOL: Mutex<Option<Pool>> = Mutex::new(None);
+static POOL: Mutex<Pool> = Mutex::new(Pool {
+    waiting: Vec::new(),
+    count: 0,
+});
 
-fn with_pool<T>(act: impl FnOnce(&mut Pool) -> T) -> T {
-    let mut pool: MutexGuard<'_, Option<Pool>> =
-        POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    act(pool.get_or_insert_default())
+fn pool() -> MutexGuard<'static, Pool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs it, and waits that long at most.
@@ -66,7 +66,10 @@ pub(crate) fn run<T: Send + 'static>(
 
 /// Gives work to a thread that waits, or to a new one.
 fn give(mut work: Work) -> Result<(), EvaluateError> {
-    while let Some(waiting) = with_pool(|pool| pool.waiting.pop()) {
+    loop {
+        // Not in the condition: it would be locked as long as the work is given.
+        let waiting = pool().waiting.pop();
+        let Some(waiting) = waiting else { break };
         match waiting.sender.send(work) {
             Ok(()) => return Ok(()),
             Err(unsent) => work = unsent.0,
@@ -89,24 +92,26 @@ fn give(mut work: Work) -> Result<(), EvaluateError> {
 
 /// The next work, if some comes.
 fn wait() -> Option<Work> {
-    let (number, receiver): (u64, Receiver<Work>) = with_pool(|pool| {
+    let (sender, receiver) = channel();
+    let number = {
+        let mut pool = pool();
         if pool.waiting.len() >= MOST_WAITING {
             return None;
         }
-        let (sender, receiver) = channel();
         pool.count += 1;
         let number = pool.count;
         pool.waiting.push(Waiting { number, sender });
-        Some((number, receiver))
-    })?;
+        number
+    };
     match receiver.recv_timeout(WAITS) {
         Ok(work) => Some(work),
         Err(_) => {
-            let is_left = with_pool(|pool| {
+            let is_left = {
+                let mut pool = pool();
                 let before = pool.waiting.len();
                 pool.waiting.retain(|waiting| waiting.number != number);
                 pool.waiting.len() < before
-            });
+            };
             // Somebody has just taken it, and is about to send.
             if is_left { None } else { receiver.recv().ok() }
         }

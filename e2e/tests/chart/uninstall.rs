@@ -135,13 +135,7 @@ async fn without_an_operator_access_ends_all_the_same() -> Result<()> {
 
 /// Fleets, and the account that may look after them.
 fn fleets(cluster: &Cluster) -> Result<()> {
-    let directory = |part: &str| oz_e2e::repository().join(part);
-    for part in ["charts/oz/files/composites", "deploy/rbac/composites"] {
-        let mut apply = cluster.kubectl("admin");
-        apply.args(["apply", "--server-side", "--force-conflicts", "-f"]);
-        apply.arg(directory(part));
-        run(apply)?;
-    }
+    oz_e2e::install_composites(cluster)?;
     let rights = json!([
         {"apiGroups": ["test.example.org"], "resources": ["fleets"], "verbs": ["get", "list", "watch", "patch"]},
         {"apiGroups": ["test.example.org"], "resources": ["fleets/status"], "verbs": ["patch"]},

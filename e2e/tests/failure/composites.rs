@@ -9,7 +9,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use oz_core::composite::rego::RegoController;
 use oz_core::conditions;
-use oz_e2e::{Operator, Options, System, install_example, repository, run};
+use oz_e2e::{Operator, Options, System, install_composites, install_example};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 
@@ -33,13 +33,7 @@ fn options() -> Options {
 impl World {
     async fn set(cluster: &'static Cluster, name: &str) -> Result<Self> {
         oz_e2e::install(cluster).await?;
-        for part in ["charts/oz/files/composites", "deploy/rbac/composites"] {
-            let mut kubectl = cluster.kubectl("admin");
-            kubectl
-                .args(["apply", "--server-side", "-f"])
-                .arg(repository().join(part));
-            run(kubectl)?;
-        }
+        install_composites(cluster)?;
         oz_e2e::established(cluster)?;
         install_example(cluster, "sprint_quota").await?;
         let namespace = TestNamespace::create(cluster, name).await?;

@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use oz_core::api::{BindingStatus, Phase, TransientRoleBinding};
 use oz_core::transient::Kind;
-use oz_e2e::{NAMESPACE, Operator, Options, Webhook, established, install, repository, run};
+use oz_e2e::{NAMESPACE, Operator, Options, Webhook, apply, established, install};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -74,14 +74,6 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         })
     })
     .await
-}
-
-pub(crate) fn apply(cluster: &Cluster, part: &str) -> Result<String> {
-    let mut kubectl = cluster.kubectl("admin");
-    kubectl
-        .args(["apply", "--server-side", "--force-conflicts", "-f"])
-        .arg(repository().join(part));
-    run(kubectl).with_context(|| format!("failed to apply {part}"))
 }
 
 /// Leads may bind `view` and ask for transient bindings; interns may ask.

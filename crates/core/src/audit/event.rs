@@ -7,11 +7,9 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use sha2::{Digest, Sha256};
 
 use super::chain::Entry;
 use crate::api::{AuditEvent, AuditEventSpec};
-use crate::encode::hex;
 use crate::labels;
 
 const TIME: &str = "%Y%m%dt%H%M%S";
@@ -44,29 +42,6 @@ pub fn time_in_name(name: &str) -> Option<Timestamp> {
     Timestamp::new(time.as_second(), micros * 1_000).ok()
 }
 
-/// The text as the value of a label. What cannot be one is made to fit, with a part of its digest,
-/// so that two texts never share a value.
-#[must_use]
-pub fn label_value(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric();
-    let fits = text.len() <= 63
-        && text.chars().all(|c| plain(c) || "-_.".contains(c))
-        && text.starts_with(plain)
-        && text.ends_with(plain);
-    if fits || text.is_empty() {
-        return text.to_owned();
-    }
-    let kept: String = text
-        .chars()
-        .map(|c| if plain(c) || "-.".contains(c) { c } else { '_' })
-        .skip_while(|&c| !plain(c))
-        .take(50)
-        .collect();
-    format!("{kept}-{}", &hex(&Sha256::digest(text))[..10])
-        .trim_start_matches('-')
-        .to_owned()
-}
-
 /// The labels of an entry's event.
 #[must_use]
 pub(super) fn labels_of(entry: &Entry) -> BTreeMap<String, String> {
@@ -79,16 +54,16 @@ pub(super) fn labels_of(entry: &Entry) -> BTreeMap<String, String> {
         ),
         (
             labels::AUDIT_WRITER.to_owned(),
-            label_value(&entry.link.writer.component),
+            labels::value(&entry.link.writer.component),
         ),
     ]);
     if let Some(user) = &record.user {
-        found.insert(labels::AUDIT_USER.to_owned(), label_value(&user.user));
+        found.insert(labels::AUDIT_USER.to_owned(), labels::value(&user.user));
     }
     if !record.request.uid.is_empty() {
         found.insert(
             labels::AUDIT_GRANT.to_owned(),
-            label_value(&record.request.uid),
+            labels::value(&record.request.uid),
         );
     }
     found

@@ -23,7 +23,7 @@ pub use action::{Action, Decision};
 pub use canonical::{canonical, digest_without};
 pub use chain::{Chain, Entry, Link};
 pub use checkpoint::Checkpoint;
-pub use event::{label_value, name_of, time_in_name};
+pub use event::{name_of, time_in_name};
 pub use flood::{Admitted, FloodCounter};
 pub use head::{Head, Medium};
 pub use keys::{AuditKey, KeyError, Published, Trust};

@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 
 use super::chain::Entry;
-use super::event::label_value;
 use super::{Action, Decision};
 use crate::labels;
 
@@ -63,7 +62,7 @@ impl Query {
         let user = self
             .user
             .as_ref()
-            .map(|user| (labels::AUDIT_USER, label_value(user)));
+            .map(|user| (labels::AUDIT_USER, labels::value(user)));
         let decision = self
             .decision
             .map(|decision| (labels::AUDIT_DECISION, decision.to_string()));

@@ -1,17 +1,13 @@
 //! What of a parent is not its status.
 
 use kube::core::DynamicObject;
-use serde::Serialize;
-use sha2::{Digest, Sha256};
 
-pub(super) fn digest(value: &impl Serialize) -> [u8; 32] {
-    Sha256::digest(serde_json::to_vec(value).unwrap_or_default()).into()
-}
+use crate::encode::digest;
 
 /// Digest of what of a parent is not its status: another one when somebody has changed its spec, labels, annotations
 /// or finalizers, or is deleting it.
 #[must_use]
-pub fn besides_status(parent: &DynamicObject) -> [u8; 32] {
+pub fn besides_status(parent: &DynamicObject) -> String {
     let metadata = &parent.metadata;
     let deleting = metadata.deletion_timestamp.is_some();
     let told = (

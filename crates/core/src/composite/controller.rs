@@ -394,28 +394,31 @@ impl Composite {
         if self.mode == Mode::DryRun || parent.deleting {
             return None;
         }
-        let there: BTreeSet<Key> = live.iter().map(Live::key).collect();
-        let changes = decision.plan.steps().filter(|step| match step {
-            Step::Apply(child) => there.contains(&child.key()),
-            Step::Delete(_) => true,
-            _ => false,
-        });
-        let mut what: Vec<String> = changes.filter_map(name).collect();
-        let status = self.status_of(parent.object, &decision.state);
-        if parent
-            .object
-            .data
-            .get("status")
-            .is_some_and(|now| *now != status)
-        {
+        let mut steps = decision.plan.steps();
+        let mut what = Vec::new();
+        if steps.any(|step| matches!(step, Step::Apply(_) | Step::Delete(_))) {
+            let there: BTreeSet<Key> = live.iter().map(Live::key).collect();
+            let changes = decision.plan.steps().filter(|step| match step {
+                Step::Apply(child) => there.contains(&child.key()),
+                Step::Delete(_) => true,
+                _ => false,
+            });
+            what.extend(changes.filter_map(name));
+        }
+        let status = parent.object.data.get("status");
+        if status.is_some_and(|now| *now != self.status_of(parent.object, &decision.state)) {
             what.push("its status".to_owned());
+        }
+        if what.is_empty() {
+            return None;
         }
         let asked = called.answer.resync_after.map(resync_after);
         let resync = self.declared.resync.into_iter().chain(asked).min();
         // Time that passes is a cause as well, at the instants that the parent names.
         let time = ends::instants(&parent.object.data, now).first().copied();
         let policy = called.policy.as_deref();
-        (!what.is_empty()).then(|| Change::new(parent.object, (policy, time), live, resync, what))
+        let of = (policy, time);
+        Some(Change::new(parent.object, of, live, resync, what))
     }
 
     /// What comes of a decision by which something is changed.

@@ -18,8 +18,6 @@ use crate::labels;
 /// Annotation on a child: digest of what the function named, by which a change is told from what others
 /// added.
 pub const APPLIED: &str = "oz.wizardofoz.co/applied";
-/// What oz's own labels and annotations begin with.
-pub(super) const OWN_PREFIXES: [&str; 2] = ["oz.wizardofoz.co/", "crds.wizardofoz.co/"];
 /// Fields of metadata that are the API server's to say. A function that echoes what it was shown names
 /// them as well.
 const SYSTEM_FIELDS: [&str; 9] = [
@@ -156,8 +154,7 @@ fn not_ours(metadata: &mut ObjectMeta) -> Result<(), String> {
     let labels = metadata.labels.iter().flatten();
     let mut all = labels.chain(metadata.annotations.iter().flatten());
     let reserved = all.find(|(name, value)| {
-        OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-            || (*name == labels::MANAGED_BY && *value == labels::OZ)
+        labels::is_own(name) || (*name == labels::MANAGED_BY && *value == labels::OZ)
     });
     match reserved {
         None => Ok(()),

@@ -10,12 +10,12 @@ use kube::core::{ApiResource, DynamicObject};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::desired::OWN_PREFIXES;
 use crate::access::seal::Keys;
 use crate::access::stamp::{self, Requester, StampError};
 use crate::api::{RBAC_GROUP, RoleKind, RoleReference};
 use crate::controller::{Child, Failure, Key, Step};
 use crate::encode;
+use crate::labels;
 use crate::transient::{Listed, Policy, may_on_role};
 
 /// How many people may have had a hand in one parent.
@@ -134,7 +134,7 @@ pub fn digest(parent: &DynamicObject) -> String {
     let metadata = &parent.metadata;
     let texts = |texts: &Option<std::collections::BTreeMap<String, String>>| -> Value {
         let texts = texts.iter().flatten();
-        let others = texts.filter(|(name, _)| !is_ours(name));
+        let others = texts.filter(|(name, _)| !labels::is_own(name));
         others
             .map(|(name, value)| (name.clone(), Value::from(value.clone())))
             .collect::<serde_json::Map<_, _>>()
@@ -145,10 +145,6 @@ pub fn digest(parent: &DynamicObject) -> String {
         "labels": texts(&metadata.labels),
         "annotations": texts(&metadata.annotations),
     }))
-}
-
-fn is_ours(name: &str) -> bool {
-    OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Who had a hand in a parent, if that is proven.

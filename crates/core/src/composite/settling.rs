@@ -2,13 +2,14 @@
 //! each time, or somebody else changes what it names. Such a parent is changed ever more slowly, and says so.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
-use serde::Serialize;
 
-use super::besides::{besides_status, digest};
+use super::besides::besides_status;
 use crate::controller::{Failure, Live};
+use crate::encode::digest;
 use crate::lifecycle::window::{after, has_come};
 
 /// The reason that is told.
@@ -28,17 +29,18 @@ const MANY: usize = 2_000;
 /// How many changes are named.
 const NAMED: usize = 3;
 
-fn beginning(value: &impl Serialize) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = digest(value);
-    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+fn short(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What a pass over a parent would change, and what there is by which it might.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Digest of what of the parent is its users', of the policy that was asked, and of the time.
-    cause: [u8; 32],
-    /// Beginnings of the digests of the children's statuses, by those of their UIDs: kept for many of each of many
+    cause: String,
+    /// Hashes of the children's statuses, by those of their UIDs: short, since they are kept for many of each of many
     /// parents.
     statuses: BTreeMap<u64, u64>,
     /// When the function is asked again by its own or its composite's wish.
@@ -63,7 +65,7 @@ impl Change {
         what.truncate(NAMED);
         let statuses = children.iter().filter_map(|live| {
             let (uid, status) = (&live.object.metadata.uid, live.object.data.get("status")?);
-            Some((beginning(uid), beginning(status)))
+            Some((short(uid), short(status)))
         });
         Self {
             cause: digest(&(besides_status(parent), of)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::pod::{RUN_LABEL, deadline_seconds, label_value};
+use super::pod::{RUN_LABEL, deadline_seconds};
 use super::template::Resolved;
 use crate::api::harness::{GROUP, HarnessRun, RunMode};
 use crate::labels;
@@ -35,7 +35,7 @@ pub fn network_policy(run: &HarnessRun, broker: &Broker, sealed: &str) -> Value 
         "metadata": {
             "name": format!("{}-egress", name(run)),
             "namespace": run.metadata.namespace,
-            "labels": {RUN_LABEL: label_value(name(run))},
+            "labels": {RUN_LABEL: labels::value(name(run))},
             "annotations": {labels::GRANT: sealed},
         },
         "spec": {
@@ -67,7 +67,7 @@ pub fn job(run: &HarnessRun, template: &Resolved, mut pod: Value) -> Value {
         "metadata": {
             "name": name(run),
             "namespace": run.metadata.namespace,
-            "labels": {RUN_LABEL: label_value(name(run))},
+            "labels": {RUN_LABEL: labels::value(name(run))},
             "annotations": {},
             "ownerReferences": [{
                 "apiVersion": format!("{GROUP}/v1alpha1"),

@@ -8,7 +8,7 @@ use super::overlay::{self, CLAIM_PREFIX, confined};
 use super::reserved;
 use super::template::Resolved;
 use crate::api::harness::{EnvEntry, InteractiveMode, KeyRef, RunMode};
-use crate::encode;
+use crate::labels;
 use crate::validate::Violation;
 
 /// For whom the token of our container is.
@@ -120,35 +120,18 @@ pub fn deadline_seconds(template: &Resolved) -> i64 {
     (nanos / SECOND + i64::from(nanos % SECOND > 0)).max(1)
 }
 
-/// A name as the value of a label: itself, or its beginning and a digest if it is too long for one.
-#[must_use]
-pub fn label_value(name: &str) -> String {
-    const LONGEST: usize = 63;
-    if name.len() <= LONGEST {
-        return name.to_owned();
-    }
-    let digest = encode::digest(&json!(name));
-    let short: String = digest
-        .trim_start_matches("sha256:")
-        .chars()
-        .take(16)
-        .collect();
-    let start: String = name.chars().take(LONGEST - 1 - short.len()).collect();
-    format!("{}-{short}", start.trim_end_matches(['-', '.']))
-}
-
 fn labels(parts: &Parts<'_>) -> Value {
     let mut labels = json!({
-        RUN_LABEL: label_value(parts.run),
+        RUN_LABEL: labels::value(parts.run),
         "paddock.dev/namespace": parts.namespace,
-        "paddock.dev/template": label_value(parts.template_name),
+        "paddock.dev/template": labels::value(parts.template_name),
         "paddock.dev/mode": parts.mode.name(),
     });
     if let Some(harness) = &parts.template.harness {
         labels["paddock.dev/harness"] = json!(harness);
     }
     if let Some(workspace) = parts.workspace {
-        labels["paddock.dev/workspace"] = json!(label_value(workspace));
+        labels["paddock.dev/workspace"] = json!(labels::value(workspace));
     }
     labels
 }

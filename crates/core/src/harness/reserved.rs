@@ -73,12 +73,9 @@ pub fn is_volume(name: &str) -> bool {
 /// Whether a label or annotation is ours, or a Job's, by its key.
 #[must_use]
 pub fn is_mark(key: &str) -> bool {
-    const PREFIXES: [&str; 4] = [
-        "paddock.dev/",
-        "oz.wizardofoz.co/",
-        "crds.wizardofoz.co/",
-        "batch.kubernetes.io/",
-    ];
+    const PREFIXES: [&str; 2] = ["paddock.dev/", "batch.kubernetes.io/"];
     const KEYS: [&str; 3] = [labels::MANAGED_BY, labels::CONTROLLER_UID, "job-name"];
-    KEYS.contains(&key) || PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+    labels::is_own(key)
+        || KEYS.contains(&key)
+        || PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }

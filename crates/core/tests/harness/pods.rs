@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use oz_core::harness::objects::{Broker, job, network_policy};
-use oz_core::harness::pod::label_value;
+use oz_core::labels;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -445,9 +445,9 @@ fn a_job_ends_on_time_and_has_the_labels_that_kueue_reads() {
 
 #[test]
 fn a_long_name_is_a_label_all_the_same_and_another_one_another() {
-    assert_eq!(label_value("squawk"), "squawk");
+    assert_eq!(labels::value("squawk"), "squawk");
     let long = "a".repeat(200);
-    let value = label_value(&long);
+    let value = labels::value(&long);
     assert!(value.len() <= 63 && value.starts_with("aaaa"), "{value}");
     assert!(
         value
@@ -455,7 +455,7 @@ fn a_long_name_is_a_label_all_the_same_and_another_one_another() {
             .all(|next| next.is_ascii_alphanumeric() || next == '-'),
         "{value}"
     );
-    assert_ne!(value, label_value(&format!("{long}b")));
+    assert_ne!(value, labels::value(&format!("{long}b")));
 }
 
 /// Overlays of which some may be and some may not.

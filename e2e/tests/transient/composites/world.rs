@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use oz_core::composite::Source;
 use oz_core::composite::api::{CompositeController, CompositeControllerStatus};
 use oz_core::conditions;
+use oz_e2e::install_composites;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 use serde_json::{Value, json};
 
@@ -32,9 +33,7 @@ pub(crate) const EXAMPLE_POLICIES: &str = "policies";
 
 /// Installs the kinds and the account, and lets the operator impersonate it.
 pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
-    for part in ["charts/oz/files/composites", "deploy/rbac/composites"] {
-        apply(cluster, part)?;
-    }
+    install_composites(cluster)?;
     let admin = cluster.client("admin").await?;
     for namespace in [POLICIES, OTHER_POLICIES, LENDING_POLICIES, EXAMPLE_POLICIES] {
         create(&admin, &policies(namespace)).await?;
@@ -371,28 +370,26 @@ impl<K: Source> World<K> {
     async fn event_that(&self, reason: &str, on: impl Fn(&str) -> bool) -> Result<String> {
         let what = format!("an event {reason}");
         eventually(&what, CONDITION_TIMEOUT, async || {
-            let found = self.events().await?.into_iter().find(|event| {
-                let regarding = event.regarding.as_ref();
-                let name = regarding.and_then(|regarding| regarding.name.as_deref());
-                event.reason.as_deref() == Some(reason) && on(name.unwrap_or_default())
-            });
-            Ok(found.and_then(|event| event.note))
+            self.note(reason, &on).await
         })
         .await
     }
 
     /// Whether there is an event with this reason on the Fleet of this name.
     pub(crate) async fn is_told(&self, name: &str, reason: &str) -> Result<bool> {
-        Ok(self.events().await?.iter().any(|event| {
-            let regarding = event.regarding.as_ref();
-            let on = regarding.and_then(|regarding| regarding.name.as_deref());
-            on == Some(name) && event.reason.as_deref() == Some(reason)
-        }))
+        Ok(self.note(reason, |on| on == name).await?.is_some())
     }
 
-    async fn events(&self) -> Result<Vec<Event>> {
+    /// The note of an event with this reason on one of these Fleets, if there is one.
+    async fn note(&self, reason: &str, on: impl Fn(&str) -> bool) -> Result<Option<String>> {
         let events: Api<Event> = Api::namespaced(self.fixture.admin.clone(), self.fixture.name());
-        Ok(events.list(&kube::api::ListParams::default()).await?.items)
+        let list = events.list(&kube::api::ListParams::default()).await?;
+        let found = list.items.into_iter().find(|event| {
+            let regarding = event.regarding.as_ref();
+            let name = regarding.and_then(|regarding| regarding.name.as_deref());
+            event.reason.as_deref() == Some(reason) && on(name.unwrap_or_default())
+        });
+        Ok(found.map(|event| event.note.unwrap_or_default()))
     }
 
     /// Waits until it is said why nothing comes of a Fleet: by an event on it, or by the composite's conditions.
@@ -405,13 +402,7 @@ impl<K: Source> World<K> {
             if let Some(wrong) = conditions.find(|one| one.status == "False") {
                 return Ok(Some(wrong.message));
             }
-            let mut events = self.events().await?.into_iter();
-            let found = events.find(|event| {
-                let regarding = event.regarding.as_ref();
-                let on = regarding.and_then(|regarding| regarding.name.as_deref());
-                event.reason.as_deref() == Some("SyncError") && on == Some(name)
-            });
-            Ok(found.and_then(|event| event.note))
+            self.note("SyncError", |on| on == name).await
         })
         .await
     }

@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Api, Client};
 use oz_core::composite::api::CompositeController;
-use oz_e2e::{Options, repository, run};
+use oz_e2e::Options;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -29,16 +29,8 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn install(cluster: &Cluster) -> Result<Self> {
-        for part in [
-            "charts/oz/files/composites",
-            "deploy/rbac/composites",
-            "xtask/src/bench/composites/world.yaml",
-        ] {
-            let mut kubectl = cluster.kubectl("admin");
-            let path = repository().join(part);
-            kubectl.args(["apply", "--server-side", "-f"]).arg(path);
-            run(kubectl)?;
-        }
+        oz_e2e::install_composites(cluster)?;
+        oz_e2e::apply(cluster, "xtask/src/bench/composites/world.yaml")?;
         oz_e2e::established(cluster)?;
         let functions = functions().await?;
         let options = Options::default()

@@ -2,9 +2,8 @@
 
 use super::support::{at, key, objects, record};
 use crate::access::stamp::Requester;
-use crate::audit::{
-    Action, Chain, Decision, PodRef, Query, Record, Repeated, RequestRef, Writer, label_value,
-};
+use crate::audit::{Action, Chain, Decision, PodRef, Query, Record, Repeated, RequestRef, Writer};
+use crate::labels;
 
 /// A record with `text` wherever a user or a cluster could put it. Every field is named: a new one
 /// must be thought of here.
@@ -78,7 +77,7 @@ fn labels_are_valid_and_tell_users_apart() {
         "-x-",
         "",
     ] {
-        let value = label_value(name);
+        let value = labels::value(name);
         assert!(value.len() <= 63, "{name}");
         let plain = |c: char| c.is_ascii_alphanumeric();
         assert!(
@@ -91,9 +90,9 @@ fn labels_are_valid_and_tell_users_apart() {
         );
     }
     let long = "a".repeat(300);
-    assert_ne!(label_value(&long), label_value(&format!("{long}b")));
-    assert_ne!(label_value("a@b"), label_value("a:b"));
-    assert!(label_value(&long).len() <= 63);
+    assert_ne!(labels::value(&long), labels::value(&format!("{long}b")));
+    assert_ne!(labels::value("a@b"), labels::value("a:b"));
+    assert!(labels::value(&long).len() <= 63);
 }
 
 #[test]

@@ -5,8 +5,6 @@ use k8s_openapi::api::core::v1::PodSpec;
 use kube::Api;
 use kube::api::ListParams;
 use oz_core::composite::Declaration;
-use oz_core::composite::supervise::{ACCEPTED, PERMITTED, RUNNING};
-use oz_core::conditions;
 
 use super::Finding;
 use crate::cluster::Cluster;
@@ -32,23 +30,16 @@ pub(super) async fn composites(cluster: &Cluster) -> Vec<Finding> {
     findings
 }
 
-fn judge(composites: &[Declaration]) -> Finding {
+fn judge(all: &[Declaration]) -> Finding {
     let mut wrong = Vec::new();
     let mut silent = Vec::new();
     let mut commands = Vec::new();
-    for composite in composites {
+    for composite in all {
         let name = composite.metadata().name.as_deref().unwrap_or_default();
         let kind = composite.kind();
-        let Some(status) = composite.standing() else {
+        if composite.standing().is_none() {
             silent.push(format!("{kind} {name}"));
-            continue;
-        };
-        let mut types = [ACCEPTED, PERMITTED, RUNNING].into_iter();
-        let failed = types.find_map(|type_| {
-            let condition = conditions::find(&status.conditions, type_)?;
-            (condition.status == "False").then_some(condition)
-        });
-        if let Some(condition) = failed {
+        } else if let Some(condition) = composites::failed(composite) {
             let message = output::line(&condition.message);
             wrong.push(format!("{kind} {name}: {}: {message}", condition.reason));
             commands.push(format!("kubectl edit {} {name}", kind.to_lowercase()));
@@ -69,7 +60,7 @@ fn judge(composites: &[Declaration]) -> Finding {
         );
         return Finding::unknown(CHECK, text);
     }
-    let text = match composites.len() {
+    let text = match all.len() {
         0 => "there are none".to_owned(),
         count => format!("all {count} do what they declare"),
     };
@@ -121,12 +112,12 @@ async fn others(cluster: &Cluster) -> Option<Finding> {
 /// Whether one of its containers is MetaController, by the name of its image.
 fn is_metacontroller(pod: &PodSpec) -> bool {
     let images = pod.containers.iter().filter_map(|one| one.image.as_deref());
-    let names = images.map(|image| {
+    let mut names = images.map(|image| {
         let last = image.rsplit('/').next().unwrap_or_default();
         last.split([':', '@']).next().unwrap_or_default()
     });
     let known = ["metacontroller", "metacontroller-distroless"];
-    names.into_iter().any(|name| known.contains(&name))
+    names.any(|name| known.contains(&name))
 }
 
 #[cfg(test)]

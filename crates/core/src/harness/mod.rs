@@ -14,3 +14,4 @@ pub mod policy;
 pub mod requires;
 pub mod reserved;
 pub mod template;
+pub mod wire;

@@ -7,6 +7,9 @@ pub const OPERATOR: &str = "oz-operator";
 /// The webhook, in the same ways.
 pub const WEBHOOK: &str = "oz-webhook";
 
+/// The broker, in the same ways; also its Service.
+pub const BROKER: &str = "oz-broker";
+
 /// The Lease that the operator's replicas compete for, named as the original's.
 pub const LEASE: &str = "9b20101a.wizardofoz.co";
 /// Both webhook configurations.
@@ -24,6 +27,8 @@ pub const AUDIT_KEY: &str = "oz-audit-key";
 pub const AUDIT_CHECKPOINTS: &str = "oz-audit-checkpoints";
 /// The ConfigMap with the public keys that sign the audit trail.
 pub const AUDIT_PUBLIC_KEYS: &str = "oz-audit-keys";
+/// The ConfigMap with the certificates that the broker is known by.
+pub const BROKER_CA: &str = "oz-broker-ca";
 /// The ConfigMap that orders the operator to shorten the audit trail.
 pub const AUDIT_PRUNE: &str = "oz-audit-prune";
 

@@ -13,6 +13,7 @@ use oz_core::transient::TransientArgs;
 use oz_runtime::{Address, Common};
 
 use crate::composites::CompositeArgs;
+use crate::harness::HarnessArgs;
 use crate::uninstall;
 
 /// Grants access to pods for a limited time, and takes it away again.
@@ -124,6 +125,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) composites: CompositeArgs,
+
+    #[command(flatten)]
+    pub(crate) harness: HarnessArgs,
 
     /// How many requests are worked on at once.
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -83,6 +83,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     if args.composites.composites {
         operator.composites(&mut engine, config)?;
     }
+    if args.harness.harness {
+        crate::harness::runs(&mut engine, &args, &operator.keys)?;
+    }
     operator.tasks(engine.runtime(), owners)?;
     let ended = engine.run(shutdown).await;
     operator.trail.close().await;

@@ -243,7 +243,9 @@ impl Layout {
         flags([
             ("kubeconfig", self.path("kwok.kubeconfig")),
             ("config", self.path("kwok.yaml")),
-            ("manage-all-nodes", "true".into()),
+            // A test may have a node on which nothing happens but what it says.
+            ("manage-all-nodes", "false".into()),
+            ("manage-nodes-with-label-selector", "node!=by-hand".into()),
             ("node-ip", LOOPBACK.into()),
             // Room for the pods of a bench; the default has 254 addresses.
             ("cidr", "10.244.0.0/16".into()),

@@ -92,6 +92,11 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) policy_namespaces: Vec<String>,
 
+    /// Serve the kinds of harness runs (paddock.dev/v1alpha1), as the operator's own flag says: runs are stamped with
+    /// who submits them.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) harness: bool,
+
     /// Only serve: somebody else keeps the webhook configurations.
     #[arg(long)]
     no_register: bool,

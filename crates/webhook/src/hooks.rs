@@ -29,6 +29,7 @@ use crate::deletion::DeletionObserver;
 use crate::guard_copies::Copies;
 use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
+use crate::harness;
 use crate::limits::RequestCounter;
 use crate::note_author;
 use crate::stamp::Stamper;
@@ -63,6 +64,8 @@ pub(crate) struct Grounds {
     pub(crate) parents: composites::Parents,
     /// The namespaces of policies.
     pub(crate) policy_namespaces: Vec<String>,
+    /// Whether harness runs are served.
+    pub(crate) harness: bool,
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
     pub(crate) connections: Connections,
@@ -101,6 +104,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     all.extend(composites::guards(grounds));
     all.extend(composites::stamps(grounds));
     all.extend(composites::policies(grounds));
+    all.extend(harness::hooks(grounds));
     for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds)) });
     if grounds.serve_example_com {
         for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds)) });

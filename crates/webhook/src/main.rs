@@ -7,6 +7,7 @@ mod guard_composite;
 mod guard_copies;
 mod guard_namespace;
 mod guard_role_binding;
+mod harness;
 mod hooks;
 mod limits;
 mod note_author;

@@ -122,6 +122,7 @@ fn grounds(
         composite_account: args.composite_account.clone(),
         parents: Vec::new(),
         policy_namespaces: args.policy_namespaces.clone(),
+        harness: args.harness,
         webhook: args.webhook().into(),
     }
 }

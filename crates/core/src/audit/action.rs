@@ -44,7 +44,8 @@ pub enum Action {
     AccessExpired,
     /// Access ended early.
     AccessRevoked,
-    /// What oz wrote was changed by somebody else.
+    /// What oz wrote was changed by somebody else. It ends what it was for, or is put back: then the decision is
+    /// Note.
     DriftDetected,
     /// Something that oz did not make gives access by what it made, or looks like it: a binding to a Role
     /// of its name, its seal in another place.
@@ -79,6 +80,11 @@ pub enum Action {
     /// The ConfigMap of a policy of composites was created, changed or deleted, by the user that is named. The
     /// details name its digests before and after.
     PolicyChanged,
+    /// A harness run was confined and may begin: who submitted it, by which template and policies, on which
+    /// workspace, as digests and UIDs.
+    RunStarted,
+    /// A harness run is over, and nothing of it runs any more. The details name its phase.
+    RunEnded,
 }
 
 impl Action {
@@ -88,7 +94,11 @@ impl Action {
     pub fn is_gate(self) -> bool {
         matches!(
             self,
-            Self::AccessGranted | Self::TargetPinned | Self::SessionOpened | Self::TrailShortened
+            Self::AccessGranted
+                | Self::TargetPinned
+                | Self::SessionOpened
+                | Self::TrailShortened
+                | Self::RunStarted
         )
     }
 
@@ -100,6 +110,7 @@ impl Action {
             | Self::AccessGranted
             | Self::TargetPinned
             | Self::PolicyChanged
+            | Self::RunStarted
             | Self::SessionOpened => &[Decision::Allow],
             Self::RequestDenied | Self::SessionRefused => &[Decision::Deny],
             Self::TemplateChanged | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
@@ -107,9 +118,10 @@ impl Action {
             Self::RequestDeleted => &[Decision::End, Decision::Deny],
             Self::AccessExpired
             | Self::AccessRevoked
-            | Self::DriftDetected
             | Self::SessionEnded
-            | Self::SessionCut => &[Decision::End],
+            | Self::SessionCut
+            | Self::RunEnded => &[Decision::End],
+            Self::DriftDetected => &[Decision::End, Decision::Note],
             Self::WriterStarted
             | Self::CertificateRotated
             | Self::KeyRotated
@@ -146,6 +158,8 @@ impl Action {
             | Self::KeyRotated
             | Self::TrailShortened
             | Self::ForeignAccess
+            | Self::RunStarted
+            | Self::RunEnded
             | Self::CanaryFailed => "operator",
         }
     }

@@ -5,6 +5,7 @@
 //! Nothing of this is wired yet: no hook and no controller calls it.
 
 pub mod admission;
+mod child;
 pub mod glob;
 pub mod host;
 pub mod objects;
@@ -13,5 +14,7 @@ pub mod pod;
 pub mod policy;
 pub mod requires;
 pub mod reserved;
+pub mod run;
 pub mod template;
 pub mod wire;
+pub mod workspace;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::pod::{RUN_LABEL, deadline_seconds};
@@ -10,7 +11,7 @@ use crate::api::harness::{GROUP, HarnessRun, RunMode};
 use crate::labels;
 
 /// Where brokers are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broker {
     /// Their namespace.
     pub namespace: String,
@@ -33,14 +34,19 @@ pub fn network_policy(run: &HarnessRun, broker: &Broker, sealed: &str) -> Value 
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {
-            "name": format!("{}-egress", name(run)),
+            "name": policy_name(name(run)),
             "namespace": run.metadata.namespace,
             "labels": {RUN_LABEL: labels::value(name(run))},
             "annotations": {labels::GRANT: sealed},
         },
         "spec": {
-            "podSelector": {"matchLabels": {labels::OWNER_UID: run.metadata.uid}},
+            // What is empty is said: what somebody adds there is seen, and put back.
+            "podSelector": {
+                "matchLabels": {labels::OWNER_UID: run.metadata.uid},
+                "matchExpressions": [],
+            },
             "policyTypes": ["Ingress", "Egress"],
+            "ingress": [],
             "egress": [{
                 "to": [{
                     "namespaceSelector": {
@@ -56,11 +62,38 @@ pub fn network_policy(run: &HarnessRun, broker: &Broker, sealed: &str) -> Value 
     policy
 }
 
-/// The Job of a run around the pod template that [`pod_template`](super::pod::pod_template) made. The run owns
-/// it, so that it ends with the run while oz is down.
+/// Name of the NetworkPolicy of a run.
 #[must_use]
-pub fn job(run: &HarnessRun, template: &Resolved, mut pod: Value) -> Value {
+pub fn policy_name(run: &str) -> String {
+    format!("{run}-egress")
+}
+
+/// Name of the workspace that is made for a run which names none.
+#[must_use]
+pub fn workspace_name(run: &str) -> String {
+    format!("{run}-ws")
+}
+
+/// The Job of a run around the pod template that [`pod_template`](super::pod::pod_template) made. The run owns
+/// it, so that it ends with the run while oz is down. `sealed` is the decision.
+#[must_use]
+pub fn job(run: &HarnessRun, template: &Resolved, mut pod: Value, sealed: &str) -> Value {
     mark(&mut pod["metadata"], run);
+    let mut job = job_metadata(run, sealed);
+    job["spec"] = json!({
+        "backoffLimit": run.spec.retries,
+        "completions": 1,
+        "parallelism": 1,
+        "template": pod,
+    });
+    if run.spec.mode != RunMode::Interactive {
+        job["spec"]["activeDeadlineSeconds"] = json!(deadline_seconds(template));
+    }
+    job
+}
+
+/// The Job of a run without its spec.
+pub(super) fn job_metadata(run: &HarnessRun, sealed: &str) -> Value {
     let mut job = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -68,32 +101,55 @@ pub fn job(run: &HarnessRun, template: &Resolved, mut pod: Value) -> Value {
             "name": name(run),
             "namespace": run.metadata.namespace,
             "labels": {RUN_LABEL: labels::value(name(run))},
-            "annotations": {},
-            "ownerReferences": [{
-                "apiVersion": format!("{GROUP}/v1alpha1"),
-                "kind": KIND,
-                "name": name(run),
-                "uid": run.metadata.uid,
-                "controller": true,
-            }],
-        },
-        "spec": {
-            "backoffLimit": run.spec.retries,
-            "completions": 1,
-            "parallelism": 1,
-            "template": pod,
+            "annotations": {labels::GRANT: sealed},
+            "ownerReferences": [owned(run)],
         },
     });
-    if run.spec.mode != RunMode::Interactive {
-        job["spec"]["activeDeadlineSeconds"] = json!(deadline_seconds(template));
-    }
-    for (key, value) in run.metadata.labels.iter().flatten() {
-        if key.starts_with(KUEUE) {
-            job["metadata"]["labels"][key] = json!(value);
-        }
+    for (key, value) in queue_labels(run) {
+        job["metadata"]["labels"][key] = json!(value);
     }
     mark(&mut job["metadata"], run);
     job
+}
+
+/// Whether Kueue says when the Job of a run may begin.
+#[must_use]
+pub fn is_queued(run: &HarnessRun) -> bool {
+    queue_labels(run).next().is_some()
+}
+
+fn queue_labels(run: &HarnessRun) -> impl Iterator<Item = (&String, &String)> {
+    let labels = run.metadata.labels.iter().flatten();
+    labels.filter(|(key, _)| key.starts_with(KUEUE))
+}
+
+/// The workspace of a run that names none: it ends with the run.
+#[must_use]
+pub fn workspace(run: &HarnessRun) -> Value {
+    let mut workspace = json!({
+        "apiVersion": format!("{GROUP}/v1alpha1"),
+        "kind": "Workspace",
+        "metadata": {
+            "name": workspace_name(name(run)),
+            "namespace": run.metadata.namespace,
+            "labels": {RUN_LABEL: labels::value(name(run))},
+            "annotations": {},
+            "ownerReferences": [owned(run)],
+        },
+        "spec": {"storage": {"size": "1Gi", "accessMode": "ReadWriteOnce"}, "ephemeral": true},
+    });
+    mark(&mut workspace["metadata"], run);
+    workspace
+}
+
+fn owned(run: &HarnessRun) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/v1alpha1"),
+        "kind": KIND,
+        "name": name(run),
+        "uid": run.metadata.uid,
+        "controller": true,
+    })
 }
 
 /// The marks of a child, on an object and on a Job's pods alike: both are found by them.

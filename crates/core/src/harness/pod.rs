@@ -75,11 +75,9 @@ pub struct Settings {
 /// Everything in the template's overlay that a run cannot have.
 pub fn pod_template(parts: &Parts<'_>) -> Result<Value, Vec<Violation>> {
     let template = parts.template;
-    if let Some(overlay) = &template.overlay {
-        let found = overlay::violations(overlay);
-        if !found.is_empty() {
-            return Err(found);
-        }
+    let found = violations(template);
+    if !found.is_empty() {
+        return Err(found);
     }
     let mut sidecars = vec![reporter(parts)];
     if template.runtime.image.is_some() {
@@ -110,6 +108,13 @@ pub fn pod_template(parts: &Parts<'_>) -> Result<Value, Vec<Violation>> {
         overlay::apply(&mut pod, overlay);
     }
     Ok(pod)
+}
+
+/// Everything in a template's overlay that a run cannot have.
+#[must_use]
+pub fn violations(template: &Resolved) -> Vec<Violation> {
+    let overlay = template.overlay.as_ref();
+    overlay.map(overlay::violations).unwrap_or_default()
 }
 
 /// How many whole seconds a batch run may last, one at least.

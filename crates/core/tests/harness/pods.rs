@@ -388,7 +388,7 @@ fn r29_every_run_has_a_network_policy_that_lets_it_reach_the_broker_alone() {
     let policy = network_policy(&run, &broker(), "sealed");
     insta::assert_yaml_snapshot!("network-policy", policy);
     let pod = rendered(&resolved(json!({})), &run).unwrap();
-    let job = job(&run, &resolved(json!({})), pod);
+    let job = job(&run, &resolved(json!({})), pod, "sealed");
     let labels = &job["spec"]["template"]["metadata"]["labels"];
     for (key, value) in policy["spec"]["podSelector"]["matchLabels"]
         .as_object()
@@ -404,7 +404,7 @@ fn r28_the_network_policy_has_no_owner_and_the_job_has() {
     let policy = network_policy(&run, &broker(), "sealed");
     assert_eq!(policy["metadata"]["ownerReferences"], Value::Null);
     let pod = rendered(&resolved(json!({})), &run).unwrap();
-    let job = job(&run, &resolved(json!({})), pod);
+    let job = job(&run, &resolved(json!({})), pod, "sealed");
     assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "u-1");
 }
 
@@ -416,7 +416,12 @@ fn a_job_ends_on_time_and_has_the_labels_that_kueue_reads() {
         ("kueue.x-k8s.io/queue-name".to_owned(), "q".to_owned()),
         ("team".to_owned(), "birds".to_owned()),
     ]));
-    let made = job(&batch, &template, rendered(&template, &batch).unwrap());
+    let made = job(
+        &batch,
+        &template,
+        rendered(&template, &batch).unwrap(),
+        "sealed",
+    );
     assert_eq!(made["spec"]["activeDeadlineSeconds"], 61);
     assert_eq!(
         made["spec"]["template"]["spec"]["activeDeadlineSeconds"],
@@ -439,7 +444,12 @@ fn a_job_ends_on_time_and_has_the_labels_that_kueue_reads() {
     // Nothing of it is lost by the type, nor refused.
     let _: k8s_openapi::api::batch::v1::Job = serde_json::from_value(made).unwrap();
     let long = run(json!({"mode": "Interactive"}));
-    let made = job(&long, &template, rendered(&template, &long).unwrap());
+    let made = job(
+        &long,
+        &template,
+        rendered(&template, &long).unwrap(),
+        "sealed",
+    );
     assert_eq!(made["spec"]["activeDeadlineSeconds"], Value::Null);
 }
 

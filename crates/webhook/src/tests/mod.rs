@@ -147,6 +147,7 @@ impl Webhook {
             composite_account: Some("oz-system/oz-composites".parse().unwrap()),
             parents: vec![("compositecontroller", no_parents())],
             policy_namespaces: vec!["policies".to_owned()],
+            harness: true,
             webhook: WEBHOOK.into(),
         };
         let mut registry = Registry::default();

@@ -1,0 +1,584 @@
+//! Where a run stands: the one place that decides. Everything else follows from it.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+use super::Runs;
+use super::decided::{Decided, HeldWorkspace, reference};
+use super::drift::lasting;
+use super::seen::{self, RunEnd, Seen, deadline_exceeded};
+use crate::access::stamp::{self, Requester, StampError};
+use crate::api::harness::{
+    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, HarnessTemplateSpec,
+    RunMode, RunPhase, TemplateKind, Workspace, WorkspacePhase,
+};
+use crate::conditions;
+use crate::controller::Failure;
+use crate::encode;
+use crate::harness::objects::{self, KIND};
+use crate::harness::pod::{self, Parts, Prompt, deadline_seconds};
+use crate::harness::policy::Matching;
+use crate::harness::template::{self, Resolved, Unresolved};
+use crate::harness::{admission, requires};
+use crate::lifecycle::window::{after, has_come};
+use crate::validate::Violation;
+
+/// How long a run waits for a template that is not there yet.
+const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
+
+/// How long a pod may take to start without a word: most that is in its way at first is over by then.
+const START_WAIT: SignedDuration = SignedDuration::from_secs(5);
+/// How long after the start of its Job a run's pod may be unknown.
+const POD_WAIT: SignedDuration = SignedDuration::from_secs(10);
+
+/// What is known besides the run and its objects.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The template of its name in its namespace.
+    pub template: Option<Arc<HarnessTemplate>>,
+    /// The template of its name in the cluster.
+    pub cluster_template: Option<Arc<ClusterHarnessTemplate>>,
+    /// The template that its own inherits from.
+    pub base: Option<Arc<ClusterHarnessTemplate>>,
+    /// All policies of its namespace.
+    pub policies: Vec<Arc<BrokerPolicy>>,
+    /// The workspace that it names, or that was made for it.
+    pub workspace: Option<Arc<Workspace>>,
+    /// How many runs come before it on its workspace, that which holds it not counted.
+    pub ahead: usize,
+    /// How many runs of its namespace that are not over were created before it, of templates that the policies
+    /// with a limit speak for.
+    pub older: usize,
+    /// The certificates that the broker is known by, as PEM; `None` before there are any.
+    pub broker_ca: Option<Arc<str>>,
+    /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
+    pub same_stamp: Option<Option<String>>,
+}
+
+/// What must be found out before a run can begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Which other object carries the very same stamp?
+    SameStamp,
+}
+
+/// Where a run stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// It is over.
+    Over,
+    /// It cannot begin yet.
+    Waiting(Failure),
+    /// It needs a workspace of its own.
+    Lacking,
+    /// Its workspace is about to be its.
+    Next,
+    /// It can begin: it is to be confined first.
+    Confinable(Box<Decided>),
+    /// It is confined, and its Job is to be made.
+    Startable(Box<Decided>, Box<Value>),
+    /// Its Job is there.
+    Begun(Box<Decided>, Pending),
+    /// It is being ended.
+    Ending(RunEnd, Option<Box<Decided>>),
+    /// Nothing of it runs any more.
+    Ended(RunEnd, Option<Timestamp>, Option<Box<Decided>>),
+}
+
+/// Until when a run that has begun waits for what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// When its timeout is over.
+    pub until: Option<Timestamp>,
+    /// When its pod must have started.
+    pub ready_until: Option<Timestamp>,
+    /// From when on it is told why its pod has not started.
+    pub told_from: Option<Timestamp>,
+}
+
+/// Why a run does not begin.
+enum Otherwise {
+    State(State),
+    Need(Question),
+}
+
+impl From<State> for Otherwise {
+    fn from(state: State) -> Self {
+        Self::State(state)
+    }
+}
+
+fn refused(reason: &str, message: impl Into<String>) -> Otherwise {
+    State::Ended(RunEnd::new(RunPhase::Failed, reason, message), None, None).into()
+}
+
+fn invalid(found: &[Violation]) -> Otherwise {
+    refused("Invalid", Violation::list(found))
+}
+
+fn waiting(reason: &'static str, message: impl Into<String>) -> Otherwise {
+    State::Waiting(Failure::invalid(reason, message)).into()
+}
+
+impl Runs {
+    pub(super) fn assess(
+        &self,
+        now: Timestamp,
+        run: &HarnessRun,
+        facts: &Facts,
+        seen: &Seen<'_>,
+    ) -> Result<State, Question> {
+        if is_over(run) {
+            return Ok(State::Over);
+        }
+        let decided = || seen.decided.clone().map(Box::new);
+        if seen.has_begun(run) {
+            return Ok(self.begun(now, run, seen));
+        }
+        if run.metadata.deletion_timestamp.is_some() {
+            return Ok(State::Ended(deleted(), None, decided()));
+        }
+        match self.undecided(now, run, facts) {
+            Ok((new, job)) => match &seen.decided {
+                Some(known) if seen.is_confined && known.is_like(&new) => {
+                    let lasting = seen.policy.and_then(|policy| lasting(known, run, policy));
+                    if let Some(what) = lasting {
+                        return Ok(State::Ended(drift(what), None, decided()));
+                    }
+                    let sealed = known.seal(&self.keys).unwrap_or_default();
+                    let job = objects::job(run, &job.template, job.pod, &sealed);
+                    Ok(State::Startable(Box::new(known.clone()), Box::new(job)))
+                }
+                _ => Ok(State::Confinable(Box::new(new))),
+            },
+            Err(Otherwise::State(State::Ended(end, at, _))) => Ok(State::Ended(end, at, decided())),
+            Err(Otherwise::State(state)) => Ok(state),
+            Err(Otherwise::Need(question)) => Err(question),
+        }
+    }
+
+    /// The state of a run whose Job was made.
+    fn begun(&self, now: Timestamp, run: &HarnessRun, seen: &Seen<'_>) -> State {
+        let decided = seen.decided.clone().map(Box::new);
+        let runs_still = seen.active().next().is_some();
+        // How it ended is told by what ended first.
+        if let Some((end, at)) = seen.job_end() {
+            return match runs_still {
+                false => State::Ended(end, at, decided),
+                true => State::Ending(end, decided),
+            };
+        }
+        let end = self.must_end(now, run, seen);
+        let Some(end) = end else {
+            let Some(decided) = decided else {
+                let end = drift(
+                    "the decision on its NetworkPolicy and its Job was changed or taken away",
+                );
+                return State::Ending(end, None);
+            };
+            let until = until(&decided, seen);
+            let ready_until = self.ready_until(seen).or(hidden_until(seen));
+            let told_from = seen.newest().and_then(told_from);
+            let told_from = told_from.filter(|from| !has_come(now, *from));
+            let pending = Pending {
+                until,
+                ready_until,
+                told_from,
+            };
+            return State::Begun(decided, pending);
+        };
+        match seen.job.is_none() && !runs_still {
+            true => State::Ended(end, None, decided),
+            false => State::Ending(end, decided),
+        }
+    }
+
+    /// Why a run that has begun must not go on.
+    fn must_end(&self, now: Timestamp, run: &HarnessRun, seen: &Seen<'_>) -> Option<RunEnd> {
+        if run.metadata.deletion_timestamp.is_some() {
+            return Some(deleted());
+        }
+        if let Some(end) = remembered(run) {
+            return Some(end);
+        }
+        let decided = seen.decided.as_ref();
+        if decided
+            .and_then(|decided| until(decided, seen))
+            .is_some_and(|until| has_come(now, until))
+        {
+            return Some(deadline_exceeded());
+        }
+        if seen.job.is_none() {
+            let message = "its Job was deleted";
+            return Some(RunEnd::new(RunPhase::Cancelled, "JobDeleted", message));
+        }
+        if decided.is_some_and(|decided| decided.spec_digest != spec_digest(run)) {
+            return Some(drift("what was asked for was changed past admission"));
+        }
+        if let Some(what) = seen
+            .policy
+            .and_then(|policy| lasting(decided?, run, policy))
+        {
+            return Some(drift(what));
+        }
+        if seen.is_displaced {
+            return Some(drift("its NetworkPolicy was replaced by another"));
+        }
+        if hidden_until(seen).is_some_and(|until| has_come(now, until)) {
+            return Some(drift(
+                "its pod lost the labels by which its NetworkPolicy confines it",
+            ));
+        }
+        if self
+            .ready_until(seen)
+            .is_some_and(|until| has_come(now, until))
+        {
+            let why = seen.newest().and_then(seen::obstacle);
+            let prompt = run.spec.prompt_from.as_ref().map(|_| prompt_source(run));
+            let why = why
+                .or(prompt)
+                .unwrap_or_else(|| "its containers did not start".to_owned());
+            let message = format!(
+                "its pod did not start within {:#} of getting a node: {why}",
+                self.pod_ready_timeout
+            );
+            return Some(RunEnd::new(RunPhase::Failed, "PodNotStarted", message));
+        }
+        None
+    }
+
+    /// When the newest pod must have started, if it has a node and has not.
+    fn ready_until(&self, seen: &Seen<'_>) -> Option<Timestamp> {
+        let pod = seen.newest().filter(|pod| !seen::has_started(pod))?;
+        Some(after(seen::scheduled_at(pod)?, self.pod_ready_timeout))
+    }
+
+    /// What a run would begin with.
+    fn undecided(
+        &self,
+        now: Timestamp,
+        run: &HarnessRun,
+        facts: &Facts,
+    ) -> Result<(Decided, Rendered), Otherwise> {
+        let own = admission::run(run);
+        if !own.is_empty() {
+            return Err(invalid(&own));
+        }
+        if run.spec.mode == RunMode::Interactive {
+            let message = "interactive runs are not served yet: submit it without mode Interactive";
+            return Err(refused("InteractiveNotServed", message));
+        }
+        let submitter = self.submitter(run, facts)?;
+        let (kind, spec) = chosen(now, run, facts)?;
+        let template = resolved(now, run, facts, spec)?;
+        let policies = Matching::of(
+            facts.policies.iter().map(AsRef::as_ref),
+            &run.spec.template_ref.name,
+        );
+        let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
+        let name = &run.spec.template_ref.name;
+        requires::admitted(name, namespace, &template, &policies, now)
+            .map_err(|lacking| refused("PolicyMissing", lacking.to_string()))?;
+        let workspace = facts.workspace.as_deref();
+        let found = admission::run_of_template(run, &template, &policies, workspace);
+        if !found.is_empty() {
+            return Err(invalid(&found));
+        }
+        if let Some(most) = policies.concurrent_runs()
+            && facts.older >= usize::try_from(most).unwrap_or_default()
+        {
+            let message = format!(
+                "as many runs as a BrokerPolicy's limits.concurrentRuns lets ({most}) came before it; it begins \
+                 when they are over"
+            );
+            return Err(waiting("TooManyRuns", message));
+        }
+        let overlaid = pod::violations(&template);
+        if !overlaid.is_empty() {
+            return Err(refused("TemplateInvalid", Violation::list(&overlaid)));
+        }
+        let held = workspace_of(run, &template, facts)?;
+        let Some(broker_ca) = &facts.broker_ca else {
+            let message = "the broker has no certificate yet; the run begins once it has one";
+            return Err(waiting("BrokerUnavailable", message));
+        };
+        let settings = pod::Settings {
+            broker_ca: broker_ca.to_string(),
+            ..self.settings.clone()
+        };
+        let parts = Parts {
+            namespace,
+            run: run.metadata.name.as_deref().unwrap_or_default(),
+            template_name: name,
+            template: &template,
+            workspace: held.as_ref().map(|held| held.name.as_str()),
+            mode: run.spec.mode,
+            prompt: prompt(run),
+            extra_env: &run.spec.extra_env,
+            settings: &settings,
+        };
+        let pod = pod::pod_template(&parts)
+            .map_err(|found| refused("TemplateInvalid", Violation::list(&found)))?;
+        let decided = Decided {
+            run: reference(run),
+            submitter,
+            spec_digest: spec_digest(run),
+            template: format!("{kind}/{name}"),
+            template_digest: encode::digest(&(spec, &facts.base.as_ref().map(|base| &base.spec))),
+            policies_digest: encode::digest(
+                &policies
+                    .iter()
+                    .map(|policy| &policy.spec)
+                    .collect::<Vec<_>>(),
+            ),
+            workspace: held,
+            image: template.image.clone(),
+            timeout_seconds: Some(deadline_seconds(&template)),
+            credentials: template.credentials.clone(),
+            hosts: template
+                .egress
+                .iter()
+                .map(|need| need.host.clone())
+                .collect(),
+            broker: self.broker.clone(),
+            decided_at: now,
+            reason: run.spec.reason.clone(),
+        };
+        Ok((decided, Rendered { template, pod }))
+    }
+
+    fn submitter(&self, run: &HarnessRun, facts: &Facts) -> Result<Requester, Otherwise> {
+        let stamped = stamp::verify(&self.keys, KIND, &run.metadata, &spec_digest(run));
+        let submitter = stamped.map_err(|error| refused(error.reason(), error.to_string()))?;
+        match &facts.same_stamp {
+            None => Err(Otherwise::Need(Question::SameStamp)),
+            Some(None) => Ok(submitter),
+            Some(Some(other)) => {
+                let error = StampError::Replayed(other.clone());
+                Err(refused(error.reason(), error.to_string()))
+            }
+        }
+    }
+}
+
+/// What a run's Job is made of.
+struct Rendered {
+    template: Resolved,
+    pod: Value,
+}
+
+/// Digest of everything that says what is asked for.
+#[must_use]
+pub fn spec_digest(run: &HarnessRun) -> String {
+    encode::digest(&run.spec)
+}
+
+/// Whether a run is over, by its status.
+#[must_use]
+pub fn is_over(run: &HarnessRun) -> bool {
+    let phase = run.status.as_ref().and_then(|status| status.phase);
+    phase.is_some_and(RunPhase::is_terminal)
+}
+
+/// The template of a run; one that is not there is waited for.
+fn chosen<'a>(
+    now: Timestamp,
+    run: &HarnessRun,
+    facts: &'a Facts,
+) -> Result<(TemplateKind, &'a HarnessTemplateSpec), Otherwise> {
+    let own = facts.template.as_ref().map(|template| &template.spec);
+    let cluster = facts
+        .cluster_template
+        .as_ref()
+        .map(|template| &template.spec.0);
+    template::chosen(&run.spec.template_ref, own, cluster).ok_or_else(|| {
+        let name = &run.spec.template_ref.name;
+        let message = match run.spec.template_ref.kind {
+            Some(kind) => format!("{kind} {name} does not exist"),
+            None => format!("there is no HarnessTemplate and no ClusterHarnessTemplate {name}"),
+        };
+        not_there_yet(now, run, "TemplateNotFound", message)
+    })
+}
+
+fn resolved(
+    now: Timestamp,
+    run: &HarnessRun,
+    facts: &Facts,
+    spec: &HarnessTemplateSpec,
+) -> Result<Resolved, Otherwise> {
+    let base = facts.base.as_ref().map(|base| &base.spec.0);
+    let template = template::resolve(spec, base).map_err(|error| match error {
+        Unresolved::NoBase(_) => not_there_yet(now, run, "TemplateNotFound", error.to_string()),
+        error => refused("TemplateInvalid", error.to_string()),
+    })?;
+    template.for_run(&run.spec).map_err(|found| invalid(&found))
+}
+
+/// It may come with the next file that somebody applies.
+fn not_there_yet(
+    now: Timestamp,
+    run: &HarnessRun,
+    reason: &'static str,
+    message: String,
+) -> Otherwise {
+    match has_come(now, waits_until(run)) {
+        true => refused(
+            reason,
+            format!("{message}; create it and submit the run again"),
+        ),
+        false => waiting(reason, format!("{message}; the run waits a minute for it")),
+    }
+}
+
+/// Until when a run waits for its template.
+pub(super) fn waits_until(run: &HarnessRun) -> Timestamp {
+    let created = run.metadata.creation_timestamp.as_ref();
+    after(
+        created.map(|time| time.0).unwrap_or_default(),
+        TEMPLATE_WAIT,
+    )
+}
+
+/// The workspace of a run that may begin; `None` if it has none.
+fn workspace_of(
+    run: &HarnessRun,
+    template: &Resolved,
+    facts: &Facts,
+) -> Result<Option<HeldWorkspace>, Otherwise> {
+    let named = run.spec.workspace_ref.as_deref();
+    if named.is_none() && !template.workspace.required {
+        return Ok(None);
+    }
+    let Some(workspace) = &facts.workspace else {
+        return Err(match named {
+            None => State::Lacking.into(),
+            Some(name) => waiting(
+                "WorkspaceNotFound",
+                format!("Workspace {name} does not exist; the run begins once it does"),
+            ),
+        });
+    };
+    let name = workspace.metadata.name.clone().unwrap_or_default();
+    let uid = workspace.metadata.uid.clone().unwrap_or_default();
+    let status = workspace.status.clone().unwrap_or_default();
+    if workspace.metadata.deletion_timestamp.is_some() {
+        let message = format!("Workspace {name} is being deleted: name another");
+        return Err(refused("WorkspaceEnding", message));
+    }
+    match status.phase {
+        Some(WorkspacePhase::Failed) => {
+            let why = conditions::find(&status.conditions, "Ready");
+            let why = why.map_or_else(String::new, |ready| format!(": {}", ready.message));
+            let message = format!("Workspace {name} cannot be used{why}");
+            return Err(refused("WorkspaceFailed", message));
+        }
+        Some(WorkspacePhase::Active) => {}
+        _ if named.is_none() => return Err(State::Next.into()),
+        _ => {
+            let message = format!("Workspace {name} is being made ready");
+            return Err(waiting("WorkspaceSeeding", message));
+        }
+    }
+    if status.active_run_uid == run.metadata.uid {
+        return Ok(Some(HeldWorkspace { name, uid }));
+    }
+    match (status.active_run_ref, facts.ahead) {
+        (None, 0) => Err(State::Next.into()),
+        (holder, ahead) => {
+            let holder = holder.unwrap_or_else(|| "nobody".to_owned());
+            let message = format!("Workspace {name} is held by {holder}; {} it", place(ahead));
+            Err(waiting("WorkspaceBusy", message))
+        }
+    }
+}
+
+/// How many wait before a run, so that many that wait need not be told of each that begins.
+fn place(ahead: usize) -> String {
+    match ahead {
+        0 => "no other run waits before".to_owned(),
+        1 => "1 run waits before".to_owned(),
+        2..=5 => format!("{ahead} runs wait before"),
+        6..=10 => "6 to 10 runs wait before".to_owned(),
+        11..=50 => "11 to 50 runs wait before".to_owned(),
+        51..=250 => "51 to 250 runs wait before".to_owned(),
+        _ => "more than 250 runs wait before".to_owned(),
+    }
+}
+
+fn prompt(run: &HarnessRun) -> Prompt<'_> {
+    let source = run.spec.prompt_from.as_ref();
+    let config = source.and_then(|source| source.config_map_key_ref.as_ref());
+    let secret = source.and_then(|source| source.secret_key_ref.as_ref());
+    match (config, secret) {
+        (Some(reference), _) => Prompt::ConfigMap(reference),
+        (None, Some(reference)) => Prompt::Secret(reference),
+        (None, None) => Prompt::Inline,
+    }
+}
+
+/// What a pod waits for that has its prompt from elsewhere.
+fn prompt_source(run: &HarnessRun) -> String {
+    match prompt(run) {
+        Prompt::ConfigMap(reference) => format!(
+            "its prompt is in key {} of ConfigMap {}: see that both exist",
+            reference.key, reference.name
+        ),
+        Prompt::Secret(reference) => format!(
+            "its prompt is in key {} of Secret {}: see that both exist",
+            reference.key, reference.name
+        ),
+        Prompt::Inline => String::new(),
+    }
+}
+
+/// When the time of a run is over: it counts from the start of its Job, as the Job controller has it.
+pub(super) fn until(decided: &Decided, seen: &Seen<'_>) -> Option<Timestamp> {
+    let seconds = decided.timeout_seconds?;
+    Some(after(
+        seen.job_started()?,
+        SignedDuration::from_secs(seconds),
+    ))
+}
+
+/// From when on a pod that has not started is told to be late; `None` for one that has.
+pub(super) fn told_from(pod: &Pod) -> Option<Timestamp> {
+    let created = pod.metadata.creation_timestamp.as_ref()?.0;
+    (!seen::has_started(pod)).then(|| after(created, START_WAIT))
+}
+
+/// When a pod must have been seen that the Job says runs: the labels by which pods are seen are those by which
+/// they are confined.
+fn hidden_until(seen: &Seen<'_>) -> Option<Timestamp> {
+    let (_, job) = seen.job.as_ref()?;
+    let is_active = job.status.as_ref()?.active.is_some_and(|active| active > 0);
+    let is_hidden = is_active && seen.active().next().is_none();
+    is_hidden.then(|| after(seen.job_started().unwrap_or_default(), POD_WAIT))
+}
+
+fn deleted() -> RunEnd {
+    RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted")
+}
+
+fn drift(what: &str) -> RunEnd {
+    RunEnd::new(RunPhase::Cancelled, "DriftDetected", what)
+}
+
+/// The end that the status speaks of, while what there is of the run goes.
+fn remembered(run: &HarnessRun) -> Option<RunEnd> {
+    let conditions = &run.status.as_ref()?.conditions;
+    let completed = conditions::find(conditions, super::report::COMPLETED)?;
+    let phase = match completed.reason.as_str() {
+        "DriftDetected" | "JobDeleted" => RunPhase::Cancelled,
+        "PodNotStarted" => RunPhase::Failed,
+        _ => return None,
+    };
+    Some(RunEnd::new(
+        phase,
+        &completed.reason,
+        completed.message.clone(),
+    ))
+}

@@ -1,0 +1,34 @@
+//! HarnessRuns, as a controller: the record and the NetworkPolicy first, which carries what was decided, then the
+//! Job. At the end the other way round: the Job and its pods, and when no container runs any more, the record and
+//! the NetworkPolicy. It has no owner, and so it is there until we have seen that nothing runs.
+
+mod assess;
+mod decided;
+mod drift;
+mod plan;
+mod report;
+mod seen;
+
+use jiff::SignedDuration;
+
+pub use assess::{Facts, Pending, Question, State, is_over, spec_digest};
+pub use decided::{Decided, HeldWorkspace};
+pub use report::COMPLETED;
+pub use seen::RunEnd;
+
+use super::objects::Broker;
+use super::pod::Settings;
+use crate::lifecycle::seal::Keys;
+
+/// The controller of HarnessRuns.
+#[derive(Clone)]
+pub struct Runs {
+    /// Opens stamps, seals and opens decisions.
+    pub keys: Keys,
+    /// What the pods of runs are made with, but for the broker's certificates, which are a fact.
+    pub settings: Settings,
+    /// Where brokers are.
+    pub broker: Broker,
+    /// How long a pod may take from its node to its start.
+    pub pod_ready_timeout: SignedDuration,
+}

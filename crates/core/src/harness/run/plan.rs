@@ -1,0 +1,373 @@
+//! What a state asks for.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use serde_json::Value;
+
+use super::assess::{Facts, Pending, Question, State, is_over, until, waits_until};
+use super::decided::{Decided, reference};
+use super::drift;
+use super::seen::{RunEnd, Seen, is_active};
+use super::{Runs, report};
+use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase, Workspace};
+use crate::audit::{Action, Decision as Decision_, Record};
+use crate::controller::{
+    Controller, Decision, Live, Outcome, Plan, Sought, Step, Transition, Verdict,
+};
+use crate::harness::child::child;
+use crate::harness::objects::{self, policy_name};
+use crate::labels;
+use crate::lifecycle::drift::has_finalizer;
+use crate::lifecycle::window::{after, has_come};
+
+/// The finalizers of the original, which stored objects may have still.
+const ORIGINAL_FINALIZERS: [&str; 2] = [
+    "paddock.dev/harnessrun-finalizer",
+    "paddock.dev/broker-leases-finalizer",
+];
+
+impl Controller for Runs {
+    type Object = HarnessRun;
+    type Facts = Facts;
+    type Question = Question;
+    type State = State;
+    type Status = HarnessRunStatus;
+
+    fn name(&self) -> &'static str {
+        "harnessrun"
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, run: &HarnessRun) -> Option<HarnessRunStatus> {
+        Some(run.status.clone().unwrap_or_default())
+    }
+
+    fn decide(
+        &self,
+        now: Timestamp,
+        run: &HarnessRun,
+        facts: &Facts,
+        live: &[Live],
+    ) -> Verdict<Question, Decision<State>> {
+        let seen = Seen::of(&self.keys, run, live);
+        let state = match self.assess(now, run, facts, &seen) {
+            Ok(state) => state,
+            Err(question) => {
+                return Verdict::Need {
+                    question,
+                    until: None,
+                };
+            }
+        };
+        let plan = match &state {
+            State::Over => over(now, run, &seen),
+            State::Waiting(obstacle) => waiting(now, run, obstacle),
+            State::Next => Plan::default(),
+            State::Lacking => {
+                let workspace = child::<Workspace>(objects::workspace(run));
+                Plan::default().then(workspace.map(Step::Apply))
+            }
+            State::Confinable(decided) => self.confining(now, run, decided, &seen),
+            State::Startable(_, job) => starting(job),
+            State::Begun(decided, pending) => self.going_on(now, run, decided, *pending, &seen),
+            State::Ending(end, decided) => self.ending(now, run, end, decided.as_deref(), &seen),
+            State::Ended(end, _, decided) => ended(now, run, end, decided.as_deref(), &seen),
+        };
+        Verdict::Decided(Decision { plan, state })
+    }
+
+    fn status(
+        &self,
+        now: Timestamp,
+        run: &HarnessRun,
+        decision: &Decision<State>,
+        outcome: &Outcome,
+    ) -> HarnessRunStatus {
+        report::report(self, now, run, &decision.state, outcome)
+    }
+
+    fn is_decided(&self, run: &HarnessRun, live: &[Live]) -> bool {
+        is_over(run) || Seen::of(&self.keys, run, live).decided.is_some()
+    }
+
+    fn lasts_until(&self, run: Option<&HarnessRun>, live: &[Live]) -> Option<Timestamp> {
+        let run = run?;
+        let seen = Seen::of(&self.keys, run, live);
+        until(seen.decided.as_ref()?, &seen)
+    }
+
+    /// The run is gone, and what it owned goes with it; its NetworkPolicy stays until nothing runs.
+    fn orphaned(&self, now: Timestamp, run: Option<&HarnessRun>, live: &[Live]) -> Plan {
+        let runs = live
+            .iter()
+            .any(|one| one.parse().is_some_and(|pod| is_active(&pod)));
+        let is_policy = |one: &&Live| one.parse::<NetworkPolicy>().is_some();
+        let others = live.iter().filter(|one| !is_policy(one));
+        let plan = Plan::default().then(deleted(others));
+        if runs {
+            return plan;
+        }
+        let was_over = run.is_some_and(is_over);
+        let decided = live
+            .iter()
+            .find_map(|one| Decided::open_any(&self.keys, one));
+        let record = decided.filter(|_| !was_over).map(|decided| {
+            let end = RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted");
+            Step::Record(ended_record(now, &end, &decided))
+        });
+        plan.then(record)
+            .then(deleted(live.iter().filter(is_policy)))
+    }
+
+    fn transitions(
+        &self,
+        _: &HarnessRun,
+        before: Option<&HarnessRunStatus>,
+        after: &HarnessRunStatus,
+    ) -> Vec<Transition> {
+        report::transitions(before, after)
+    }
+}
+
+impl Runs {
+    /// On record, and confined. Its Job comes in the next pass, which sees the NetworkPolicy: so does whoever
+    /// would give its workspace to another.
+    fn confining(
+        &self,
+        now: Timestamp,
+        run: &HarnessRun,
+        decided: &Decided,
+        seen: &Seen<'_>,
+    ) -> Plan {
+        let sealed = match decided.seal(&self.keys) {
+            Ok(sealed) => sealed,
+            Err(error) => return Plan::default().because(error.of("decision")),
+        };
+        let message = format!("{} begins by {}", decided.run.name, decided.template);
+        let (action, allow) = (Action::RunStarted, Decision_::Allow);
+        let record = decided.record(now, action, allow, "Admitted", message);
+        let policy = drift::policy(decided, run, &sealed, seen.policy);
+        Plan::default()
+            .then([Step::Record(record)])
+            .then(policy.map(Step::Apply))
+            .wake_at(now)
+    }
+
+    /// What somebody changed is put back.
+    fn going_on(
+        &self,
+        now: Timestamp,
+        run: &HarnessRun,
+        decided: &Decided,
+        pending: Pending,
+        seen: &Seen<'_>,
+    ) -> Plan {
+        let sealed = match decided.seal(&self.keys) {
+            Ok(sealed) => sealed,
+            Err(error) => return Plan::default().because(error.of("decision")),
+        };
+        // A key that was replaced seals otherwise: what opens is good.
+        let known = |live: &Live| {
+            let annotations = live.object.metadata.annotations.as_ref()?;
+            annotations.get(labels::GRANT).cloned()
+        };
+        let sealed_of = |live: Option<&Live>| {
+            let opens =
+                live.filter(|live| Decided::open(&self.keys, live, run).as_ref() == Some(decided));
+            opens.and_then(known).unwrap_or_else(|| sealed.clone())
+        };
+        let policy = drift::policy(decided, run, &sealed_of(seen.policy), seen.policy);
+        let policy = policy.filter(|desired| {
+            let is_as_decided = |live: &Live| !drift::has_drifted(live, desired);
+            !(seen.is_confined && seen.policy.is_some_and(is_as_decided))
+        });
+        let job = drift::job(
+            decided,
+            run,
+            seen,
+            &sealed_of(seen.job.as_ref().map(|(live, _)| *live)),
+        );
+        let record = |what: &str, there: Option<&Live>| {
+            let (action, note) = (Action::DriftDetected, Decision_::Note);
+            let message =
+                format!("{what} of the run was changed by somebody else, and is put back");
+            let mut record = decided.record(now, action, note, "PutBack", message);
+            // Each change is a fact of its own.
+            let metadata = there.map(|there| &there.object.metadata);
+            let version = metadata.and_then(|metadata| metadata.resource_version.as_deref());
+            let changed = format!("{}/{what}/{}", decided.run.uid, version.unwrap_or_default());
+            record.id = Record::id(action, &changed);
+            Step::Record(record.detail("object", what))
+        };
+        let look = (seen.policy.is_none()).then(|| look_for_policy(run));
+        let live_job = seen.job.as_ref().map(|(live, _)| *live);
+        let records = [
+            policy
+                .as_ref()
+                .map(|_| record("the NetworkPolicy", seen.policy)),
+            job.as_ref().map(|_| record("the Job", live_job)),
+        ];
+        let mut plan = Plan::default()
+            .then(look)
+            .then(records.into_iter().flatten())
+            .then([policy, job].into_iter().flatten().map(Step::Apply));
+        let wakes = [pending.until, pending.ready_until, pending.told_from];
+        for at in wakes.into_iter().flatten() {
+            plan = plan.wake_at(at);
+        }
+        plan
+    }
+
+    /// Everything that runs is told to end.
+    fn ending(
+        &self,
+        now: Timestamp,
+        run: &HarnessRun,
+        end: &RunEnd,
+        decided: Option<&Decided>,
+        seen: &Seen<'_>,
+    ) -> Plan {
+        let is_timeout = *end == super::seen::deadline_exceeded();
+        // The Job controller says that a Job is over whose time is, and makes no pod of it any more.
+        let job = seen
+            .job
+            .as_ref()
+            .filter(|_| !is_timeout)
+            .map(|(live, _)| *live);
+        let pods = seen.active().map(|(live, _)| *live);
+        let look = seen.job.is_none().then(|| look_for_job(run));
+        let plan = Plan::default()
+            .then(deleted(job.into_iter().chain(pods)))
+            .then(look);
+        match end.reason == "DriftDetected" {
+            true => {
+                let record = |decided: &Decided| {
+                    let (action, ends) = (Action::DriftDetected, Decision_::End);
+                    decided.record(now, action, ends, "DriftDetected", end.message.as_str())
+                };
+                plan.then(decided.map(record).map(Step::Record))
+            }
+            false => plan,
+        }
+    }
+}
+
+fn waiting(now: Timestamp, run: &HarnessRun, obstacle: &crate::controller::Failure) -> Plan {
+    let plan = Plan::default().because(obstacle.clone());
+    let until = waits_until(run);
+    match obstacle.reason == "TemplateNotFound" && !has_come(now, until) {
+        true => plan.wake_at(until),
+        false => plan,
+    }
+}
+
+fn starting(job: &Value) -> Plan {
+    Plan::default().then(child::<Job>(job.clone()).map(Step::Apply))
+}
+
+/// Nothing runs any more: that is put on record, and then nothing needs to be confined.
+fn ended(
+    now: Timestamp,
+    run: &HarnessRun,
+    end: &RunEnd,
+    decided: Option<&Decided>,
+    seen: &Seen<'_>,
+) -> Plan {
+    let is_lost = seen.has_begun(run) && seen.job.is_none();
+    let looks = is_lost.then(|| look_for_job(run));
+    let record = match decided {
+        Some(decided) => ended_record(now, end, decided),
+        None => Record {
+            request: reference(run),
+            template: run.spec.template_ref.name.clone(),
+            ..Record::about(
+                now,
+                Action::RequestDenied,
+                Decision_::Deny,
+                run.metadata.uid.as_deref().unwrap_or_default(),
+                &end.reason,
+                end.message.as_str(),
+            )
+        },
+    };
+    let is_withdrawn = decided.is_none() && end.phase == RunPhase::Cancelled;
+    let policy = seen.policy.map(|policy| Step::Delete(policy.reference()));
+    let plan = Plan::default()
+        .then(looks)
+        .then((!is_withdrawn).then_some(Step::Record(record)))
+        .then(policy);
+    released(plan, run)
+}
+
+/// Nothing may be left of what is over, whoever started it.
+fn over(now: Timestamp, run: &HarnessRun, seen: &Seen<'_>) -> Plan {
+    let is_unfinished = seen.job.is_some() && seen.job_end().is_none();
+    let job = seen
+        .job
+        .as_ref()
+        .filter(|_| is_unfinished)
+        .map(|(live, _)| *live);
+    let pods: Vec<&Live> = seen.active().map(|(live, _)| *live).collect();
+    let policy = seen.policy.filter(|_| pods.is_empty() && !is_unfinished);
+    let plan = Plan::default()
+        .then(deleted(job.into_iter().chain(pods)))
+        .then(policy.map(|policy| Step::Delete(policy.reference())));
+    let plan = released(plan, run);
+    let completed = run
+        .status
+        .as_ref()
+        .and_then(|status| status.completion_time);
+    match (run.spec.ttl_seconds_after_finished, completed) {
+        (Some(seconds), Some(completed)) if run.metadata.deletion_timestamp.is_none() => {
+            let at = after(completed, SignedDuration::from_secs(seconds.into()));
+            match has_come(now, at) {
+                true => plan.then([Step::DeleteSelf]),
+                false => plan.wake_at(at),
+            }
+        }
+        _ => plan,
+    }
+}
+
+/// Takes off the original's finalizers when nothing is left that they stood for.
+fn released(plan: Plan, run: &HarnessRun) -> Plan {
+    let metadata = &run.metadata;
+    if metadata.deletion_timestamp.is_none() {
+        return plan;
+    }
+    let held = ORIGINAL_FINALIZERS
+        .into_iter()
+        .filter(|name| has_finalizer(metadata, name));
+    held.fold(plan, |plan, name| {
+        plan.then([Step::Release(name.to_owned())])
+    })
+}
+
+fn deleted<'a>(objects: impl IntoIterator<Item = &'a Live>) -> Vec<Step> {
+    let stays = |live: &&Live| live.object.metadata.deletion_timestamp.is_none();
+    let stay = objects.into_iter().filter(stays);
+    stay.map(|live| Step::Delete(live.reference())).collect()
+}
+
+fn look_for_policy(run: &HarnessRun) -> Step {
+    let name = policy_name(run.metadata.name.as_deref().unwrap_or_default());
+    let namespace = run.metadata.namespace.as_deref();
+    Step::Look(Sought::named::<NetworkPolicy>(namespace, name))
+}
+
+fn look_for_job(run: &HarnessRun) -> Step {
+    let name = run.metadata.name.as_deref().unwrap_or_default();
+    Step::Look(Sought::named::<Job>(
+        run.metadata.namespace.as_deref(),
+        name,
+    ))
+}
+
+fn ended_record(now: Timestamp, end: &RunEnd, decided: &Decided) -> Record {
+    let (action, ends) = (Action::RunEnded, Decision_::End);
+    let phase: &'static str = end.phase.into();
+    let record = decided.record(now, action, ends, &end.reason, end.message.as_str());
+    record.detail("phase", phase)
+}

@@ -1,0 +1,247 @@
+//! What there is of a run: its NetworkPolicy with the decision, its Job, and the pods of that.
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+
+use super::decided::Decided;
+use crate::api::harness::{HarnessRun, RunOutputs, RunPhase};
+use crate::controller::Live;
+use crate::harness::objects::policy_name;
+use crate::harness::reserved;
+use crate::labels;
+use crate::lifecycle::drift;
+use crate::lifecycle::seal::Keys;
+
+/// Phase, reason and message of the end of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunEnd {
+    /// Succeeded, Failed or Cancelled.
+    pub phase: RunPhase,
+    /// Why, in CamelCase.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+}
+
+impl RunEnd {
+    pub(super) fn new(phase: RunPhase, reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            phase,
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// The objects of one run.
+#[derive(Default)]
+pub(super) struct Seen<'a> {
+    /// The NetworkPolicy in its place, if that was made for it.
+    pub(super) policy: Option<&'a Live>,
+    /// Whether that carries our decision.
+    pub(super) is_confined: bool,
+    /// Whether something else is in that place.
+    pub(super) is_displaced: bool,
+    /// Its Job.
+    pub(super) job: Option<(&'a Live, Box<Job>)>,
+    /// Its pods.
+    pub(super) pods: Vec<(&'a Live, Pod)>,
+    /// The decision, as either of them carries it.
+    pub(super) decided: Option<Decided>,
+}
+
+impl<'a> Seen<'a> {
+    pub(super) fn of(keys: &Keys, run: &HarnessRun, live: &'a [Live]) -> Self {
+        let mut seen = Self::default();
+        let (name, uid) = (run.metadata.name.as_deref(), run.metadata.uid.as_deref());
+        for one in live {
+            if let Some(pod) = one.parse::<Pod>() {
+                seen.pods.push((one, pod));
+            } else if let Some(job) = one.parse::<Job>() {
+                let is_owned = drift::is_owned(&job.metadata, uid.unwrap_or_default());
+                let is_ours = is_owned || Decided::open(keys, one, run).is_some();
+                if is_ours && job.metadata.name.as_deref() == name {
+                    seen.job = Some((one, Box::new(job)));
+                }
+            } else if one.parse::<NetworkPolicy>().is_some()
+                && one.object.metadata.name.as_deref() == name.map(policy_name).as_deref()
+            {
+                seen.decided = Decided::open(keys, one, run);
+                seen.is_confined = seen.decided.is_some();
+                let is_marked = labels::owner_uid(&one.object.metadata) == uid;
+                match seen.is_confined || is_marked {
+                    true => seen.policy = Some(one),
+                    false => seen.is_displaced = true,
+                }
+            }
+        }
+        if seen.decided.is_none()
+            && let Some((job, _)) = &seen.job
+        {
+            seen.decided = Decided::open(keys, job, run);
+        }
+        seen
+    }
+
+    /// Whether anything was started by it, as far as that is known.
+    pub(super) fn has_begun(&self, run: &HarnessRun) -> bool {
+        let told = run
+            .status
+            .as_ref()
+            .and_then(|status| status.job_name.as_ref());
+        told.is_some() || self.job.is_some() || !self.pods.is_empty()
+    }
+
+    /// The pods in which something may run still.
+    pub(super) fn active(&self) -> impl Iterator<Item = &(&'a Live, Pod)> {
+        self.pods.iter().filter(|(_, pod)| is_active(pod))
+    }
+
+    /// The pod that was made last.
+    pub(super) fn newest(&self) -> Option<&Pod> {
+        let created = |pod: &&Pod| pod.metadata.creation_timestamp.clone();
+        self.pods.iter().map(|(_, pod)| pod).max_by_key(created)
+    }
+
+    /// When the Job began; it begins anew when it goes on after it was suspended.
+    pub(super) fn job_started(&self) -> Option<Timestamp> {
+        let (_, job) = self.job.as_ref()?;
+        let started = job.status.as_ref()?.start_time.as_ref()?;
+        Some(started.0)
+    }
+
+    /// How the Job ended; `None` while it has not.
+    pub(super) fn job_end(&self) -> Option<(RunEnd, Option<Timestamp>)> {
+        let (_, job) = self.job.as_ref()?;
+        let status = job.status.as_ref()?;
+        let holds = |type_: &str| {
+            let mut conditions = status.conditions.iter().flatten();
+            conditions.find(|known| known.type_ == type_ && known.status == "True")
+        };
+        if let Some(complete) = holds("Complete") {
+            let at = status.completion_time.as_ref();
+            let at = at.or(complete.last_transition_time.as_ref());
+            let end = RunEnd::new(
+                RunPhase::Succeeded,
+                "Succeeded",
+                "the agent ended with exit code 0",
+            );
+            return Some((end, at.map(|at| at.0)));
+        }
+        let failed = holds("Failed")?;
+        let at = failed.last_transition_time.as_ref().map(|at| at.0);
+        let timed_out = failed.reason.as_deref() == Some(DEADLINE)
+            || self
+                .newest()
+                .is_some_and(|pod| pod_reason(pod) == Some(DEADLINE));
+        let end = match timed_out {
+            true => deadline_exceeded(),
+            false => RunEnd::new(RunPhase::Failed, "AgentFailed", self.why_it_failed()),
+        };
+        Some((end, at))
+    }
+
+    fn why_it_failed(&self) -> String {
+        let Some(pod) = self.newest() else {
+            return "the agent's pod failed, and is gone".to_owned();
+        };
+        let agent = container(pod, reserved::AGENT);
+        let ended = agent.and_then(|agent| agent.state.as_ref()?.terminated.as_ref());
+        match (ended, pod_reason(pod)) {
+            (Some(ended), _) if ended.reason.as_deref() == Some("OOMKilled") => {
+                "the agent used more memory than it may (OOMKilled, exit code 137)".to_owned()
+            }
+            (Some(ended), _) => format!("the agent ended with exit code {}", ended.exit_code),
+            (None, Some(reason)) => format!("the agent's pod failed: {reason}"),
+            (None, None) => "the agent's pod failed before the agent started".to_owned(),
+        }
+    }
+
+    /// What the run made, as our container said at its end.
+    pub(super) fn outputs(&self) -> Option<RunOutputs> {
+        let status = self.newest()?.status.as_ref()?;
+        let sidecars = status.init_container_statuses.iter().flatten();
+        let ours = sidecars
+            .filter(|one| [reserved::RUNTIME, reserved::REPORTER].contains(&one.name.as_str()));
+        let mut said =
+            ours.filter_map(|one| one.state.as_ref()?.terminated.as_ref()?.message.as_ref());
+        said.find_map(|message| serde_json::from_str(message).ok())
+    }
+}
+
+const DEADLINE: &str = "DeadlineExceeded";
+
+/// The end of a run whose time is over.
+pub(super) fn deadline_exceeded() -> RunEnd {
+    RunEnd::new(RunPhase::Failed, DEADLINE, "the run's timeout is over")
+}
+
+/// Whether something may run in a pod still.
+pub(super) fn is_active(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn pod_reason(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.reason.as_deref()
+}
+
+/// The status of one container of a pod.
+pub(super) fn container<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let ordinary = status.container_statuses.iter().flatten();
+    let mut all = ordinary.chain(status.init_container_statuses.iter().flatten());
+    all.find(|one| one.name == name)
+}
+
+/// Whether the agent runs or has run.
+pub(super) fn has_started(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    !matches!(phase, None | Some("Pending"))
+}
+
+/// When a pod got its node.
+pub(super) fn scheduled_at(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let scheduled = conditions
+        .iter()
+        .find(|known| known.type_ == "PodScheduled" && known.status == "True")?;
+    Some(scheduled.last_transition_time.as_ref()?.0)
+}
+
+/// Why a pod has not started, in a few words; `None` if it merely takes its time.
+pub(super) fn obstacle(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let unscheduled = status.conditions.iter().flatten().find(|known| {
+        known.type_ == "PodScheduled"
+            && known.status == "False"
+            && known.reason.as_deref() == Some("Unschedulable")
+    });
+    if let Some(unscheduled) = unscheduled {
+        let message = unscheduled.message.as_deref().unwrap_or("no node has room");
+        return Some(format!("no node takes the pod: {message}"));
+    }
+    let ordinary = status.container_statuses.iter().flatten();
+    let mut all = status
+        .init_container_statuses
+        .iter()
+        .flatten()
+        .chain(ordinary);
+    all.find_map(|one| {
+        let waiting = one.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref()?;
+        if ["ContainerCreating", "PodInitializing"].contains(&reason) {
+            return None;
+        }
+        let message = waiting.message.as_deref().unwrap_or_default();
+        Some(format!("container {} waits: {reason}: {message}", one.name))
+    })
+}

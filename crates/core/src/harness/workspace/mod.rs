@@ -1,0 +1,27 @@
+//! Workspaces, as a controller: the claim, what fills it, and who holds it. There is one writer of the lock, and it
+//! is here: of the runs that name a workspace, the oldest has it until it is over and its NetworkPolicy is gone,
+//! which is when nothing of it runs any more. Runs read that; there is nothing that they could forget to release.
+
+mod assess;
+mod claim;
+mod plan;
+mod report;
+
+pub use assess::{Facts, Holder, Question, State, Waiting, queue};
+pub use claim::claim;
+
+/// The finalizer of a workspace while a run holds it. The original has it on all of them.
+pub const FINALIZER: &str = "paddock.dev/workspace-finalizer";
+/// The kind, as children are marked with it.
+pub const KIND: &str = "Workspace";
+
+/// The controller of Workspaces.
+#[derive(Clone, Debug, Default)]
+pub struct Workspaces {
+    /// What seeds are made with.
+    pub seeds: Seeds,
+}
+
+/// What the operator was told about seeds.
+#[derive(Clone, Debug, Default)]
+pub struct Seeds;

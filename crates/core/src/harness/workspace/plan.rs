@@ -1,0 +1,117 @@
+//! What a state asks for.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use super::assess::{Facts, Holder, Question, State, again};
+use super::{FINALIZER, Workspaces, claim, report};
+use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
+use crate::controller::{
+    Controller, Decision, Live, Outcome, Plan, Sought, Step, Transition, Verdict,
+};
+use crate::harness::child::child;
+use crate::lifecycle::drift::{has_finalizer, is_owned};
+
+impl Controller for Workspaces {
+    type Object = Workspace;
+    type Facts = Facts;
+    type Question = Question;
+    type State = State;
+    type Status = WorkspaceStatus;
+
+    fn name(&self) -> &'static str {
+        "workspace"
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, workspace: &Workspace) -> Option<WorkspaceStatus> {
+        Some(workspace.status.clone().unwrap_or_default())
+    }
+
+    fn decide(
+        &self,
+        now: Timestamp,
+        workspace: &Workspace,
+        facts: &Facts,
+        live: &[Live],
+    ) -> Verdict<Question, Decision<State>> {
+        let state = match self.assess(workspace, facts, live) {
+            Ok(state) => state,
+            Err(question) => {
+                return Verdict::Need {
+                    question,
+                    until: None,
+                };
+            }
+        };
+        let is_held = has_finalizer(&workspace.metadata, FINALIZER);
+        let is_free = state.holder == Holder::Nobody;
+        let plan = Plan::default().then(claimed(workspace, &state, live));
+        // One that ends with its run need not wait for it: the run is gone then, and ours with it.
+        let plan = match (is_free, is_held) {
+            (false, false) if !workspace.spec.ephemeral => {
+                plan.then([Step::Hold(FINALIZER.to_owned())])
+            }
+            (true, true) => plan.then([Step::Release(FINALIZER.to_owned())]),
+            _ => plan,
+        };
+        let plan = again(now, facts).into_iter().fold(plan, Plan::wake_at);
+        Verdict::Decided(Decision { plan, state })
+    }
+
+    fn status(
+        &self,
+        now: Timestamp,
+        workspace: &Workspace,
+        decision: &Decision<State>,
+        outcome: &Outcome,
+    ) -> WorkspaceStatus {
+        report::report(now, workspace, &decision.state, outcome)
+    }
+
+    /// Its claim goes with it by the garbage collector, as soon as no pod uses it.
+    fn orphaned(&self, _: Timestamp, _: Option<&Workspace>, _: &[Live]) -> Plan {
+        Plan::default()
+    }
+
+    fn transitions(
+        &self,
+        _: &Workspace,
+        before: Option<&WorkspaceStatus>,
+        after: &WorkspaceStatus,
+    ) -> Vec<Transition> {
+        report::transitions(before, after)
+    }
+}
+
+/// The claim is made once; one that the original made gets our marks. Its spec stays as it is: somebody may have
+/// given it more room.
+fn claimed(workspace: &Workspace, state: &State, live: &[Live]) -> Option<Step> {
+    if state.phase == WorkspacePhase::Terminating {
+        return None;
+    }
+    let mut claim = child::<PersistentVolumeClaim>(claim(workspace))?;
+    let there = live.iter().find(|live| live.key() == claim.key());
+    let status = workspace.status.as_ref();
+    match there {
+        Some(there) => {
+            let uid = workspace.metadata.uid.as_deref().unwrap_or_default();
+            claim
+                .object
+                .metadata
+                .uid
+                .clone_from(&there.object.metadata.uid);
+            claim.object.data = serde_json::json!({});
+            is_owned(&there.object.metadata, uid).then_some(Step::Apply(claim))
+        }
+        // It is lost, or its labels are: then it is not watched.
+        None if status.is_some_and(|status| status.pvc_name.is_some()) => {
+            let (name, namespace) = (claim.key().name, workspace.metadata.namespace.as_deref());
+            Some(Step::Look(Sought::named::<PersistentVolumeClaim>(
+                namespace, name,
+            )))
+        }
+        None => Some(Step::Apply(claim)),
+    }
+}

@@ -1,0 +1,104 @@
+//! What the status says after a plan was carried out, as far as it went.
+
+use jiff::Timestamp;
+
+use super::assess::{Holder, State, Waiting};
+use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
+use crate::conditions;
+use crate::controller::{Outcome, Transition};
+use crate::harness::pod::claim_name;
+
+/// Condition: its claim has a volume.
+const PVC_BOUND: &str = "PVCBound";
+/// Condition: it is filled.
+const SEEDED: &str = "Seeded";
+/// Condition: runs can have it.
+pub(super) const READY: &str = "Ready";
+
+pub(super) fn report(
+    now: Timestamp,
+    workspace: &Workspace,
+    state: &State,
+    outcome: &Outcome,
+) -> WorkspaceStatus {
+    let mut status = workspace.status.clone().unwrap_or_default();
+    let generation = workspace.metadata.generation;
+    let failure = outcome.failure.as_ref();
+    let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
+        let conditions = &mut status.conditions;
+        conditions::set(conditions, type_, holds, reason, message, generation, now);
+    };
+    if let Some(failure) = failure {
+        set(READY, false, failure.reason, &failure.message);
+        return status;
+    }
+    match state.is_bound {
+        true => set(PVC_BOUND, true, "Bound", "the claim has a volume"),
+        false => set(PVC_BOUND, false, "Pending", "the claim has no volume yet"),
+    }
+    match &state.why {
+        Some((reason, message)) => set(READY, false, reason, message),
+        None if state.phase == WorkspacePhase::Terminating => {
+            set(READY, false, "Terminating", "it ends when no run holds it");
+        }
+        None => {
+            set(SEEDED, true, "NoSeedRequired", "it has no seed");
+            set(READY, true, "Active", "runs can have it");
+        }
+    }
+    status.phase = Some(state.phase);
+    status.observed_generation = generation;
+    if state.phase != WorkspacePhase::Terminating {
+        let name = workspace.metadata.name.as_deref().unwrap_or_default();
+        status.pvc_name = Some(claim_name(name));
+    }
+    match &state.holder {
+        Holder::Same(_) => {}
+        Holder::New(run) => held(&mut status, run, now),
+        Holder::Nobody => {
+            if status.active_run_ref.take().is_some() {
+                status.active_run_uid = None;
+                status.last_activity = Some(now);
+            }
+        }
+    }
+    status
+}
+
+fn held(status: &mut WorkspaceStatus, run: &Waiting, now: Timestamp) {
+    status.active_run_ref = Some(run.name.clone());
+    status.active_run_uid = Some(run.uid.clone());
+    status.last_activity = Some(now);
+    if status.last_counted_run.as_ref() != Some(&run.name) {
+        status.last_counted_run = Some(run.name.clone());
+        status.total_runs = status.total_runs.saturating_add(1);
+    }
+}
+
+pub(super) fn transitions(
+    before: Option<&WorkspaceStatus>,
+    after: &WorkspaceStatus,
+) -> Vec<Transition> {
+    let tell = |warning, reason, action, note: String| Transition {
+        warning,
+        reason,
+        action,
+        note,
+        due: None,
+    };
+    let phase_before = before.and_then(|status| status.phase);
+    let mut told = Vec::new();
+    if after.phase == Some(WorkspacePhase::Failed) && phase_before != after.phase {
+        let ready = conditions::find(&after.conditions, READY);
+        let why = ready.map_or_else(String::new, |ready| ready.message.clone());
+        told.push(tell(true, "WorkspaceFailed", "Fill", why));
+    }
+    if after.phase == Some(WorkspacePhase::Terminating) && phase_before != after.phase {
+        let holder = after.active_run_ref.as_deref();
+        told.extend(holder.map(|holder| {
+            let note = format!("it ends when run {holder} is over");
+            tell(true, "DeletionBlocked", "Delete", note)
+        }));
+    }
+    told
+}

@@ -1,0 +1,68 @@
+//! The flags of harness runs.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use clap::{ArgAction, Args};
+use oz_core::harness::objects::Broker;
+use oz_core::harness::pod::Settings;
+use oz_core::names;
+
+/// Whether and how HarnessRuns are run.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HarnessArgs {
+    /// Run HarnessRuns (paddock.dev/v1alpha1): sandboxed runs of AI agents, on workspaces of their own.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) harness: bool,
+
+    /// Image of the container that fetches the prompt of a run and reports for it.
+    #[arg(long, value_name = "IMAGE", required_if_eq("harness", "true"))]
+    pub(crate) harness_image: Option<String>,
+
+    /// When that image is pulled: Always, IfNotPresent or Never.
+    #[arg(long, default_value = "IfNotPresent", value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
+    pub(crate) harness_pull_policy: String,
+
+    /// Where the pods of runs find the broker, as https://HOST:PORT. By default its Service in the operator's
+    /// namespace.
+    #[arg(long, value_name = "URL")]
+    pub(crate) broker_url: Option<String>,
+
+    /// Port of the broker's pods.
+    #[arg(long, default_value_t = 8443, value_name = "PORT")]
+    pub(crate) broker_port: u16,
+
+    /// The labels of the broker's pods, which alone the pods of runs may reach.
+    #[arg(long, value_delimiter = ',', default_value = "app.kubernetes.io/name=oz-broker", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) broker_labels: Vec<(String, String)>,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = parts.ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl HarnessArgs {
+    /// What the pods of runs are made with.
+    pub(crate) fn settings(&self, namespace: &str) -> anyhow::Result<Settings> {
+        let image = self.harness_image.clone();
+        let service = || format!("https://{}.{namespace}.svc", names::BROKER);
+        Ok(Settings {
+            image: image.context("--harness needs --harness-image")?,
+            pull_policy: self.harness_pull_policy.clone(),
+            broker_url: self.broker_url.clone().unwrap_or_else(service),
+            broker_ca: String::new(),
+        })
+    }
+
+    /// Where brokers are.
+    pub(crate) fn broker(&self, namespace: &str) -> Broker {
+        let labels: BTreeMap<String, String> = self.broker_labels.iter().cloned().collect();
+        Broker {
+            namespace: namespace.to_owned(),
+            labels,
+            port: self.broker_port,
+        }
+    }
+}

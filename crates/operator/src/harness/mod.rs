@@ -1,0 +1,54 @@
+//! Harness runs at the edge: what is watched and read for `oz_core::harness`.
+
+mod args;
+mod runs;
+mod workspaces;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use oz_core::access::seal::Keys;
+use oz_core::api::harness::{
+    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
+};
+use oz_core::harness::run::Runs;
+use oz_core::harness::workspace::Workspaces;
+use oz_core::names;
+use oz_engine::Engine;
+use oz_runtime::{Kind, Selection};
+
+pub(crate) use self::args::HarnessArgs;
+use self::runs::HarnessRuns;
+use self::workspaces::HarnessWorkspaces;
+use crate::args::Args;
+use crate::stamps::Stamps;
+
+/// Adds what runs and their workspaces need.
+pub(crate) fn runs(engine: &mut Engine, args: &Args, keys: &Keys) -> anyhow::Result<()> {
+    let namespace = &args.common.namespace;
+    let feeds = engine.runtime().feeds();
+    let runs = feeds.store::<HarnessRun>();
+    let workspaces = feeds.store::<Workspace>();
+    let certificates = feeds.store_in(
+        &Kind::of::<ConfigMap>(),
+        namespace,
+        Selection::named(names::BROKER_CA),
+    );
+    let observed = HarnessRuns {
+        runs: runs.clone(),
+        stamps: Stamps::default(),
+        templates: feeds.store::<HarnessTemplate>(),
+        cluster_templates: feeds.store::<ClusterHarnessTemplate>(),
+        policies: feeds.store::<BrokerPolicy>(),
+        workspaces: workspaces.clone(),
+        certificates,
+    };
+    let controller = Runs {
+        keys: keys.clone(),
+        settings: args.harness.settings(namespace)?,
+        broker: args.harness.broker(namespace),
+        pod_ready_timeout: args.pod_ready_timeout,
+    };
+    engine.controller(controller, observed);
+    let observed = HarnessWorkspaces { workspaces, runs };
+    engine.controller(Workspaces::default(), observed);
+    Ok(())
+}

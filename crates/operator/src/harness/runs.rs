@@ -1,0 +1,187 @@
+//! HarnessRuns: their children, and what each pass is told of templates, policies and workspaces.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::{Resource, ResourceExt};
+use oz_core::api::harness::{
+    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
+};
+use oz_core::harness::objects::workspace_name;
+use oz_core::harness::policy::Matching;
+use oz_core::harness::run::{Facts, Question, Runs, is_over};
+use oz_core::harness::workspace::queue;
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::Store;
+
+use crate::stamps::Stamps;
+
+pub(crate) struct HarnessRuns {
+    pub(crate) runs: Store<HarnessRun>,
+    pub(crate) stamps: Stamps,
+    pub(crate) templates: Store<HarnessTemplate>,
+    pub(crate) cluster_templates: Store<ClusterHarnessTemplate>,
+    pub(crate) policies: Store<BrokerPolicy>,
+    pub(crate) workspaces: Store<Workspace>,
+    /// The ConfigMap with the broker's certificates.
+    pub(crate) certificates: Store<ConfigMap>,
+}
+
+impl Observe<Runs> for HarnessRuns {
+    fn watches(&self) -> Watches<HarnessRun> {
+        Watches::new(&self.runs)
+            .child::<Workspace>()
+            .child::<NetworkPolicy>()
+            .child::<Job>()
+            .child::<Pod>()
+            .related(&self.templates, |template, runs| {
+                let (namespace, name) = (template.namespace(), template.name_any());
+                waiting(runs, |run| {
+                    run.spec.template_ref.name == name && run.metadata.namespace == namespace
+                })
+            })
+            // A template of a namespace may inherit from it.
+            .related(&self.cluster_templates, |_, runs| waiting(runs, |_| true))
+            .related(&self.policies, |policy, runs| {
+                let namespace = policy.namespace();
+                waiting(runs, |run| run.metadata.namespace == namespace)
+            })
+            .related(&self.workspaces, |workspace, runs| {
+                let (namespace, name) = (workspace.namespace(), workspace.name_any());
+                waiting(runs, |run| {
+                    run.metadata.namespace == namespace && workspace_of(run) == name
+                })
+            })
+            .related(&self.runs, |run, runs| {
+                // One that is over makes room for those that a policy's limit holds back.
+                let namespace = run.namespace();
+                match is_over(run) {
+                    true => waiting(runs, |other| other.metadata.namespace == namespace),
+                    false => Vec::new(),
+                }
+            })
+            .related(&self.certificates, |_, runs| waiting(runs, |_| true))
+    }
+
+    fn known(&self, run: &HarnessRun) -> Facts {
+        let namespace = run.namespace();
+        let namespace = namespace.as_deref();
+        // What has begun is told by what was made for it.
+        if !has_not_begun(run) {
+            return Facts::default();
+        }
+        let name = &run.spec.template_ref.name;
+        let template = self.templates.get(namespace, name);
+        let base = template.as_ref().and_then(|template| {
+            let base = template.spec.base_template_ref.as_ref()?;
+            self.cluster_templates.get(None, &base.name)
+        });
+        let policies = self
+            .policies
+            .select(|policy| policy.metadata.namespace.as_deref() == namespace);
+        let workspace = self.workspaces.get(namespace, &workspace_of(run));
+        let workspace = workspace.filter(|workspace| is_for(workspace, run));
+        Facts {
+            ahead: workspace
+                .as_ref()
+                .map_or(0, |workspace| self.ahead(workspace, run)),
+            older: self.older(&policies, run),
+            cluster_template: self.cluster_templates.get(None, name),
+            template,
+            base,
+            policies,
+            workspace,
+            broker_ca: self.broker_ca(),
+            same_stamp: None,
+        }
+    }
+
+    async fn answer(&self, cx: &Cx, run: &HarnessRun, question: Question, facts: &mut Facts) {
+        match question {
+            Question::SameStamp => {
+                facts.same_stamp = Some(self.stamps.same(cx.now(), &self.runs, run));
+            }
+        }
+    }
+}
+
+impl HarnessRuns {
+    fn ahead(&self, workspace: &Workspace, run: &HarnessRun) -> usize {
+        let status = workspace.status.as_ref();
+        let holder = status.and_then(|status| status.active_run_uid.as_ref());
+        if holder.is_some() && holder == run.metadata.uid.as_ref() {
+            return 0;
+        }
+        let all = self.runs.objects();
+        let queue = queue(workspace, all.iter().map(AsRef::as_ref));
+        let waiting = queue.iter().filter(|other| Some(&other.uid) != holder);
+        waiting
+            .take_while(|other| Some(&other.uid) != run.metadata.uid.as_ref())
+            .count()
+    }
+
+    /// How many runs that are not over were created before one, of templates that a policy with a limit speaks for
+    /// which speaks for its template as well.
+    fn older(&self, policies: &[Arc<BrokerPolicy>], run: &HarnessRun) -> usize {
+        let all = policies.iter().map(AsRef::as_ref);
+        let matching = Matching::of(all, &run.spec.template_ref.name);
+        let limiting: Vec<&BrokerPolicy> = matching
+            .iter()
+            .filter(|policy| {
+                policy
+                    .spec
+                    .limits
+                    .and_then(|limits| limits.concurrent_runs)
+                    .is_some()
+            })
+            .collect();
+        if limiting.is_empty() {
+            return 0;
+        }
+        let place = |run: &HarnessRun| (run.metadata.creation_timestamp.clone(), run.uid());
+        let mine = place(run);
+        let older = self.runs.select(|other| {
+            other.metadata.namespace == run.metadata.namespace
+                && !is_over(other)
+                && place(other) < mine
+                && !Matching::of(limiting.iter().copied(), &other.spec.template_ref.name).is_empty()
+        });
+        older.len()
+    }
+
+    fn broker_ca(&self) -> Option<Arc<str>> {
+        let all = self.certificates.objects();
+        let mut certificates = all
+            .iter()
+            .filter_map(|map| map.data.as_ref()?.get("ca.crt"));
+        certificates.next().map(|text| text.as_str().into())
+    }
+}
+
+/// Name of the workspace that a run works on.
+fn workspace_of(run: &HarnessRun) -> String {
+    let named = run.spec.workspace_ref.clone();
+    named.unwrap_or_else(|| workspace_name(&run.name_any()))
+}
+
+/// Whether a workspace is the one that a run means: that which it names, or that which was made for it.
+fn is_for(workspace: &Workspace, run: &HarnessRun) -> bool {
+    let mut owners = workspace.meta().owner_references.iter().flatten();
+    run.spec.workspace_ref.is_some()
+        || owners.any(|owner| Some(&owner.uid) == run.metadata.uid.as_ref())
+}
+
+fn has_not_begun(run: &HarnessRun) -> bool {
+    let status = run.status.as_ref();
+    !is_over(run) && status.is_none_or(|status| status.job_name.is_none())
+}
+
+/// The runs that have not begun and that something concerns.
+fn waiting(
+    runs: &Store<HarnessRun>,
+    concerned: impl Fn(&HarnessRun) -> bool,
+) -> Vec<Arc<HarnessRun>> {
+    runs.select(|run| has_not_begun(run) && concerned(run))
+}

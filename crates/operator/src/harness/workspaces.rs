@@ -1,0 +1,63 @@
+//! Workspaces: their claims, and which runs want them.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::ResourceExt;
+use oz_core::api::harness::{HarnessRun, Workspace};
+use oz_core::harness::objects::policy_name;
+use oz_core::harness::run::is_over;
+use oz_core::harness::workspace::{Facts, Question, Workspaces, queue};
+use oz_core::labels;
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::Store;
+
+pub(crate) struct HarnessWorkspaces {
+    pub(crate) workspaces: Store<Workspace>,
+    pub(crate) runs: Store<HarnessRun>,
+}
+
+impl Observe<Workspaces> for HarnessWorkspaces {
+    fn watches(&self) -> Watches<Workspace> {
+        Watches::new(&self.workspaces)
+            .child::<PersistentVolumeClaim>()
+            .related(&self.runs, |run, workspaces| {
+                let (namespace, uid) = (run.namespace(), run.uid());
+                let named = run.spec.workspace_ref.as_deref();
+                workspaces.select(|workspace| {
+                    let mut owners = workspace.metadata.owner_references.iter().flatten();
+                    workspace.metadata.namespace == namespace
+                        && (named == workspace.metadata.name.as_deref()
+                            || owners.any(|owner| Some(&owner.uid) == uid.as_ref()))
+                })
+            })
+    }
+
+    fn known(&self, workspace: &Workspace) -> Facts {
+        let all = self.runs.objects();
+        let status = workspace.status.as_ref();
+        let holder = status.and_then(|status| status.active_run_uid.as_deref());
+        let holder = holder.and_then(|uid| self.runs.by_uid(uid));
+        Facts {
+            queue: queue(workspace, all.iter().map(AsRef::as_ref)),
+            holder_is_live: holder.is_some_and(|run| !is_over(&run)),
+            is_confined: None,
+        }
+    }
+
+    async fn answer(&self, cx: &Cx, workspace: &Workspace, question: Question, facts: &mut Facts) {
+        match question {
+            Question::IsConfined { holder } => {
+                let namespace = workspace.namespace();
+                let name = policy_name(&holder.name);
+                let found = cx.get::<NetworkPolicy>(namespace.as_deref(), &name).await;
+                facts.is_confined = Some(found.map(|policy| {
+                    policy.is_some_and(|policy| {
+                        // What the original made says whose it is by its owner alone.
+                        let owner = labels::owner_uid(&policy.metadata);
+                        holder.uid.is_empty() || owner == Some(&holder.uid)
+                    })
+                }));
+            }
+        }
+    }
+}

@@ -125,6 +125,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) composites: CompositeArgs,
 
+    /// Reconcile harness runs (paddock.dev/v1alpha1).
+    #[arg(long, hide = true, action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
+    pub(crate) harness: bool,
+
     /// How many requests are worked on at once.
     #[arg(long, default_value_t = 32, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,

@@ -10,6 +10,7 @@ mod container_exec;
 mod continued;
 mod exec_request;
 mod exec_template;
+mod harness;
 mod pod_request;
 mod pod_template;
 mod policies;

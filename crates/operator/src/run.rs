@@ -140,6 +140,9 @@ impl Operator<'_> {
             pods(engine, self.args, &self.keys, &workloads, &mut owners);
         }
         bindings(engine, self.args, &self.keys, &mut owners);
+        if self.args.harness {
+            crate::harness::definitions(engine);
+        }
         owners
     }
 

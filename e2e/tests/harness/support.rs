@@ -14,10 +14,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use crate::definitions;
+
 /// oz with harness runs switched on.
 pub(crate) struct Oz {
     pub(crate) operator: Operator,
-    pub(crate) webhook: Webhook,
+    pub(crate) _webhook: Webhook,
 }
 
 static OZ: OnceCell<Oz> = OnceCell::const_new();
@@ -49,6 +51,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             certificates,
         )
         .await?;
+        definitions::store_what_hooks_refuse(cluster).await?;
         volumes(&admin).await?;
         node(&admin).await?;
         let (webhook, operator) = (Options::default().flag("--harness"), options());
@@ -56,7 +59,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             Webhook::start(cluster, &webhook),
             Operator::start(cluster, &operator)
         )?;
-        Ok(Oz { operator, webhook })
+        Ok(Oz { operator, _webhook: webhook })
     })
     .await
 }

@@ -79,7 +79,7 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
             .with_context(|| format!("failed to read the roles in {SOURCE}/{file}"))?;
         files.insert(Path::new(FILES).join(&file), text(&permissions)?);
     }
-    for part in ["transient", "impersonate", "composites"] {
+    for part in ["transient", "impersonate", "composites", "harness"] {
         let part_of = documents(root, &format!("{part}/operator.yaml"))?;
         let permissions = switched_on(part, &part_of)?;
         files.insert(

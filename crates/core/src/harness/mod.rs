@@ -6,6 +6,7 @@
 
 pub mod admission;
 mod child;
+pub mod definitions;
 pub mod glob;
 pub mod host;
 pub mod objects;

@@ -9,6 +9,7 @@
 #![allow(clippy::too_many_lines, reason = "tables")]
 
 mod admission;
+mod definitions;
 mod pods;
 mod policies;
 mod requirements;

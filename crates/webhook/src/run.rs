@@ -123,6 +123,7 @@ fn grounds(
         parents: Vec::new(),
         policy_namespaces: args.policy_namespaces.clone(),
         webhook: args.webhook().into(),
+        broker: args.broker().into(),
     }
 }
 

@@ -79,6 +79,9 @@ pub enum Action {
     /// The ConfigMap of a policy of composites was created, changed or deleted, by the user that is named. The
     /// details name its digests before and after.
     PolicyChanged,
+    /// A pod asked the broker for a harness run that it does not belong to, or that is over, and was refused.
+    /// The user is its service account.
+    RunRefused,
 }
 
 impl Action {
@@ -101,7 +104,7 @@ impl Action {
             | Self::TargetPinned
             | Self::PolicyChanged
             | Self::SessionOpened => &[Decision::Allow],
-            Self::RequestDenied | Self::SessionRefused => &[Decision::Deny],
+            Self::RequestDenied | Self::SessionRefused | Self::RunRefused => &[Decision::Deny],
             Self::TemplateChanged | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
             Self::RightCopied => &[Decision::Deny, Decision::Note],
             Self::RequestDeleted => &[Decision::End, Decision::Deny],
@@ -124,7 +127,7 @@ impl Action {
     #[must_use]
     pub fn written_by(self) -> &'static str {
         match self {
-            Self::WriterStarted => "both",
+            Self::WriterStarted => "each",
             Self::RequestDenied => "webhook (at admission), operator (later)",
             Self::RequestCreated
             | Self::RequestDeleted
@@ -136,6 +139,7 @@ impl Action {
             | Self::WebhookRepaired
             | Self::EnforcementLifted
             | Self::RightCopied => "webhook",
+            Self::RunRefused => "broker",
             Self::AccessGranted
             | Self::TargetPinned
             | Self::AccessExpired

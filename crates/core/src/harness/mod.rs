@@ -5,12 +5,14 @@
 //! Nothing of this is wired yet: no hook and no controller calls it.
 
 pub mod admission;
+pub mod caller;
 pub mod glob;
 pub mod host;
 pub mod objects;
 mod overlay;
 pub mod pod;
 pub mod policy;
+pub mod report;
 pub mod requires;
 pub mod reserved;
 pub mod template;

@@ -22,6 +22,8 @@ pub struct Broker {
 
 /// What goes before the keys of labels that Kueue reads.
 const KUEUE: &str = "kueue.x-k8s.io/";
+/// How many of the run's events its status keeps at most: said to brokers, on the Job.
+pub const RECENT_EVENTS: &str = "oz.wizardofoz.co/recent-events";
 /// The kind, as children are marked with it.
 pub const KIND: &str = "HarnessRun";
 
@@ -68,7 +70,9 @@ pub fn job(run: &HarnessRun, template: &Resolved, mut pod: Value) -> Value {
             "name": name(run),
             "namespace": run.metadata.namespace,
             "labels": {RUN_LABEL: labels::value(name(run))},
-            "annotations": {},
+            "annotations": {
+                RECENT_EVENTS: template.interactive.max_recent_events.to_string(),
+            },
             "ownerReferences": [{
                 "apiVersion": format!("{GROUP}/v1alpha1"),
                 "kind": KIND,

@@ -58,7 +58,7 @@ pub use review::{Cx, Operation, Review, Reviewed, UserInfo};
 pub use rules::{ResourceRule, ResourceScope, Rules};
 pub use scope::{LabelledNamespace, NamespaceScope};
 pub use server::{Limits, peer::Peer, reviewer::Reply};
-pub use service::{BUNDLE_KEY, TlsService, trusted};
+pub use service::{BUNDLE_KEY, TlsService};
 pub use task::Task;
 pub use tokio_util::sync::CancellationToken;
 pub use verdict::{Cause, Notes, Rejection};

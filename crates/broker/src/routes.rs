@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use oz_admission::Peer;
 use oz_audit::Trail;
@@ -110,7 +110,7 @@ pub(crate) fn router(broker: Arc<Broker>) -> Router {
 }
 
 async fn answer(State(broker): State<Arc<Broker>>, request: Request) -> Response<Body> {
-    let began = Instant::now();
+    let (began, version) = (Instant::now(), request.version());
     let peer = request.extensions().get::<Arc<Peer>>().cloned();
     let route = Route::of(request.method(), request.uri().path());
     let answer = match &route {
@@ -126,8 +126,14 @@ async fn answer(State(broker): State<Arc<Broker>>, request: Request) -> Response
         Ok(response) => response,
         Err(refused) => {
             // Of somebody who has never shown a token of a run's pod, no connection is kept.
-            peer.iter().for_each(|peer| peer.has_shown_no_key());
-            refused.response()
+            let ends = peer.is_some_and(|peer| peer.has_shown_no_key());
+            let mut response = refused.response();
+            if ends && version <= Version::HTTP_11 {
+                // Or the next request would meet a connection that closes.
+                let headers = response.headers_mut();
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
         }
     }
 }

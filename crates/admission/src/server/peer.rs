@@ -66,11 +66,13 @@ impl Peer {
     }
 
     /// It called a path without the key: its connection ends with the answer, unless it had shown the key
-    /// before. The API server never does that.
-    pub fn has_shown_no_key(&self) {
-        if !self.is_known() {
+    /// before. The API server never does that. Says whether it ends.
+    pub fn has_shown_no_key(&self) -> bool {
+        let ends = !self.is_known();
+        if ends {
             self.over.cancel();
         }
+        ends
     }
 
     /// Ready when nothing more is answered on this connection.

@@ -17,15 +17,6 @@ pub const BUNDLE_KEY: &str = "ca.crt";
 /// When the newest of them was added.
 const PUBLISHED_ANNOTATION: &str = "oz-admission/published-at";
 
-/// The certificates (PEM) that clients are to trust who talk to a [`TlsService`](crate::TlsService), as its
-/// ConfigMap says; `None` as long as there are none.
-#[must_use]
-pub fn trusted(map: &ConfigMap) -> Option<String> {
-    let text = map.data.as_ref()?.get(BUNDLE_KEY)?;
-    let certificates = certificates(text);
-    (!certificates.is_empty()).then(|| certificates.concat())
-}
-
 /// Where they are published.
 pub(super) struct Bundle {
     api: Api<ConfigMap>,
@@ -181,17 +172,5 @@ mod tests {
             assert_eq!(published.since, at(since), "{found:?}");
             assert_eq!(published.text, wanted.concat());
         }
-    }
-
-    #[test]
-    fn only_certificates_are_handed_on() {
-        let two = [pem("one"), pem("two")];
-        let mut noisy = map(&two, "");
-        for text in noisy.data.iter_mut().flat_map(|data| data.values_mut()) {
-            *text = format!("# for you\n{text}-----BEGIN CERTIFICATE-----\nhalf");
-        }
-        assert_eq!(trusted(&noisy), Some(two.concat()));
-        assert_eq!(trusted(&map(&[], "")), None);
-        assert_eq!(trusted(&ConfigMap::default()), None);
     }
 }

@@ -21,7 +21,7 @@ use crate::{
         accept::{Server, Stop},
     },
 };
-pub use bundle::{BUNDLE_KEY, trusted};
+pub use bundle::BUNDLE_KEY;
 use upkeep::{Settings, Upkeep};
 
 /// How long calls under way may take to finish once nothing more is accepted.
@@ -30,8 +30,8 @@ const FINISH: Duration = Duration::from_secs(30);
 /// A router behind TLS, with certificates of an authority that all replicas share.
 ///
 /// The authority lies in the Secret `<fingerprint>-admission-ca` unless the policy names another. Its
-/// certificates are published in a ConfigMap, under [`BUNDLE_KEY`], for whoever tells the clients; see
-/// [`trusted`]. A new authority signs only once it has been published for [`CertPolicy::settle`]: that is how
+/// certificates are published in a ConfigMap, under [`BUNDLE_KEY`], for whoever tells the clients. A
+/// new authority signs only once it has been published for [`CertPolicy::settle`]: that is how
 /// long a client may go on with what it was told.
 ///
 /// Each request carries an `Arc<`[`Peer`](crate::Peer)`>`: as long as the router has not said of a peer that it

@@ -5,6 +5,7 @@
 //! Nothing of this is wired yet: no hook and no controller calls it.
 
 pub mod admission;
+pub mod authority;
 pub mod caller;
 pub mod glob;
 pub mod host;

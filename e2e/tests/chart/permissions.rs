@@ -136,6 +136,26 @@ fn with_composites_the_operator_may_be_their_account_and_that_may_do_what_the_va
 }
 
 #[test]
+fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is_none() -> Result<()>
+{
+    let path = repository().join("deploy/rbac/harness/broker.yaml");
+    let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
+    let charts = meanings(rendered(&["--set=harness.enabled=true"])?);
+    let written = meanings(written);
+    assert_eq!(written.len(), 5);
+    for (name, meaning) in &written {
+        assert_eq!(Some(meaning), charts.get(name), "{name}");
+    }
+    let without = rendered(&[])?;
+    assert!(
+        !without
+            .iter()
+            .any(|object| name_of(object).contains("broker"))
+    );
+    Ok(())
+}
+
+#[test]
 fn with_namespaces_nothing_in_other_namespaces_is_allowed() -> Result<()> {
     let everywhere = meanings(rendered(&[])?);
     let some = rendered(&["--set=access.namespaces={shop,billing}"])?;

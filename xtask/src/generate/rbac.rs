@@ -79,6 +79,10 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
             .with_context(|| format!("failed to read the roles in {SOURCE}/{file}"))?;
         files.insert(Path::new(FILES).join(&file), text(&permissions)?);
     }
+    let mut broker = documents(root, "harness/broker.yaml")?;
+    broker.retain(|document| document["kind"] != "Secret");
+    let broker = permissions("oz-broker", &broker).context("failed to read the broker's roles")?;
+    files.insert(Path::new(FILES).join("broker.yaml"), text(&broker)?);
     for part in ["transient", "impersonate", "composites", "harness"] {
         let part_of = documents(root, &format!("{part}/operator.yaml"))?;
         let permissions = switched_on(part, &part_of)?;

@@ -9,6 +9,7 @@ use kube::{Resource, ResourceExt};
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
+use oz_core::harness::authority::trusted;
 use oz_core::harness::objects::workspace_name;
 use oz_core::harness::policy::Matching;
 use oz_core::harness::run::{Facts, Question, Runs, is_over};
@@ -153,10 +154,8 @@ impl HarnessRuns {
 
     fn broker_ca(&self) -> Option<Arc<str>> {
         let all = self.certificates.objects();
-        let mut certificates = all
-            .iter()
-            .filter_map(|map| map.data.as_ref()?.get("ca.crt"));
-        certificates.next().map(|text| text.as_str().into())
+        let pem = all.iter().find_map(|map| trusted(map));
+        pem.map(Into::into)
     }
 }
 

@@ -11,6 +11,7 @@
 mod admission;
 mod pods;
 mod policies;
+mod readers;
 mod requirements;
 mod templates;
 mod world;

@@ -1,0 +1,49 @@
+//! Which runs come before another on the same workspace.
+
+use std::cmp::Ordering;
+
+use crate::api::harness::HarnessRun;
+
+/// Whether a run is over, or is being removed.
+#[must_use]
+pub fn is_over(run: &HarnessRun) -> bool {
+    let phase = run.status.as_ref().and_then(|status| status.phase);
+    run.metadata.deletion_timestamp.is_some() || phase.is_some_and(|phase| phase.is_terminal())
+}
+
+/// The workspace that a run works on: that which it names, or one of its own.
+#[must_use]
+pub fn workspace_of(run: &HarnessRun) -> String {
+    let given = run.status.as_ref();
+    let given = given.and_then(|status| status.workspace_ref.clone());
+    given
+        .or_else(|| run.spec.workspace_ref.clone())
+        .unwrap_or_else(|| format!("{}-ws", run.metadata.name.as_deref().unwrap_or_default()))
+}
+
+/// The names of those of `all` that come before a run on the workspace that it names, the first first: they are
+/// not over, and were created earlier; of those of one second, by name.
+#[must_use]
+pub fn ahead<'a>(run: &HarnessRun, all: impl IntoIterator<Item = &'a HarnessRun>) -> Vec<&'a str> {
+    let Some(workspace) = &run.spec.workspace_ref else {
+        return Vec::new();
+    };
+    let mut ahead: Vec<&HarnessRun> = all
+        .into_iter()
+        .filter(|other| other.spec.workspace_ref.as_ref() == Some(workspace) && !is_over(other))
+        .filter(|other| by_age(other, run) == Ordering::Less)
+        .collect();
+    ahead.sort_by(|one, other| by_age(one, other));
+    let names = ahead.iter();
+    names
+        .filter_map(|run| run.metadata.name.as_deref())
+        .collect()
+}
+
+fn by_age(one: &HarnessRun, other: &HarnessRun) -> Ordering {
+    let key = |run: &HarnessRun| {
+        let created = run.metadata.creation_timestamp.as_ref();
+        (created.map(|time| time.0), run.metadata.name.clone())
+    };
+    key(one).cmp(&key(other))
+}

@@ -12,6 +12,7 @@ mod admission;
 mod definitions;
 mod pods;
 mod policies;
+mod readers;
 mod requirements;
 mod templates;
 mod world;

@@ -22,7 +22,7 @@ pub fn workspace_of(run: &HarnessRun) -> String {
 }
 
 /// The names of those of `all` that come before a run on the workspace that it names, the first first: they are
-/// not over, and were created earlier; of those of one second, by name.
+/// not over, and were created earlier; of those of one second, their UIDs say.
 #[must_use]
 pub fn ahead<'a>(run: &HarnessRun, all: impl IntoIterator<Item = &'a HarnessRun>) -> Vec<&'a str> {
     let Some(workspace) = &run.spec.workspace_ref else {
@@ -43,7 +43,7 @@ pub fn ahead<'a>(run: &HarnessRun, all: impl IntoIterator<Item = &'a HarnessRun>
 fn by_age(one: &HarnessRun, other: &HarnessRun) -> Ordering {
     let key = |run: &HarnessRun| {
         let created = run.metadata.creation_timestamp.as_ref();
-        (created.map(|time| time.0), run.metadata.name.clone())
+        (created.map(|time| time.0), run.metadata.uid.clone())
     };
     key(one).cmp(&key(other))
 }

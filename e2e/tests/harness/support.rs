@@ -8,13 +8,13 @@ use kube::{Api, Client, Resource, ResourceExt};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_core::audit::Record;
 use oz_core::names;
-use oz_e2e::{NAMESPACE, Operator, Options, Webhook, records_in};
+use oz_e2e::{NAMESPACE, Operator, Options, Webhook, install, install_harness, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::{cluster, definitions};
+use crate::definitions;
 
 /// oz with harness runs switched on.
 pub(crate) struct Oz {
@@ -34,8 +34,10 @@ pub(crate) fn options() -> Options {
 
 /// The oz of this process, started by whoever comes first.
 pub(crate) async fn oz() -> Result<&'static Oz> {
-    let cluster = cluster().await?;
+    let cluster = Cluster::shared().await?;
     OZ.get_or_try_init(async || {
+        install(cluster).await?;
+        install_harness(cluster)?;
         let admin = cluster.client("admin").await?;
         let certificates = json!({
             "metadata": {"name": names::BROKER_CA},
@@ -126,7 +128,7 @@ pub(crate) const BY_HAND: &str = "by-hand";
 impl World {
     pub(crate) async fn new(prefix: &str) -> Result<Self> {
         oz().await?;
-        let cluster = cluster().await?;
+        let cluster = Cluster::shared().await?;
         let admin = cluster.client("admin").await?;
         let namespace = TestNamespace::create(cluster, prefix).await?;
         let world = Self {

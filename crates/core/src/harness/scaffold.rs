@@ -118,7 +118,7 @@ fn by(kind: ProviderKind, credential: &str, hosts: &[String]) -> Provider {
             ProviderKind::UserSuppliedSecret => Vec::new(),
             _ => hosts.to_vec(),
         },
-        delivery_mode: (kind == ProviderKind::UserSuppliedSecret).then(|| DeliveryMode {
+        delivery_mode: (kind == ProviderKind::UserSuppliedSecret).then_some(DeliveryMode {
             proxy_injected: Some(injected),
             in_container: None,
         }),

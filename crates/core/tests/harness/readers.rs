@@ -121,7 +121,7 @@ fn an_image_of_others_is_pinned_or_allowed() {
 
 fn run(name: &str, second: u32, workspace: Option<&str>, phase: Option<&str>) -> HarnessRun {
     serde_json::from_value(json!({
-        "metadata": {"name": name, "creationTimestamp": format!("2026-01-31T09:00:{second:02}Z")},
+        "metadata": {"name": name, "uid": format!("uid-{name}"), "creationTimestamp": format!("2026-01-31T09:00:{second:02}Z")},
         "spec": {"templateRef": {"name": "parrot"}, "prompt": "hi", "workspaceRef": workspace},
         "status": phase.map(|phase| json!({"phase": phase})),
     }))

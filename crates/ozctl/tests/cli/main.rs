@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what the tests share fails as they do")]
 
 mod composites;
+mod harness;
 mod hostile;
 mod kubeconfig;
 mod output;

@@ -34,8 +34,8 @@ Examples:
 
 The transcript of a run that is over is on its workspace. It is read by a pod
 that sees the run's folder alone, read-only, and that is deleted afterwards: so
-you must be allowed to create pods in the namespace. On a terminal, control
-characters are shown as \u{fffd}; elsewhere bytes are as they are.
+you must be allowed to create pods in the namespace. On a terminal, what could
+draw on it is replaced; elsewhere bytes are as they are.
 
 Exit codes: 0, 1 if ozctl failed.")]
 pub(crate) struct Logs {

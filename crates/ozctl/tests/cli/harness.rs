@@ -1,0 +1,193 @@
+//! Harness runs, where a table stands for the cluster: kinds that are not installed, transcripts, and the name
+//! `kubectl paddock`.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::stub::{Answer, Asked, Stub, status};
+
+const PODS: &str = "/api/v1/namespaces/shop/pods";
+const RUN: &str = "/apis/paddock.dev/v1alpha1/namespaces/shop/harnessruns/hello";
+
+/// A cluster with a run that is over, and an operator that gives runs `oz-harness:1`. The pod that reads ends in
+/// `phase` and writes `log`.
+fn shop(phase: &'static str, log: &Value) -> Stub {
+    let log = log.clone();
+    Stub::start(move |asked: &Asked| -> Answer {
+        let (method, path) = asked.what.split_once(' ').unwrap();
+        match (method, path) {
+            ("GET", RUN) => (200, over()),
+            ("GET", "/apis/apps/v1/namespaces/oz-system/deployments") => (200, operator()),
+            ("POST", PODS) => {
+                let mut pod = asked.body.clone();
+                pod["metadata"]["name"] = json!("hello-reader-x7k2p");
+                pod["status"] = json!({"phase": phase});
+                (201, pod)
+            }
+            ("GET", path) if path.ends_with("/hello-reader-x7k2p/log") => (200, log.clone()),
+            ("DELETE", path) if path.ends_with("/hello-reader-x7k2p") => (
+                200,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}),
+            ),
+            _ => status(404, &format!("{path} not found")),
+        }
+    })
+}
+
+fn over() -> Value {
+    json!({
+        "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun",
+        "metadata": {"name": "hello", "namespace": "shop", "uid": "u"},
+        "spec": {"templateRef": {"name": "echo"}, "prompt": "hi"},
+        "status": {"phase": "Succeeded", "workspaceRef": "cage"},
+    })
+}
+
+fn operator() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {},
+        "items": [{
+            "metadata": {"name": "oz-operator", "labels": {"app.kubernetes.io/component": "operator"}},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [{
+                "name": "operator", "args": ["--harness", "--harness-image=oz-harness:1"],
+            }]}}},
+        }],
+    })
+}
+
+fn made(stub: &Stub) -> Value {
+    let asked = stub.asked();
+    let mut asked = asked.into_iter();
+    asked
+        .find(|asked| asked.what == format!("POST {PODS}"))
+        .unwrap()
+        .body
+}
+
+fn is_deleted(stub: &Stub) -> bool {
+    let deleted = format!("DELETE {PODS}/hello-reader-x7k2p");
+    stub.asked().iter().any(|asked| asked.what == deleted)
+}
+
+#[test]
+fn where_the_kinds_are_not_installed_it_is_said_what_to_do() {
+    for (words, code) in [
+        (&["run", "submit", "-t", "echo", "--prompt", "hi"][..], 1),
+        (
+            &["run", "submit", "-t", "echo", "--prompt", "hi", "--wait"],
+            125,
+        ),
+        (&["run", "list"], 1),
+        (&["run", "status", "hello"], 1),
+        (&["run", "events", "hello", "-f"], 1),
+        (&["run", "logs", "hello"], 1),
+        (&["run", "explain", "hello"], 1),
+        (&["run", "template", "echo"], 1),
+        (&["run", "cancel", "hello"], 1),
+        (&["workspace", "list"], 1),
+        (&["workspace", "end", "demo"], 1),
+        (&["policy", "list"], 1),
+        (&["policy", "check", "echo"], 1),
+        (&["policy", "scaffold", "echo"], 1),
+    ] {
+        let stub = Stub::start(|_| status(404, "the server could not find the requested resource"));
+        let answer = stub.ozctl(words).output().unwrap();
+        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert_eq!(answer.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains("harness.enabled=true"), "{words:?}: {said}");
+        assert!(said.contains("paddock.dev/v1alpha1"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_transcript_is_read_by_a_pod_of_our_own_image_that_is_deleted() {
+    let stub = shop("Succeeded", &json!({"summary": "done"}));
+    let answer = stub
+        .ozctl(&["run", "logs", "hello", "--result"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+    assert_eq!(answer.status.code(), Some(0), "{said}");
+    assert_eq!(
+        String::from_utf8_lossy(&answer.stdout),
+        "{\"summary\":\"done\"}\n"
+    );
+    let container = &made(&stub)["spec"]["containers"][0];
+    assert_eq!(container["image"], "oz-harness:1");
+    assert_eq!(
+        container["command"],
+        json!(["/oz-harness", "cat", "--", "/transcript/result.json"])
+    );
+    assert!(is_deleted(&stub), "{:?}", stub.asked());
+}
+
+#[test]
+fn a_reader_goes_also_when_it_failed_and_stays_when_it_is_to() {
+    let log = json!("cat: no such \u{1b}[2Jfile");
+    for (more, is_kept) in [(&[][..], false), (&["--keep-reader"], true)] {
+        let stub = shop("Failed", &log);
+        let words = [&["run", "logs", "hello", "--file", "none.txt"], more].concat();
+        let answer = stub.ozctl(&words).output().unwrap();
+        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert_eq!(answer.status.code(), Some(1), "{said}");
+        assert!(said.contains("no such"), "{said}");
+        assert!(!said.contains('\u{1b}'), "{said}");
+        assert_eq!(is_deleted(&stub), !is_kept, "{more:?}");
+    }
+}
+
+#[test]
+fn an_image_of_others_and_a_file_outside_are_refused_before_there_is_a_pod() {
+    for words in [
+        &["--reader-image", "busybox:1"][..],
+        &["--file", "../other/result.json"],
+    ] {
+        let stub = shop("Succeeded", &json!("x"));
+        let words = [&["run", "logs", "hello"], words].concat();
+        let answer = stub.ozctl(&words).output().unwrap();
+        assert_eq!(answer.status.code(), Some(1), "{words:?}");
+        assert!(
+            !stub
+                .asked()
+                .iter()
+                .any(|asked| asked.what.starts_with("POST"))
+        );
+    }
+}
+
+#[test]
+fn under_the_name_of_paddocks_tool_its_command_lines_work() {
+    let stub = shop("Succeeded", &json!("x"));
+    let plugin = stub.directory.path().join("kubectl-paddock");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ozctl"), &plugin).unwrap();
+    let kubeconfig = stub.kubeconfig(&json!({"token": "alices"}));
+    let run = |words: &[&str]| {
+        let answer = Command::new(&plugin)
+            .args(words)
+            .env_clear()
+            .env("KUBECONFIG", &kubeconfig)
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            answer.status.code(),
+            text(&answer.stdout),
+            text(&answer.stderr),
+        )
+    };
+    let (code, stdout, stderr) = run(&["status", "hello", "-o", "name"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(stdout, "harnessrun.paddock.dev/hello\n");
+    let (code, _, stderr) = run(&["policy", "suggest", "--all"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(
+        stderr.contains("`kubectl paddock policy check TEMPLATE`"),
+        "{stderr}"
+    );
+    let (code, stdout, _) = run(&["submit", "--help"]);
+    assert_eq!(code, Some(0));
+    assert!(stdout.contains("Usage: kubectl paddock submit"), "{stdout}");
+    let (code, _, stderr) = run(&["exec", "deploy/web"]);
+    assert_eq!(code, Some(1), "{stderr}");
+}

@@ -1,0 +1,23 @@
+//! The broker, and ozctl's verbs for harness runs, on a real API server where nobody runs the runs: what becomes of
+//! them is what the test says.
+
+mod broker;
+mod verbs;
+
+use anyhow::Result;
+use oz_e2e::{install, install_harness};
+use oz_testkit::Cluster;
+use tokio::sync::OnceCell;
+
+static INSTALLED: OnceCell<&'static Cluster> = OnceCell::const_new();
+
+/// The cluster, with the kinds and the roles of oz and of harness runs.
+async fn cluster() -> Result<&'static Cluster> {
+    let installed = INSTALLED.get_or_try_init(|| async {
+        let cluster = Cluster::shared().await?;
+        install(cluster).await?;
+        install_harness(cluster)?;
+        anyhow::Ok(cluster)
+    });
+    installed.await.copied()
+}

@@ -72,9 +72,10 @@ bench: ## Measure grants against the budgets (several runs, prints a table)
 cluster: ## Start a cluster to try things on; `cargo xtask cluster down` ends it
 	@cargo xtask cluster up
 
-image: ## Build the container image, without Docker, into dist/
+image: ## Build the container images, without Docker, into dist/
 	@$(BUILD_XTASK)
 	@cargo xtask image
+	@cargo xtask image --harness
 
 # The whole workspace, so that nothing is compiled again with other features.
 NODE_TEST := OZ_PERMISSIONS=$(PERMISSIONS)/node cargo test --workspace --no-fail-fast --test node
@@ -91,6 +92,6 @@ guides: ## Follow the guides, command by command, on a real node (root)
 	cargo test --workspace --test guides
 
 e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
-	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-*64.oci.tar)" $(NODE_TEST) -- the_chart
+	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-[0-9]*64.oci.tar)" $(NODE_TEST) -- the_chart
 
 .PHONY: help demo test check deny fuzz generate bench cluster image e2e-node guides e2e-chart

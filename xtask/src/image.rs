@@ -16,21 +16,42 @@ use strum::Display;
 
 use crate::programs;
 
-/// What the image holds: the packages, each with a program of its name.
-const PROGRAMS: [&str; 4] = ["oz-operator", "oz-webhook", "oz-broker", "ozctl"];
+/// One of the images.
+struct Contents {
+    name: &'static str,
+    /// What it holds: the packages, each with a program of its name. The first is what it runs.
+    programs: &'static [&'static str],
+    /// What a program may weigh on its way to a node, compressed, in bytes.
+    limit: usize,
+}
+
+/// oz itself.
+const OZ: Contents = Contents {
+    name: "oz",
+    programs: &["oz-operator", "oz-webhook", "oz-broker", "ozctl"],
+    limit: 20_000_000,
+};
+/// Our container in the pods of runs: small, since it comes to every node that runs agents.
+const HARNESS: Contents = Contents {
+    name: "oz-harness",
+    programs: &["oz-harness"],
+    limit: 8_000_000,
+};
 /// Where it is written to, from the root of the repository.
 const DIRECTORY: &str = "dist";
 /// Nobody's user; the chart runs the programs as this one, too.
 const USER: &str = "65532:65532";
-/// What a program may weigh on its way to a node, compressed, in bytes.
-const LIMIT: usize = 20_000_000;
 
 /// What to build, and where to.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The name that the image has in the archive; the tag is the version.
-    #[arg(long, default_value = "localhost/oz", value_name = "NAME")]
-    repository: String,
+    /// Make the image of the container in the pods of harness runs, oz-harness, instead of oz's own.
+    #[arg(long)]
+    harness: bool,
+    /// The name that the image has in the archive, by default localhost/oz or localhost/oz-harness; the tag
+    /// is the version.
+    #[arg(long, value_name = "NAME")]
+    repository: Option<String>,
     /// How the programs are compiled.
     #[arg(long, value_enum, default_value_t = Profile::Release)]
     profile: Profile,
@@ -54,9 +75,13 @@ enum Profile {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = oz_e2e::repository().canonicalize()?;
-    let tag = format!("{}:{}", options.repository, env!("CARGO_PKG_VERSION"));
-    let files = build(&root, &programs::target_directory()?, options.profile)?;
-    let image = pack(&files, &tag)?;
+    let contents = if options.harness { &HARNESS } else { &OZ };
+    let repository = options.repository.clone();
+    let repository = repository.unwrap_or_else(|| format!("localhost/{}", contents.name));
+    let tag = format!("{repository}:{}", env!("CARGO_PKG_VERSION"));
+    let build = |directory: &Path| build(contents, &root, directory, options.profile);
+    let files = build(&programs::target_directory()?)?;
+    let image = pack(contents, &files, &tag)?;
     let mut said = String::new();
     for (program, bytes) in &files {
         let small = compress(bytes)?.len();
@@ -66,13 +91,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             megabytes(small)
         );
         ensure!(
-            small <= LIMIT || options.profile == Profile::Quick,
+            small <= contents.limit || options.profile == Profile::Quick,
             "{program} is {} compressed, more than the {} that it may be",
             megabytes(small),
-            megabytes(LIMIT)
+            megabytes(contents.limit)
         );
     }
-    let (archive, inventory) = write(&root, options.profile, &image)?;
+    let (archive, inventory) = write(contents, &root, options.profile, &image)?;
     said += &format!("image        {tag}\ndigest       {}\n", image.digest);
     said += &format!("archive      {}\n", programs::from_here(&archive).display());
     said += &format!(
@@ -89,7 +114,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     if options.check_reproducible {
         let elsewhere = tempfile::tempdir_in(programs::target_directory()?)?;
-        let again = pack(&build(&root, elsewhere.path(), options.profile)?, &tag)?;
+        let again = pack(contents, &build(elsewhere.path())?, &tag)?;
         ensure!(
             again == image,
             "the second build gave another image, {}: it is not reproducible",
@@ -105,12 +130,13 @@ fn megabytes(bytes: usize) -> String {
     format!("{:3}.{} MB", tenths / 10, tenths % 10)
 }
 
-fn pack(programs: &[(&str, Vec<u8>)], tag: &str) -> Result<ImageArchive> {
+fn pack(contents: &Contents, programs: &[(&str, Vec<u8>)], tag: &str) -> Result<ImageArchive> {
     let title = "org.opencontainers.image";
-    let mut image = Image::new(tag, &["/oz-operator"])
+    let first = contents.programs.first().context("the image is empty")?;
+    let mut image = Image::new(tag, &[&format!("/{first}")])
         .user(USER)
         .search("/")
-        .label(&format!("{title}.title"), "oz")
+        .label(&format!("{title}.title"), contents.name)
         .label(&format!("{title}.version"), env!("CARGO_PKG_VERSION"))
         .label(&format!("{title}.licenses"), env!("CARGO_PKG_LICENSE"));
     for (name, bytes) in programs {
@@ -120,10 +146,16 @@ fn pack(programs: &[(&str, Vec<u8>)], tag: &str) -> Result<ImageArchive> {
 }
 
 /// The archive and the inventory, written.
-fn write(root: &Path, profile: Profile, image: &ImageArchive) -> Result<(PathBuf, PathBuf)> {
+fn write(
+    contents: &Contents,
+    root: &Path,
+    profile: Profile,
+    image: &ImageArchive,
+) -> Result<(PathBuf, PathBuf)> {
     let out = root.join(DIRECTORY);
     std::fs::create_dir_all(&out).with_context(|| format!("failed to make {}", out.display()))?;
-    let mut name = format!("oz-{}-{}", env!("CARGO_PKG_VERSION"), Image::architecture());
+    let version = env!("CARGO_PKG_VERSION");
+    let mut name = format!("{}-{version}-{}", contents.name, Image::architecture());
     if profile != Profile::Release {
         name += &format!("-{profile}");
     }
@@ -135,7 +167,10 @@ fn write(root: &Path, profile: Profile, image: &ImageArchive) -> Result<(PathBuf
     };
     Ok((
         write(".oci.tar", &image.bytes)?,
-        write(".cdx.json", &sbom::of(&PROGRAMS, &target(), root)?)?,
+        write(
+            ".cdx.json",
+            &sbom::of(contents.name, contents.programs, &target(), root)?,
+        )?,
     ))
 }
 
@@ -146,7 +181,12 @@ fn target() -> String {
 }
 
 /// The programs, compiled into `directory`: name and content.
-fn build(root: &Path, directory: &Path, profile: Profile) -> Result<Vec<(&'static str, Vec<u8>)>> {
+fn build(
+    contents: &Contents,
+    root: &Path,
+    directory: &Path,
+    profile: Profile,
+) -> Result<Vec<(&'static str, Vec<u8>)>> {
     let target = target();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
@@ -158,7 +198,7 @@ fn build(root: &Path, directory: &Path, profile: Profile) -> Result<Vec<(&'stati
         .env("CARGO_ENCODED_RUSTFLAGS", flags(root, directory)?)
         .env("CARGO_INCREMENTAL", "0")
         .env_remove("RUSTFLAGS");
-    for package in PROGRAMS {
+    for package in contents.programs {
         cargo.args(["--package", package]);
     }
     if !cargo.status().context("failed to run cargo")?.success() {
@@ -172,7 +212,7 @@ fn build(root: &Path, directory: &Path, profile: Profile) -> Result<Vec<(&'stati
         require_static(program, &bytes)?;
         Ok((program, bytes))
     };
-    PROGRAMS.into_iter().map(read).collect()
+    contents.programs.iter().copied().map(read).collect()
 }
 
 /// What makes the programs static, and the same wherever they are built: messages of panics name

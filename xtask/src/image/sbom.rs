@@ -47,8 +47,8 @@ struct DependencyKind {
     kind: Option<String>,
 }
 
-/// The inventory of the programs of `packages`, compiled for `target`.
-pub(super) fn of(packages: &[&str], target: &str, root: &Path) -> Result<Vec<u8>> {
+/// The inventory of the image `name` with the programs of `packages`, compiled for `target`.
+pub(super) fn of(name: &str, packages: &[&str], target: &str, root: &Path) -> Result<Vec<u8>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(root)
@@ -64,12 +64,14 @@ pub(super) fn of(packages: &[&str], target: &str, root: &Path) -> Result<Vec<u8>
     }
     let metadata = serde_json::from_slice(&output.stdout).context("failed to parse metadata")?;
     let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("failed to read it")?;
-    let mut text = serde_json::to_vec_pretty(&inventory(packages, &metadata, &checksums(&lock))?)?;
+    let mut text =
+        serde_json::to_vec_pretty(&inventory(name, packages, &metadata, &checksums(&lock))?)?;
     text.push(b'\n');
     Ok(text)
 }
 
 fn inventory(
+    name: &str,
     roots: &[&str],
     metadata: &Metadata,
     checksums: &BTreeMap<(String, String), String>,
@@ -120,7 +122,7 @@ fn inventory(
         "version": 1,
         "metadata": {
             "component": {
-                "type": "container", "name": "oz", "version": env!("CARGO_PKG_VERSION"),
+                "type": "container", "name": name, "version": env!("CARGO_PKG_VERSION"),
             },
         },
         "components": components.into_values().collect::<Vec<_>>(),
@@ -197,7 +199,7 @@ mod tests {
         }))
         .unwrap();
         let lock = "[[package]]\nname = \"a\"\nversion = \"1.0.0\"\nchecksum = \"01\"\n";
-        let inventory = inventory(&["oz"], &metadata, &checksums(lock)).unwrap();
+        let inventory = inventory("oz", &["oz"], &metadata, &checksums(lock)).unwrap();
         let names: Vec<&Value> = inventory["components"]
             .as_array()
             .unwrap()

@@ -1,0 +1,179 @@
+//! Lines of an agent's raw output, as events. The form is found out line by line: an event is passed on as it is;
+//! then lines as the echo harness writes them, then those of Claude's `stream-json`; everything else is text that
+//! somebody wrote.
+//!
+//! Nothing here keeps more of a line than it needs: a line may be anything up to a mebibyte, and what its JSON
+//! would take as a tree is many times that.
+
+mod bounded;
+mod claude;
+mod echo;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use oz_core::api::harness::RunEvent;
+use serde::Deserialize;
+
+use crate::cut;
+use crate::tail::{Line, MAX_LINE};
+use bounded::Strings;
+
+/// The most bytes that an event has of a text; the whole is in raw.jsonl.
+const MAX_TEXT: usize = 256 * 1024;
+/// The most bytes of a summary.
+const MAX_SUMMARY: usize = 200;
+
+/// An event, and how it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Event {
+    /// One line of JSON, without its end.
+    pub(crate) line: String,
+    /// The event. Of one that is passed on, long values are cut and what is no string is left out.
+    pub(crate) event: RunEvent,
+    /// What the agent said of its result, if this is one.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// What an agent said of its result.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Outcome {
+    /// Whether it said that it failed.
+    pub(crate) has_failed: bool,
+    /// In a few words.
+    pub(crate) summary: Option<String>,
+    /// How many files were changed.
+    pub(crate) files_changed: Option<i32>,
+}
+
+/// An event that is made here.
+#[derive(Debug, Default)]
+struct Draft {
+    type_: &'static str,
+    summary: String,
+    fields: BTreeMap<String, String>,
+    outcome: Option<Outcome>,
+}
+
+impl Draft {
+    fn new(type_: &'static str, summary: &str) -> Self {
+        Self {
+            type_,
+            summary: cut::line(summary, MAX_SUMMARY),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a field, unless it is empty.
+    fn field(mut self, name: &str, value: &str) -> Self {
+        if value.is_empty() {
+            return self;
+        }
+        let mut kept = cut::prefix(value, MAX_TEXT).to_owned();
+        if kept.len() < value.len() {
+            kept += &format!("… ({} bytes more)", value.len() - kept.len());
+        }
+        self.fields.insert(name.to_owned(), kept);
+        self
+    }
+
+    fn message(role: &str, text: &str) -> Self {
+        Self::new("Message", text)
+            .field("role", role)
+            .field("content", text)
+    }
+
+    fn event(self, now: Timestamp) -> Option<Event> {
+        let event = RunEvent {
+            schema_version: "1".to_owned(),
+            ts: now,
+            type_: self.type_.to_owned(),
+            summary: self.summary,
+            fields: self.fields,
+        };
+        Some(Event {
+            line: serde_json::to_string(&event).ok()?,
+            event,
+            outcome: self.outcome,
+        })
+    }
+}
+
+/// The prompt of the run, as the first event.
+pub(crate) fn prompt(text: &str, now: Timestamp) -> Option<Event> {
+    prompt_draft(text).event(now)
+}
+
+fn prompt_draft(text: &str) -> Draft {
+    Draft::new(
+        "PromptSubmitted",
+        &format!("prompt of {} bytes", text.len()),
+    )
+    .field("text", text)
+}
+
+/// The events of a line.
+pub(crate) fn convert(line: &Line<'_>, now: Timestamp) -> Vec<Event> {
+    let text = String::from_utf8_lossy(line.bytes);
+    let text = text.trim();
+    if text.is_empty() {
+        return Vec::new();
+    }
+    if line.was_cut {
+        let note = format!("the line is longer than {MAX_LINE} bytes, the rest is left out");
+        let draft = Draft::message("assistant", text).field("note", &note);
+        return draft.event(now).into_iter().collect();
+    }
+    if text.starts_with('{') {
+        if let Some(event) = passed_on(text) {
+            return vec![event];
+        }
+        let drafts = echo::convert(text).or_else(|| claude::convert(text));
+        if let Some(drafts) = drafts {
+            let events = drafts.into_iter();
+            return events.filter_map(|draft| draft.event(now)).collect();
+        }
+    }
+    let event = Draft::message("assistant", text).event(now);
+    event.into_iter().collect()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    schema_version: String,
+    ts: Timestamp,
+    #[serde(rename = "type")]
+    type_: String,
+    #[serde(default)]
+    summary: String,
+    #[serde(default)]
+    fields: Strings,
+}
+
+/// A line that is an event.
+pub(crate) fn passed_on(text: &str) -> Option<Event> {
+    let written: Written = serde_json::from_str(text).ok()?;
+    let fields = written.fields.0;
+    let outcome = (written.type_ == "Result").then(|| Outcome {
+        has_failed: false,
+        summary: Some(written.summary.clone()).filter(|summary| !summary.is_empty()),
+        files_changed: fields
+            .get("filesChanged")
+            .and_then(|count| count.parse().ok()),
+    });
+    Some(Event {
+        line: text.to_owned(),
+        event: RunEvent {
+            schema_version: written.schema_version,
+            ts: written.ts,
+            type_: written.type_,
+            summary: cut::cut(&written.summary, MAX_TEXT),
+            fields,
+        },
+        outcome,
+    })
+}
+
+#[cfg(test)]
+mod tests;

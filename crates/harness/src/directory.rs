@@ -1,0 +1,217 @@
+//! Files in folders that the agent can write, too. Each step of a path is opened by itself and may be no symbolic
+//! link, so that nothing outside is read or written, whatever the agent puts there; and only plain files are, so
+//! that nothing waits for the agent.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Folders belong to the group that all containers of a run share, and so does what is made in them.
+const FOLDER: u32 = 0o2770;
+/// Mode of a file that the agent or a runtime may write, too.
+const FILE: u32 = 0o660;
+
+/// A folder below one that is trusted. It need not exist, and may be gone the next time.
+#[derive(Clone, Debug)]
+pub(crate) struct Directory {
+    root: PathBuf,
+    names: Vec<String>,
+}
+
+impl Directory {
+    /// The folder `path`, which is in `root`, a mount that the agent cannot replace.
+    ///
+    /// # Errors
+    /// A path that is not in `root`, or has steps such as `..`.
+    pub(crate) fn new(root: &Path, path: &Path) -> Result<Self> {
+        let steps = path
+            .strip_prefix(root)
+            .with_context(|| format!("{} is not in {}", path.display(), root.display()))?;
+        let mut names = Vec::new();
+        for step in steps.components() {
+            match step {
+                Component::Normal(name) => names.push(name.to_string_lossy().into_owned()),
+                _ => bail!("{} is no plain path", path.display()),
+            }
+        }
+        Ok(Self {
+            root: root.to_owned(),
+            names,
+        })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.names
+            .iter()
+            .fold(self.root.clone(), |path, name| path.join(name))
+    }
+
+    fn describe(&self, name: &str) -> String {
+        self.path().join(name).display().to_string()
+    }
+
+    /// The folder, opened; made, with those above it, where it is missing and `make` says so.
+    fn open(&self, make: bool) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut folder = rustix::fs::open(&self.root, flags, Mode::empty())
+            .with_context(|| format!("failed to open {}", self.root.display()))?;
+        for name in &self.names {
+            let enter =
+                || rustix::fs::openat(&folder, name, flags | OFlags::NOFOLLOW, Mode::empty());
+            let next = match enter() {
+                Err(Errno::NOENT) if make => {
+                    let made = rustix::fs::mkdirat(&folder, name, Mode::from(FOLDER));
+                    let next = enter();
+                    if let (Ok(()), Ok(next)) = (made, &next) {
+                        // The mask of the process took bits away. Failing is no harm where the mask is empty.
+                        let _ = rustix::fs::fchmod(next, Mode::from(FOLDER));
+                    }
+                    next
+                }
+                entered => entered,
+            };
+            folder = match next {
+                Err(Errno::LOOP | Errno::NOTDIR) => bail!(
+                    "{} is not used: {name} in it is no folder of ours",
+                    self.path().display()
+                ),
+                next => {
+                    next.with_context(|| format!("failed to open {}", self.path().display()))?
+                }
+            };
+        }
+        Ok(folder)
+    }
+
+    /// Makes the folder, and those above it.
+    pub(crate) fn make(&self) -> Result<()> {
+        self.open(true).map(drop)
+    }
+
+    /// A plain file to read; `None` if there is none.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<File>> {
+        let folder = match self.open(false) {
+            Err(error) if is_missing(&error) => return Ok(None),
+            folder => folder?,
+        };
+        // Read and write where that is allowed, so that what was read can be given back to the disk.
+        match self.plain(&folder, name, OFlags::RDWR) {
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(_) => match self.plain(&folder, name, OFlags::RDONLY) {
+                Err(error) if is_missing(&error) => Ok(None),
+                file => file.map(Some),
+            },
+            file => file.map(Some),
+        }
+    }
+
+    /// A plain file to append to, made where it is missing.
+    pub(crate) fn append(&self, name: &str) -> Result<File> {
+        let folder = self.open(true)?;
+        self.plain(
+            &folder,
+            name,
+            OFlags::RDWR | OFlags::APPEND | OFlags::CREATE,
+        )
+    }
+
+    /// A plain file to read and write at any place, made where it is missing.
+    pub(crate) fn update(&self, name: &str) -> Result<File> {
+        let folder = self.open(true)?;
+        self.plain(&folder, name, OFlags::RDWR | OFlags::CREATE)
+    }
+
+    fn plain(&self, folder: &OwnedFd, name: &str, flags: OFlags) -> Result<File> {
+        // Not blocking: a pipe without an end, or a lease of the agent's, would keep us waiting.
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(folder, name, flags, Mode::from(FILE));
+        let opened = match opened {
+            Err(Errno::LOOP) => bail!("{} is not used: it is a link", self.describe(name)),
+            opened => opened.with_context(|| format!("failed to open {}", self.describe(name)))?,
+        };
+        let found = rustix::fs::fstat(&opened)
+            .with_context(|| format!("failed to look at {}", self.describe(name)))?;
+        ensure!(
+            FileType::from_raw_mode(found.st_mode) == FileType::RegularFile,
+            "{} is not used: it is no plain file",
+            self.describe(name)
+        );
+        if flags.contains(OFlags::CREATE) && found.st_size == 0 {
+            let _ = rustix::fs::fchmod(&opened, Mode::from(FILE));
+        }
+        Ok(File::from(opened))
+    }
+
+    /// Device and number of the file that has this name now, without following a link.
+    pub(crate) fn identity(&self, name: &str) -> Option<(u64, u64)> {
+        let folder = self.open(false).ok()?;
+        let found = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some((found.st_dev, found.st_ino))
+    }
+
+    /// The start of a file, at most `most` bytes, and whether that is all of it; `None` if there is none.
+    pub(crate) fn read_start(&self, name: &str, most: usize) -> Result<Option<(Vec<u8>, bool)>> {
+        let Some(file) = self.read(name)? else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+        file.take(limit)
+            .read_to_end(&mut bytes)
+            .with_context(|| format!("failed to read {}", self.describe(name)))?;
+        let is_whole = bytes.len() <= most;
+        bytes.truncate(most);
+        Ok(Some((bytes, is_whole)))
+    }
+
+    /// Puts a file in the place of whatever has this name, at once: whoever reads sees the old or the new.
+    pub(crate) fn replace(&self, name: &str, bytes: &[u8], mode: u32) -> Result<()> {
+        use std::io::Write as _;
+
+        let folder = self.open(true)?;
+        let describe = || format!("failed to write {}", self.describe(name));
+        let temporary = format!(".{name}.new");
+        // What the agent may have put there; if it is a folder, the next step says so.
+        let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(
+            &folder,
+            &temporary,
+            flags | OFlags::CLOEXEC,
+            Mode::from(mode),
+        )
+        .with_context(describe)?;
+        let _ = rustix::fs::fchmod(&file, Mode::from(mode));
+        let mut file = File::from(file);
+        let written = file.write_all(bytes);
+        let placed = match written {
+            Ok(()) => rustix::fs::renameat(&folder, &temporary, &folder, name).map_err(Into::into),
+            Err(error) => Err(error),
+        };
+        if placed.is_err() {
+            let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
+        }
+        placed.with_context(describe)
+    }
+
+    /// Removes a file or link; nothing happens if there is none.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        let folder = self.open(true)?;
+        match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => {
+                Err(error).with_context(|| format!("failed to remove {}", self.describe(name)))
+            }
+        }
+    }
+}
+
+/// Whether an error says that a file or folder does not exist.
+fn is_missing(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Errno>() == Some(&Errno::NOENT)
+}

@@ -1,0 +1,64 @@
+//! Our container in the pod of a run: it has the prompt in its place before the agent starts, turns what the agent
+//! writes into events, reports the last of them to the broker, and leaves the outcome as its termination message.
+
+mod args;
+mod broker;
+mod convert;
+mod cut;
+mod directory;
+mod follow;
+mod log;
+mod metadata;
+mod outputs;
+mod prepare;
+mod reports;
+mod ring;
+mod tail;
+mod transcript;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Command, Options, Program};
+use follow::Verb;
+
+fn main() -> ExitCode {
+    // First of all: the connection to the broker needs to know which cryptography to use.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let (options, verb) = match Program::parse().command {
+        Command::Ready(options) => return ready(&options),
+        Command::Runtime(options) => (options, Verb::Runtime),
+        Command::Report(options) => (options, Verb::Report),
+    };
+    match run(&options, verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let said = format!("{error:#}");
+            log::say(&said);
+            // So that whoever looks at the pod sees it without the log.
+            if let Err(error) = outputs::leave_message(&options.termination_log, &said) {
+                log::say(&format!("{error:#}"));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ready(options: &args::Shared) -> ExitCode {
+    match prepare::check(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::say(&format!("not ready: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options, verb: Verb) -> anyhow::Result<()> {
+    // One thread: what is done here is little, and memory counts.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(follow::run(options, verb))
+}

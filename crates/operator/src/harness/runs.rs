@@ -123,7 +123,7 @@ impl HarnessRuns {
             .count()
     }
 
-    /// How many runs that are not over were created before one, of templates that a policy with a limit speaks for
+    /// How many runs that are not over have begun or were created before one, of templates that a policy with a limit speaks for
     /// which speaks for its template as well.
     fn older(&self, policies: &[Arc<BrokerPolicy>], run: &HarnessRun) -> usize {
         let all = policies.iter().map(AsRef::as_ref);
@@ -144,7 +144,8 @@ impl HarnessRuns {
         let older = self.runs.select(|other| {
             other.metadata.namespace == run.metadata.namespace
                 && !is_over(other)
-                && place(other) < place(run)
+                && (!has_not_begun(other) || place(other) < place(run))
+                && other.metadata.uid != run.metadata.uid
                 && !Matching::of(limiting.iter().copied(), &other.spec.template_ref.name).is_empty()
         });
         older.len()

@@ -49,8 +49,8 @@ pub struct Facts {
     pub workspace: Option<Arc<Workspace>>,
     /// How many runs come before it on its workspace, that which holds it not counted.
     pub ahead: usize,
-    /// How many runs of its namespace that are not over were created before it, of templates that the policies
-    /// with a limit speak for.
+    /// How many runs of its namespace that are not over have begun, or were created before it, of templates that the
+    /// policies with a limit speak for.
     pub older: usize,
     /// The certificates that the broker is known by, as PEM; `None` before there are any.
     pub broker_ca: Option<Arc<str>>,

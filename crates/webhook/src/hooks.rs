@@ -106,7 +106,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     all.extend(composites::guards(grounds));
     all.extend(composites::stamps(grounds));
     all.extend(composites::policies(grounds));
-    all.extend(harness::hooks(grounds));
+    all.extend(harness::hooks(grounds, feeds));
     for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds)) });
     if grounds.serve_example_com {
         for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds)) });
@@ -239,15 +239,20 @@ pub(crate) fn validating<K: Kind>(grounds: &Grounds, hook: Hook) -> Hook {
     .side_effects(SideEffects::NoneOnDryRun)
     .when(
         "not-an-update-by-those-who-end-access",
-        &format!(
-            "!(request.operation == 'UPDATE' && (request.userInfo.username == {} \
-                 || request.userInfo.username == {} && !has(request.subResource)))",
-            quoted(&grounds.operator),
-            quoted(GARBAGE_COLLECTOR)
-        ),
+        &not_by_those_who_end_access(grounds),
     )
     .path(&path::<K>("validate"))
     .webhook_name(&format!("v{}.kb.io", K::NAME))
+}
+
+/// That it is no update of the operator's, nor one of the garbage collector's that is of no status.
+pub(crate) fn not_by_those_who_end_access(grounds: &Grounds) -> String {
+    format!(
+        "!(request.operation == 'UPDATE' && (request.userInfo.username == {} \
+             || request.userInfo.username == {} && !has(request.subResource)))",
+        quoted(&grounds.operator),
+        quoted(GARBAGE_COLLECTOR)
+    )
 }
 
 /// Three registrations of one hook. Where nothing is enforced, it is told of connections and must not

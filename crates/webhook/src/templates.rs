@@ -27,17 +27,31 @@ impl<T: Resource> Templates<T> {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Arc<T>>, Rejection> {
+        self.ready().await?;
+        Ok(self.0.get(namespace, name))
+    }
+
+    /// Those that are wanted, as far as the watch has come.
+    pub(crate) async fn select(
+        &self,
+        wanted: impl Fn(&T) -> bool,
+    ) -> Result<Vec<Arc<T>>, Rejection> {
+        self.ready().await?;
+        Ok(self.0.select(wanted))
+    }
+
+    async fn ready(&self) -> Result<(), Rejection> {
         if tokio::time::timeout(FIRST_LIST_TIMEOUT, self.0.ready())
             .await
-            .is_err()
+            .is_ok()
         {
-            let kind = &self.0.resource().kind;
-            return Err(Rejection::new(
-                503,
-                "NotReady",
-                format!("oz-webhook has not read every {kind} yet; try again in a few seconds"),
-            ));
+            return Ok(());
         }
-        Ok(self.0.get(namespace, name))
+        let kind = &self.0.resource().kind;
+        Err(Rejection::new(
+            503,
+            "NotReady",
+            format!("oz-webhook has not read every {kind} yet; try again in a few seconds"),
+        ))
     }
 }

@@ -77,9 +77,11 @@ pub enum Action {
     /// Rights of a grant were to be handed out by a Role of somebody's own, and that was refused; or
     /// it could not be found out whether they were. The details name the Role.
     RightCopied,
-    /// The ConfigMap of a policy of composites was created, changed or deleted, by the user that is named. The
-    /// details name its digests before and after.
+    /// The ConfigMap of a policy of composites was created, changed or deleted, by the user that is named; or a
+    /// BrokerPolicy was created or changed, or that was refused. The details name the digests before and after.
     PolicyChanged,
+    /// A harness run was submitted, by the user that is named; or that was refused.
+    RunSubmitted,
     /// A harness run was confined and may begin: who submitted it, by which template and policies, on which
     /// workspace, as digests and UIDs.
     RunStarted,
@@ -112,11 +114,13 @@ impl Action {
             Self::RequestCreated
             | Self::AccessGranted
             | Self::TargetPinned
-            | Self::PolicyChanged
             | Self::RunStarted
             | Self::SessionOpened => &[Decision::Allow],
             Self::RequestDenied | Self::SessionRefused | Self::RunRefused => &[Decision::Deny],
-            Self::TemplateChanged | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
+            Self::TemplateChanged
+            | Self::PolicyChanged
+            | Self::RunSubmitted
+            | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
             Self::RightCopied => &[Decision::Deny, Decision::Note],
             Self::RequestDeleted => &[Decision::End, Decision::Deny],
             Self::AccessExpired
@@ -145,6 +149,7 @@ impl Action {
             | Self::RequestDeleted
             | Self::TemplateChanged
             | Self::PolicyChanged
+            | Self::RunSubmitted
             | Self::SessionOpened
             | Self::SessionRefused
             | Self::CertificateRotated

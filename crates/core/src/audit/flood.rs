@@ -84,6 +84,7 @@ fn is_counted(record: &Record) -> bool {
             | Action::RequestCreated
             | Action::TemplateChanged
             | Action::PolicyChanged
+            | Action::RunSubmitted
     );
     record.decision == Decision::Deny || asked && record.decision == Decision::Allow
 }

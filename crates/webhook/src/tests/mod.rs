@@ -8,6 +8,7 @@ mod connect;
 mod copies;
 mod cost;
 mod deletion;
+mod harness;
 mod limits;
 mod policy;
 mod record;
@@ -273,6 +274,11 @@ impl Attempt {
             "TransientRoleBinding",
             "TransientClusterRoleBinding",
             "AuditEvent",
+            "HarnessRun",
+            "Workspace",
+            "BrokerPolicy",
+            "HarnessTemplate",
+            "ClusterHarnessTemplate",
         ];
         Self {
             user: user.to_owned(),
@@ -330,15 +336,24 @@ impl Attempt {
             (_, _, object) => testing::Request::create(object.as_ref().unwrap()),
         };
         let groups: Vec<_> = self.groups.iter().map(String::as_str).collect();
-        let request = request.user(&self.user).groups(&groups).resource(
-            &format!("{}s", self.kind.to_lowercase()),
-            Some(self.subresource),
-        );
+        let request = request
+            .user(&self.user)
+            .groups(&groups)
+            .resource(&plural(self.kind), Some(self.subresource));
         if self.dry_run {
             request.dry_run()
         } else {
             request
         }
+    }
+}
+
+/// The resource of a kind.
+fn plural(kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None => format!("{kind}s"),
     }
 }
 

@@ -76,6 +76,10 @@ impl Server {
             }
             "/apis/crds.wizardofoz.co/v1alpha1/execaccessrequests" => list("ExecAccessRequest"),
             "/apis/crds.wizardofoz.co/v1alpha1/podaccessrequests" => list("PodAccessRequest"),
+            "/apis/paddock.dev/v1alpha1/harnesstemplates" => list("HarnessTemplate"),
+            "/apis/paddock.dev/v1alpha1/clusterharnesstemplates" => list("ClusterHarnessTemplate"),
+            "/apis/paddock.dev/v1alpha1/brokerpolicies" => list("BrokerPolicy"),
+            "/apis/paddock.dev/v1alpha1/workspaces" => list("Workspace"),
             path if path.contains("/events") => {
                 self.events.fetch_add(1, Ordering::Relaxed);
                 json!({})

@@ -1,0 +1,86 @@
+//! Whether an author may do and read themselves what oz does and reads for them: the API server's own authorization
+//! is asked, as whom it authenticated.
+
+use futures::future::try_join_all;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use kube::Client;
+use oz_admission::{Rejection, UserInfo};
+use oz_core::harness::admission::Named;
+
+use crate::permission;
+
+/// How many questions are asked at once.
+const AT_ONCE: usize = 32;
+
+/// Refuses what names Secrets or ConfigMaps of the namespace that the user may not get, all of them at once.
+///
+/// # Errors
+/// The refusal, or that it could not be found out.
+pub(super) async fn may_get(
+    client: &Client,
+    user: &UserInfo,
+    namespace: &str,
+    named: &[Named],
+) -> Result<(), Rejection> {
+    let mut refused: Vec<&Named> = Vec::new();
+    for some in named.chunks(AT_ONCE) {
+        let answers = some.iter().map(async |one| {
+            let allowed = permission::may(client, user, gets(namespace, one)).await?;
+            Ok::<_, Rejection>((one, allowed))
+        });
+        let answers = try_join_all(answers).await?;
+        refused.extend(
+            answers
+                .iter()
+                .filter(|(_, allowed)| !allowed)
+                .map(|(one, _)| *one),
+        );
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<String> = refused
+        .iter()
+        .map(|one| format!("get {} {} ({})", one.kind, one.name, one.field))
+        .collect();
+    let message = format!(
+        "{} may not {} in namespace {namespace}, which would be read for them; have somebody write it who may",
+        user.username,
+        all.join(", ")
+    );
+    let rejection = Rejection::forbidden("MissingPermission", message);
+    Err(refused.iter().fold(rejection, |rejection, one| {
+        let message = format!("{} may not get {} {}", user.username, one.kind, one.name);
+        rejection.cause(one.field.clone(), "FieldValueForbidden", message)
+    }))
+}
+
+/// Refuses what does for the user what they may not do.
+///
+/// # Errors
+/// The refusal, or that it could not be found out.
+pub(super) async fn may_do(
+    client: &Client,
+    user: &UserInfo,
+    right: ResourceAttributes,
+    words: &str,
+) -> Result<(), Rejection> {
+    if permission::may(client, user, right).await? {
+        return Ok(());
+    }
+    let message = format!(
+        "{} may not {words}, which runs of this template would do; have somebody write it who may",
+        user.username
+    );
+    Err(Rejection::forbidden("MissingPermission", message))
+}
+
+fn gets(namespace: &str, one: &Named) -> ResourceAttributes {
+    ResourceAttributes {
+        namespace: Some(namespace.to_owned()),
+        verb: Some("get".to_owned()),
+        resource: Some(one.kind.plural().to_owned()),
+        name: Some(one.name.clone()),
+        ..ResourceAttributes::default()
+    }
+}

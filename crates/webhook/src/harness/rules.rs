@@ -1,0 +1,171 @@
+//! What the one hook of templates, workspaces and policies needs to know of each kind.
+
+use std::fmt::Debug;
+
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use kube::Resource;
+use oz_core::api::harness::{
+    BrokerPolicy, ClusterHarnessTemplate, HarnessTemplate, HarnessTemplateSpec, TemplateKind,
+    Workspace,
+};
+use oz_core::audit::Action;
+use oz_core::encode;
+use oz_core::harness::admission::{self, Named};
+use oz_core::validate::Violation;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A kind of ours that is reviewed.
+pub(super) trait Reviewed:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Reviewed for K where
+    K: Resource<DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// The kind in the names of hooks and paths.
+pub(super) fn name<K: Reviewed>() -> String {
+    K::kind(&()).to_ascii_lowercase()
+}
+
+/// A kind by which runs are made.
+pub(super) trait Checked: Reviewed {
+    /// What a change of it is called on record; `None` if it is not on record.
+    const CHANGED: Option<Action>;
+
+    /// Digest of the spec.
+    fn digest(&self) -> String;
+
+    /// Everything that is wrong with it; `old` is what it was.
+    fn violations(&self, old: Option<&Self>, now: Timestamp) -> Vec<Violation>;
+
+    /// What it names that its author must be able to get, and that `old` did not give to as many already.
+    fn named(&self, old: Option<&Self>) -> Vec<Named>;
+
+    /// What else its author must be able to do, in words, since it is done for them.
+    fn does(&self) -> Option<(ResourceAttributes, String)> {
+        None
+    }
+}
+
+impl Checked for HarnessTemplate {
+    const CHANGED: Option<Action> = Some(Action::TemplateChanged);
+
+    fn digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, _: Option<&Self>, _: Timestamp) -> Vec<Violation> {
+        template(TemplateKind::HarnessTemplate, &self.spec)
+    }
+
+    fn named(&self, _: Option<&Self>) -> Vec<Named> {
+        Vec::new()
+    }
+
+    fn does(&self) -> Option<(ResourceAttributes, String)> {
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        let words = format!("create pods in namespace {namespace}");
+        Some((creates_pods(Some(namespace)), words))
+    }
+}
+
+impl Checked for ClusterHarnessTemplate {
+    const CHANGED: Option<Action> = Some(Action::TemplateChanged);
+
+    fn digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, _: Option<&Self>, _: Timestamp) -> Vec<Violation> {
+        template(TemplateKind::ClusterHarnessTemplate, &self.spec.0)
+    }
+
+    fn named(&self, _: Option<&Self>) -> Vec<Named> {
+        Vec::new()
+    }
+
+    fn does(&self) -> Option<(ResourceAttributes, String)> {
+        Some((
+            creates_pods(None),
+            "create pods in every namespace".to_owned(),
+        ))
+    }
+}
+
+impl Checked for Workspace {
+    const CHANGED: Option<Action> = None;
+
+    fn digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, old: Option<&Self>, _: Timestamp) -> Vec<Violation> {
+        let mut found = old.map_or_else(Vec::new, |old| admission::workspace_update(old, self));
+        found.extend(admission::workspace(self));
+        found
+    }
+
+    /// A seed never changes: what an update finds was asked for at the creation.
+    fn named(&self, old: Option<&Self>) -> Vec<Named> {
+        match old {
+            Some(_) => Vec::new(),
+            None => admission::of_workspace(self),
+        }
+    }
+}
+
+impl Checked for BrokerPolicy {
+    const CHANGED: Option<Action> = Some(Action::PolicyChanged);
+
+    fn digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, old: Option<&Self>, now: Timestamp) -> Vec<Violation> {
+        admission::policy(self, old, now)
+    }
+
+    /// A grant that was there is new where it is given to templates that did not have it.
+    fn named(&self, old: Option<&Self>) -> Vec<Named> {
+        let mut all = admission::of_policy(self);
+        let Some(old) = old else { return all };
+        let templates = &old.spec.applies_to_templates;
+        let wider = |glob: &String| !templates.contains(glob);
+        if self.spec.applies_to_templates.iter().any(wider) {
+            return all;
+        }
+        let had = &old.spec.grants.credentials;
+        let grants = self.spec.grants.credentials.iter().enumerate();
+        let kept = grants.filter(|(_, grant)| had.contains(grant));
+        let kept: Vec<String> = kept
+            .map(|(number, _)| format!("spec.grants.credentials[{number}]."))
+            .collect();
+        all.retain(|named| !kept.iter().any(|field| named.field.starts_with(field)));
+        all
+    }
+}
+
+fn template(kind: TemplateKind, spec: &HarnessTemplateSpec) -> Vec<Violation> {
+    admission::template(kind, spec)
+}
+
+fn creates_pods(namespace: Option<String>) -> ResourceAttributes {
+    ResourceAttributes {
+        namespace,
+        verb: Some("create".to_owned()),
+        resource: Some("pods".to_owned()),
+        ..ResourceAttributes::default()
+    }
+}

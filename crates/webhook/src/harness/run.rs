@@ -1,0 +1,242 @@
+//! The hook that checks runs: whether their spec can be, whether they are stamped, whether the policies of their
+//! namespace grant what their template requires, and whether their submitter may read what their prompt is read from.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp;
+use oz_core::api::harness::{
+    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
+};
+use oz_core::audit::Action;
+use oz_core::encode;
+use oz_core::harness::admission;
+use oz_core::harness::policy::Matching;
+use oz_core::harness::requires::{self, Shortfall};
+use oz_core::harness::run::spec_digest;
+use oz_core::harness::template::{self, Resolved};
+use oz_core::validate::{REQUEST_METADATA, Violation};
+
+use super::authors::may_get;
+use super::record;
+use super::validate::Place;
+use crate::refusal::{bounded, forbidden, immutable, invalid, status_is_the_operators};
+use crate::stamp::requester;
+use crate::templates::Templates;
+use crate::validate_request::same_requester;
+
+const KIND: &str = "HarnessRun";
+
+/// Checks runs.
+pub(super) struct RunValidator {
+    pub(super) keys: Keys,
+    pub(super) place: Place,
+    pub(super) definitions: Definitions,
+}
+
+/// How runs are made and what they may have, as far as the watches have come.
+pub(super) struct Definitions {
+    pub(super) templates: Templates<HarnessTemplate>,
+    pub(super) cluster_templates: Templates<ClusterHarnessTemplate>,
+    pub(super) policies: Templates<BrokerPolicy>,
+    pub(super) workspaces: Templates<Workspace>,
+}
+
+/// A template as a run finds it.
+struct Found {
+    resolved: Resolved,
+    digest: String,
+}
+
+impl Validate for RunValidator {
+    type Object = HarnessRun;
+
+    async fn validate(&self, cx: &Cx, review: &Review<HarnessRun>) -> Result<Notes, Rejection> {
+        let Some(run) = &review.object else {
+            return Ok(Notes::none());
+        };
+        if review.subresource.as_deref() == Some("status") {
+            if review.user.username == *self.place.broker {
+                return Ok(Notes::none());
+            }
+            let next = "delete the run to cancel it, submit another for another prompt";
+            return status_is_the_operators(review, &self.place.operator, next);
+        }
+        // What goes is let go, whatever became of the rest.
+        if run.metadata.deletion_timestamp.is_some() {
+            return Ok(Notes::none());
+        }
+        match (review.operation, &review.old) {
+            (Operation::Create, _) => self.submitted(cx, review, run).await,
+            (Operation::Update, Some(old)) => {
+                bounded(&run.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
+                if let Some(violation) = admission::run_update(old, run).first() {
+                    return Err(immutable(&violation.field, &violation.message));
+                }
+                same_requester(&old.metadata, &run.metadata)?;
+                Ok(Notes::none())
+            }
+            _ => Ok(Notes::none()),
+        }
+    }
+}
+
+impl RunValidator {
+    async fn submitted(
+        &self,
+        cx: &Cx,
+        review: &Review<HarnessRun>,
+        run: &HarnessRun,
+    ) -> Result<Notes, Rejection> {
+        let decided = self.decide(cx, review, run).await;
+        let mut written = record::about(cx.now, review, Action::RunSubmitted, &spec_digest(run));
+        written.template.clone_from(&run.spec.template_ref.name);
+        if let Ok((_, digest)) = &decided {
+            written.template_digest.clone_from(digest);
+        }
+        if let Some(reason) = &run.spec.reason {
+            written = written.detail("reason", reason.clone());
+        }
+        let rejection = decided.as_ref().err();
+        record::decided(cx, &*self.place.records, written, rejection).await?;
+        decided.map(|(notes, _)| notes)
+    }
+
+    /// Whether it is let in; with the digest of its template, if that is there.
+    async fn decide(
+        &self,
+        cx: &Cx,
+        review: &Review<HarnessRun>,
+        run: &HarnessRun,
+    ) -> Result<(Notes, Option<String>), Rejection> {
+        let namespace = review.namespace.as_deref().unwrap_or_default();
+        self.place.serves(Some(namespace))?;
+        bounded(&run.metadata, None, &REQUEST_METADATA)?;
+        let mut violations = admission::run(run);
+        // Nothing is looked up by a name that cannot be one.
+        let named = violations
+            .iter()
+            .all(|one| one.field != "spec.templateRef.name");
+        let found = match named {
+            true => self.template(namespace, run).await?,
+            false => Err(String::new()),
+        };
+        let policies = self.policies(namespace).await?;
+        let name = &run.spec.template_ref.name;
+        let matching = Matching::of(policies.iter().map(|policy| &**policy), name);
+        if let Ok(found) = &found {
+            let workspace = self.workspace(namespace, run).await?;
+            let resolved = &found.resolved;
+            let of_template =
+                admission::run_of_template(run, resolved, &matching, workspace.as_deref());
+            violations.extend(of_template);
+        }
+        if !violations.is_empty() {
+            return Err(invalid(KIND, &violations));
+        }
+        self.stamped(review, run)?;
+        let reads = admission::of_run(run);
+        may_get(&cx.client, &review.user, namespace, &reads).await?;
+        match found {
+            Ok(found) => {
+                granted(name, namespace, &found.resolved, &matching, cx.now)?;
+                Ok((Notes::none(), Some(found.digest)))
+            }
+            Err(why) => Ok((Notes::none().warn(why), None)),
+        }
+    }
+
+    /// What its template comes to, or why that is not known yet: the operator waits for it, and tells.
+    async fn template(
+        &self,
+        namespace: &str,
+        run: &HarnessRun,
+    ) -> Result<Result<Found, String>, Rejection> {
+        let reference = &run.spec.template_ref;
+        let all = &self.definitions;
+        let own = all.templates.find(Some(namespace), &reference.name).await?;
+        let cluster = all.cluster_templates.find(None, &reference.name).await?;
+        let (own, cluster) = (
+            own.as_ref().map(|template| &template.spec),
+            cluster.as_ref().map(|template| &template.spec.0),
+        );
+        let Some((_, spec)) = template::chosen(reference, own, cluster) else {
+            return Ok(Err(format!(
+                "template {} does not exist; the run waits a minute for it",
+                reference.name
+            )));
+        };
+        let base = match &spec.base_template_ref {
+            Some(base) => all.cluster_templates.find(None, &base.name).await?,
+            None => None,
+        };
+        let base = base.as_ref().map(|base| &base.spec.0);
+        Ok(match template::resolve(spec, base) {
+            Ok(resolved) => Ok(Found {
+                resolved,
+                digest: encode::digest(spec),
+            }),
+            Err(error) => Err(format!("template {}: {error}", reference.name)),
+        })
+    }
+
+    async fn policies(&self, namespace: &str) -> Result<Vec<Arc<BrokerPolicy>>, Rejection> {
+        let is_here =
+            |policy: &BrokerPolicy| policy.metadata.namespace.as_deref() == Some(namespace);
+        self.definitions.policies.select(is_here).await
+    }
+
+    async fn workspace(
+        &self,
+        namespace: &str,
+        run: &HarnessRun,
+    ) -> Result<Option<Arc<Workspace>>, Rejection> {
+        match &run.spec.workspace_ref {
+            Some(name) => {
+                self.definitions
+                    .workspaces
+                    .find(Some(namespace), name)
+                    .await
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// What is stored must be what was stamped: another webhook may have changed it in between, or ours may not
+    /// have been called.
+    fn stamped(&self, review: &Review<HarnessRun>, run: &HarnessRun) -> Result<(), Rejection> {
+        let stamped = stamp::verify(&self.keys, KIND, &run.metadata, &spec_digest(run))
+            .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
+        if stamped == requester(&review.user) {
+            return Ok(());
+        }
+        Err(Rejection::forbidden(
+            "StampOfAnotherRequest",
+            format!(
+                "the stamp names {}, not {}; submit the run again",
+                stamped.user, review.user.username
+            ),
+        ))
+    }
+}
+
+/// Refuses a run whose template requires more than is granted.
+fn granted(
+    name: &str,
+    namespace: &str,
+    resolved: &Resolved,
+    policies: &Matching<'_>,
+    now: Timestamp,
+) -> Result<(), Rejection> {
+    let Err(shortfall) = requires::admitted(name, namespace, resolved, policies, now) else {
+        return Ok(());
+    };
+    let reason = match shortfall {
+        Shortfall::Expired { .. } => "DiscoveryExpired",
+        Shortfall::Lacking { .. } => "NotGranted",
+    };
+    let violation = Violation::of("spec.templateRef", shortfall.to_string());
+    Err(forbidden(reason, &violation.field, &violation.message))
+}

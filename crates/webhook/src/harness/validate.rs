@@ -1,0 +1,117 @@
+//! The hook that checks templates, workspaces and policies: everything that is wrong at once, then whether their
+//! author may do and read themselves what they have done and read for them.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use oz_admission::{Cx, Notes, Rejection, Review, Validate};
+use oz_audit::Sink;
+use oz_core::audit::Action;
+use oz_core::validate::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA};
+
+use super::authors::{may_do, may_get};
+use super::record;
+use super::rules::Checked;
+use crate::refusal::{bounded, invalid, own_namespace, served, status_is_the_operators};
+
+/// Where oz is and serves, and who it is.
+#[derive(Clone)]
+pub(super) struct Place {
+    /// oz's own namespace, in which it runs nothing for anybody.
+    pub(super) namespace: Arc<str>,
+    /// The namespaces that the operator serves; none for all.
+    pub(super) served: Arc<[String]>,
+    pub(super) operator: Arc<str>,
+    pub(super) broker: Arc<str>,
+    pub(super) records: Arc<dyn Sink>,
+}
+
+impl Place {
+    /// Refuses what is in a namespace in which oz runs nothing.
+    pub(super) fn serves(&self, namespace: Option<&str>) -> Result<(), Rejection> {
+        if namespace == Some(&*self.namespace) {
+            return Err(own_namespace(&self.namespace));
+        }
+        served(&self.served, namespace)
+    }
+}
+
+/// Checks objects of one kind.
+pub(super) struct Validator<K> {
+    place: Place,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Checked> Validator<K> {
+    pub(super) fn new(place: Place) -> Self {
+        Self {
+            place,
+            kind: PhantomData,
+        }
+    }
+
+    async fn decide(&self, cx: &Cx, review: &Review<K>, object: &K) -> Result<(), Rejection> {
+        if review.old.is_none() {
+            self.place.serves(review.namespace.as_deref())?;
+        }
+        let violations = object.violations(review.old.as_ref(), cx.now);
+        if !violations.is_empty() {
+            return Err(invalid(&K::kind(&()), &violations));
+        }
+        if let Some((right, words)) = object.does() {
+            may_do(&cx.client, &review.user, right, &words).await?;
+        }
+        let named = object.named(review.old.as_ref());
+        let namespace = review.namespace.as_deref().unwrap_or_default();
+        may_get(&cx.client, &review.user, namespace, &named).await
+    }
+}
+
+impl<K: Checked> Validate for Validator<K> {
+    type Object = K;
+
+    async fn validate(&self, cx: &Cx, review: &Review<K>) -> Result<Notes, Rejection> {
+        let Some(object) = &review.object else {
+            return Ok(Notes::none());
+        };
+        if review.subresource.as_deref() == Some("status") {
+            let next = "change the spec, and the status follows";
+            return status_is_the_operators(review, &self.place.operator, next);
+        }
+        // What goes is let go, whatever became of the rest.
+        if object.meta().deletion_timestamp.is_some() {
+            return Ok(Notes::none());
+        }
+        let old = review.old.as_ref();
+        bounded(object.meta(), old.map(K::meta), bounds::<K>())?;
+        // What is stored was checked when it came in, or is older than the rule.
+        let digest = object.digest();
+        let before = old.map(K::digest);
+        if before.as_ref() == Some(&digest) {
+            return Ok(Notes::none());
+        }
+        let decided = self.decide(cx, review, object).await;
+        if let Some(action) = K::CHANGED {
+            let mut written = record::about(cx.now, review, action, &digest);
+            if action == Action::TemplateChanged {
+                written.template.clone_from(&written.request.name);
+                written.template_digest = Some(digest.clone());
+            } else {
+                written = written.detail("after", digest);
+            }
+            if let Some(before) = before {
+                written = written.detail("before", before);
+            }
+            let rejection = decided.as_ref().err();
+            record::decided(cx, &*self.place.records, written, rejection).await?;
+        }
+        decided.map(|()| Notes::none())
+    }
+}
+
+fn bounds<K: Checked>() -> &'static MetadataBounds {
+    match K::CHANGED {
+        Some(_) => &TEMPLATE_METADATA,
+        None => &REQUEST_METADATA,
+    }
+}

@@ -1,0 +1,84 @@
+//! Policies: they give nobody a Secret that their author may not get.
+
+use serde_json::{Value, json};
+
+use super::super::server::Server;
+use super::super::{Attempt, Webhook, with};
+use super::{bob, going, object};
+
+fn policy() -> Value {
+    let provider = json!({
+        "kind": "AnthropicAPI",
+        "secretRef": {"name": "anthropic", "key": "value"},
+        "hosts": ["api.example.com"],
+    });
+    let spec = json!({
+        "appliesToTemplates": ["echo"],
+        "grants": {
+            "credentials": [{"name": "ANTHROPIC_API_KEY", "provider": provider}],
+            "egress": [{"host": "api.example.com", "ports": [443]}],
+        },
+    });
+    object("BrokerPolicy", "shop", spec)
+}
+
+fn without_secrets() -> Webhook {
+    Webhook::new(Server {
+        forbids: vec!["get secrets"],
+        ..Server::default()
+    })
+}
+
+#[tokio::test]
+async fn r31_a_policy_names_no_secret_that_its_author_may_not_get() {
+    let webhook = without_secrets();
+    let answer = webhook.validate(&bob(policy())).await;
+    assert_eq!(answer.refusal(), Some("MissingPermission"), "{answer:?}");
+    let field = "spec.grants.credentials[0].provider.secretRef";
+    assert_eq!(answer.fields(), [field]);
+    let recorded = webhook.recorded();
+    assert_eq!(recorded[0].action.to_string(), "PolicyChanged");
+    assert_eq!(recorded[0].decision.to_string(), "Deny");
+}
+
+#[tokio::test]
+async fn a_policy_is_on_record_with_its_digests() {
+    let webhook = Webhook::new(Server::default());
+    let answer = webhook.validate(&bob(policy())).await;
+    assert!(answer.allowed, "{answer:?}");
+    let wider = with(policy(), "/spec/grants/runs", json!({"interact": true}));
+    let answer = webhook
+        .validate(&Attempt::update("bob", &policy(), wider))
+        .await;
+    assert!(answer.allowed, "{answer:?}");
+    let recorded = webhook.recorded();
+    assert_eq!(recorded.len(), 2);
+    assert!(!recorded[0].details.contains_key("before"));
+    assert_eq!(recorded[1].details["before"], recorded[0].details["after"]);
+}
+
+/// A grant that stays is not asked about, unless it is given to more templates or given otherwise.
+#[tokio::test]
+async fn only_what_is_new_is_asked_of_who_changes_a_policy() {
+    let webhook = without_secrets();
+    let labelled = with(policy(), "/metadata/labels", json!({"team": "shop"}));
+    let interactive = with(policy(), "/spec/grants/runs", json!({"interact": true}));
+    let broken = with(policy(), "/spec/appliesToTemplates", json!([]));
+    for object in [labelled, interactive, going(broken)] {
+        let attempt = Attempt::update("bob", &policy(), object);
+        let answer = webhook.validate(&attempt).await;
+        assert!(answer.allowed, "{answer:?}");
+    }
+    let mut hosts = with(
+        policy(),
+        "/spec/grants/egress",
+        json!([{"host": "*.example.com", "ports": [443]}]),
+    );
+    hosts["spec"]["grants"]["credentials"][0]["provider"]["hosts"] = json!(["evil.example.com"]);
+    let templates = with(policy(), "/spec/appliesToTemplates", json!(["echo", "*"]));
+    for object in [hosts, templates] {
+        let attempt = Attempt::update("bob", &policy(), object);
+        let answer = webhook.validate(&attempt).await;
+        assert_eq!(answer.refusal(), Some("MissingPermission"), "{answer:?}");
+    }
+}

@@ -1,0 +1,219 @@
+//! Runs: who submits them is stamped, and what their template requires must be granted.
+
+use serde_json::{Value, json};
+
+use super::super::server::Server;
+use super::super::{Attempt, Webhook, registered, with};
+use super::{bob, echo, going, object};
+
+fn run() -> Value {
+    let spec = json!({"templateRef": {"name": "echo"}, "prompt": "say hello"});
+    object("HarnessRun", "hello", spec)
+}
+
+fn demanding() -> Value {
+    let requires = json!({
+        "credentials": [{"name": "API_KEY"}],
+        "egress": [{"host": "api.example.com", "ports": [443]}],
+    });
+    with(echo("HarnessTemplate"), "/spec/requires", requires)
+}
+
+fn without<'a>(right: &'static str, templates: impl IntoIterator<Item = &'a Value>) -> Webhook {
+    Webhook::new(Server {
+        forbids: vec![right],
+        templates: templates.into_iter().cloned().collect(),
+        ..Server::default()
+    })
+}
+
+fn discovering(expires: &str) -> Value {
+    let discovery = json!({
+        "accepted": true, "reason": "to find out what it needs", "expiresAt": expires,
+    });
+    let spec = json!({
+        "appliesToTemplates": ["*"], "grants": {}, "egressDiscovery": discovery,
+    });
+    object("BrokerPolicy", "discovery", spec)
+}
+
+#[tokio::test]
+async fn who_submits_is_stamped_over_what_they_say_and_is_on_record() {
+    let webhook = Webhook::new(Server::with([echo("ClusterHarnessTemplate")]));
+    let annotations = json!({
+        "crds.wizardofoz.co/requested-by": "root", "crds.wizardofoz.co/requester": "{}",
+    });
+    let forged = with(run(), "/metadata/annotations", annotations);
+    let builder = "system:serviceaccount:shop:builder";
+    let attempt = Attempt::create(builder, &[], forged);
+    let answer = webhook.create(&attempt).await;
+    assert!(answer.allowed, "{answer:?}");
+    assert!(answer.warnings.is_empty(), "{answer:?}");
+    let recorded = webhook.recorded();
+    assert_eq!(recorded.len(), 1);
+    assert_eq!(recorded[0].action.to_string(), "RunSubmitted");
+    assert_eq!(recorded[0].user.as_ref().unwrap().user, builder);
+    assert_eq!(recorded[0].template, "echo");
+    assert!(recorded[0].template_digest.is_some());
+}
+
+#[tokio::test]
+async fn a_stamp_is_neither_forged_nor_taken_from_somebody_else_nor_changed() {
+    let webhook = Webhook::new(Server::with([echo("HarnessTemplate")]));
+    // Not stamped at all: another webhook took it off, or ours was not called.
+    let answer = webhook.validate(&bob(registered(run()))).await;
+    assert!(!answer.allowed);
+    // Stamped for somebody else.
+    let alices = registered(webhook.stamped(&Attempt::create("alice", &[], run())).await);
+    let answer = webhook.validate(&bob(alices.clone())).await;
+    assert_eq!(answer.refusal(), Some("StampOfAnotherRequest"));
+    // Another prompt than the one that was stamped.
+    let other = with(alices.clone(), "/spec/prompt", "say goodbye");
+    let answer = webhook
+        .validate(&Attempt::create("alice", &[], other))
+        .await;
+    assert!(!answer.allowed);
+    for key in [
+        "crds.wizardofoz.co~1requested-by",
+        "crds.wizardofoz.co~1requester",
+    ] {
+        let changed = with(
+            alices.clone(),
+            &format!("/metadata/annotations/{key}"),
+            "bob",
+        );
+        let answer = webhook
+            .validate(&Attempt::update("bob", &alices, changed))
+            .await;
+        assert_eq!(answer.refusal(), Some("Immutable"), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn everything_wrong_is_refused_at_once_with_its_path() {
+    let webhook = Webhook::new(Server::with([echo("HarnessTemplate")]));
+    let spec = json!({
+        "templateRef": {"name": "echo"},
+        "prompt": "one",
+        "promptFrom": {"configMapKeyRef": {"name": "prompts", "key": "other"}},
+        "retries": 11,
+        "mode": "Interactive",
+        "extraEnv": [{"name": "https_proxy", "value": "x"}],
+    });
+    let answer = webhook
+        .create(&bob(object("HarnessRun", "wrong", spec)))
+        .await;
+    assert_eq!(answer.refusal(), Some("Invalid"));
+    assert_eq!(
+        answer.fields(),
+        [
+            "spec.prompt",
+            "spec.retries",
+            "spec.extraEnv[0].name",
+            "spec.mode",
+            "spec.mode"
+        ]
+    );
+    assert_eq!(webhook.recorded()[0].decision.to_string(), "Deny");
+}
+
+#[tokio::test]
+async fn r31_a_prompt_is_read_from_nothing_that_its_submitter_may_not_get() {
+    for (right, field, reference) in [
+        ("get secrets", "secretKeyRef", "Secret tokens"),
+        ("get configmaps", "configMapKeyRef", "ConfigMap tokens"),
+    ] {
+        let mut object = run();
+        object["spec"]["prompt"].take();
+        object["spec"].as_object_mut().unwrap().remove("prompt");
+        object["spec"]["promptFrom"] = json!({ field: {"name": "tokens", "key": "admin"} });
+        let webhook = without(right, &[echo("HarnessTemplate")]);
+        let answer = webhook.create(&bob(object.clone())).await;
+        assert_eq!(answer.refusal(), Some("MissingPermission"));
+        assert_eq!(answer.fields(), [format!("spec.promptFrom.{field}")]);
+        assert!(answer.status.message.contains(reference), "{answer:?}");
+        let webhook = Webhook::new(Server::with([echo("HarnessTemplate")]));
+        let answer = webhook.create(&bob(object)).await;
+        assert!(answer.allowed, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_shortfall_names_the_gaps_and_the_command_that_scaffolds_a_policy() {
+    let webhook = Webhook::new(Server::with([demanding()]));
+    let answer = webhook.create(&bob(run())).await;
+    assert_eq!(answer.refusal(), Some("NotGranted"));
+    let message = &answer.status.message;
+    for part in [
+        "credential API_KEY",
+        "egress to api.example.com:443",
+        "ozctl policy scaffold echo -n shop",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    let expired = discovering("2026-01-01T11:00:00Z");
+    let webhook = Webhook::new(Server::with([demanding(), expired]));
+    let answer = webhook.create(&bob(run())).await;
+    assert_eq!(answer.refusal(), Some("DiscoveryExpired"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_template_that_is_not_there_is_waited_for() {
+    let webhook = Webhook::new(Server::default());
+    let answer = webhook.create(&bob(run())).await;
+    assert!(answer.allowed, "{answer:?}");
+    assert!(answer.warnings[0].contains("echo does not exist"));
+}
+
+#[tokio::test]
+async fn r32_nothing_is_written_on_a_dry_run_and_for_metadata() {
+    let webhook = Webhook::new(Server::with([echo("HarnessTemplate")]));
+    let object = registered(webhook.stamped(&bob(run())).await);
+    let answer = webhook.validate(&bob(object.clone()).dry()).await;
+    assert!(answer.allowed, "{answer:?}");
+    let wrong = with(object.clone(), "/spec/retries", 11);
+    assert!(!webhook.validate(&bob(wrong).dry()).await.allowed);
+    let labelled = with(object.clone(), "/metadata/labels", json!({"team": "shop"}));
+    let answer = webhook
+        .validate(&Attempt::update("carol", &object, labelled))
+        .await;
+    assert!(answer.allowed, "{answer:?}");
+    assert!(webhook.recorded().is_empty());
+}
+
+#[tokio::test]
+async fn the_spec_stays_and_what_goes_is_let_go() {
+    let webhook = Webhook::new(Server::default());
+    let object = registered(webhook.stamped(&bob(run())).await);
+    let changed = with(object.clone(), "/spec/prompt", "say goodbye");
+    let answer = webhook
+        .validate(&Attempt::update("bob", &object, changed.clone()))
+        .await;
+    assert_eq!(answer.fields(), ["spec"]);
+    let answer = webhook
+        .validate(&Attempt::update("bob", &object, going(changed)))
+        .await;
+    assert!(answer.allowed, "{answer:?}");
+}
+
+#[tokio::test]
+async fn the_status_is_the_operators_and_the_brokers() {
+    let webhook = Webhook::new(Server::default());
+    let object = registered(run());
+    for (user, refusal) in [
+        ("bob", Some("StatusReserved")),
+        ("system:serviceaccount:oz-system:oz-operator", None),
+        ("system:serviceaccount:oz-system:oz-broker", None),
+        (
+            "system:serviceaccount:shop:oz-broker",
+            Some("StatusReserved"),
+        ),
+    ] {
+        let attempt = Attempt::update(user, &object, object.clone()).status();
+        assert_eq!(
+            webhook.validate(&attempt).await.refusal(),
+            refusal,
+            "{user}"
+        );
+    }
+}

@@ -45,6 +45,16 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
+{{/* The image of our container in the pods of harness runs. */}}
+{{- define "oz.harnessImage" -}}
+{{- $image := .Values.harness.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ default .Chart.AppVersion $image.tag }}
+{{- end -}}
+{{- end -}}
+
 {{/* The PriorityClass of all pods. A value cannot be changed: another one has another name. */}}
 {{- define "oz.priorityClass" -}}
 {{- if .Values.priorityClass.name -}}

@@ -32,9 +32,9 @@ pub(crate) struct HarnessArgs {
     #[arg(long, default_value_t = 8443, value_name = "PORT")]
     pub(crate) broker_port: u16,
 
-    /// The labels of the broker's pods, which alone the pods of runs may reach.
-    #[arg(long, value_delimiter = ',', default_value = "app.kubernetes.io/name=oz-broker", value_name = "KEY=VALUE", value_parser = label)]
-    pub(crate) broker_labels: Vec<(String, String)>,
+    /// The labels of the broker's pods, which alone the pods of runs may reach: one each.
+    #[arg(long, default_value = "app.kubernetes.io/name=oz-broker", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) broker_label: Vec<(String, String)>,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -58,7 +58,7 @@ impl HarnessArgs {
 
     /// Where brokers are.
     pub(crate) fn broker(&self, namespace: &str) -> Broker {
-        let labels: BTreeMap<String, String> = self.broker_labels.iter().cloned().collect();
+        let labels: BTreeMap<String, String> = self.broker_label.iter().cloned().collect();
         Broker {
             namespace: namespace.to_owned(),
             labels,

@@ -17,7 +17,7 @@ demo: ## Show the main job on an embedded cluster (KEEP=1 leaves it up)
 	@cargo xtask demo $(if $(KEEP),--keep)
 
 # With SUITE, what is needed is compiled in one run of cargo.
-PROGRAMS := --bin xtask --bin oz-operator --bin oz-webhook --bin ozctl
+PROGRAMS := --bin xtask --bin oz-operator --bin oz-webhook --bin oz-broker --bin ozctl
 
 test: ## Run every test that needs no root (SUITE="access pod" for some suites, FILTER=text for some tests)
 	@cargo build --workspace $(if $(SUITE),$(PROGRAMS) $(SUITE:%=--test %),--bins --tests --examples)

@@ -5,6 +5,7 @@
 mod access;
 mod api_proxy;
 mod audit;
+mod broker;
 mod connections;
 mod examples;
 pub mod guides;
@@ -28,6 +29,7 @@ pub use access::{
 };
 pub use api_proxy::{ApiProxy, Kept};
 pub use audit::Auditor;
+pub use broker::{Broker, BrokerAnswer, BrokerClient, install_harness};
 pub use connections::{refusal, refused};
 pub use examples::{EXAMPLES, example_values, examples, install_example};
 pub use helm::{chart, helm, image_archive};

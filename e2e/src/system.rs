@@ -351,7 +351,7 @@ pub(crate) fn identity(cluster: &Cluster, program: &str) -> Result<(String, Path
     Ok((user, kubeconfig))
 }
 
-fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> {
+pub(crate) fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> {
     let program = match &options.programs {
         Some(directory) => directory.join(name),
         None => cargo_binary(name)?,
@@ -382,7 +382,7 @@ fn command(cluster: &Cluster, name: &str, options: &Options) -> Result<Command> 
     Ok(command)
 }
 
-async fn ready(what: &str, address: SocketAddr, process: &mut Process) -> Result<()> {
+pub(crate) async fn ready(what: &str, address: SocketAddr, process: &mut Process) -> Result<()> {
     eventually(&format!("{what} to be ready"), READY_TIMEOUT, async || {
         if let Some(status) = process.exited()? {
             let log = std::fs::read_to_string(process.stderr()).unwrap_or_default();
@@ -399,7 +399,7 @@ async fn ready(what: &str, address: SocketAddr, process: &mut Process) -> Result
 }
 
 /// A request so simple that it needs no library: the probes answer on loopback, without TLS.
-async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n");

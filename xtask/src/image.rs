@@ -17,7 +17,7 @@ use strum::Display;
 use crate::programs;
 
 /// What the image holds: the packages, each with a program of its name.
-const PROGRAMS: [&str; 3] = ["oz-operator", "oz-webhook", "ozctl"];
+const PROGRAMS: [&str; 4] = ["oz-operator", "oz-webhook", "oz-broker", "ozctl"];
 /// Where it is written to, from the root of the repository.
 const DIRECTORY: &str = "dist";
 /// Nobody's user; the chart runs the programs as this one, too.

@@ -15,9 +15,12 @@ impl Exit {
     pub const NOTHING: Self = Self(2);
     /// `audit verify`: signatures by keys of which nothing is known, and nothing else is wrong.
     pub const UNCHECKED: Self = Self(3);
-    /// `exec`, `pod`: access ended while the command ran, as timeout(1) says it.
+    /// `run submit --wait`: the run was cancelled.
+    pub const CANCELLED: Self = Self(2);
+    /// `exec`, `pod`: access ended while the command ran, as timeout(1) says it. `run submit --wait`: the run is
+    /// not over in time.
     pub const ENDED: Self = Self(124);
-    /// `exec`, `pod`: ozctl failed, and not what it was to run, as env(1) says it.
+    /// `exec`, `pod`, `run submit --wait`: ozctl failed, and not what it was to run, as env(1) says it.
     pub const NOT_RUN: Self = Self(125);
     /// Ctrl-C while waiting, as a shell says it.
     pub const INTERRUPTED: Self = Self(130);

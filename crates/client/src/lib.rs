@@ -1,6 +1,6 @@
 //! Working with oz on behalf of somebody: which template leads to a target ([`choose`]), asking and
 //! waiting ([`request`]), how a decision is made ([`explain`]), what happened ([`trail`]), which
-//! controllers are functions ([`composites`]). Without a
+//! controllers are functions ([`composites`]), harness runs ([`harness`]). Without a
 //! terminal: `ozctl` is a command line over it.
 
 pub mod choose;
@@ -9,6 +9,7 @@ pub mod composites;
 pub mod exit;
 pub mod explain;
 pub mod failure;
+pub mod harness;
 pub mod names;
 pub mod request;
 pub mod target;

@@ -144,6 +144,18 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|known| known.type_ == type_)
 }
 
+/// Whether a condition says something else than before: of the same spec, what does not hold is the same as
+/// long as its reason is, whatever the words.
+#[must_use]
+pub fn is_news(before: &[Condition], now: &Condition) -> bool {
+    let then = find(before, &now.type_).filter(|then| then.status == now.status);
+    let Some(then) = then else {
+        return true;
+    };
+    let same = (&then.reason, then.observed_generation) == (&now.reason, now.observed_generation);
+    now.status != "True" && !same
+}
+
 /// Whether the condition of one type is there and True.
 #[must_use]
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {

@@ -6,8 +6,7 @@
 pub const OPERATOR: &str = "oz-operator";
 /// The webhook, in the same ways.
 pub const WEBHOOK: &str = "oz-webhook";
-
-/// The broker, in the same ways; also its Service.
+/// The broker, in the same ways: what the pods of harness runs talk to.
 pub const BROKER: &str = "oz-broker";
 
 /// The Lease that the operator's replicas compete for, named as the original's.
@@ -20,6 +19,10 @@ pub const SIGNING_KEY: &str = "oz-signing-key";
 /// The Secret with the authority that the webhook's certificates come from: named after
 /// [`REGISTRATION`], as `oz_admission` does.
 pub const ADMISSION_AUTHORITY: &str = "oz-admission-ca";
+/// The Secret with the authority that the broker's certificates come from, with its key.
+pub const BROKER_AUTHORITY: &str = "oz-broker-admission-ca";
+/// The ConfigMap with the certificates of that authority, for whoever makes pods that trust it.
+pub const BROKER_CA: &str = "oz-broker-ca";
 /// The Secret with the key that signs the audit trail.
 pub const AUDIT_KEY: &str = "oz-audit-key";
 
@@ -27,8 +30,6 @@ pub const AUDIT_KEY: &str = "oz-audit-key";
 pub const AUDIT_CHECKPOINTS: &str = "oz-audit-checkpoints";
 /// The ConfigMap with the public keys that sign the audit trail.
 pub const AUDIT_PUBLIC_KEYS: &str = "oz-audit-keys";
-/// The ConfigMap with the certificates that the broker is known by.
-pub const BROKER_CA: &str = "oz-broker-ca";
 /// The ConfigMap that orders the operator to shorten the audit trail.
 pub const AUDIT_PRUNE: &str = "oz-audit-prune";
 

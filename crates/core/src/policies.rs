@@ -48,7 +48,7 @@ impl Installation {
             names::service_account(&self.namespace, &name).into()
         };
         let value: serde_json::Value = match variable {
-            "operator" | "webhook" => account(),
+            "operator" | "webhook" | "broker" => account(),
             // A flag without a value is a group without a name.
             "breakGlass" => {
                 let groups = self.break_glass.iter().filter(|group| !group.is_empty());
@@ -136,6 +136,7 @@ mod tests {
                 let expected = match variable.name.as_str() {
                     "operator" => r#""system:serviceaccount:access:access-oz-operator""#,
                     "webhook" => r#""system:serviceaccount:access:access-oz-webhook""#,
+                    "broker" => r#""system:serviceaccount:access:access-oz-broker""#,
                     "breakGlass" => r#"["menders"]"#,
                     _ => continue,
                 };

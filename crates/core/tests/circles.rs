@@ -1,5 +1,5 @@
 //! Imports go one way: no file imports, by whatever detour, one that imports it. Each folder of the core is
-//! looked at by itself, and each other crate that programs stand on, with the two programs in the cluster,
+//! looked at by itself, and each other crate that programs stand on, with the programs in the cluster,
 //! as a whole. A `mod.rs` or `lib.rs` that hands on what its own files define does not count as importing
 //! them, and whoever imports from it what it hands on imports the file that defines it. A parent that calls
 //! into its child by the bare name of that is not looked at.
@@ -16,9 +16,10 @@ use std::path::Path as FilePath;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "admission",
     "audit",
+    "broker",
     "client",
     "core",
     "engine",

@@ -84,7 +84,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         operator.composites(&mut engine, config)?;
     }
     if args.harness.harness {
-        crate::harness::runs(&mut engine, &args, &operator.keys)?;
+        crate::harness::controllers(&mut engine, &args, &operator.keys)?;
     }
     operator.tasks(engine.runtime(), owners)?;
     let ended = engine.run(shutdown).await;

@@ -10,8 +10,10 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use clap_complete::CompleteEnv;
 
 use crate::connection::Connection;
-use crate::context::Context;
+use crate::context::{Context, Program};
 use crate::exit::Exit;
+use crate::failure::Result;
+use crate::paddock;
 use crate::verbs::Verb;
 
 /// Get into a pod for a limited time, and give access back.
@@ -30,6 +32,7 @@ Examples:
   ozctl exec deploy/web -- pg_dump | gzip  one command, in a pipeline
   ozctl templates                          what may be asked for here
   ozctl requests                           what was asked for
+  ozctl run submit -t echo --prompt hi     an AI agent, in a confined pod
 
 `ozctl options` lists the options that choose cluster and user."
 )]
@@ -62,19 +65,32 @@ pub(crate) fn help(verb: &str) -> String {
 /// Runs the process's own command line.
 #[must_use]
 pub fn main() -> ExitCode {
-    CompleteEnv::with_factory(command).complete();
-    oz_client::tls::install();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let exit = match parse(&arguments) {
-        Ok(cli) => run(cli, is_plugin(arguments.first())),
-        Err(error) => said(&error),
+    let program = program(arguments.first());
+    CompleteEnv::with_factory(move || match program {
+        Program::KubectlPaddock => paddock::command(),
+        _ => command(),
+    })
+    .complete();
+    oz_client::tls::install();
+    let exit = match program {
+        Program::KubectlPaddock => match paddock::parse(&arguments) {
+            Ok(cli) => perform(cli.connection, program, async |context| {
+                cli.verb.run(context).await
+            }),
+            Err(error) => said(&error),
+        },
+        _ => match parse(&arguments, program) {
+            Ok(cli) => run(cli, program),
+            Err(error) => said(&error),
+        },
     };
     exit.into()
 }
 
-fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+fn parse(arguments: &[OsString], program: Program) -> Result<Cli, clap::Error> {
     let mut command = command();
-    if is_plugin(arguments.first()) {
+    if program == Program::KubectlOz {
         command = command.name("kubectl-oz").bin_name("kubectl oz");
     }
     let matches = command.clone().try_get_matches_from(arguments)?;
@@ -101,14 +117,14 @@ fn said(error: &clap::Error) -> Exit {
     Exit::code(u8::from(error.use_stderr()))
 }
 
-/// Whether kubectl started us: it looks for programs whose names begin with `kubectl-`.
-fn is_plugin(program: Option<&OsString>) -> bool {
-    program
-        .and_then(|path| Path::new(path).file_stem())
-        .is_some_and(|name| name == "kubectl-oz" || name == "kubectl_oz")
+/// By which name we were started: kubectl looks for programs whose names begin with `kubectl-`.
+fn program(started: Option<&OsString>) -> Program {
+    let name = started.and_then(|path| Path::new(path).file_stem());
+    let name = name.and_then(|name| name.to_str());
+    name.map_or(Program::Ozctl, paddock::program)
 }
 
-fn run(mut cli: Cli, plugin: bool) -> Exit {
+fn run(mut cli: Cli, program: Program) -> Exit {
     cli.connection.tidy();
     let user = &mut cli.connection.user;
     match &mut cli.verb {
@@ -118,6 +134,18 @@ fn run(mut cli: Cli, plugin: bool) -> Exit {
         Verb::Explain(explain) => explain.take_person(user),
         _ => {}
     }
+    perform(cli.connection, program, async |context| {
+        cli.verb.run(context).await
+    })
+}
+
+/// Does what a command line asks for, and says what went wrong.
+fn perform(
+    mut connection: Connection,
+    program: Program,
+    verb: impl AsyncFnOnce(&Context) -> Result<Exit>,
+) -> Exit {
+    connection.tidy();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -129,8 +157,8 @@ fn run(mut cli: Cli, plugin: bool) -> Exit {
             return Exit::code(1);
         }
     };
-    let context = Context::new(cli.connection, plugin);
-    let result = runtime.block_on(cli.verb.run(&context));
+    let context = Context::new(connection, program);
+    let result = runtime.block_on(verb(&context));
     // A thread may still be waiting for the keyboard; nobody waits for it.
     runtime.shutdown_background();
     match result {

@@ -12,6 +12,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Resource};
+use oz_core::api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
 use oz_core::api::{
     CrossVersionObjectReference, ExecAccessTemplate, GROUP, PodAccessTemplate, TargetKind,
 };
@@ -53,6 +54,29 @@ pub(crate) fn requests() -> Vec<CompletionCandidate> {
         let mut lists = Vec::new();
         for_each_kind!(requests R => { lists.push(names_of::<R>(&cluster).boxed_local()) });
         join_all(lists).await.concat()
+    })
+}
+
+/// Names of harness runs.
+pub(crate) fn runs() -> Vec<CompletionCandidate> {
+    ask(async |cluster| names_of::<HarnessRun>(&cluster).await)
+}
+
+/// Names of workspaces.
+pub(crate) fn workspaces() -> Vec<CompletionCandidate> {
+    ask(async |cluster| names_of::<Workspace>(&cluster).await)
+}
+
+/// Names of templates for harness runs, of the namespace and of the cluster.
+pub(crate) fn harness_templates() -> Vec<CompletionCandidate> {
+    ask(async |cluster| {
+        let shared = Api::<ClusterHarnessTemplate>::all(cluster.client.clone());
+        let own = names_of::<HarnessTemplate>(&cluster);
+        let (mut names, shared) = futures::join!(own, listed(&shared));
+        names.extend(shared);
+        names.sort_unstable();
+        names.dedup();
+        names
     })
 }
 

@@ -16,8 +16,39 @@ pub(crate) struct Context {
     /// Whether standard error is a terminal on which lines may be written over.
     pub(crate) live: bool,
     colour: bool,
-    /// Whether kubectl started us.
-    plugin: bool,
+    /// By which name we were started.
+    program: Program,
+}
+
+/// A name that we are started by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// `ozctl`.
+    #[default]
+    Ozctl,
+    /// `kubectl oz`.
+    KubectlOz,
+    /// `kubectl paddock`.
+    KubectlPaddock,
+}
+
+impl Program {
+    /// A command line of ours, without its `ozctl`, as it is typed under this name.
+    pub(crate) fn typed(self, words: &str) -> String {
+        let of_paddock = |words: &str| match words.split_once(' ') {
+            Some(("run", ours)) => match ours.strip_prefix("template ") {
+                Some(name) => format!("kubectl paddock describe template {name}"),
+                None => format!("kubectl paddock {ours}"),
+            },
+            Some(("policy", _)) => format!("kubectl paddock {words}"),
+            _ => format!("ozctl {words}"),
+        };
+        match self {
+            Self::Ozctl => format!("ozctl {words}"),
+            Self::KubectlOz => format!("kubectl oz {words}"),
+            Self::KubectlPaddock => of_paddock(words),
+        }
+    }
 }
 
 /// How a word looks on a terminal.
@@ -43,12 +74,12 @@ impl Style {
 }
 
 impl Context {
-    pub(crate) fn new(connection: Connection, plugin: bool) -> Self {
+    pub(crate) fn new(connection: Connection, program: Program) -> Self {
         Self {
             connection,
             live: terminal::draws(&std::io::stderr()),
             colour: terminal::is_coloured(),
-            plugin,
+            program,
         }
     }
 
@@ -76,6 +107,11 @@ impl Context {
         let _ = writeln!(std::io::stderr(), "{}", self.typed(text));
     }
 
+    /// A line of progress with words of others in it: no command of ours, and nothing for a terminal.
+    pub(crate) fn say_plain(&self, text: &str) {
+        let _ = writeln!(std::io::stderr(), "{}", line(text));
+    }
+
     /// Commands of ours as they are to be typed here: by the name that we were started by, and for the
     /// cluster and the namespace that the flags chose.
     pub(crate) fn typed(&self, text: &str) -> String {
@@ -88,12 +124,12 @@ impl Context {
             match piece.strip_prefix("ozctl ").filter(|_| number % 2 == 0) {
                 None => typed.push_str(piece),
                 Some(words) => {
-                    let name = if self.plugin { "kubectl oz" } else { "ozctl" };
                     let (ours, others) = match words.find(" -- ") {
                         Some(at) => words.split_at(at),
                         None => (words, ""),
                     };
-                    typed.push_str(&format!("{name} {ours}{flags}{others}"));
+                    let ours = self.program.typed(ours);
+                    typed.push_str(&format!("{ours}{flags}{others}"));
                 }
             }
         }

@@ -12,6 +12,7 @@ mod context;
 mod interrupts;
 mod lint;
 mod output;
+mod paddock;
 mod proxy;
 mod session;
 mod steps;
@@ -20,7 +21,7 @@ mod verbs;
 mod waiting;
 
 use oz_client::{
-    choose, cluster, composites, exit, explain, failure, names, request, target, trail,
+    choose, cluster, composites, exit, explain, failure, harness, names, request, target, trail,
 };
 
 pub use cli::{command, main};

@@ -38,6 +38,20 @@ pub(crate) enum TextFormat {
     Yaml,
 }
 
+/// How one object is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ObjectFormat {
+    // Text for people
+    #[default]
+    Text,
+    // JSON, stable and documented
+    Json,
+    // YAML of the same content
+    Yaml,
+    // kind/name
+    Name,
+}
+
 /// An object with the `apiVersion` and `kind` that a typed one leaves out, and without what only the
 /// API server needs.
 pub(crate) fn whole<K>(object: &K) -> Result<Value>
@@ -91,6 +105,24 @@ pub(crate) fn objects(
         Format::Yaml => context.print(&yaml(&document())?),
         Format::Name => context.print(&names(objects)),
     }
+}
+
+/// One object of the API, as it is to be shown.
+pub(crate) fn object<K>(
+    context: &Context,
+    format: ObjectFormat,
+    object: &K,
+    text: impl FnOnce() -> String,
+) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Serialize,
+{
+    context.print(&match format {
+        ObjectFormat::Text => text(),
+        ObjectFormat::Json => json(&whole(object)?)?,
+        ObjectFormat::Yaml => yaml(&whole(object)?)?,
+        ObjectFormat::Name => names(&[whole(object)?]),
+    })
 }
 
 /// As `kubectl -o name` writes them.

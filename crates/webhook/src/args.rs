@@ -63,6 +63,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     webhook_user: Option<String>,
 
+    /// The broker's user name. Besides operator and webhook, it may write AuditEvents. By default that of
+    /// the service account oz-broker in oz's namespace.
+    #[arg(long, value_name = "NAME")]
+    broker_user: Option<String>,
+
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
 
@@ -134,6 +139,13 @@ impl Args {
         self.webhook_user
             .clone()
             .unwrap_or_else(|| names::service_account(&self.common.namespace, names::WEBHOOK))
+    }
+
+    /// The broker's user name.
+    pub(crate) fn broker(&self) -> String {
+        self.broker_user
+            .clone()
+            .unwrap_or_else(|| names::service_account(&self.common.namespace, names::BROKER))
     }
 
     /// Whether this process keeps the webhook configurations.

@@ -68,6 +68,8 @@ pub(crate) struct Grounds {
     pub(crate) harness: bool,
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
+    /// The broker's user name.
+    pub(crate) broker: Arc<str>,
     pub(crate) connections: Connections,
     pub(crate) counter: RequestCounter,
     pub(crate) copies: Copies,
@@ -117,6 +119,7 @@ fn audit_events(grounds: &Grounds) -> Hook {
     let guard = AuditEventGuard {
         operator: grounds.operator.clone(),
         webhook: grounds.webhook.clone(),
+        broker: grounds.broker.clone(),
     };
     let kind = AuditEvent::NAME;
     Hook::validating(&format!("guard-{kind}"), guard)

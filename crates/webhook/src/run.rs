@@ -124,6 +124,7 @@ fn grounds(
         policy_namespaces: args.policy_namespaces.clone(),
         harness: args.harness,
         webhook: args.webhook().into(),
+        broker: args.broker().into(),
     }
 }
 

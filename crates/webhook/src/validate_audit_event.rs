@@ -13,6 +13,8 @@ pub(crate) struct AuditEventGuard {
     pub(crate) operator: Arc<str>,
     /// The webhook's own user name.
     pub(crate) webhook: Arc<str>,
+    /// The broker's user name.
+    pub(crate) broker: Arc<str>,
 }
 
 impl Validate for AuditEventGuard {
@@ -21,7 +23,7 @@ impl Validate for AuditEventGuard {
     async fn validate(&self, _: &Cx, review: &Review<AuditEvent>) -> Result<Notes, Rejection> {
         let user = review.user.username.as_str();
         let allowed = match review.operation {
-            Operation::Create => [&*self.operator, &*self.webhook].contains(&user),
+            Operation::Create => [&*self.operator, &*self.webhook, &*self.broker].contains(&user),
             // The reaper's.
             Operation::Delete => user == &*self.operator,
             _ => false,
@@ -32,9 +34,9 @@ impl Validate for AuditEventGuard {
         Err(Rejection::forbidden(
             "AuditTrailReserved",
             format!(
-                "AuditEvents are written and deleted by oz alone ({}, {}); they go by themselves \
+                "AuditEvents are written and deleted by oz alone ({}, {}, {}); they go by themselves \
                  when they are old enough (--audit-retention of the operator)",
-                self.operator, self.webhook
+                self.operator, self.webhook, self.broker
             ),
         ))
     }

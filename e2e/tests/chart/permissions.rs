@@ -136,6 +136,25 @@ fn with_composites_the_operator_may_be_their_account_and_that_may_do_what_the_va
 }
 
 #[test]
+fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is_none() -> Result<()>
+{
+    let path = repository().join("deploy/rbac/harness/broker.yaml");
+    let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
+    let charts = meanings(rendered(&["--set=harness.enabled=true"])?);
+    let webhook = repository().join("deploy/rbac/harness/webhook.yaml");
+    let webhook: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(webhook)?)?;
+    let written = meanings(written.into_iter().chain(webhook).collect());
+    assert_eq!(written.len(), 7);
+    for (name, meaning) in &written {
+        assert_eq!(Some(meaning), charts.get(name), "{name}");
+    }
+    let without = rendered(&[])?;
+    let of_harness = |name: &str| name.contains("broker") || name.contains("harness");
+    assert!(!without.iter().any(|object| of_harness(name_of(object))));
+    Ok(())
+}
+
+#[test]
 fn with_namespaces_nothing_in_other_namespaces_is_allowed() -> Result<()> {
     let everywhere = meanings(rendered(&[])?);
     let some = rendered(&["--set=access.namespaces={shop,billing}"])?;

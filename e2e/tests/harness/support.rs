@@ -8,11 +8,13 @@ use kube::{Api, Client, Resource, ResourceExt};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_core::audit::Record;
 use oz_core::names;
-use oz_e2e::{NAMESPACE, Operator, Options, Webhook, apply, established, install, records_in};
+use oz_e2e::{NAMESPACE, Operator, Options, Webhook, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+
+use crate::{cluster, definitions};
 
 /// oz with harness runs switched on.
 pub(crate) struct Oz {
@@ -32,13 +34,8 @@ pub(crate) fn options() -> Options {
 
 /// The oz of this process, started by whoever comes first.
 pub(crate) async fn oz() -> Result<&'static Oz> {
-    let cluster = Cluster::shared().await?;
+    let cluster = cluster().await?;
     OZ.get_or_try_init(async || {
-        install(cluster).await?;
-        for part in ["charts/oz/files/harness", "deploy/rbac/harness"] {
-            apply(cluster, part)?;
-        }
-        established(cluster)?;
         let admin = cluster.client("admin").await?;
         let certificates = json!({
             "metadata": {"name": names::BROKER_CA},
@@ -49,6 +46,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             certificates,
         )
         .await?;
+        definitions::store_what_hooks_refuse(cluster).await?;
         volumes(&admin).await?;
         node(&admin).await?;
         let (webhook, operator) = (Options::default().flag("--harness"), options());
@@ -125,7 +123,7 @@ pub(crate) const BY_HAND: &str = "by-hand";
 impl World {
     pub(crate) async fn new(prefix: &str) -> Result<Self> {
         oz().await?;
-        let cluster = Cluster::shared().await?;
+        let cluster = cluster().await?;
         let admin = cluster.client("admin").await?;
         let namespace = TestNamespace::create(cluster, prefix).await?;
         let world = Self {

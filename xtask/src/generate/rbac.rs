@@ -79,7 +79,11 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
             .with_context(|| format!("failed to read the roles in {SOURCE}/{file}"))?;
         files.insert(Path::new(FILES).join(&file), text(&permissions)?);
     }
-    for part in ["transient", "impersonate", "composites"] {
+    let mut broker = documents(root, "harness/broker.yaml")?;
+    broker.retain(|document| document["kind"] != "Secret");
+    let broker = permissions("oz-broker", &broker).context("failed to read the broker's roles")?;
+    files.insert(Path::new(FILES).join("broker.yaml"), text(&broker)?);
+    for part in ["transient", "impersonate", "composites", "harness"] {
         let part_of = documents(root, &format!("{part}/operator.yaml"))?;
         let permissions = switched_on(part, &part_of)?;
         files.insert(
@@ -87,6 +91,11 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
             text(&permissions)?,
         );
     }
+    let webhook = switched_on("harness", &documents(root, "harness/webhook.yaml")?)?;
+    files.insert(
+        Path::new(FILES).join("harness-webhook.yaml"),
+        text(&webhook)?,
+    );
     let users = users(&documents(root, "users.yaml")?)?;
     let users = BTreeMap::from([("roles", users)]);
     files.insert(Path::new(FILES).join("users.yaml"), text(&users)?);

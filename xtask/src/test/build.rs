@@ -47,7 +47,7 @@ struct Profile {
 }
 
 /// The programs that tests start.
-const PROGRAMS: [&str; 3] = ["oz-operator", "oz-webhook", "ozctl"];
+const PROGRAMS: [&str; 4] = ["oz-operator", "oz-webhook", "oz-broker", "ozctl"];
 /// The suites that start examples as well.
 const EXAMPLES: &str = "cluster";
 

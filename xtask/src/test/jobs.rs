@@ -22,12 +22,13 @@ const PARTS: [(&str, usize); 3] = [("failure", 2), ("hostile", 4), ("audit", 3)]
 const TIMED: (&str, &str) = ("failure", "replicas::");
 /// Further suites on a real API server, those that take longest first, and how many of their tests run
 /// at a time: each has a namespace of its own, and waits more than it computes.
-const CLUSTER: [(&str, usize); 10] = [
+const CLUSTER: [(&str, usize); 11] = [
     // Compiles before it waits.
     ("outside", 2),
     ("pod", 4),
     ("chart", 2),
     ("transient", 4),
+    ("harness", 4),
     ("cluster", 4),
     ("connect", 2),
     ("access", 6),

@@ -5,6 +5,7 @@ pub(crate) mod authority;
 pub(crate) mod resolver;
 pub(crate) mod rotation;
 pub(crate) mod secret;
+pub(crate) mod signer;
 pub(crate) mod store;
 pub(crate) mod supplied;
 

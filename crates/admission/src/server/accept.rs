@@ -72,7 +72,7 @@ impl Server {
         let connections = TaskTracker::new();
         let server = Arc::new(self);
         while let Some((stream, peer)) = server.accept(&listener).await {
-            let peer = Peer::new(slots.take(peer.ip()), known_slots.clone());
+            let peer = Peer::new(peer.ip(), slots.take(peer.ip()), known_slots.clone());
             let server = server.clone();
             connections.spawn(async move {
                 server.metrics.connection_opened();

@@ -1,10 +1,12 @@
 //! What is known of the peer of a connection.
 //!
 //! At first nothing: unknown peers share a few slots, in which none stays for long. A peer that calls a path
-//! with the key in it is the API server, and has a slot of its own from then on.
+//! with the key in it is the API server, and has a slot of its own from then on. What a service of the
+//! caller's own takes for a key is its own to say.
 
 use std::{
     future::pending,
+    net::IpAddr,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -18,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The peer of one connection.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub struct Peer {
+    address: IpAddr,
     slot: ConnectionSlot,
     known: AtomicBool,
     known_slots: Arc<Semaphore>,
@@ -28,8 +31,13 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// One of which nothing is known. `known_slots` are for those that are.
-    pub(crate) fn new(slot: ConnectionSlot, known_slots: Arc<Semaphore>) -> Arc<Self> {
+    pub(crate) fn new(
+        address: IpAddr,
+        slot: ConnectionSlot,
+        known_slots: Arc<Semaphore>,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            address: address.to_canonical(),
             slot,
             known: AtomicBool::new(false),
             known_slots,
@@ -38,8 +46,14 @@ impl Peer {
         })
     }
 
-    /// It called a path with the key.
-    pub(crate) fn has_shown_the_key(&self) {
+    /// Its address.
+    #[must_use]
+    pub const fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// It called a path with the key: from now on, its connection makes room for nobody.
+    pub fn has_shown_the_key(&self) {
         if self.known.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -51,11 +65,14 @@ impl Peer {
         }
     }
 
-    /// It called a path without the key, which the API server never does.
-    pub(crate) fn has_shown_no_key(&self) {
-        if !self.is_known() {
+    /// It called a path without the key: its connection ends with the answer, unless it had shown the key
+    /// before. The API server never does that. Says whether it ends.
+    pub fn has_shown_no_key(&self) -> bool {
+        let ends = !self.is_known();
+        if ends {
             self.over.cancel();
         }
+        ends
     }
 
     /// Ready when nothing more is answered on this connection.

@@ -47,7 +47,9 @@ async fn answer(State(context): State<Context>, request: Request) -> Response {
         .open(request.uri().path())
         .filter(|path| context.reviewer.serves(path));
     let Some(path) = found.map(str::to_owned) else {
-        peer.iter().for_each(|peer| peer.has_shown_no_key());
+        if let Some(peer) = &peer {
+            peer.has_shown_no_key();
+        }
         context.reviewer.metrics().refused("unknown_path");
         // The path may hold a key that is mistyped, or a previous one: it is not repeated.
         let mut response = respond(Reply::text(404, "failed to find a hook at this path"));

@@ -2,7 +2,7 @@
 //! can use them. The same for both kinds, but for what is looked at.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::status::Fact;
 use crate::api::{ExecAccessTemplate, PodAccessTemplate, SessionProbe, TemplateStatus};
@@ -204,16 +204,6 @@ fn with_facts(
     status
 }
 
-/// Whether a condition says something else than before: of the same spec, what does not hold is the same
-/// as long as its reason is.
-fn is_news(then: Option<&Condition>, now: &Condition) -> bool {
-    let Some(then) = then.filter(|then| then.status == now.status) else {
-        return true;
-    };
-    let same = (&then.reason, then.observed_generation) == (&now.reason, now.observed_generation);
-    now.status != "True" && !same
-}
-
 fn transitions(before: Option<&TemplateStatus>, after: &TemplateStatus) -> Vec<Transition> {
     let before = before
         .map(|status| status.conditions.as_slice())
@@ -221,7 +211,7 @@ fn transitions(before: Option<&TemplateStatus>, after: &TemplateStatus) -> Vec<T
     after
         .conditions
         .iter()
-        .filter(|now| is_news(conditions::find(before, &now.type_), now))
+        .filter(|now| conditions::is_news(before, now))
         .map(|now| {
             let (reason, action) = match now.type_.as_str() {
                 conditions::TEMPLATE_DURATIONS_VALID => ("DurationVerified", "VerifyDuration"),

@@ -87,6 +87,9 @@ pub enum Action {
     RunStarted,
     /// A harness run is over, and nothing of it runs any more. The details name its phase.
     RunEnded,
+    /// A pod asked the broker for a harness run that it does not belong to, or that is over, and was refused.
+    /// The user is its service account.
+    RunRefused,
 }
 
 impl Action {
@@ -113,7 +116,7 @@ impl Action {
             | Self::TargetPinned
             | Self::RunStarted
             | Self::SessionOpened => &[Decision::Allow],
-            Self::RequestDenied | Self::SessionRefused => &[Decision::Deny],
+            Self::RequestDenied | Self::SessionRefused | Self::RunRefused => &[Decision::Deny],
             Self::TemplateChanged
             | Self::PolicyChanged
             | Self::RunSubmitted
@@ -140,7 +143,7 @@ impl Action {
     #[must_use]
     pub fn written_by(self) -> &'static str {
         match self {
-            Self::WriterStarted => "both",
+            Self::WriterStarted => "each",
             Self::RequestDenied => "webhook (at admission), operator (later)",
             Self::RequestCreated
             | Self::RequestDeleted
@@ -153,6 +156,7 @@ impl Action {
             | Self::WebhookRepaired
             | Self::EnforcementLifted
             | Self::RightCopied => "webhook",
+            Self::RunRefused => "broker",
             Self::AccessGranted
             | Self::TargetPinned
             | Self::AccessExpired

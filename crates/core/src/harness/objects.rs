@@ -23,6 +23,8 @@ pub struct Broker {
 
 /// What goes before the keys of labels that Kueue reads.
 const KUEUE: &str = "kueue.x-k8s.io/";
+/// How many of the run's events its status keeps at most: said to brokers, on the Job.
+pub const RECENT_EVENTS: &str = "oz.wizardofoz.co/recent-events";
 /// The kind, as children are marked with it.
 pub const KIND: &str = "HarnessRun";
 
@@ -80,6 +82,8 @@ pub fn workspace_name(run: &str) -> String {
 pub fn job(run: &HarnessRun, template: &Resolved, mut pod: Value, sealed: &str) -> Value {
     mark(&mut pod["metadata"], run);
     let mut job = job_metadata(run, sealed);
+    let recent = template.interactive.max_recent_events.to_string();
+    job["metadata"]["annotations"][RECENT_EVENTS] = json!(recent);
     job["spec"] = json!({
         "backoffLimit": run.spec.retries,
         "completions": 1,

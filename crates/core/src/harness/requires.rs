@@ -1,4 +1,4 @@
-//! Whether policies grant what a template requires; what is lacking, and the policy that would grant it.
+//! Whether policies grant what a template requires, and what is lacking.
 
 use std::fmt;
 
@@ -7,13 +7,7 @@ use jiff::Timestamp;
 use super::host::{Hosts, is_any_port};
 use super::policy::Matching;
 use super::template::Resolved;
-use crate::api::harness::{
-    BrokerPolicy, BrokerPolicySpec, CredentialGrant, DeliveryMode, EgressGrant, EgressNeed, Grants,
-    Header, Provider, ProviderKind, ProxyInjected, SecretKey,
-};
-
-/// Stands in a scaffolded policy for a host that the template does not name.
-const PLACEHOLDER: &str = "api.example.com";
+use crate::api::harness::EgressNeed;
 
 /// What a template requires and no policy grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,91 +110,6 @@ pub fn admitted(
         namespace: namespace.to_owned(),
         gaps,
     })
-}
-
-/// A policy that grants all that a template requires, for its author to look at: each credential from a key of
-/// a Secret of its own name, put into requests by the proxy.
-#[must_use]
-pub fn scaffold(name: &str, template: &str, resolved: &Resolved) -> BrokerPolicy {
-    let mut needs = resolved.egress.clone();
-    if needs.is_empty() && !resolved.credentials.is_empty() {
-        needs.push(EgressNeed {
-            host: PLACEHOLDER.to_owned(),
-            ports: vec![443],
-        });
-    }
-    let hosts: Vec<String> = needs.iter().map(|need| need.host.clone()).collect();
-    let credentials = resolved
-        .credentials
-        .iter()
-        .map(|credential| CredentialGrant {
-            name: credential.clone(),
-            provider: Provider {
-                kind: ProviderKind::UserSuppliedSecret,
-                secret_ref: Some(SecretKey {
-                    name: secret_name(credential),
-                    key: "value".to_owned(),
-                }),
-                delivery_mode: Some(DeliveryMode {
-                    proxy_injected: Some(ProxyInjected {
-                        hosts: hosts.clone(),
-                        header: Some(Header {
-                            name: "Authorization".to_owned(),
-                            value_prefix: Some("Bearer ".to_owned()),
-                        }),
-                        ..ProxyInjected::default()
-                    }),
-                    in_container: None,
-                }),
-                ..Provider::default()
-            },
-        });
-    let egress = needs.iter().map(|need| EgressGrant {
-        host: need.host.clone(),
-        ports: need.ports.clone(),
-    });
-    let spec = BrokerPolicySpec {
-        applies_to_templates: vec![literal(template)],
-        grants: Grants {
-            credentials: credentials.collect(),
-            egress: egress.collect(),
-            ..Grants::default()
-        },
-        ..BrokerPolicySpec::default()
-    };
-    BrokerPolicy::new(name, spec)
-}
-
-/// A glob for this name alone.
-fn literal(name: &str) -> String {
-    let special = |next: char| matches!(next, '*' | '?' | '[' | '\\');
-    let mut glob = String::new();
-    for next in name.chars() {
-        if special(next) {
-            glob.push('\\');
-        }
-        glob.push(next);
-    }
-    glob
-}
-
-/// A name that a Secret may have, like this one.
-fn secret_name(credential: &str) -> String {
-    let lower = credential.to_ascii_lowercase();
-    let name: String = lower
-        .chars()
-        .map(|next| {
-            if next.is_ascii_alphanumeric() {
-                next
-            } else {
-                '-'
-            }
-        })
-        .collect();
-    match name.trim_matches('-') {
-        "" => "credential".to_owned(),
-        name => name.to_owned(),
-    }
 }
 
 impl Gaps {

@@ -126,7 +126,10 @@ pub fn resolve(
 }
 
 /// The two as one that inherits from none.
-fn merged(template: &HarnessTemplateSpec, base: &HarnessTemplateSpec) -> HarnessTemplateSpec {
+pub(super) fn merged(
+    template: &HarnessTemplateSpec,
+    base: &HarnessTemplateSpec,
+) -> HarnessTemplateSpec {
     let mut all = base.clone();
     all.harness = template.harness.clone().or(all.harness);
     all.defaults = Some(merged_defaults(
@@ -139,7 +142,11 @@ fn merged(template: &HarnessTemplateSpec, base: &HarnessTemplateSpec) -> Harness
     ));
     let own = template.requires.clone().unwrap_or_default();
     let requires = all.requires.get_or_insert_default();
-    requires.credentials.extend(own.credentials);
+    for need in own.credentials {
+        if !requires.credentials.contains(&need) {
+            requires.credentials.push(need);
+        }
+    }
     requires.egress.extend(own.egress);
     all.pod_template_overlay = template
         .pod_template_overlay

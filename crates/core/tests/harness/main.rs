@@ -9,8 +9,10 @@
 #![allow(clippy::too_many_lines, reason = "tables")]
 
 mod admission;
+mod definitions;
 mod pods;
 mod policies;
+mod readers;
 mod requirements;
 mod templates;
 mod world;

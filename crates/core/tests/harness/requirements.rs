@@ -1,11 +1,13 @@
 //! Whether what a template requires is granted.
 
-use oz_core::api::harness::EgressNeed;
+use oz_core::api::harness::{EgressNeed, ProviderKind};
 use oz_core::harness::policy::Matching;
-use oz_core::harness::requires::{Shortfall, admitted, gaps, scaffold};
+use oz_core::harness::requires::{Shortfall, admitted, gaps};
+use oz_core::harness::scaffold::{placeholders, scaffold, suffices};
 use oz_core::harness::template::{Resolved, resolve};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use strum::IntoEnumIterator as _;
 
 use crate::{now, policy, template};
 
@@ -148,24 +150,67 @@ fn requirements() -> impl Strategy<Value = Value> {
     })
 }
 
+fn providers() -> impl Strategy<Value = ProviderKind> {
+    proptest::sample::select(ProviderKind::iter().collect::<Vec<_>>())
+}
+
+#[test]
+fn what_a_scaffolded_policy_leaves_open_is_said() {
+    let hosts = requiring(json!({
+        "credentials": [{"name": "GITHUB_TOKEN"}], "egress": [{"host": "api.github.com", "ports": [443]}],
+    }));
+    let no_hosts = requiring(json!({"credentials": [{"name": "GITHUB_TOKEN"}]}));
+    let nothing = requiring(json!({}));
+    for (resolved, provider, said) in [
+        (
+            &hosts,
+            ProviderKind::PATPool,
+            &["Secret github-token, key pool"][..],
+        ),
+        (
+            &hosts,
+            ProviderKind::GitHubApp,
+            &["key private-key", "appId"],
+        ),
+        (
+            &no_hosts,
+            ProviderKind::AnthropicAPI,
+            &["key api-key", "api.example.com"],
+        ),
+        (&nothing, ProviderKind::AnthropicAPI, &[]),
+    ] {
+        let policy = scaffold("p", "parrot", resolved, provider);
+        let found = placeholders(&policy);
+        assert_eq!(found.len(), said.len(), "{found:?}");
+        for (line, part) in found.iter().zip(said) {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+}
+
 proptest! {
     #[test]
-    fn a_scaffolded_policy_leaves_no_gap(requires in requirements(), name in "[a-z*?\\[\\\\-]{1,12}") {
+    fn a_scaffolded_policy_leaves_no_gap(requires in requirements(), provider in providers(), name in "[a-z*?\\[\\\\-]{1,12}") {
         let resolved = requiring(requires);
-        let all = [scaffold("scaffold", &name, &resolved)];
+        let all = [scaffold("scaffold", &name, &resolved, provider)];
         let matching = Matching::of(&all, &name);
         prop_assert!(!matching.is_empty());
         prop_assert!(gaps(&resolved, &matching).is_empty());
+        prop_assert!(suffices(&all[0], &name, &resolved));
+        // A template cannot require a variable of oz's own.
+        if !resolved.credentials.contains(&"HOME".to_owned()) {
+            prop_assert_eq!(oz_core::harness::admission::policy(&all[0], None, now()), vec![]);
+        }
         prop_assert_eq!(admitted(&name, "birds", &resolved, &matching, now()), Ok(()));
         let longer = name.clone() + "x";
         prop_assert!(Matching::of(&all, &longer).is_empty());
     }
 
     #[test]
-    fn another_policy_never_opens_a_gap(requires in requirements(), grants in requirements()) {
+    fn another_policy_never_opens_a_gap(requires in requirements(), grants in requirements(), provider in providers()) {
         let resolved = requiring(requires);
         let one = policy("a", json!({"grants": {"egress": grants["egress"]}}));
-        let two = scaffold("b", "parrot", &resolved);
+        let two = scaffold("b", "parrot", &resolved, provider);
         let few = [one.clone()];
         let many = [one, two];
         let lacking = |all| gaps(&resolved, &Matching::of(all, "parrot"));

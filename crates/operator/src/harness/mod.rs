@@ -1,7 +1,10 @@
 //! Harness runs at the edge: what is watched and read for `oz_core::harness`.
 
 mod args;
+mod definitions;
+mod policies;
 mod runs;
+mod templates;
 mod workspaces;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -21,8 +24,8 @@ use self::workspaces::HarnessWorkspaces;
 use crate::args::Args;
 use crate::stamps::Stamps;
 
-/// Adds what runs and their workspaces need.
-pub(crate) fn runs(engine: &mut Engine, args: &Args, keys: &Keys) -> anyhow::Result<()> {
+/// Adds the controllers of runs, their workspaces, templates and policies.
+pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyhow::Result<()> {
     let namespace = &args.common.namespace;
     let feeds = engine.runtime().feeds();
     let runs = feeds.store::<HarnessRun>();
@@ -50,5 +53,6 @@ pub(crate) fn runs(engine: &mut Engine, args: &Args, keys: &Keys) -> anyhow::Res
     engine.controller(controller, observed);
     let observed = HarnessWorkspaces { workspaces, runs };
     engine.controller(Workspaces::default(), observed);
+    definitions::definitions(engine);
     Ok(())
 }

@@ -9,8 +9,9 @@ use kube::{Resource, ResourceExt};
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
-use oz_core::harness::objects::workspace_name;
+use oz_core::harness::authority::trusted;
 use oz_core::harness::policy::Matching;
+use oz_core::harness::queue::{place, workspace_of};
 use oz_core::harness::run::{Facts, Question, Runs, is_over};
 use oz_core::harness::workspace::queue;
 use oz_engine::{Cx, Observe, Watches};
@@ -140,12 +141,10 @@ impl HarnessRuns {
         if limiting.is_empty() {
             return 0;
         }
-        let place = |run: &HarnessRun| (run.metadata.creation_timestamp.clone(), run.uid());
-        let mine = place(run);
         let older = self.runs.select(|other| {
             other.metadata.namespace == run.metadata.namespace
                 && !is_over(other)
-                && place(other) < mine
+                && place(other) < place(run)
                 && !Matching::of(limiting.iter().copied(), &other.spec.template_ref.name).is_empty()
         });
         older.len()
@@ -153,17 +152,9 @@ impl HarnessRuns {
 
     fn broker_ca(&self) -> Option<Arc<str>> {
         let all = self.certificates.objects();
-        let mut certificates = all
-            .iter()
-            .filter_map(|map| map.data.as_ref()?.get("ca.crt"));
-        certificates.next().map(|text| text.as_str().into())
+        let pem = all.iter().find_map(|map| trusted(map));
+        pem.map(Into::into)
     }
-}
-
-/// Name of the workspace that a run works on.
-fn workspace_of(run: &HarnessRun) -> String {
-    let named = run.spec.workspace_ref.clone();
-    named.unwrap_or_else(|| workspace_name(&run.name_any()))
 }
 
 /// Whether a workspace is the one that a run means: that which it names, or that which was made for it.

@@ -10,12 +10,15 @@ mod show;
 mod tail;
 mod verify;
 
-pub(super) use self::verify::Oz;
+pub(crate) use self::verify::Oz;
 use clap::{Args, Subcommand};
+
+use oz_core::audit::{Action, Query};
 
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
+use crate::trail;
 
 /// Read the audit trail, and verify that none of it is missing or changed
 #[derive(Args)]
@@ -63,4 +66,31 @@ impl Audit {
             Verb::Prune(verb) => verb.run(context).await,
         }
     }
+}
+
+/// Shows the newest records of the namespace, at most `limit`, the oldest of them first: of one run, of one action.
+pub(crate) async fn newest(
+    context: &Context,
+    run: Option<String>,
+    action: Option<Action>,
+    limit: usize,
+) -> Result<Exit> {
+    let cluster = context.cluster().await?;
+    let query = Query {
+        grant: run,
+        namespace: Some(cluster.namespace.clone()),
+        action,
+        ..Query::default()
+    };
+    let mut entries = trail::entries(&cluster, &query).await?;
+    entries.retain(|entry| query.matches(entry));
+    trail::sort(&mut entries);
+    let older = entries.len().saturating_sub(limit);
+    let shown = entries.get(older..).unwrap_or_default();
+    if shown.is_empty() {
+        context.say("No such records found.");
+        return Ok(Exit::SUCCESS);
+    }
+    context.print(&read::table(shown, true).to_string())?;
+    Ok(Exit::SUCCESS)
 }

@@ -13,7 +13,7 @@ use crate::failure::Result;
 
 macro_rules! verbs {
     ($($module:ident :: $Verb:ident,)*) => {
-        $(mod $module;)*
+        $(pub(crate) mod $module;)*
 
         /// What ozctl does.
         #[derive(Subcommand)]
@@ -50,6 +50,9 @@ verbs! {
     create::Create,
     get::Get,
     composites::Composites,
+    run::Run,
+    workspace::Workspace,
+    policy::Policy,
     audit::Audit,
     lint::Lint,
     rego::Rego,

@@ -5,7 +5,7 @@ use oz_core::audit::{AuditKey, Chain, Writer};
 use serde_json::{Value, json};
 
 use super::server::Server;
-use super::{Attempt, OPERATOR, WEBHOOK, Webhook, now};
+use super::{Attempt, BROKER, OPERATOR, WEBHOOK, Webhook, now};
 
 fn event() -> Value {
     let writer = Writer::new("oz-operator", "oz-0", now(), 1);
@@ -26,6 +26,7 @@ async fn events_are_written_by_ozs_processes_and_deleted_by_the_operator_only() 
         "system:serviceaccount:oz-system:default",
         "system:serviceaccount:oz-system:oz-operator-2",
         "system:serviceaccount:shop:oz-operator",
+        "system:serviceaccount:shop:oz-broker",
         "system:serviceaccount:kube-system:generic-garbage-collector",
     ];
     let create = |user: &str| Attempt::create(user, &["system:masters"], event());
@@ -45,10 +46,13 @@ async fn events_are_written_by_ozs_processes_and_deleted_by_the_operator_only() 
     for (attempt, allowed) in [
         (create(OPERATOR), true),
         (create(WEBHOOK), true),
+        (create(BROKER), true),
         (delete(OPERATOR), true),
         (delete(WEBHOOK), false),
+        (delete(BROKER), false),
         (update(OPERATOR), false),
         (update(WEBHOOK), false),
+        (update(BROKER), false),
     ] {
         let answer = webhook.validate(&attempt).await;
         assert_eq!(answer.refusal().is_none(), allowed, "{}", attempt.operation);

@@ -51,6 +51,7 @@ use crate::limits::{RequestCounter, RequestLimits};
 use server::Server;
 
 const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
+const BROKER: &str = "system:serviceaccount:oz-system:oz-broker";
 const WEBHOOK: &str = "system:serviceaccount:oz-system:oz-webhook";
 const UID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
@@ -150,6 +151,7 @@ impl Webhook {
             policy_namespaces: vec!["policies".to_owned()],
             harness: true,
             webhook: WEBHOOK.into(),
+            broker: BROKER.into(),
         };
         let mut registry = Registry::default();
         grounds.connections.register(&mut registry);

@@ -10,6 +10,7 @@ use crate::{
         authority::{Authority, Error},
         rotation::after,
         secret::Stored,
+        signer::Signer,
         store::Circumstances,
     },
     server::paths::Served,
@@ -47,17 +48,6 @@ impl Upkeep {
         Ok((stored, wake))
     }
 
-    fn sign(&self, authority: &Authority, now: Timestamp) -> Result<(), UpkeepError> {
-        let Source::SelfSigned { policy, .. } = &self.source else {
-            return Ok(());
-        };
-        let names = self.declared.endpoint.certificate_names();
-        let leaf = authority.sign(&names, now, policy.leaf_life)?;
-        tracing::info!(until = %leaf.until, "signed a serving certificate");
-        self.take(leaf);
-        Ok(())
-    }
-
     /// The authority last found in the Secret.
     pub(super) fn held(&self) -> Option<Arc<Authority>> {
         match &self.source {
@@ -66,21 +56,29 @@ impl Upkeep {
         }
     }
 
+    /// Does what signing there is to do, and opens the gate once there is something to serve with.
+    fn signing<T>(
+        &self,
+        sign: impl FnOnce(&Signer<'_>) -> Result<T, Error>,
+    ) -> Result<Option<T>, UpkeepError> {
+        let Source::SelfSigned { policy, .. } = &self.source else {
+            return Ok(None);
+        };
+        let done = sign(&Signer {
+            policy,
+            names: &self.declared.endpoint.certificate_names(),
+            current: &self.current,
+        })?;
+        if let (Some(gates), Some(_)) = (&self.gates, self.current.leaf()) {
+            gates.certificate.open();
+        }
+        Ok(Some(done))
+    }
+
     /// Signs the first leaf, and a new one before it ends, as long as the authority is the same.
     pub(super) fn renew(&self, authority: &Authority, now: Timestamp) -> Result<(), UpkeepError> {
-        let Source::SelfSigned { policy, .. } = &self.source else {
-            return Ok(());
-        };
-        let due = self.current.leaf().is_none_or(|leaf| {
-            let same = leaf.issuer.as_ref() == Some(&authority.certificate);
-            // A leaf that has ended convinces nobody: there is nothing to lose by another one.
-            now >= leaf.until || (same && now >= policy.renewal(leaf.from, leaf.until))
-        });
-        if due {
-            self.sign(authority, now)
-        } else {
-            Ok(())
-        }
+        self.signing(|signer| signer.renew(authority, now))
+            .map(drop)
     }
 
     /// Signs with an authority that has taken over, once clients will trust it. Returns when
@@ -90,23 +88,9 @@ impl Upkeep {
         stored: &Stored,
         now: Timestamp,
     ) -> Result<Option<Timestamp>, UpkeepError> {
-        let (Source::SelfSigned { policy, .. }, Some(leaf)) = (&self.source, self.current.leaf())
-        else {
-            return Ok(None);
-        };
-        let active = &stored.active.certificate;
-        if leaf.issuer.as_ref() != Some(active) {
-            // If nobody can tell, whoever promoted it has waited in our place.
-            let unknown = stored.promoted_at.unwrap_or(now);
-            let since = self.published.get(active);
-            let trusted = since.map_or(unknown, |since| after(*since, policy.settle));
-            if now < trusted {
-                return Ok(Some(trusted));
-            }
-            self.sign(&stored.active, now)?;
-        }
-        let leaf = self.current.leaf();
-        Ok(leaf.map(|leaf| policy.renewal(leaf.from, leaf.until)))
+        let since = self.published.get(&stored.active.certificate).copied();
+        let followed = self.signing(|signer| signer.follow(stored, since, now))?;
+        Ok(followed.flatten())
     }
 
     /// When a staged authority will have been published for long enough.

@@ -9,7 +9,7 @@ mod template;
 mod workspace;
 
 pub use authors::{Named, NamedKind, of_policy, of_run, of_workspace};
-pub use policy::{MAX_DISCOVERY, policy};
+pub use policy::{MAX_DISCOVERY, policy, standing_policy};
 pub use run::{MAX_NAME, MAX_PROMPT, run, run_of_template, run_update};
 pub use template::template;
 pub use workspace::{workspace, workspace_update};

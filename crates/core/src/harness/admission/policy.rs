@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::found::Found;
 use crate::api::harness::{
-    BrokerPolicy, CredentialGrant, DeliveryMode, EgressDiscovery, Grants, Provider, ProviderKind,
-    RunPhase,
+    BrokerPolicy, BrokerPolicySpec, CredentialGrant, DeliveryMode, EgressDiscovery, Grants,
+    Provider, ProviderKind, RunPhase,
 };
 use crate::harness::glob::Glob;
 use crate::harness::host::Hosts;
@@ -15,9 +15,10 @@ use crate::validate::{Violation, dns_subdomain};
 
 /// How far ahead the end of a discovery may lie.
 pub const MAX_DISCOVERY: SignedDuration = SignedDuration::from_hours(7 * 24);
+const EXPIRES_AT: &str = "spec.egressDiscovery.expiresAt";
 
 /// Everything that is wrong with a policy that is written at `now`; `before` is what it was, whose discovery may
-/// stay as it is.
+/// stay as it is. What time does to it is not wrong with one that stands, see [`standing_policy`].
 #[must_use]
 pub fn policy(
     policy: &BrokerPolicy,
@@ -28,7 +29,29 @@ pub fn policy(
     if policy.metadata.deletion_timestamp.is_some() {
         return found.0;
     }
-    let spec = &policy.spec;
+    said(&mut found, &policy.spec);
+    if let Some(discovery) = &policy.spec.egress_discovery {
+        let old = before.and_then(|before| before.spec.egress_discovery.as_ref());
+        if old != Some(discovery) {
+            ends(&mut found, discovery, now);
+        }
+    }
+    found.0
+}
+
+/// Everything that is wrong with a policy at any time: its discovery may have ended.
+#[must_use]
+pub fn standing_policy(policy: &BrokerPolicy) -> Vec<Violation> {
+    let mut found = Found::default();
+    said(&mut found, &policy.spec);
+    if let Some(discovery) = &policy.spec.egress_discovery {
+        accepted(&mut found, discovery);
+    }
+    found.0
+}
+
+/// All of it but the discovery.
+fn said(found: &mut Found, spec: &BrokerPolicySpec) {
     if spec.applies_to_templates.is_empty() {
         found.add(
             "spec.appliesToTemplates",
@@ -44,7 +67,7 @@ pub fn policy(
             );
         }
     }
-    grants(&mut found, &spec.grants);
+    grants(found, &spec.grants);
     if let Some(interception) = &spec.interception {
         let field = "spec.interception.cooperativeAccepted";
         if let Some(accepted) = &interception.cooperative_accepted {
@@ -55,26 +78,30 @@ pub fn policy(
             }
         }
     }
-    if let Some(discovery) = &spec.egress_discovery {
-        let old = before.and_then(|before| before.spec.egress_discovery.as_ref());
-        if old != Some(discovery) {
-            ends(&mut found, discovery, now);
-        }
+}
+
+/// That a discovery is accepted, with its end.
+fn accepted(found: &mut Found, discovery: &EgressDiscovery) -> Option<Timestamp> {
+    let field = "spec.egressDiscovery";
+    found.accepted(field, discovery.accepted, &discovery.reason);
+    let text = &discovery.expires_at;
+    let ends = instant(text);
+    if let Err(error) = &ends {
+        found.value(EXPIRES_AT, error.to_string(), text);
     }
-    found.0
+    ends.ok()
 }
 
 fn ends(found: &mut Found, discovery: &EgressDiscovery, now: Timestamp) {
-    let field = "spec.egressDiscovery";
-    found.accepted(field, discovery.accepted, &discovery.reason);
-    let (field, text) = (format!("{field}.expiresAt"), &discovery.expires_at);
-    match instant(text) {
-        Err(error) => found.value(field, error.to_string(), text),
-        Ok(ends) if has_come(now, ends) => found.value(field, "must lie in the future", text),
-        Ok(ends) if !has_come(after(now, MAX_DISCOVERY), ends) => {
-            found.value(field, "must lie at most seven days ahead", text);
+    let text = &discovery.expires_at;
+    match accepted(found, discovery) {
+        Some(ends) if has_come(now, ends) => {
+            found.value(EXPIRES_AT, "must lie in the future", text);
         }
-        Ok(_) => {}
+        Some(ends) if !has_come(after(now, MAX_DISCOVERY), ends) => {
+            found.value(EXPIRES_AT, "must lie at most seven days ahead", text);
+        }
+        _ => {}
     }
 }
 

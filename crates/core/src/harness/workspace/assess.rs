@@ -8,7 +8,7 @@ use crate::api::harness::{HarnessRun, Workspace, WorkspacePhase};
 use crate::controller::{Failure, Live};
 use crate::harness::objects::workspace_name;
 use crate::harness::pod::claim_name;
-use crate::harness::run::is_over;
+use crate::harness::queue::{is_over, place};
 
 /// What is known besides the workspace and its objects.
 #[derive(Clone, Debug, Default)]
@@ -75,14 +75,8 @@ pub fn queue<'a>(
     let mut wanting: Vec<&HarnessRun> = runs
         .into_iter()
         .filter(|run| wants(run, workspace) && !is_over(run))
-        .filter(|run| run.metadata.deletion_timestamp.is_none())
         .collect();
-    wanting.sort_by_key(|run| {
-        (
-            run.metadata.creation_timestamp.clone(),
-            run.metadata.uid.clone(),
-        )
-    });
+    wanting.sort_by(|one, other| place(one).cmp(&place(other)));
     let waiting = |run: &HarnessRun| Waiting {
         name: run.metadata.name.clone().unwrap_or_default(),
         uid: run.metadata.uid.clone().unwrap_or_default(),

@@ -1,0 +1,152 @@
+//! Keeping the certificates of a service: the authority in its Secret, what of it is published, and the
+//! certificate that is served with.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use oz_runtime::{CallError, Clock, Gate, Runtime, with_causes};
+
+use super::bundle::Bundle;
+use crate::{
+    CertPolicy,
+    certificate::{
+        authority,
+        resolver::Current,
+        rotation::after,
+        secret::SecretAddress,
+        signer::Signer,
+        store::{self, Circumstances, Store},
+    },
+    metrics::Metrics,
+};
+
+/// How often all is looked at, whatever happens.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// After a pass that failed.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Why the certificates are not as they should be.
+#[derive(Debug, thiserror::Error)]
+enum UpkeepError {
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Certificate(#[from] authority::Error),
+    #[error(transparent)]
+    Publish(#[from] CallError),
+}
+
+/// Whose certificates they are, and where they are kept.
+pub(super) struct Settings {
+    pub(super) fingerprint: String,
+    pub(super) namespace: String,
+    pub(super) config_map: String,
+    pub(super) names: Vec<String>,
+    pub(super) policy: CertPolicy,
+}
+
+pub(super) struct Upkeep {
+    store: Store,
+    policy: CertPolicy,
+    names: Vec<String>,
+    bundle: Bundle,
+    current: Current,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    ready: Gate,
+    published: BTreeMap<String, Timestamp>,
+}
+
+impl Upkeep {
+    pub(super) fn new(
+        settings: Settings,
+        runtime: &Runtime,
+        current: Current,
+        metrics: Metrics,
+    ) -> Self {
+        let client = runtime.client();
+        let Settings {
+            fingerprint,
+            namespace,
+            config_map,
+            names,
+            policy,
+        } = settings;
+        let bundle = Bundle::new(client, &fingerprint, &namespace, &config_map);
+        let home = SecretAddress {
+            name: policy.secret_name(&fingerprint),
+            namespace,
+            fingerprint,
+        };
+        Self {
+            store: Store::new(client.clone(), home, policy.clone(), metrics.clone()),
+            policy,
+            names,
+            bundle,
+            current,
+            clock: Arc::clone(runtime.clock()),
+            metrics,
+            ready: runtime.readiness().gate("certificate"),
+            published: BTreeMap::new(),
+        }
+    }
+
+    /// Passes, for ever.
+    pub(super) async fn run(mut self) {
+        loop {
+            let now = self.clock.now();
+            let passed = self.pass(now).await;
+            self.metrics.upkeep("certificate", passed.is_ok(), now);
+            let rest = match passed {
+                Ok(wake) => Duration::try_from(wake.duration_since(self.clock.now()))
+                    .unwrap_or_default()
+                    .clamp(AGAIN, LOOK_EVERY),
+                Err(error) => {
+                    let error = with_causes(&error);
+                    tracing::warn!(error, "the certificates are not as they should be");
+                    AGAIN
+                }
+            };
+            tokio::time::sleep(rest).await;
+        }
+    }
+
+    /// Does what is due: an authority is published first, and signs second. Returns when to look again.
+    async fn pass(&mut self, now: Timestamp) -> Result<Timestamp, UpkeepError> {
+        let leaf = self.current.leaf();
+        let published = &self.published;
+        let circumstances = Circumstances {
+            now,
+            serving: leaf
+                .as_ref()
+                .filter(|leaf| now < leaf.until)
+                .and_then(|leaf| leaf.issuer.as_deref()),
+            published_since: &|pem| published.get(pem).copied(),
+            may_stage: true,
+        };
+        let settled = self.store.settle(&circumstances).await;
+        let signer = Signer {
+            policy: &self.policy,
+            names: &self.names,
+            current: &self.current,
+        };
+        // Whatever keeps us from the Secret must not end a good certificate as well.
+        if let Some(held) = self.store.held() {
+            signer.renew(&held, now)?;
+        }
+        let (stored, wake) = settled?;
+        let wanted: Vec<String> = stored.trusted().map(str::to_owned).collect();
+        self.published = self.bundle.publish(&wanted, now).await?;
+        self.ready.open();
+        let since = |pem: &String| self.published.get(pem).copied();
+        let follow = signer.follow(&stored, since(&stored.active.certificate), now)?;
+        let next = stored.next.as_ref().and_then(|it| since(&it.certificate));
+        let promotion = next.map(|since| after(since, self.policy.settle));
+        self.metrics.expires("ca", stored.active.until);
+        if let Some(leaf) = self.current.leaf() {
+            self.metrics.expires("leaf", leaf.until);
+        }
+        let wakes = [wake, follow, promotion];
+        Ok(wakes.into_iter().flatten().min().unwrap_or(Timestamp::MAX))
+    }
+}

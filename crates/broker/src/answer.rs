@@ -1,0 +1,123 @@
+//! Answers, and why there is none: as codes for programs and sentences for people.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Response, StatusCode};
+use oz_core::harness::caller::{Reason, Refusal};
+use oz_core::harness::wire;
+use oz_runtime::CallError;
+use serde::Serialize;
+
+/// Why a request is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
+    /// Of a bounded vocabulary.
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    /// When it is worth another try, if it is.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Refused {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+            retry_after: None,
+        }
+    }
+
+    /// Worth another try after `wait`.
+    pub(crate) fn later(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Somebody asks too often.
+    pub(crate) fn too_often(what: &str, wait: Duration) -> Self {
+        let message = format!("{what}: wait as long as Retry-After says, and try again");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).later(wait)
+    }
+
+    /// There is no room for another request.
+    pub(crate) fn busy(what: &str) -> Self {
+        let message = format!("{what}: try again in a moment");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message).later(Duration::from_secs(1))
+    }
+
+    /// The API server does not answer as it should.
+    pub(crate) fn unavailable(error: &CallError) -> Self {
+        let message = format!("{error}; try again in a moment");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ApiServer", message)
+            .later(Duration::from_secs(1))
+    }
+
+    pub(crate) fn response(&self) -> Response<Body> {
+        let refused = wire::Refused {
+            code: self.code.to_owned(),
+            message: self.message.clone(),
+        };
+        let mut response = json(self.status, &refused);
+        let headers = response.headers_mut();
+        if let Some(wait) = self.retry_after {
+            // Whole seconds, and never too early.
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal.reason {
+            Reason::Unauthenticated => StatusCode::UNAUTHORIZED,
+            _ => StatusCode::FORBIDDEN,
+        };
+        Self::new(status, refusal.reason.into(), refusal.message)
+    }
+}
+
+/// An answer with a body.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
+    // Texts always serialise.
+    let text = serde_json::to_vec(body).unwrap_or_default();
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let content = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, content);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_to_wait_is_told_in_whole_seconds() {
+        for (wait, said) in [(1, "1"), (1_000, "1"), (1_001, "2"), (0, "1")] {
+            let refused = Refused::too_often("too often", Duration::from_millis(wait));
+            assert_eq!(refused.response().headers()[RETRY_AFTER], said, "{wait}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_not_accepted_may_be_read_again_and_a_run_that_is_over_stays_so() {
+        let refused = |reason| Refused::from(Refusal::new(reason, "no"));
+        let unknown = refused(Reason::Unauthenticated);
+        assert_eq!(
+            (unknown.status.as_u16(), unknown.code),
+            (401, "Unauthenticated")
+        );
+        let over = refused(Reason::RunOver);
+        assert_eq!((over.status.as_u16(), over.code), (403, "RunOver"));
+        assert_eq!(over.retry_after, None);
+    }
+}

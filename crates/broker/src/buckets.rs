@@ -1,0 +1,120 @@
+//! How often somebody may do something: a bucket for each, filled at a rate. Bounded: of more than are told
+//! apart, those that have been quiet for longest are forgotten.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A bucket for each key.
+#[derive(Debug)]
+pub(crate) struct Buckets<K> {
+    /// How long one takes to come back.
+    every: Duration,
+    burst: u32,
+    most: usize,
+    /// When each will be full again.
+    full_at: Mutex<HashMap<K, Instant>>,
+}
+
+impl<K: Hash + Eq + Clone> Buckets<K> {
+    /// So many a second, `burst` at once, for at most `most` keys.
+    pub(crate) fn new(per_second: u32, burst: u32, most: usize) -> Self {
+        Self {
+            every: Duration::from_secs(1) / per_second.max(1),
+            burst: burst.max(1),
+            most: most.max(1),
+            full_at: Mutex::default(),
+        }
+    }
+
+    /// Takes one.
+    ///
+    /// # Errors
+    /// How long until there is one again.
+    pub(crate) fn take(&self, key: &K, now: Instant) -> Result<(), Duration> {
+        let mut all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = all.get(key).copied().unwrap_or(now).max(now) + self.every;
+        let room = self.every * self.burst;
+        let excess = full.saturating_duration_since(now).saturating_sub(room);
+        if !excess.is_zero() {
+            return Err(excess);
+        }
+        if all.len() >= self.most && !all.contains_key(key) {
+            make_room(&mut all, now);
+        }
+        all.insert(key.clone(), full);
+        Ok(())
+    }
+
+    /// How long until there is one, without taking it; nothing if there is.
+    pub(crate) fn wait(&self, key: &K, now: Instant) -> Duration {
+        let all = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = all.get(key).copied().unwrap_or(now).max(now) + self.every;
+        let room = self.every * self.burst;
+        full.saturating_duration_since(now).saturating_sub(room)
+    }
+}
+
+/// Forgets those that are full, which is as if they had never been; else half of them, those that are nearest
+/// to it.
+fn make_room<K: Hash + Eq + Clone>(all: &mut HashMap<K, Instant>, now: Instant) {
+    let before = all.len();
+    all.retain(|_, full| *full > now);
+    if all.len() < before {
+        return;
+    }
+    let mut ends: Vec<Instant> = all.values().copied().collect();
+    ends.sort_unstable();
+    if let Some(median) = ends.get(ends.len() / 2).copied() {
+        all.retain(|_, full| *full > median);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_then_so_many_a_second_each_on_their_own() {
+        let buckets = Buckets::new(5, 10, 100);
+        let start = Instant::now();
+        assert_eq!(
+            (0..50)
+                .filter(|_| buckets.take(&"a", start).is_ok())
+                .count(),
+            10
+        );
+        assert_eq!(buckets.take(&"a", start), Err(Duration::from_millis(200)));
+        assert_eq!(buckets.wait(&"a", start), Duration::from_millis(200));
+        assert!(buckets.take(&"b", start).is_ok());
+        assert_eq!(buckets.wait(&"b", start), Duration::ZERO);
+        let later = start + Duration::from_secs(1);
+        assert_eq!(
+            (0..50)
+                .filter(|_| buckets.take(&"a", later).is_ok())
+                .count(),
+            5
+        );
+        // No more than a burst is saved up.
+        let much_later = start + Duration::from_secs(3600);
+        assert_eq!(
+            (0..50)
+                .filter(|_| buckets.take(&"a", much_later).is_ok())
+                .count(),
+            10
+        );
+    }
+
+    #[test]
+    fn memory_is_bounded_and_who_is_limited_stays_so_longest() {
+        let buckets = Buckets::new(1, 10, 100);
+        let start = Instant::now();
+        while buckets.take(&u32::MAX, start).is_ok() {}
+        for key in 0..150 {
+            let _ = buckets.take(&key, start);
+            assert!(buckets.full_at.lock().unwrap().len() <= 100);
+        }
+        assert!(buckets.take(&u32::MAX, start).is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! Who calls: the API server is asked about each token once, and again after some seconds, so that a pod that
+//! is gone is nobody soon. Of what others send, a bounded number of digests is remembered.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use oz_core::access::stamp::Requester;
+use oz_core::harness::caller::{self, Caller, Reason, Refusal};
+use oz_core::harness::pod::BROKER_AUDIENCE;
+use oz_runtime::{CallError, Clock, within};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
+
+use crate::answer::Refused;
+use crate::buckets::Buckets;
+use crate::metrics::Metrics;
+
+/// How long what the API server said of a good token is believed, and of one that is not good.
+const GOOD_FOR: SignedDuration = SignedDuration::from_secs(10);
+const BAD_FOR: SignedDuration = SignedDuration::from_secs(2);
+/// How many tokens of each sort are remembered.
+const GOOD: usize = 2_048;
+const BAD: usize = 512;
+/// How many tokens that are not good one address may show a second, and at once: each costs a call.
+const STRANGERS: (u32, u32) = (5, 50);
+/// How many addresses are told apart.
+const ADDRESSES: usize = 4_096;
+/// How many calls about tokens are under way at once, and how long one waits for its turn.
+const REVIEWS: usize = 32;
+const REVIEW_WAIT: Duration = Duration::from_secs(5);
+
+/// What is remembered of tokens, by their digests.
+#[derive(Debug)]
+struct Remembered<T> {
+    most: usize,
+    tokens: HashMap<[u8; 32], (Timestamp, T)>,
+}
+
+impl<T: Clone> Remembered<T> {
+    fn new(most: usize) -> Self {
+        let tokens = HashMap::new();
+        Self { most, tokens }
+    }
+
+    fn get(&self, digest: &[u8; 32], now: Timestamp) -> Option<T> {
+        let (until, value) = self.tokens.get(digest)?;
+        (now < *until).then(|| value.clone())
+    }
+
+    fn put(&mut self, digest: [u8; 32], value: T, now: Timestamp, until: Timestamp) {
+        if self.tokens.len() >= self.most {
+            self.tokens.retain(|_, (until, _)| now < *until);
+        }
+        if self.tokens.len() >= self.most {
+            let soonest = self.tokens.iter().min_by_key(|(_, (until, _))| *until);
+            if let Some(soonest) = soonest.map(|(digest, _)| *digest) {
+                self.tokens.remove(&soonest);
+            }
+        }
+        self.tokens.insert(digest, (until, value));
+    }
+}
+
+/// Why somebody is nobody's pod, and who it is if the API server knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Stranger {
+    pub(crate) refusal: Refusal,
+    pub(crate) user: Option<Requester>,
+}
+
+/// Why nobody is known.
+#[derive(Debug)]
+pub(crate) enum Unknown {
+    /// It is no pod with a good token.
+    Stranger(Stranger),
+    /// It could not be found out.
+    Failed(Refused),
+}
+
+/// Tells pods by their tokens.
+pub(crate) struct Callers {
+    reviews: Api<TokenReview>,
+    clock: Arc<dyn Clock>,
+    good: Mutex<Remembered<Arc<Caller>>>,
+    bad: Mutex<Remembered<Stranger>>,
+    strangers: Buckets<IpAddr>,
+    turns: Semaphore,
+    metrics: Metrics,
+}
+
+impl Callers {
+    pub(crate) fn new(client: Client, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+        Self {
+            reviews: Api::all(client),
+            clock,
+            good: Mutex::new(Remembered::new(GOOD)),
+            bad: Mutex::new(Remembered::new(BAD)),
+            strangers: Buckets::new(STRANGERS.0, STRANGERS.1, ADDRESSES),
+            turns: Semaphore::new(REVIEWS),
+            metrics,
+        }
+    }
+
+    /// The pod that a token is bound to, which came from `address`.
+    pub(crate) async fn identify(
+        &self,
+        token: &str,
+        address: IpAddr,
+    ) -> Result<Arc<Caller>, Unknown> {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let now = self.clock.now();
+        if let Some(known) = lock(&self.good).get(&digest, now) {
+            return Ok(known);
+        }
+        if let Some(stranger) = lock(&self.bad).get(&digest, now) {
+            return Err(Unknown::Stranger(stranger));
+        }
+        let wait = self.strangers.wait(&address, Instant::now());
+        if !wait.is_zero() {
+            let what = "too many tokens that are no pod's come from this address";
+            return Err(Unknown::Failed(Refused::too_often(what, wait)));
+        }
+        let answer = self.ask(token).await.map_err(Unknown::Failed)?;
+        let now = self.clock.now();
+        let after = |duration| now.checked_add(duration).unwrap_or(now);
+        match answer {
+            Ok(caller) => {
+                let caller = Arc::new(caller);
+                let ends = caller::ends(token).unwrap_or(Timestamp::MAX);
+                let until = after(GOOD_FOR).min(ends);
+                lock(&self.good).put(digest, Arc::clone(&caller), now, until);
+                Ok(caller)
+            }
+            Err(stranger) => {
+                // What it costs is over already; the next one waits.
+                let _ = self.strangers.take(&address, Instant::now());
+                lock(&self.bad).put(digest, stranger.clone(), now, after(BAD_FOR));
+                Err(Unknown::Stranger(stranger))
+            }
+        }
+    }
+
+    async fn ask(&self, token: &str) -> Result<Result<Caller, Stranger>, Refused> {
+        let turn = tokio::time::timeout(REVIEW_WAIT, self.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else {
+            return Err(Refused::busy(
+                "too many pods call for the first time at once",
+            ));
+        };
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                audiences: Some(vec![BROKER_AUDIENCE.to_owned()]),
+            },
+            ..TokenReview::default()
+        };
+        let parameters = PostParams::default();
+        let asked = self.reviews.create(&parameters, &review);
+        let what = || "failed to have the API server review the token".to_owned();
+        let answer: Result<TokenReview, CallError> = within(asked, what).await;
+        let status = match answer {
+            Ok(review) => review.status.unwrap_or_default(),
+            Err(error) => {
+                self.metrics.reviewed("failed");
+                tracing::warn!(%error, "no pod can be authenticated");
+                return Err(Refused::unavailable(&error));
+            }
+        };
+        let found = caller::caller(&status).map_err(|refusal| Stranger {
+            refusal,
+            user: caller::requester(&status),
+        });
+        self.metrics.reviewed(match &found {
+            Ok(_) => "pod",
+            Err(it) if it.refusal.reason == Reason::Unauthenticated => "unauthenticated",
+            Err(_) => "no_pod",
+        });
+        Ok(found)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_ends_and_is_bounded() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut all = Remembered::new(2);
+        all.put([1; 32], "one", at(0), at(10));
+        assert_eq!(all.get(&[1; 32], at(9)), Some("one"));
+        assert_eq!(all.get(&[1; 32], at(10)), None);
+        assert_eq!(all.get(&[2; 32], at(0)), None);
+        all.put([2; 32], "two", at(5), at(15));
+        // What ends soonest makes room.
+        all.put([3; 32], "three", at(6), at(16));
+        assert_eq!(all.tokens.len(), 2);
+        assert_eq!(all.get(&[1; 32], at(6)), None);
+        assert_eq!(all.get(&[2; 32], at(6)), Some("two"));
+        // And what is over before what is not.
+        all.put([4; 32], "four", at(15), at(25));
+        assert_eq!(all.get(&[3; 32], at(15)), Some("three"));
+    }
+}

@@ -1,0 +1,91 @@
+//! What is counted. Labels are of this program's own words: nothing that a request carries makes a series.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: &'static str,
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    route: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+fn durations() -> Histogram {
+    Histogram::new([
+        0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0,
+    ])
+}
+
+/// Handles to every metric. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    duration: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    writes: Family<OutcomeLabels, Counter>,
+    reviews: Family<OutcomeLabels, Counter>,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            requests: Family::default(),
+            duration: Family::new_with_constructor(durations as fn() -> Histogram),
+            writes: Family::default(),
+            reviews: Family::default(),
+        };
+        let registry = registry.sub_registry_with_prefix("oz_broker");
+        registry.register(
+            "requests",
+            "Requests of the pods of runs, by route and by the code of the answer",
+            metrics.requests.clone(),
+        );
+        registry.register_with_unit(
+            "request_duration",
+            "Time from request to answer",
+            Unit::Seconds,
+            metrics.duration.clone(),
+        );
+        registry.register(
+            "report_writes",
+            "Writes of reported events into the status of runs",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "token_reviews",
+            "Tokens that the API server was asked about",
+            metrics.reviews.clone(),
+        );
+        metrics
+    }
+
+    pub(crate) fn answered(&self, route: &'static str, code: &'static str, took: Duration) {
+        let labels = RequestLabels { route, code };
+        self.requests.get_or_create(&labels).inc();
+        let histogram = self.duration.get_or_create(&RouteLabels { route });
+        histogram.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn wrote(&self, outcome: &'static str) {
+        let labels = OutcomeLabels { outcome };
+        self.writes.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn reviewed(&self, outcome: &'static str) {
+        let labels = OutcomeLabels { outcome };
+        self.reviews.get_or_create(&labels).inc();
+    }
+}

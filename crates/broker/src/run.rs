@@ -1,0 +1,129 @@
+//! What the broker consists of, put together.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use oz_admission::{CertPolicy, Limits as ServerLimits, TlsService};
+use oz_audit::{AuditKeyWatch, Trail};
+use oz_core::names::{self, REGISTRATION};
+use oz_runtime::Who::Everyone;
+use oz_runtime::{ClockAlarm, Listen, Runtime, Warnings, shutdown_on_signal};
+
+use crate::args::Args;
+use crate::callers::Callers;
+use crate::metrics::Metrics;
+use crate::reports::Reports;
+use crate::routes::{Broker, Limits, router};
+use crate::runs::Runs;
+use crate::write::Applied;
+
+/// How long what pods were told to trust stays good while the authority changes: longer than a run lasts that
+/// was started before. It is asked for once in years.
+const SETTLE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+/// How long the authority lives; it is replaced after two thirds of that.
+const AUTHORITY_LIFE: Duration = Duration::from_secs(3 * 365 * 24 * 60 * 60);
+
+/// Runs until a signal, or until what it needs is lost.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let shutdown = shutdown_on_signal()?;
+    let common = &args.common;
+    let Some(listener) = args.listen.0.map(bind).transpose()? else {
+        bail!("failed to start: --listen says nowhere, but the pods of runs must reach the broker");
+    };
+    let port = listener.local_addr()?.port();
+    let (client, clock) = oz_runtime::client(common.config(names::BROKER).await?)?;
+    let (namespace, replica) = (&common.namespace, &common.replica);
+    let trail = Trail::start(
+        &client,
+        clock.clone(),
+        namespace,
+        names::BROKER,
+        replica,
+        &args.audit,
+    )
+    .await?;
+
+    let mut runtime = Runtime::new(REGISTRATION, client.clone(), clock.clone());
+    trail.register(&mut runtime.registry());
+    let metrics = Metrics::new(&mut runtime.registry());
+    let reports = Arc::new(Reports::new(Applied(client.clone()), metrics.clone()));
+    let broker = Broker {
+        callers: Callers::new(client.clone(), Arc::new(clock.clone()), metrics.clone()),
+        runs: Runs::new(client.clone(), runtime.feeds()),
+        reports: Arc::clone(&reports),
+        limits: Limits::default(),
+        trail: trail.clone(),
+        clock: Arc::new(clock.clone()),
+        metrics,
+    };
+    let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, replica);
+    let audit_key = AuditKeyWatch {
+        trail: trail.clone(),
+        client,
+        namespace: namespace.clone(),
+    };
+    let clock_alarm = ClockAlarm::new(clock, names::BROKER, replica, warnings);
+    runtime
+        .task("audit key watch", Everyone, audit_key)
+        .task("clock alarm", Everyone, clock_alarm)
+        .service("reports", Everyone, move |stop| {
+            let reports = Arc::clone(&reports);
+            async move {
+                reports.run(stop).await;
+                Ok(())
+            }
+        });
+    let mut probes = None;
+    if let Some(address) = args.health_probe_bind_address.0 {
+        let listener = bind(address)?;
+        probes = Some(listener.local_addr()?);
+        runtime.listen(Listen::Bound(listener));
+    }
+    let service = TlsService {
+        fingerprint: names::BROKER.to_owned(),
+        namespace: namespace.clone(),
+        config_map: names::BROKER_CA.to_owned(),
+        names: args.certificate_names(),
+        certificates: certificates(),
+        limits: server_limits(),
+        drain: args.drain,
+        listener,
+        router: router(Arc::new(broker)),
+    };
+    let shown = probes.map(tracing::field::display);
+    tracing::info!(port, probes = shown, "serving the pods of runs");
+    let ended = service.run(runtime, shutdown.cancelled_owned()).await;
+    trail.close().await;
+    Ok(ended?)
+}
+
+/// Pods learn whom to trust when they are made, and not again.
+fn certificates() -> CertPolicy {
+    CertPolicy {
+        secret: Some(names::BROKER_AUTHORITY.to_owned()),
+        ca_life: AUTHORITY_LIFE,
+        settle: SETTLE,
+        // Until every replica has followed, which waits as long.
+        overlap: SETTLE * 2,
+        ..CertPolicy::default()
+    }
+}
+
+/// Many connections, of which each asks little.
+fn server_limits() -> ServerLimits {
+    ServerLimits {
+        concurrent_reviews: 4,
+        connections: 2_048,
+        // A token, and what clients say of themselves.
+        head: 16 << 10,
+        // Whoever reports does so every two seconds; who has nothing to say may connect again.
+        idle: Duration::from_secs(30),
+        ..ServerLimits::default()
+    }
+}
+
+fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("failed to listen on {address}"))
+}

@@ -1,0 +1,152 @@
+//! Whose run a pod is: from what is watched, or by the API server's word for what a watch has not shown yet.
+//! Of pods and Jobs the metadata is watched, of runs the phase is kept besides; prompts are not.
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Client, Resource};
+use oz_core::api::harness::{HarnessRun, RunPhase};
+use oz_core::harness::caller::{self, Caller, Owner, Standing};
+use oz_core::harness::pod::RUN_LABEL;
+use oz_runtime::{CallError, Feeds, Keep, Kind, Selection, Store};
+
+use crate::answer::Refused;
+use crate::lean::{Lean, phase};
+use crate::write::RunName;
+
+/// A run, as far as a caller of its pod is concerned.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) name: RunName,
+    /// How many events are kept of it.
+    pub(crate) recent_events: usize,
+    pub(crate) standing: Standing,
+}
+
+/// Tells runs by their pods.
+pub(crate) struct Runs {
+    client: Client,
+    pods: Store<Lean<Pod>>,
+    jobs: Store<Lean<Job>>,
+    runs: Store<Lean<HarnessRun>>,
+}
+
+impl Runs {
+    /// Watches what is needed.
+    pub(crate) fn new(client: Client, feeds: &Feeds) -> Self {
+        fn kept<K>(feeds: &Feeds, selection: Selection) -> Store<Lean<K>>
+        where
+            K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+                + std::fmt::Debug
+                + 'static,
+        {
+            feeds.store_of(&Kind::of::<K>(), selection, &Keep::default())
+        }
+        let labelled = || Selection::default().labels(RUN_LABEL).metadata_only();
+        Self {
+            client,
+            pods: kept(feeds, labelled()),
+            jobs: kept(feeds, labelled()),
+            runs: kept(feeds, Selection::default()),
+        }
+    }
+
+    /// The run of the caller. A pod that is being deleted may report as long as its token is good.
+    pub(crate) async fn find(&self, caller: &Caller) -> Result<Run, Refused> {
+        let space = caller.namespace.as_str();
+        let pod = self
+            .known(&self.pods, space, &caller.pod, &caller.uid)
+            .await?;
+        let owner = caller::job_of(caller, pod.as_ref().map(|it| &it.metadata))?;
+        let job = self
+            .known(&self.jobs, space, &owner.name, &owner.uid)
+            .await?;
+        let job = job.map(|it| it.metadata);
+        let run_owner = caller::run_of(caller, &owner, job.as_ref())?;
+        let run = self
+            .known(&self.runs, space, &run_owner.name, &run_owner.uid)
+            .await?;
+        let run = run.as_ref().map(|it| (&it.metadata, it.phase));
+        let standing = caller::standing(caller, &run_owner, run)?;
+        let Owner { name, uid } = run_owner;
+        Ok(Run {
+            name: RunName {
+                namespace: caller.namespace.clone(),
+                name,
+                uid,
+            },
+            recent_events: job.as_ref().map_or(0, caller::recent_events),
+            standing,
+        })
+    }
+
+    /// What is known of an object of this UID; else what the API server says of the one of this name.
+    async fn known<K>(
+        &self,
+        store: &Store<Lean<K>>,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<Option<Lean<K>>, Refused>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let watched = store.get(Some(namespace), name);
+        if let Some(watched) = watched.filter(|it| it.metadata.uid.as_deref() == Some(uid)) {
+            return Ok(Some(Lean::clone(&watched)));
+        }
+        let found = self.read::<K>(namespace, name).await?;
+        Ok(found.map(|object| {
+            let phase = phase_of(&object);
+            Lean::new(object.metadata, phase)
+        }))
+    }
+
+    async fn read<K>(&self, namespace: &str, name: &str) -> Result<Option<DynamicObject>, Refused>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        let found = oz_runtime::get(&self.client, &resource, Some(namespace), name).await;
+        found.map_err(|error: CallError| {
+            tracing::warn!(%error, "no run can be told by its pod");
+            Refused::unavailable(&error)
+        })
+    }
+
+    /// The inline prompt of a run that goes on, as it is at this moment: the one place where it is read. It is
+    /// kept nowhere. That it was handed out is not on record: it is the run's own, whose submission is.
+    pub(crate) async fn prompt(
+        &self,
+        caller: &Caller,
+        run: &RunName,
+    ) -> Result<Option<String>, Refused> {
+        let found = self.read::<HarnessRun>(&run.namespace, &run.name).await?;
+        let owner = Owner {
+            name: run.name.clone(),
+            uid: run.uid.clone(),
+        };
+        let phase: Option<RunPhase> = found.as_ref().and_then(phase_of);
+        let metadata: Option<&ObjectMeta> = found.as_ref().map(|object| &object.metadata);
+        match caller::standing(caller, &owner, metadata.map(|it| (it, phase)))? {
+            Standing::Live => {}
+            Standing::Ending => return Err(caller::run_over(caller, &run.name).into()),
+        }
+        let mut spec = found.map(|object| object.data).unwrap_or_default();
+        Ok(
+            match spec
+                .pointer_mut("/spec/prompt")
+                .map(serde_json::Value::take)
+            {
+                Some(serde_json::Value::String(text)) if !text.is_empty() => Some(text),
+                _ => None,
+            },
+        )
+    }
+}
+
+fn phase_of(object: &DynamicObject) -> Option<RunPhase> {
+    phase(object.data.pointer("/status/phase")?.as_str()?)
+}

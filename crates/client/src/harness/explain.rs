@@ -1,0 +1,230 @@
+//! Why a run waits, by the functions that admission and the operator decide with.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use oz_core::api::harness::{HarnessRun, RunPhase, Workspace, WorkspacePhase};
+use oz_core::conditions;
+use oz_core::harness::policy::Matching;
+use oz_core::harness::queue::{ahead, is_over};
+use oz_core::harness::requires::admitted;
+use oz_core::harness::template::Resolved;
+
+use super::events::in_the_way;
+use super::template::{find, no_template, policies};
+use crate::cluster::Cluster;
+use crate::failure::{Failure, Result};
+
+/// One thing that a run depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Whether it is as it should be; `None` if that cannot be told.
+    pub holds: Option<bool>,
+    /// What it is about, in one word.
+    pub about: String,
+    /// How it is.
+    pub message: String,
+}
+
+/// Where a run stands, and what it depends on.
+#[derive(Debug)]
+pub struct Explanation {
+    /// The run.
+    pub run: HarnessRun,
+    /// Its phase.
+    pub phase: RunPhase,
+    /// What it depends on; of one that is over, how it ended.
+    pub findings: Vec<Finding>,
+}
+
+impl Explanation {
+    /// Whether nothing is in its way.
+    pub fn is_yes(&self) -> bool {
+        self.findings.iter().all(|one| one.holds != Some(false))
+    }
+}
+
+fn finding(holds: impl Into<Option<bool>>, about: &str, message: impl Into<String>) -> Finding {
+    Finding {
+        holds: holds.into(),
+        about: about.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// Explains a run.
+///
+/// # Errors
+/// When nothing of it can be read.
+pub async fn explain(cluster: &Cluster, run: HarnessRun) -> Result<Explanation> {
+    let status = run.status.clone().unwrap_or_default();
+    let phase = status.phase.unwrap_or_default();
+    let mut findings = Vec::new();
+    if phase.is_terminal() {
+        let completed = conditions::find(&status.conditions, "Completed");
+        let why = completed.map_or_else(String::new, |known| {
+            format!(": {} ({})", known.message, known.reason)
+        });
+        findings.push(finding(
+            phase == RunPhase::Succeeded,
+            "end",
+            format!("{phase}{why}"),
+        ));
+        return Ok(Explanation {
+            run,
+            phase,
+            findings,
+        });
+    }
+    of_template(cluster, &run, &mut findings).await?;
+    let named = run.spec.workspace_ref.as_deref();
+    if let Some(name) = named {
+        match of_workspace(cluster, &run, name).await {
+            Ok(found) => findings.extend(found),
+            Err(failure) => findings.push(unknown("workspace", failure)?),
+        }
+    }
+    if run.metadata.deletion_timestamp.is_some() {
+        let message = "the run is being deleted: it ends, and does not begin";
+        findings.push(finding(false, "deletion", message));
+    }
+    for known in in_the_way(&status) {
+        let message = format!("{} ({})", known.message, known.reason);
+        findings.push(finding(false, &known.type_, message));
+    }
+    if status.phase.is_none() {
+        let message = "the operator has not looked at it yet: `ozctl doctor` says whether it runs";
+        findings.push(finding(None, "operator", message));
+    }
+    Ok(Explanation {
+        run,
+        phase,
+        findings,
+    })
+}
+
+/// What may not be read is told; any other failure stays one.
+fn unknown(about: &str, failure: Failure) -> Result<Finding> {
+    match failure.is_forbidden() {
+        true => Ok(finding(None, about, failure.message())),
+        false => Err(failure),
+    }
+}
+
+async fn of_template(
+    cluster: &Cluster,
+    run: &HarnessRun,
+    findings: &mut Vec<Finding>,
+) -> Result<()> {
+    let reference = &run.spec.template_ref;
+    let template = match find(cluster, reference).await {
+        Ok(Some(template)) => template,
+        Ok(None) => {
+            let missing = no_template(cluster, reference);
+            let message = format!("{}: it is waited for, a minute", missing.message());
+            findings.push(finding(false, "template", message));
+            return Ok(());
+        }
+        Err(failure) => {
+            findings.push(unknown("template", failure)?);
+            return Ok(());
+        }
+    };
+    let resolved = match template.resolved() {
+        Ok(resolved) => resolved,
+        Err(failure) => {
+            findings.push(finding(false, "template", failure.message()));
+            return Ok(());
+        }
+    };
+    let message = format!("{} {}", template.kind, template.name);
+    findings.push(finding(true, "template", message));
+    match of_policies(cluster, run, resolved).await {
+        Ok(found) => findings.extend(found),
+        Err(failure) => findings.push(unknown("policies", failure)?),
+    }
+    Ok(())
+}
+
+async fn of_policies(
+    cluster: &Cluster,
+    run: &HarnessRun,
+    resolved: &Resolved,
+) -> Result<Vec<Finding>> {
+    let name = &run.spec.template_ref.name;
+    let all = policies(cluster).await?;
+    let matching = Matching::of(&all, name);
+    let granted = admitted(
+        name,
+        &cluster.namespace,
+        resolved,
+        &matching,
+        Timestamp::now(),
+    );
+    let mut findings = vec![match granted {
+        Err(shortfall) => finding(false, "policies", shortfall.to_string()),
+        Ok(()) => {
+            let names: Vec<String> = matching.iter().map(ResourceExt::name_any).collect();
+            let message = match &names[..] {
+                [] => "the template requires nothing".to_owned(),
+                names => format!(
+                    "all that the template requires is granted by {}",
+                    names.join(", ")
+                ),
+            };
+            finding(true, "policies", message)
+        }
+    }];
+    if let Some(limit) = matching.concurrent_runs() {
+        let message = format!("at most {limit} runs at once");
+        findings.push(finding(limit > 0, "limit", message));
+    }
+    Ok(findings)
+}
+
+async fn of_workspace(cluster: &Cluster, run: &HarnessRun, name: &str) -> Result<Vec<Finding>> {
+    let Some(workspace) = cluster.find(&cluster.api::<Workspace>(), name).await? else {
+        let message = format!("no Workspace {name} in namespace {}", cluster.namespace);
+        return Ok(vec![finding(false, "workspace", message)]);
+    };
+    let status = workspace.status.clone().unwrap_or_default();
+    let phase = status.phase.unwrap_or_default();
+    let mut findings = Vec::new();
+    if phase != WorkspacePhase::Active {
+        let ready = conditions::find(&status.conditions, "Ready");
+        let why = ready.map_or_else(String::new, |ready| format!(": {}", ready.message));
+        let message = format!("Workspace {name} is {phase}{why}");
+        findings.push(finding(false, "workspace", message));
+    }
+    if status.active_run_uid.is_some() && status.active_run_uid == run.uid() {
+        findings.push(finding(
+            true,
+            "workspace",
+            format!("it holds Workspace {name}"),
+        ));
+        return Ok(findings);
+    }
+    let runs = cluster.api::<HarnessRun>();
+    let runs = cluster.answer(runs.list(&ListParams::default())).await?;
+    let before = ahead(run, runs.items.iter().filter(|other| !is_over(other)));
+    let holder = match &status.active_run_ref {
+        Some(holder) => format!("run {holder} holds Workspace {name}"),
+        None => format!("nobody holds Workspace {name}"),
+    };
+    findings.push(match before.len() {
+        0 => finding(
+            status.active_run_ref.is_none(),
+            "queue",
+            format!("{holder}; this run is the next"),
+        ),
+        count => {
+            let names = before.join(", ");
+            let message = format!(
+                "{holder}; this run is number {} on it, behind {names}",
+                count + 1
+            );
+            finding(false, "queue", message)
+        }
+    });
+    Ok(findings)
+}

@@ -1,0 +1,24 @@
+//! BrokerPolicies at the edge: nothing decides about them but what they say, and the time.
+
+use std::convert::Infallible;
+
+use oz_core::api::harness::BrokerPolicy;
+use oz_core::harness::definitions::Policies;
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::Store;
+
+pub(crate) struct PolicyObjects {
+    pub(crate) policies: Store<BrokerPolicy>,
+}
+
+impl Observe<Policies> for PolicyObjects {
+    fn watches(&self) -> Watches<BrokerPolicy> {
+        Watches::new(&self.policies)
+    }
+
+    fn known(&self, _: &BrokerPolicy) {}
+
+    async fn answer(&self, _: &Cx, _: &BrokerPolicy, question: Infallible, (): &mut ()) {
+        match question {}
+    }
+}

@@ -1,0 +1,96 @@
+//! `ozctl run`: harness runs, submitted, watched, read and ended. What is right is said by
+//! `oz_core::harness`; which template is meant and why a run waits, by `oz_client::harness`.
+
+pub(crate) mod cancel;
+pub(crate) mod events;
+pub(crate) mod explain;
+pub(crate) mod list;
+pub(crate) mod logs;
+mod outcome;
+mod reader;
+pub(crate) mod status;
+pub(crate) mod submit;
+pub(crate) mod template;
+
+use clap::{Args, Subcommand};
+use oz_core::api::harness::{HarnessRun, TemplateKind};
+
+use crate::cluster::Cluster;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::harness::installed;
+use crate::names;
+
+/// Run AI agents in confined pods: harness runs (needs the chart's harness.enabled)
+///
+/// A template says how the agent runs and what it needs; policies of the namespace grant that. A run has a
+/// workspace to itself meanwhile, and ends at the agreed second.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl run submit -t echo --prompt 'say hello' --wait
+  ozctl run list
+  ozctl run events hello-x7k2p -f
+  ozctl run explain hello-x7k2p      why it waits
+  ozctl run logs hello-x7k2p --result
+  ozctl run cancel hello-x7k2p")]
+pub(crate) struct Run {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Submit(submit::Submit),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Status(status::Status),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    List(list::List),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Cancel(cancel::Cancel),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Events(events::Events),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Logs(logs::Logs),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Explain(explain::Explain),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Template(template::Template),
+}
+
+impl Run {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let done = match self.verb {
+            Verb::Submit(verb) => verb.run(context).await,
+            Verb::Status(verb) => verb.run(context).await,
+            Verb::List(verb) => verb.run(context).await,
+            Verb::Cancel(verb) => verb.run(context).await,
+            Verb::Events(verb) => verb.run(context).await,
+            Verb::Logs(verb) => verb.run(context).await,
+            Verb::Explain(verb) => verb.run(context).await,
+            Verb::Template(verb) => verb.run(context).await,
+        };
+        done.map_err(installed)
+    }
+}
+
+/// The run of this name.
+pub(super) async fn found(cluster: &Cluster, name: &str) -> Result<HarnessRun> {
+    let name = names::checked(name)?;
+    let found = cluster.find(&cluster.api::<HarnessRun>(), name).await?;
+    found.ok_or_else(|| {
+        Failure::new(format!("no run {name} in namespace {}", cluster.namespace))
+            .next("`ozctl run list` lists those that are there")
+    })
+}
+
+/// A kind of template, by its name or its short name.
+pub(super) fn template_kind(text: &str) -> Result<TemplateKind, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "harnesstemplate" | "ht" => Ok(TemplateKind::HarnessTemplate),
+        "clusterharnesstemplate" | "cht" => Ok(TemplateKind::ClusterHarnessTemplate),
+        _ => Err("write HarnessTemplate or ClusterHarnessTemplate".to_owned()),
+    }
+}

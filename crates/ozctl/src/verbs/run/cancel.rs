@@ -1,0 +1,74 @@
+//! `ozctl run cancel`: ends runs before their time. A run is deleted; the operator ends its pod, and keeps the
+//! record.
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Preconditions};
+use oz_core::api::harness::HarnessRun;
+
+use super::{found, outcome};
+use crate::cluster::Cluster;
+use crate::complete;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::harness::installed;
+
+/// End a run before its time
+#[derive(Args)]
+#[command(after_help = "\
+The run is deleted: its agent gets its grace to end, and what happened stays in
+the audit record. One that is over is left as it is.
+
+Examples:
+  ozctl run cancel hello-x7k2p
+  ozctl run cancel $(ozctl run list -o name)")]
+pub(crate) struct Cancel {
+    /// The runs
+    #[arg(required = true, value_name = "RUN", add = ArgValueCandidates::new(complete::runs))]
+    names: Vec<String>,
+}
+
+impl Cancel {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let mut failed: Option<Failure> = None;
+        for name in &self.names {
+            // As `-o name` writes them.
+            let name = name.strip_prefix("harnessrun.paddock.dev/").unwrap_or(name);
+            // What one name is wrong with keeps nobody from ending the others.
+            if let Err(failure) = cancel(context, &cluster, name).await.map_err(installed)
+                && let Some(before) = failed.replace(failure)
+            {
+                context.say(context.error(&before).trim_end());
+            }
+        }
+        failed.map_or(Ok(Exit::SUCCESS), Err)
+    }
+}
+
+async fn cancel(context: &Context, cluster: &Cluster, name: &str) -> Result<()> {
+    let run = found(cluster, name).await?;
+    let phase = outcome::phase(&run);
+    if phase.is_terminal() {
+        context.say_plain(&format!(
+            "HarnessRun {name} is over ({phase}), and is left as it is"
+        ));
+        return Ok(());
+    }
+    // Not another one that got its name meanwhile.
+    let parameters = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: run.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    let api = cluster.api::<HarnessRun>();
+    match cluster.answer(api.delete(name, &parameters)).await {
+        Ok(_) => context.print(&format!("HarnessRun {name} cancelled\n")),
+        Err(failure) if failure.is_not_found() => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,197 @@
+//! `ozctl run list`: runs, workspaces, and templates.
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use oz_core::api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::harness::installed;
+use crate::output::{self, Format, Table};
+
+/// Show runs, workspaces or templates
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl run list
+  ozctl run list templates
+  ozctl run list workspaces -A -o json")]
+pub(crate) struct List {
+    /// What to show
+    #[arg(value_name = "KIND", default_value = "runs")]
+    what: What,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// How lists are made and shown.
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Only those with these labels, such as team=birds
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<String>,
+    /// How to show them
+    #[arg(short, long, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+}
+
+/// Which kind is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum What {
+    // Runs
+    #[value(aliases = ["run", "hr", "harnessruns"])]
+    Runs,
+    // Workspaces
+    #[value(aliases = ["workspace", "ws"])]
+    Workspaces,
+    // Templates of the namespace
+    #[value(aliases = ["template", "ht", "harnesstemplates"])]
+    Templates,
+    // Templates of the cluster
+    #[value(name = "clustertemplates", aliases = ["clustertemplate", "cht", "clusterharnesstemplates"])]
+    ClusterTemplates,
+}
+
+impl List {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        show(context, self.what, &self.flags)
+            .await
+            .map_err(installed)
+    }
+}
+
+/// Lists the objects of one kind.
+pub(crate) async fn show(context: &Context, what: What, flags: &Flags) -> Result<Exit> {
+    let cluster = context.cluster().await?;
+    let everywhere = flags.all_namespaces;
+    let objects = match what {
+        What::Runs => read(&cluster, cluster.api_in::<HarnessRun>(everywhere), flags).await,
+        What::Workspaces => read(&cluster, cluster.api_in::<Workspace>(everywhere), flags).await,
+        What::Templates => {
+            read(
+                &cluster,
+                cluster.api_in::<HarnessTemplate>(everywhere),
+                flags,
+            )
+            .await
+        }
+        What::ClusterTemplates => {
+            let api = Api::<ClusterHarnessTemplate>::all(cluster.client.clone());
+            read(&cluster, api, flags).await
+        }
+    }?;
+    if objects.is_empty() && matches!(flags.output, Format::Table | Format::Wide) {
+        let place = match everywhere || what == What::ClusterTemplates {
+            true => String::new(),
+            false => format!(" in namespace {}", cluster.namespace),
+        };
+        context.say(&format!("No {} found{place}.", title(what)));
+        return Ok(Exit::SUCCESS);
+    }
+    output::objects(context, flags.output, &objects, false, |wide| {
+        let everywhere = everywhere && what != What::ClusterTemplates;
+        table(what, &objects, everywhere, wide, Timestamp::now())
+    })?;
+    Ok(Exit::SUCCESS)
+}
+
+const fn title(what: What) -> &'static str {
+    match what {
+        What::Runs => "runs",
+        What::Workspaces => "workspaces",
+        What::Templates => "templates",
+        What::ClusterTemplates => "cluster templates",
+    }
+}
+
+async fn read<K>(cluster: &Cluster, api: Api<K>, flags: &Flags) -> Result<Vec<Value>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let mut parameters = ListParams::default();
+    parameters.label_selector.clone_from(&flags.selector);
+    let found = cluster.answer(api.list(&parameters)).await?;
+    found.items.iter().map(output::whole).collect()
+}
+
+/// The columns of a kind, each with the path of its value; the last ones only if the table is wide.
+fn columns(
+    what: What,
+) -> (
+    &'static [(&'static str, &'static str)],
+    &'static [(&'static str, &'static str)],
+) {
+    match what {
+        What::Runs => (
+            &[
+                ("PHASE", "/status/phase"),
+                ("TEMPLATE", "/spec/templateRef/name"),
+                ("WORKSPACE", "/status/workspaceRef"),
+            ],
+            &[
+                ("STARTED", "/status/startTime"),
+                ("OVER", "/status/completionTime"),
+                ("REASON", "/spec/reason"),
+            ],
+        ),
+        What::Workspaces => (
+            &[
+                ("PHASE", "/status/phase"),
+                ("ACTIVE RUN", "/status/activeRunRef"),
+                ("RUNS", "/status/totalRuns"),
+            ],
+            &[
+                ("SIZE", "/spec/storage/size"),
+                ("CLAIM", "/status/pvcName"),
+                ("LAST USED", "/status/lastActivity"),
+            ],
+        ),
+        What::Templates | What::ClusterTemplates => (
+            &[
+                ("HARNESS", "/spec/harness"),
+                ("BASE", "/spec/baseTemplateRef/name"),
+                ("TIMEOUT", "/spec/defaults/timeout"),
+            ],
+            &[("IMAGE", "/spec/image"), ("MODEL", "/spec/defaults/model")],
+        ),
+    }
+}
+
+fn table(what: What, objects: &[Value], everywhere: bool, wide: bool, now: Timestamp) -> Table {
+    let (narrow, more) = columns(what);
+    let shown = narrow.iter().chain(more.iter().filter(|_| wide));
+    let namespace = everywhere.then_some("NAMESPACE");
+    let head: Vec<&str> = namespace
+        .into_iter()
+        .chain(["NAME"])
+        .chain(shown.clone().map(|(head, _)| *head))
+        .chain(["AGE"])
+        .collect();
+    let mut table = Table::new(&head);
+    let text = |object: &Value, path: &str| match object.pointer(path) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    for object in objects {
+        let mut row = Vec::new();
+        if everywhere {
+            row.push(text(object, "/metadata/namespace"));
+        }
+        row.push(text(object, "/metadata/name"));
+        row.extend(shown.clone().map(|(_, path)| text(object, path)));
+        row.push(output::age(&object["metadata"], now));
+        table.row(row);
+    }
+    table
+}

@@ -1,0 +1,287 @@
+//! `ozctl run submit`: a prompt for a template; with --wait, what happens to the run until it is over.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+use kube::ResourceExt;
+use kube::api::PostParams;
+use oz_core::api::harness::{HarnessRun, HarnessRunSpec, TemplateKind, TemplateRef};
+use oz_core::harness::admission;
+use oz_core::validate::Violation;
+
+use super::{outcome, template_kind};
+use crate::cluster::Cluster;
+use crate::complete;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::harness::{Followed, follow, fresh, installed};
+use crate::interrupts::Interrupts;
+use crate::output::{self, ObjectFormat};
+use crate::verbs::go_duration;
+
+/// So much of a template's name begins that of its runs: the API server adds five letters.
+const MAX_PREFIX: usize = 57;
+
+/// Submit a prompt to a template
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl run submit -t echo --prompt 'say hello'
+  ozctl run submit -t claude-code --workspace demo --prompt-file task.md --wait
+  git diff | ozctl run submit -t review --prompt-file - --wait -o json
+
+With --wait, what happens is told on standard error as it does, and the end on
+standard output. Ctrl-C leaves the run, and says how to cancel it.
+
+Exit codes: 0 if the run was submitted, 1 if not. With --wait: 0 if the run
+succeeded, 1 if it failed, 2 if it was cancelled, 124 if it is not over in
+time, 125 if ozctl failed or the run was refused, 130 after Ctrl-C.")]
+pub(crate) struct Submit {
+    /// The template
+    #[arg(short, long, value_name = "NAME", add = ArgValueCandidates::new(complete::harness_templates))]
+    template: String,
+    /// Which kind of template: HarnessTemplate or ClusterHarnessTemplate [default: the
+    /// namespace's own, else the cluster's]
+    #[arg(long, value_name = "KIND", value_parser = template_kind)]
+    template_kind: Option<TemplateKind>,
+    /// The workspace to work on [default: one that ends with the run]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(complete::workspaces))]
+    workspace: Option<String>,
+    /// The prompt
+    #[arg(
+        long,
+        value_name = "TEXT",
+        conflicts_with = "prompt_file",
+        required_unless_present = "prompt_file"
+    )]
+    prompt: Option<String>,
+    /// A file with the prompt, at most 256 KiB; - for standard input
+    #[arg(long, value_name = "FILE")]
+    prompt_file: Option<PathBuf>,
+    /// The model [default: the template's]
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// How long it may last, such as 45m [default: the template's]
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<String>,
+    /// Name of the run, at most 63 letters [default: the template's and some letters]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Wait until it is over, and end as it did
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait at most
+    #[arg(long, value_name = "DURATION", default_value = "30m")]
+    wait_timeout: String,
+    /// How to show the run
+    #[arg(short, long, default_value = "text", value_name = "FORMAT")]
+    output: ObjectFormat,
+}
+
+impl Submit {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let wait = self.wait;
+        let done = self.submit(context).await.map_err(installed);
+        done.map_err(|failure| match wait {
+            true => failure.with(Exit::NOT_RUN),
+            false => failure,
+        })
+    }
+
+    async fn submit(self, context: &Context) -> Result<Exit> {
+        let within = go_duration(&self.wait_timeout).ok_or_else(|| {
+            let text = &self.wait_timeout;
+            Failure::new(format!(
+                "--wait-timeout: {text} is no duration, such as 30m"
+            ))
+        })?;
+        let run = self.asked()?;
+        let cluster = context.cluster().await?;
+        let mut interrupts = match self.wait {
+            true => Some(Interrupts::new()?),
+            false => None,
+        };
+        let api = cluster.api::<HarnessRun>();
+        let created = cluster
+            .answer(api.create(&PostParams::default(), &run))
+            .await?;
+        let name = created.name_any();
+        let Some(interrupts) = &mut interrupts else {
+            output::object(context, self.output, &created, || {
+                format!("HarnessRun {name} submitted\n")
+            })?;
+            if self.output == ObjectFormat::Text {
+                context.say(&format!(
+                    "`ozctl run events {name} -f` shows what happens to it."
+                ));
+            }
+            return Ok(Exit::SUCCESS);
+        };
+        context.say(&format!("HarnessRun {name} submitted"));
+        let leaves = |why: &str| {
+            context.say(&format!(
+                "{why}: the run goes on. `ozctl run events {name} -f` shows it, `ozctl run cancel {name}` ends it."
+            ));
+        };
+        tokio::select! {
+            followed = told(context, &cluster, created.clone()) => {
+                let followed = followed.map_err(|failure| {
+                    failure.next(format!("the run goes on: `ozctl run status {name}`"))
+                })?;
+                let (run, exit) = match followed {
+                    Followed::Enough(run) => {
+                        let exit = outcome::exit(outcome::phase(&run));
+                        (run, exit)
+                    }
+                    Followed::Deleted(run) => {
+                        context.say(&format!("HarnessRun {name} was deleted before its end: it is cancelled"));
+                        (run, Exit::CANCELLED)
+                    }
+                };
+                output::object(context, self.output, &*run, || outcome::ending(&run))?;
+                Ok(exit)
+            }
+            exit = interrupts.next() => {
+                leaves("Not waited for any longer");
+                Ok(exit)
+            }
+            () = tokio::time::sleep(within) => {
+                leaves(&format!("Not over after {}", self.wait_timeout));
+                Ok(Exit::ENDED)
+            }
+        }
+    }
+
+    /// The run that is asked for, as far as it can be told from itself that it will be taken.
+    fn asked(&self) -> Result<HarnessRun> {
+        let prompt = match (&self.prompt, &self.prompt_file) {
+            (Some(prompt), _) => prompt.clone(),
+            (None, Some(path)) => prompt_of(path)?,
+            (None, None) => String::new(),
+        };
+        if prompt.is_empty() {
+            return Err(Failure::new("the prompt is empty")
+                .next("write what the agent is to do into --prompt or --prompt-file"));
+        }
+        let spec = HarnessRunSpec {
+            template_ref: TemplateRef {
+                name: self.template.clone(),
+                kind: self.template_kind,
+            },
+            workspace_ref: self.workspace.clone(),
+            prompt: Some(prompt),
+            model: self.model.clone(),
+            timeout: self.timeout.clone(),
+            reason: self.reason.clone(),
+            ..HarnessRunSpec::default()
+        };
+        let mut run = HarnessRun::new(self.name.as_deref().unwrap_or_default(), spec);
+        let found = admission::run(&run);
+        if !found.is_empty() {
+            let message = format!("the run would be refused: {}", Violation::list(&found));
+            return Err(
+                Failure::new(message).next("`ozctl run submit --help` says what each flag takes")
+            );
+        }
+        if self.name.is_none() {
+            run.metadata.name = None;
+            run.metadata.generate_name = Some(prefix(&self.template));
+        }
+        Ok(run)
+    }
+}
+
+/// What the name of a run of this template begins with.
+fn prefix(template: &str) -> String {
+    let end = template.char_indices().nth(MAX_PREFIX);
+    let begun = &template[..end.map_or(template.len(), |(at, _)| at)];
+    format!("{}-", begun.trim_end_matches(['.', '-']))
+}
+
+/// A prompt from a file, no more of it than a run may have.
+fn prompt_of(path: &PathBuf) -> Result<String> {
+    let shown = path.display();
+    let failed = |error| Failure::new(format!("failed to read the prompt from {shown}: {error}"));
+    let source: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(std::fs::File::open(path).map_err(failed)?),
+    };
+    let mut bytes = Vec::new();
+    let most = u64::try_from(admission::MAX_PROMPT).unwrap_or(u64::MAX);
+    source
+        .take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if bytes.len() > admission::MAX_PROMPT {
+        return Err(Failure::new(format!(
+            "the prompt in {shown} is longer than {} bytes",
+            admission::MAX_PROMPT
+        ))
+        .next("put what is long into the workspace, and name it in the prompt"));
+    }
+    String::from_utf8(bytes).map_err(|_| {
+        Failure::new(format!("the prompt in {shown} is no UTF-8 text"))
+            .next("write it as UTF-8, without bytes of other encodings")
+    })
+}
+
+/// Tells what happens to a run until it is over.
+async fn told(context: &Context, cluster: &Cluster, run: HarnessRun) -> Result<Followed> {
+    let (mut events, mut said) = (Vec::new(), String::new());
+    follow(cluster, run, |run| {
+        let Some(status) = &run.status else {
+            return Ok(false);
+        };
+        for event in fresh(&events, &status.recent_events) {
+            context.say_plain(&outcome::event(event));
+        }
+        events.clone_from(&status.recent_events);
+        let phase = outcome::phase(run);
+        let now = match outcome::obstacle(status).filter(|_| !phase.is_terminal()) {
+            Some(why) => format!("{phase}: {why}"),
+            None => phase.to_string(),
+        };
+        if now != said && !phase.is_terminal() {
+            context.say_plain(&now);
+            said = now;
+        }
+        Ok(phase.is_terminal())
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generated_name_fits_however_long_the_templates_is() {
+        assert_eq!(prefix("echo"), "echo-");
+        for template in ["a".repeat(253), format!("{}.b", "a".repeat(56))] {
+            // The API server adds five letters.
+            let prefix = prefix(&template);
+            assert!(prefix.len() + 5 <= admission::MAX_NAME, "{prefix}");
+            assert!(prefix.ends_with("a-"), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_as_long_as_a_run_may_have_and_not_a_byte_longer() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("prompt");
+        for (length, is_taken) in [(1, true), (262_144, true), (262_145, false)] {
+            std::fs::write(&path, "x".repeat(length)).unwrap();
+            assert_eq!(prompt_of(&path).is_ok(), is_taken, "{length}");
+        }
+        std::fs::write(&path, b"\xff").unwrap();
+        assert!(prompt_of(&path).unwrap_err().message().contains("UTF-8"));
+        let missing = prompt_of(&directory.path().join("none")).unwrap_err();
+        assert!(missing.message().contains("none"), "{}", missing.message());
+    }
+}

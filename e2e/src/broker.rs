@@ -1,0 +1,291 @@
+//! The broker of harness runs as a process of this machine, and the pods of runs as it sees them: made by hand,
+//! as no node is needed to hold a token.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use http::Request;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
+use kube::api::{ListParams, PostParams};
+use kube::client::Body;
+use kube::{Api, Client, Config, ResourceExt as _};
+use oz_core::api::harness::HarnessRun;
+use oz_core::harness::authority;
+use oz_core::names;
+use oz_testkit::{Cluster, Process, eventually, free_address};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::{Value, json};
+
+use crate::system::{apply, command, established, get, ready};
+use crate::{NAMESPACE, Options, Scene};
+
+/// Applies the kinds of harness runs, and what the broker may do.
+///
+/// # Errors
+/// When the API server refuses one of them.
+pub fn install_harness(cluster: &Cluster) -> Result<()> {
+    for part in ["charts/oz/files/harness", "deploy/rbac/harness"] {
+        apply(cluster, part)?;
+    }
+    established(cluster)
+}
+
+/// A running broker.
+#[derive(Debug)]
+pub struct Broker {
+    /// Its process.
+    pub process: Process,
+    /// Where it serves pods.
+    pub serving: SocketAddr,
+    address: SocketAddr,
+}
+
+impl Broker {
+    /// Starts a broker under its own service account, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it ends or does not get ready.
+    pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
+        let (serving, address) = (free_address()?, free_address()?);
+        let mut command = command(cluster, names::BROKER, options)?;
+        command.arg(format!("--listen={serving}"));
+        command.arg("--certificate-names=127.0.0.1");
+        command.arg(format!("--health-probe-bind-address={address}"));
+        command.args(&options.flags);
+        let mut broker = Self {
+            process: cluster.spawn(names::BROKER, command)?,
+            serving,
+            address,
+        };
+        ready("the broker", broker.address, &mut broker.process).await?;
+        Ok(broker)
+    }
+
+    /// The page of metrics.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<String> {
+        Ok(get(self.address, "/metrics").await?.1)
+    }
+
+    /// The certificates (PEM) that the operator would tell pods to trust.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub async fn trusted(&self, admin: &Client) -> Result<String> {
+        let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), NAMESPACE);
+        let map = maps.get(names::BROKER_CA).await?;
+        authority::trusted(&map).context("nothing to trust")
+    }
+
+    /// A connection of its own to it, that trusts those.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub async fn connect(&self, admin: &Client) -> Result<BrokerClient> {
+        self.connect_trusting(&self.trusted(admin).await?)
+    }
+
+    /// As [`Broker::connect`], trusting these certificates (PEM).
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn connect_trusting(&self, bundle: &str) -> Result<BrokerClient> {
+        let mut config = Config::new(format!("https://{}", self.serving).parse()?);
+        let certificates = CertificateDer::pem_slice_iter(bundle.as_bytes());
+        let certificates = certificates.map(|it| Ok(it?.as_ref().to_vec()));
+        let certificates: Vec<Vec<u8>> = certificates.collect::<Result<_>>()?;
+        ensure!(!certificates.is_empty(), "nothing to trust: {bundle}");
+        config.root_cert = Some(certificates);
+        config.default_retry = false;
+        config.read_timeout = Some(Duration::from_secs(30));
+        Ok(BrokerClient(Client::try_from(config)?))
+    }
+}
+
+/// Somebody who reaches the broker.
+#[derive(Clone)]
+#[allow(missing_debug_implementations, reason = "a client has none")]
+pub struct BrokerClient(Client);
+
+/// What the broker answered.
+#[derive(Clone, Debug)]
+pub struct BrokerAnswer {
+    /// The status.
+    pub status: u16,
+    /// Of a refusal, when to try again.
+    pub retry_after: Option<u64>,
+    /// The body; null if there is none.
+    pub body: Value,
+}
+
+impl BrokerAnswer {
+    /// The code of a refusal.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+
+    /// The prompt in it.
+    #[must_use]
+    pub fn prompt(&self) -> Option<&str> {
+        self.body["prompt"].as_str()
+    }
+}
+
+impl BrokerClient {
+    /// Asks for the prompt of the run whose pod has this token.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn prompt(&self, token: &str) -> Result<BrokerAnswer> {
+        self.send("GET", "/v1/run", token, &[], Vec::new()).await
+    }
+
+    /// Reports events, for the run whose pod has this token.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn report(&self, token: &str, events: &Value) -> Result<BrokerAnswer> {
+        let body = serde_json::to_vec(&json!({"events": events}))?;
+        self.send("POST", "/v1/report", token, &[], body).await
+    }
+
+    /// Sends a request, with further headers.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        token: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Result<BrokerAnswer> {
+        let mut request = Request::builder().method(method).uri(path);
+        if !token.is_empty() {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = self.0.send(request.body(Body::from(body))?).await?;
+        let status = answer.status().as_u16();
+        let retry_after = answer.headers().get("retry-after");
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+        let body = answer.into_body().collect_bytes().await?;
+        Ok(BrokerAnswer {
+            status,
+            retry_after,
+            body: serde_json::from_slice(&body).unwrap_or_default(),
+        })
+    }
+}
+
+/// The objects of a harness run, made by hand.
+impl Scene {
+    /// A run with a prompt.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn harness_run(&self, name: &str, prompt: &str) -> Result<HarnessRun> {
+        let run = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"templateRef": {"name": "echo"}, "prompt": prompt},
+        }))?;
+        let runs = self.api::<HarnessRun>();
+        Ok(runs.create(&PostParams::default(), &run).await?)
+    }
+
+    /// The pod of a Job that says that the run owns it. Nothing ever schedules it.
+    ///
+    /// # Errors
+    /// As the API server answers, or when no pod is made.
+    pub async fn pod_of_job(&self, job: &str, run: &HarnessRun) -> Result<Pod> {
+        let labels = json!({"paddock.dev/run": run.name_any()});
+        let made = json!({
+            "metadata": {
+                "name": job,
+                "labels": labels,
+                "annotations": {"oz.wizardofoz.co/recent-events": "10"},
+                "ownerReferences": [{
+                    "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun", "name": run.name_any(),
+                    "uid": run.metadata.uid, "controller": true,
+                }],
+            },
+            "spec": {"backoffLimit": 0, "template": {
+                "metadata": {"labels": labels},
+                "spec": spec(),
+            }},
+        });
+        self.first_pod(job, made).await
+    }
+
+    /// The pod of a Job that nobody owns and nothing labels.
+    ///
+    /// # Errors
+    /// As [`Scene::pod_of_job`].
+    pub async fn pod_of_loose_job(&self, job: &str) -> Result<Pod> {
+        let made = json!({"metadata": {"name": job}, "spec": {"template": {"spec": spec()}}});
+        self.first_pod(job, made).await
+    }
+
+    async fn first_pod(&self, job: &str, made: Value) -> Result<Pod> {
+        let jobs = self.api::<Job>();
+        let made = serde_json::from_value(made)?;
+        jobs.create(&PostParams::default(), &made).await?;
+        let pods = self.api::<Pod>();
+        let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+        eventually("the pod of the Job", Duration::from_secs(60), async || {
+            Ok(pods.list(&of_job).await?.items.into_iter().next())
+        })
+        .await
+    }
+
+    /// A pod of somebody's own, with these labels and owners.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn own_pod(&self, name: &str, labels: Value, owners: Value) -> Result<Pod> {
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
+            "spec": spec(),
+        }))?;
+        let pods = self.api::<Pod>();
+        Ok(pods.create(&PostParams::default(), &pod).await?)
+    }
+
+    /// A token of the default service account, for `audience`, bound to the pod if one is given.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn token(&self, audience: &str, pod: Option<&Pod>) -> Result<String> {
+        let bound = pod.map(|pod| {
+            json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.metadata.uid})
+        });
+        let request = serde_json::from_value(json!({
+            "spec": {"audiences": [audience], "expirationSeconds": 3600, "boundObjectRef": bound},
+        }))?;
+        let accounts = self.api::<ServiceAccount>();
+        let made = accounts
+            .create_token_request("default", &PostParams::default(), &request)
+            .await?;
+        match made.status {
+            Some(status) => Ok(status.token),
+            None => bail!("no token was made"),
+        }
+    }
+}
+
+fn spec() -> Value {
+    json!({
+        "restartPolicy": "Never",
+        "schedulerName": "nobody",
+        "containers": [{"name": "agent", "image": "example.org/agent:1"}],
+    })
+}

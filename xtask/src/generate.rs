@@ -34,7 +34,7 @@ const CRDS: &str = "charts/oz/files/crds";
 /// Where the definitions of CompositeControllers and RegoControllers go, which are installed where they are
 /// run.
 const COMPOSITES: &str = "charts/oz/files/composites";
-/// Where the definitions of the kinds of harness runs go. Nothing installs them yet: nothing serves them.
+/// Where the definitions of the kinds of harness runs go, which are installed where runs are served.
 const HARNESS: &str = "charts/oz/files/harness";
 /// Directories in which everything is generated, or nothing may be.
 const DIRECTORIES: [&str; 6] = [

@@ -141,17 +141,16 @@ fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is
     let path = repository().join("deploy/rbac/harness/broker.yaml");
     let written: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?;
     let charts = meanings(rendered(&["--set=harness.enabled=true"])?);
-    let written = meanings(written);
-    assert_eq!(written.len(), 5);
+    let webhook = repository().join("deploy/rbac/harness/webhook.yaml");
+    let webhook: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(webhook)?)?;
+    let written = meanings(written.into_iter().chain(webhook).collect());
+    assert_eq!(written.len(), 7);
     for (name, meaning) in &written {
         assert_eq!(Some(meaning), charts.get(name), "{name}");
     }
     let without = rendered(&[])?;
-    assert!(
-        !without
-            .iter()
-            .any(|object| name_of(object).contains("broker"))
-    );
+    let of_harness = |name: &str| name.contains("broker") || name.contains("harness");
+    assert!(!without.iter().any(|object| of_harness(&name_of(object))));
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Harness runs on a real API server: one cluster and one oz for all tests, a namespace for each. The node is a
 //! simulated one; what the containers of runs do is tested on a real one.
 
+mod admission;
 mod definitions;
 mod runs;
 mod support;

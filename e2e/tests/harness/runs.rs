@@ -77,14 +77,8 @@ async fn r4_a_workspace_goes_from_one_run_to_the_next_the_oldest_first() -> Resu
         world.until(name, "waits for the workspace", busy).await?;
     }
     // One that can never begin keeps nothing locked.
-    world
-        .template(
-            "broken",
-            json!({"podTemplateOverlay": {"spec": {"hostNetwork": true}}}),
-        )
-        .await?;
     let mut spec = on.clone();
-    spec["templateRef"] = json!({"name": "broken"});
+    spec["templateRef"] = json!({"name": "stored-base", "kind": "ClusterHarnessTemplate"});
     world.submit("never", spec).await?;
     world.phase("never", RunPhase::Failed).await?;
 

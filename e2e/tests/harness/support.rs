@@ -19,7 +19,7 @@ use crate::definitions;
 /// oz with harness runs switched on.
 pub(crate) struct Oz {
     pub(crate) operator: Operator,
-    pub(crate) _webhook: Webhook,
+    pub(crate) webhook: Webhook,
 }
 
 static OZ: OnceCell<Oz> = OnceCell::const_new();
@@ -56,10 +56,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             Webhook::start(cluster, &webhook),
             Operator::start(cluster, &operator)
         )?;
-        Ok(Oz {
-            operator,
-            _webhook: webhook,
-        })
+        Ok(Oz { operator, webhook })
     })
     .await
 }

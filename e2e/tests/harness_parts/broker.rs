@@ -6,9 +6,10 @@ mod strangers;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
+use kube::{Api, ResourceExt as _};
 use oz_core::api::harness::HarnessRun;
-use oz_e2e::{Broker, BrokerClient, Options, Scene};
+use oz_core::names;
+use oz_e2e::{Broker, BrokerClient, NAMESPACE, Options, Scene};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -36,6 +37,18 @@ async fn stage(prefix: &str) -> Result<(Scene, BrokerClient)> {
     let scene = Scene::empty(cluster().await?, prefix).await?;
     let client = broker.connect(&scene.admin).await?;
     Ok((scene, client))
+}
+
+/// The runs, by the one who may write their statuses.
+async fn as_operator(scene: &Scene) -> Result<Api<HarnessRun>> {
+    let user = format!("system:serviceaccount:{NAMESPACE}:{}", names::OPERATOR);
+    let groups = [
+        "system:serviceaccounts",
+        &format!("system:serviceaccounts:{NAMESPACE}"),
+    ];
+    scene.cluster.issue_kubeconfig(&user, &groups)?;
+    let client = scene.cluster.client(&user).await?;
+    Ok(Api::namespaced(client, scene.name()))
 }
 
 /// A run with its pod and the pod's token.

@@ -91,6 +91,11 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
             text(&permissions)?,
         );
     }
+    let webhook = switched_on("harness", &documents(root, "harness/webhook.yaml")?)?;
+    files.insert(
+        Path::new(FILES).join("harness-webhook.yaml"),
+        text(&webhook)?,
+    );
     let users = users(&documents(root, "users.yaml")?)?;
     let users = BTreeMap::from([("roles", users)]);
     files.insert(Path::new(FILES).join("users.yaml"), text(&users)?);

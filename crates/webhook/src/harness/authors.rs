@@ -22,19 +22,22 @@ pub(super) async fn may_get(
     namespace: &str,
     named: &[Named],
 ) -> Result<(), Rejection> {
+    // Each is asked about once, however often it is named.
+    let mut distinct: Vec<&Named> = Vec::new();
+    for one in named {
+        if !distinct.iter().any(|known| is_same(known, one)) {
+            distinct.push(one);
+        }
+    }
     let mut refused: Vec<&Named> = Vec::new();
-    for some in named.chunks(AT_ONCE) {
+    for some in distinct.chunks(AT_ONCE) {
         let answers = some.iter().map(async |one| {
             let allowed = permission::may(client, user, gets(namespace, one)).await?;
-            Ok::<_, Rejection>((one, allowed))
+            Ok::<_, Rejection>((*one, allowed))
         });
         let answers = try_join_all(answers).await?;
-        refused.extend(
-            answers
-                .iter()
-                .filter(|(_, allowed)| !allowed)
-                .map(|(one, _)| *one),
-        );
+        let denied = answers.into_iter().filter(|(_, allowed)| !allowed);
+        refused.extend(denied.map(|(one, _)| one));
     }
     if refused.is_empty() {
         return Ok(());
@@ -73,6 +76,10 @@ pub(super) async fn may_do(
         user.username
     );
     Err(Rejection::forbidden("MissingPermission", message))
+}
+
+fn is_same(one: &Named, other: &Named) -> bool {
+    one.kind == other.kind && one.name == other.name
 }
 
 fn gets(namespace: &str, one: &Named) -> ResourceAttributes {

@@ -2,101 +2,11 @@
 //! read themselves.
 
 mod authors;
+mod hooks;
 mod record;
 mod rules;
 mod run;
 mod stamp;
 mod validate;
 
-use std::sync::Arc;
-
-use oz_admission::{Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
-use oz_core::api::harness::{
-    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
-};
-use oz_core::names;
-use oz_runtime::Feeds;
-
-use self::rules::{Checked, name};
-use self::run::{Definitions, RunValidator};
-use self::stamp::RunStamper;
-use self::validate::{Place, Validator};
-use crate::hooks::{Grounds, not_by_those_who_end_access};
-use crate::templates::Templates;
-
-/// The hooks of harness runs, if they are served. Templates, policies and workspaces are watched through `feeds`.
-pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
-    if !grounds.harness {
-        return Vec::new();
-    }
-    vec![
-        stamp(grounds),
-        run(grounds, feeds),
-        checked::<Workspace>(grounds),
-        checked::<BrokerPolicy>(grounds),
-        checked::<HarnessTemplate>(grounds),
-        checked::<ClusterHarnessTemplate>(grounds),
-    ]
-}
-
-/// Nobody is left out: what is not stamped is never run.
-fn stamp(grounds: &Grounds) -> Hook {
-    Hook::mutating("stamp-harnessrun", RunStamper::new(grounds.keys.clone()))
-        .on([Operation::Create])
-        .namespaces(NamespaceScope::All)
-        .reinvoke(true)
-        .side_effects(SideEffects::None)
-        .path(&path::<HarnessRun>("mutate"))
-        .webhook_name("mharnessrun.kb.io")
-}
-
-fn run(grounds: &Grounds, feeds: &Feeds) -> Hook {
-    let handler = RunValidator {
-        keys: grounds.keys.clone(),
-        place: place(grounds),
-        definitions: Definitions {
-            templates: Templates(feeds.store()),
-            cluster_templates: Templates(feeds.store()),
-            policies: Templates(feeds.store()),
-            workspaces: Templates(feeds.store()),
-        },
-    };
-    validating::<HarnessRun>(grounds, Hook::validating("validate-harnessrun", handler))
-}
-
-fn checked<K: Checked>(grounds: &Grounds) -> Hook {
-    let handler = Validator::<K>::new(place(grounds));
-    let hook = Hook::validating(&format!("validate-{}", name::<K>()), handler);
-    validating::<K>(grounds, hook)
-}
-
-fn place(grounds: &Grounds) -> Place {
-    Place {
-        namespace: Arc::clone(&grounds.namespace),
-        served: Arc::clone(&grounds.served),
-        operator: Arc::clone(&grounds.operator),
-        broker: names::service_account(&grounds.namespace, names::BROKER).into(),
-        records: Arc::clone(&grounds.records),
-    }
-}
-
-/// Deletion is never gated: it is how a run ends. The updates of those who end it when we are down are not gated
-/// either.
-fn validating<K: rules::Reviewed>(grounds: &Grounds, hook: Hook) -> Hook {
-    let status = ResourceRule::of::<K>().subresource("status");
-    hook.also(status.on([Operation::Update]))
-        .namespaces(NamespaceScope::All)
-        .side_effects(SideEffects::NoneOnDryRun)
-        .when(
-            "not-an-update-by-those-who-end-access",
-            &not_by_those_who_end_access(grounds),
-        )
-        .path(&path::<K>("validate"))
-        .webhook_name(&format!("v{}.kb.io", name::<K>()))
-}
-
-/// Where the API server asks about a kind, as the original had it.
-fn path<K: rules::Reviewed>(verb: &str) -> String {
-    let group = K::group(&()).replace('.', "-");
-    format!("/{verb}-{group}-{}-{}", K::version(&()), name::<K>())
-}
+pub(crate) use hooks::hooks;

@@ -1,7 +1,5 @@
 //! What the one hook of templates, workspaces and policies needs to know of each kind.
 
-use std::fmt::Debug;
-
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Resource;
@@ -13,26 +11,11 @@ use oz_core::audit::Action;
 use oz_core::encode;
 use oz_core::harness::admission::{self, Named};
 use oz_core::validate::Violation;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 /// A kind of ours that is reviewed.
-pub(super) trait Reviewed:
-    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-}
+pub(super) trait Reviewed: Resource<DynamicType = ()> + oz_admission::Reviewed {}
 
-impl<K> Reviewed for K where
-    K: Resource<DynamicType = ()>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl<K: Resource<DynamicType = ()> + oz_admission::Reviewed> Reviewed for K {}
 
 /// The kind in the names of hooks and paths.
 pub(super) fn name<K: Reviewed>() -> String {

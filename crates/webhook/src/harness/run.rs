@@ -21,7 +21,7 @@ use oz_core::validate::{REQUEST_METADATA, Violation};
 
 use super::authors::may_get;
 use super::record;
-use super::validate::Place;
+use super::validate::Installation;
 use crate::refusal::{bounded, forbidden, immutable, invalid, status_is_the_operators};
 use crate::stamp::requester;
 use crate::templates::Templates;
@@ -32,7 +32,7 @@ const KIND: &str = "HarnessRun";
 /// Checks runs.
 pub(super) struct RunValidator {
     pub(super) keys: Keys,
-    pub(super) place: Place,
+    pub(super) installation: Installation,
     pub(super) definitions: Definitions,
 }
 
@@ -58,11 +58,11 @@ impl Validate for RunValidator {
             return Ok(Notes::none());
         };
         if review.subresource.as_deref() == Some("status") {
-            if review.user.username == *self.place.broker {
+            if review.user.username == *self.installation.broker {
                 return Ok(Notes::none());
             }
             let next = "delete the run to cancel it, submit another for another prompt";
-            return status_is_the_operators(review, &self.place.operator, next);
+            return status_is_the_operators(review, &self.installation.operator, next);
         }
         // What goes is let go, whatever became of the rest.
         if run.metadata.deletion_timestamp.is_some() {
@@ -100,7 +100,7 @@ impl RunValidator {
             written = written.detail("reason", reason.clone());
         }
         let rejection = decided.as_ref().err();
-        record::decided(cx, &*self.place.records, written, rejection).await?;
+        record::decided(cx, &*self.installation.records, written, rejection).await?;
         decided.map(|(notes, _)| notes)
     }
 
@@ -112,7 +112,7 @@ impl RunValidator {
         run: &HarnessRun,
     ) -> Result<(Notes, Option<String>), Rejection> {
         let namespace = review.namespace.as_deref().unwrap_or_default();
-        self.place.serves(Some(namespace))?;
+        self.installation.serves(Some(namespace))?;
         bounded(&run.metadata, None, &REQUEST_METADATA)?;
         let mut violations = admission::run(run);
         // Nothing is looked up by a name that cannot be one.

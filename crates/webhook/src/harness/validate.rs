@@ -16,7 +16,7 @@ use crate::refusal::{bounded, invalid, own_namespace, served, status_is_the_oper
 
 /// Where oz is and serves, and who it is.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct Installation {
     /// oz's own namespace, in which it runs nothing for anybody.
     pub(super) namespace: Arc<str>,
     /// The namespaces that the operator serves; none for all.
@@ -26,7 +26,7 @@ pub(super) struct Place {
     pub(super) records: Arc<dyn Sink>,
 }
 
-impl Place {
+impl Installation {
     /// Refuses what is in a namespace in which oz runs nothing.
     pub(super) fn serves(&self, namespace: Option<&str>) -> Result<(), Rejection> {
         if namespace == Some(&*self.namespace) {
@@ -38,21 +38,21 @@ impl Place {
 
 /// Checks objects of one kind.
 pub(super) struct Validator<K> {
-    place: Place,
+    installation: Installation,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Checked> Validator<K> {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(installation: Installation) -> Self {
         Self {
-            place,
+            installation,
             kind: PhantomData,
         }
     }
 
     async fn decide(&self, cx: &Cx, review: &Review<K>, object: &K) -> Result<(), Rejection> {
         if review.old.is_none() {
-            self.place.serves(review.namespace.as_deref())?;
+            self.installation.serves(review.namespace.as_deref())?;
         }
         let violations = object.violations(review.old.as_ref(), cx.now);
         if !violations.is_empty() {
@@ -76,7 +76,7 @@ impl<K: Checked> Validate for Validator<K> {
         };
         if review.subresource.as_deref() == Some("status") {
             let next = "change the spec, and the status follows";
-            return status_is_the_operators(review, &self.place.operator, next);
+            return status_is_the_operators(review, &self.installation.operator, next);
         }
         // What goes is let go, whatever became of the rest.
         if object.meta().deletion_timestamp.is_some() {
@@ -103,7 +103,7 @@ impl<K: Checked> Validate for Validator<K> {
                 written = written.detail("before", before);
             }
             let rejection = decided.as_ref().err();
-            record::decided(cx, &*self.place.records, written, rejection).await?;
+            record::decided(cx, &*self.installation.records, written, rejection).await?;
         }
         decided.map(|()| Notes::none())
     }

@@ -11,14 +11,14 @@ use oz_e2e::{Broker, Options, Scene};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
-use super::{AUDIENCE, event, stage, started, summaries};
+use super::{AUDIENCE, as_operator, event, stage, started, summaries};
 use crate::cluster;
 
 #[tokio::test]
 async fn a_prompt_comes_whole_however_long_it_is_and_one_from_elsewhere_is_not_the_brokers()
 -> Result<()> {
     let (scene, broker) = stage("prompt").await?;
-    let long = "ä\"\n\u{1}".repeat(262_144 / 4);
+    let long = "ä\"\n\u{1}".repeat(262_144 / 5);
     let (_, _, token) = started(&scene, "long", &long).await?;
     assert_eq!(broker.prompt(&token).await?.prompt(), Some(long.as_str()));
 
@@ -47,7 +47,7 @@ async fn r5_a_run_that_is_over_gets_nothing_and_may_still_say_how_it_ended() -> 
     let over = json!({"status": {
         "phase": "Succeeded", "jobName": "hello", "startTime": "2026-01-01T00:00:00Z",
     }});
-    let runs = scene.api::<HarnessRun>();
+    let runs = as_operator(&scene).await?;
     let over = Patch::Merge(over);
     runs.patch_status("hello", &PatchParams::default(), &over)
         .await?;

@@ -9,7 +9,7 @@ use oz_core::api::harness::{HarnessRun, RunPhase};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
-use super::{USER, event, stage, started, summaries};
+use super::{USER, as_operator, event, stage, started, summaries};
 use crate::cluster;
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn what_prompts_and_answers_say_is_not_in_the_status_and_events_are_bounde
 async fn reports_and_what_others_write_leave_each_other_alone() -> Result<()> {
     let (scene, broker) = stage("shared").await?;
     let (run, _, token) = started(&scene, "hello", "x").await?;
-    let runs = scene.api::<HarnessRun>();
+    let runs = as_operator(&scene).await?;
     let apply = PatchParams::apply("oz-operator").force();
     for phase in ["Pending", "Running"] {
         let summary = format!("while {phase}");

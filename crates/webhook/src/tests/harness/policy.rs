@@ -82,3 +82,18 @@ async fn only_what_is_new_is_asked_of_who_changes_a_policy() {
         assert_eq!(answer.refusal(), Some("MissingPermission"), "{answer:?}");
     }
 }
+
+/// However large: a Secret that is named often is asked about once.
+#[tokio::test]
+async fn the_largest_policy_is_judged() {
+    let mut large = policy();
+    let grants = large["spec"]["grants"].clone();
+    let one = &grants["credentials"][0];
+    let many = (0..256).map(|number| with(one.clone(), "/name", format!("KEY_{number}")));
+    large["spec"]["grants"]["credentials"] = many.collect();
+    large["metadata"]["annotations"] = json!({"note": "<".repeat(100 << 10)});
+    let webhook = without_secrets();
+    let answer = webhook.validate(&bob(large)).await;
+    assert_eq!(answer.refusal(), Some("MissingPermission"), "{answer:?}");
+    assert_eq!(webhook.server.asked.lock().unwrap().len(), 1);
+}

@@ -203,7 +203,7 @@ async fn the_status_is_the_operators_and_the_brokers() {
     for (user, refusal) in [
         ("bob", Some("StatusReserved")),
         ("system:serviceaccount:oz-system:oz-operator", None),
-        ("system:serviceaccount:oz-system:oz-broker", None),
+        (super::super::BROKER, None),
         (
             "system:serviceaccount:shop:oz-broker",
             Some("StatusReserved"),
@@ -216,4 +216,25 @@ async fn the_status_is_the_operators_and_the_brokers() {
             "{user}"
         );
     }
+}
+
+#[tokio::test]
+async fn the_last_of_two_thousand_policies_counts_as_the_first() {
+    let policy = |number: usize, host: &str| {
+        let egress = json!([{"host": host, "ports": [443]}]);
+        let spec = json!({"appliesToTemplates": ["e*"], "grants": {"egress": egress}});
+        object("BrokerPolicy", &format!("policy-{number:04}"), spec)
+    };
+    let requires = json!({"egress": [{"host": "last.example.com", "ports": [443]}]});
+    let template = with(echo("HarnessTemplate"), "/spec/requires", requires);
+    let mut all: Vec<Value> = (0..1_999)
+        .map(|number| policy(number, &format!("host-{number}.example.com")))
+        .collect();
+    let without = Webhook::new(Server::with(all.iter().cloned().chain([template.clone()])));
+    let answer = without.create(&bob(run())).await;
+    assert_eq!(answer.refusal(), Some("NotGranted"));
+    all.push(policy(1_999, "last.example.com"));
+    let webhook = Webhook::new(Server::with(all.into_iter().chain([template])));
+    let answer = webhook.create(&bob(run())).await;
+    assert!(answer.allowed, "{answer:?}");
 }

@@ -75,6 +75,12 @@ async fn r4_a_workspace_goes_from_one_run_to_the_next_the_oldest_first() -> Resu
         world.submit(name, spec).await?;
         let busy = |run: &HarnessRun| reason(run, "WorkspaceBound") == Some("WorkspaceBusy");
         world.until(name, "waits for the workspace", busy).await?;
+        // Who comes first of two that were made within one second, their UIDs say.
+        let second = Timestamp::now().as_second();
+        eventually("the next second", CONDITION_TIMEOUT, async || {
+            Ok((Timestamp::now().as_second() > second).then_some(()))
+        })
+        .await?;
     }
     // One that can never begin keeps nothing locked.
     let mut spec = on.clone();
@@ -293,6 +299,7 @@ async fn what_somebody_changes_of_a_run_is_put_back_and_on_record() -> Result<()
         eventually(&title, CONDITION_TIMEOUT, async || {
             let now = policies.get(name).await?;
             let same = now.spec == before.spec
+                && now.uid() == before.uid()
                 && now.labels() == before.labels()
                 && now.annotations() == before.annotations();
             Ok(same.then_some(()))

@@ -114,6 +114,12 @@ async fn what_a_run_waits_for_is_explained() -> Result<()> {
             name,
         ];
         run(cluster, &namespace, &words).await?.ended_with(0)?;
+        // Who comes first of two that were made within one second, their UIDs say.
+        let second = jiff::Timestamp::now().as_second();
+        eventually("the next second", CONDITION_TIMEOUT, async || {
+            Ok((jiff::Timestamp::now().as_second() > second).then_some(()))
+        })
+        .await?;
     }
     let uid = runs.get("a-first").await?.uid().context("no uid")?;
     let held =

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::Runs;
 use super::decided::{Decided, HeldWorkspace, reference};
 use super::drift::lasting;
-use super::seen::{self, RunEnd, Seen, deadline_exceeded};
+use super::existing::{self, RunEnd, Seen, deadline_exceeded};
 use crate::access::stamp::{self, Requester, StampError};
 use crate::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, HarnessTemplateSpec,
@@ -29,8 +28,6 @@ use crate::validate::Violation;
 /// How long a run waits for a template that is not there yet.
 const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long a pod may take to start without a word: most that is in its way at first is over by then.
-const START_WAIT: SignedDuration = SignedDuration::from_secs(5);
 /// How long after the start of its Job a run's pod may be unknown.
 const POD_WAIT: SignedDuration = SignedDuration::from_secs(10);
 
@@ -181,7 +178,7 @@ impl Runs {
             };
             let until = until(&decided, seen);
             let ready_until = self.ready_until(seen).or(hidden_until(seen));
-            let told_from = seen.newest().and_then(told_from);
+            let told_from = seen.newest().and_then(existing::told_from);
             let told_from = told_from.filter(|from| !has_come(now, *from));
             let pending = Pending {
                 until,
@@ -236,7 +233,7 @@ impl Runs {
             .ready_until(seen)
             .is_some_and(|until| has_come(now, until))
         {
-            let why = seen.newest().and_then(seen::obstacle);
+            let why = seen.newest().and_then(existing::obstacle);
             let prompt = run.spec.prompt_from.as_ref().map(|_| prompt_source(run));
             let why = why
                 .or(prompt)
@@ -252,8 +249,8 @@ impl Runs {
 
     /// When the newest pod must have started, if it has a node and has not.
     fn ready_until(&self, seen: &Seen<'_>) -> Option<Timestamp> {
-        let pod = seen.newest().filter(|pod| !seen::has_started(pod))?;
-        Some(after(seen::scheduled_at(pod)?, self.pod_ready_timeout))
+        let pod = seen.newest().filter(|pod| !existing::has_started(pod))?;
+        Some(after(existing::scheduled_at(pod)?, self.pod_ready_timeout))
     }
 
     /// What a run would begin with.
@@ -544,12 +541,6 @@ pub(super) fn until(decided: &Decided, seen: &Seen<'_>) -> Option<Timestamp> {
     ))
 }
 
-/// From when on a pod that has not started is told to be late; `None` for one that has.
-pub(super) fn told_from(pod: &Pod) -> Option<Timestamp> {
-    let created = pod.metadata.creation_timestamp.as_ref()?.0;
-    (!seen::has_started(pod)).then(|| after(created, START_WAIT))
-}
-
 /// When a pod must have been seen that the Job says runs: the labels by which pods are seen are those by which
 /// they are confined.
 fn hidden_until(seen: &Seen<'_>) -> Option<Timestamp> {
@@ -570,7 +561,7 @@ fn drift(what: &str) -> RunEnd {
 /// The end that the status speaks of, while what there is of the run goes.
 fn remembered(run: &HarnessRun) -> Option<RunEnd> {
     let conditions = &run.status.as_ref()?.conditions;
-    let completed = conditions::find(conditions, super::report::COMPLETED)?;
+    let completed = conditions::find(conditions, existing::COMPLETED)?;
     let phase = match completed.reason.as_str() {
         "DriftDetected" | "JobDeleted" => RunPhase::Cancelled,
         "PodNotStarted" => RunPhase::Failed,

@@ -7,7 +7,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::decided::Decided;
-use super::seen::Seen;
+use super::existing::Seen;
 use crate::api::harness::{HarnessRun, RunMode};
 use crate::controller::{Child, Live, contains, has_metadata};
 use crate::harness::child::child;

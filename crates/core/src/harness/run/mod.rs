@@ -5,16 +5,15 @@
 mod assess;
 mod decided;
 mod drift;
+mod existing;
 mod plan;
 mod report;
-mod seen;
 
 use jiff::SignedDuration;
 
 pub use assess::{Facts, Pending, Question, State, is_over, spec_digest};
 pub use decided::{Decided, HeldWorkspace};
-pub use report::COMPLETED;
-pub use seen::RunEnd;
+pub use existing::{COMPLETED, RunEnd};
 
 use super::objects::Broker;
 use super::pod::Settings;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::assess::{Facts, Pending, Question, State, is_over, until, waits_until};
 use super::decided::{Decided, reference};
 use super::drift;
-use super::seen::{RunEnd, Seen, is_active};
+use super::existing::{RunEnd, Seen, is_active};
 use super::{Runs, report};
 use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase, Workspace};
 use crate::audit::{Action, Decision as Decision_, Record};
@@ -18,6 +18,7 @@ use crate::controller::{
 use crate::harness::child::child;
 use crate::harness::objects::{self, policy_name};
 use crate::labels;
+use crate::lifecycle::drift as drift_of;
 use crate::lifecycle::drift::has_finalizer;
 use crate::lifecycle::window::{after, has_come};
 
@@ -98,27 +99,34 @@ impl Controller for Runs {
         until(seen.decided.as_ref()?, &seen)
     }
 
-    /// The run is gone, and what it owned goes with it; its NetworkPolicy stays until nothing runs.
+    /// The run is gone, and what it owned goes with it; its NetworkPolicy stays until nothing runs. What merely bears
+    /// its marks is left alone: they are labels, which others can write.
     fn orphaned(&self, now: Timestamp, run: Option<&HarnessRun>, live: &[Live]) -> Plan {
-        let runs = live
+        let owner = |one: &Live| labels::owner_uid(&one.object.metadata).map(ToOwned::to_owned);
+        let is_owned = |one: &&Live| {
+            let metadata = &one.object.metadata;
+            owner(one).is_some_and(|uid| drift_of::is_owned(metadata, &uid))
+        };
+        let plan = Plan::default().then(deleted(live.iter().filter(is_owned)));
+        if live
             .iter()
-            .any(|one| one.parse().is_some_and(|pod| is_active(&pod)));
-        let is_policy = |one: &&Live| one.parse::<NetworkPolicy>().is_some();
-        let others = live.iter().filter(|one| !is_policy(one));
-        let plan = Plan::default().then(deleted(others));
-        if runs {
+            .any(|one| one.parse().is_some_and(|pod| is_active(&pod)))
+        {
             return plan;
         }
-        let was_over = run.is_some_and(is_over);
-        let decided = live
-            .iter()
-            .find_map(|one| Decided::open_any(&self.keys, one));
-        let record = decided.filter(|_| !was_over).map(|decided| {
-            let end = RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted");
-            Step::Record(ended_record(now, &end, &decided))
+        let sealed = live.iter().filter_map(|one| {
+            let decided = Decided::open_any(&self.keys, one)?;
+            (owner(one).as_ref() == Some(&decided.run.uid)).then_some((one, decided))
         });
-        plan.then(record)
-            .then(deleted(live.iter().filter(is_policy)))
+        let sealed: Vec<(&Live, Decided)> = sealed.collect();
+        let was_over = run.is_some_and(is_over);
+        let record = sealed.first().filter(|_| !was_over).map(|(_, decided)| {
+            let end = RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted");
+            Step::Record(ended_record(now, &end, decided))
+        });
+        let policies = sealed.iter().map(|(one, _)| *one);
+        let policies = policies.filter(|one| one.parse::<NetworkPolicy>().is_some());
+        plan.then(record).then(deleted(policies))
     }
 
     fn transitions(
@@ -229,7 +237,7 @@ impl Runs {
         decided: Option<&Decided>,
         seen: &Seen<'_>,
     ) -> Plan {
-        let is_timeout = *end == super::seen::deadline_exceeded();
+        let is_timeout = *end == super::existing::deadline_exceeded();
         // The Job controller says that a Job is over whose time is, and makes no pod of it any more.
         let job = seen
             .job

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 
 use super::Runs;
-use super::assess::{State, told_from};
+use super::assess::State;
 use super::decided::Decided;
-use super::seen::{RunEnd, Seen, has_started, obstacle};
+use super::existing::{COMPLETED, RunEnd, Seen, has_started, obstacle, told_from};
 use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase};
 use crate::conditions;
 use crate::controller::{Failure, Outcome, Transition};
@@ -25,8 +25,6 @@ const EGRESS_CONFIGURED: &str = "EgressConfigured";
 const JOB_CREATED: &str = "JobCreated";
 /// Condition: its agent runs.
 const POD_READY: &str = "PodReady";
-/// Condition: it is over.
-pub const COMPLETED: &str = "Completed";
 
 /// Reasons of waiting that are about the template.
 const OF_TEMPLATE: [&str; 4] = [

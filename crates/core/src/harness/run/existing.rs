@@ -1,6 +1,6 @@
 //! What there is of a run: its NetworkPolicy with the decision, its Job, and the pods of that.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -13,6 +13,7 @@ use crate::harness::reserved;
 use crate::labels;
 use crate::lifecycle::drift;
 use crate::lifecycle::seal::Keys;
+use crate::lifecycle::window::after;
 
 /// Phase, reason and message of the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +59,9 @@ impl<'a> Seen<'a> {
         let (name, uid) = (run.metadata.name.as_deref(), run.metadata.uid.as_deref());
         for one in live {
             if let Some(pod) = one.parse::<Pod>() {
-                seen.pods.push((one, pod));
+                if is_of_job(&pod, name) {
+                    seen.pods.push((one, pod));
+                }
             } else if let Some(job) = one.parse::<Job>() {
                 let is_owned = drift::is_owned(&job.metadata, uid.unwrap_or_default());
                 let is_ours = is_owned || Decided::open(keys, one, run).is_some();
@@ -171,11 +174,21 @@ impl<'a> Seen<'a> {
     }
 }
 
+/// Condition: it is over.
+pub const COMPLETED: &str = "Completed";
+/// How long a pod may take to start without a word: most that is in its way at first is over by then.
+const START_WAIT: SignedDuration = SignedDuration::from_secs(5);
 const DEADLINE: &str = "DeadlineExceeded";
 
 /// The end of a run whose time is over.
 pub(super) fn deadline_exceeded() -> RunEnd {
     RunEnd::new(RunPhase::Failed, DEADLINE, "the run's timeout is over")
+}
+
+/// Whether a pod was made by the Job of a run: marks are labels, which others can write too.
+fn is_of_job(pod: &Pod, run: Option<&str>) -> bool {
+    let controller = labels::controller(&pod.metadata);
+    controller.is_some_and(|job| job.kind == "Job" && Some(job.name.as_str()) == run)
 }
 
 /// Whether something may run in a pod still.
@@ -215,6 +228,12 @@ pub(super) fn scheduled_at(pod: &Pod) -> Option<Timestamp> {
         .iter()
         .find(|known| known.type_ == "PodScheduled" && known.status == "True")?;
     Some(scheduled.last_transition_time.as_ref()?.0)
+}
+
+/// From when on a pod that has not started is told to be late; `None` for one that has.
+pub(super) fn told_from(pod: &Pod) -> Option<Timestamp> {
+    let created = pod.metadata.creation_timestamp.as_ref()?.0;
+    (!has_started(pod)).then(|| after(created, START_WAIT))
 }
 
 /// Why a pod has not started, in a few words; `None` if it merely takes its time.

@@ -150,7 +150,7 @@ fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is
     }
     let without = rendered(&[])?;
     let of_harness = |name: &str| name.contains("broker") || name.contains("harness");
-    assert!(!without.iter().any(|object| of_harness(name_of(object))));
+    assert!(!without.iter().any(|object| of_harness(&name_of(object))));
     Ok(())
 }
 

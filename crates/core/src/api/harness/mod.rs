@@ -2,8 +2,7 @@
 //! Paddock, so that its manifests stay valid; what is new here is optional. What one object can break by itself
 //! is refused by rules of the definitions, which hold while no process of ours does.
 //!
-//! Nothing serves these kinds yet: no hook, no controller, no file of the chart. They are here for the rules
-//! over them, see [`crate::harness`].
+//! The rules over them are in [`crate::harness`].
 //!
 //! The defaults of durations are not in the schemas but given when a template is resolved: what the API server
 //! fills into a template that inherits could not be told from what its author wrote.

@@ -298,42 +298,20 @@ impl Runs {
             return Err(refused("TemplateInvalid", Violation::list(&overlaid)));
         }
         let held = workspace_of(run, &template, facts)?;
-        let Some(broker_ca) = &facts.broker_ca else {
-            let message = "the broker has no certificate yet; the run begins once it has one";
-            return Err(waiting("BrokerUnavailable", message));
-        };
-        let settings = pod::Settings {
-            broker_ca: broker_ca.to_string(),
-            ..self.settings.clone()
-        };
-        let parts = Parts {
-            namespace,
-            run: run.metadata.name.as_deref().unwrap_or_default(),
-            template_name: name,
-            template: &template,
-            workspace: held.as_ref().map(|held| held.name.as_str()),
-            mode: run.spec.mode,
-            prompt: prompt(run),
-            extra_env: &run.spec.extra_env,
-            settings: &settings,
-        };
-        let pod = pod::pod_template(&parts)
-            .map_err(|found| refused("TemplateInvalid", Violation::list(&found)))?;
+        let rendered = self.rendered(run, facts, template, held.as_ref())?;
+        let template = &rendered.template;
+        let specs: Vec<_> = policies.iter().map(|policy| &policy.spec).collect();
+        let base = facts.base.as_ref().map(|base| &base.spec);
         let decided = Decided {
             run: reference(run),
             submitter,
             spec_digest: spec_digest(run),
             template: format!("{kind}/{name}"),
-            template_digest: encode::digest(&(spec, &facts.base.as_ref().map(|base| &base.spec))),
-            policies_digest: encode::digest(
-                &policies
-                    .iter()
-                    .map(|policy| &policy.spec)
-                    .collect::<Vec<_>>(),
-            ),
+            template_digest: encode::digest(&(spec, base)),
+            policies_digest: encode::digest(&specs),
             workspace: held,
             image: template.image.clone(),
-            timeout_seconds: Some(deadline_seconds(&template)),
+            timeout_seconds: Some(deadline_seconds(template)),
             credentials: template.credentials.clone(),
             hosts: template
                 .egress
@@ -344,7 +322,39 @@ impl Runs {
             decided_at: now,
             reason: run.spec.reason.clone(),
         };
-        Ok((decided, Rendered { template, pod }))
+        Ok((decided, rendered))
+    }
+
+    /// The pod of a run that may begin.
+    fn rendered(
+        &self,
+        run: &HarnessRun,
+        facts: &Facts,
+        template: Resolved,
+        held: Option<&HeldWorkspace>,
+    ) -> Result<Rendered, Otherwise> {
+        let Some(broker_ca) = &facts.broker_ca else {
+            let message = "the broker has no certificate yet; the run begins once it has one";
+            return Err(waiting("BrokerUnavailable", message));
+        };
+        let settings = pod::Settings {
+            broker_ca: broker_ca.to_string(),
+            ..self.settings.clone()
+        };
+        let parts = Parts {
+            namespace: run.metadata.namespace.as_deref().unwrap_or_default(),
+            run: run.metadata.name.as_deref().unwrap_or_default(),
+            template_name: &run.spec.template_ref.name,
+            template: &template,
+            workspace: held.map(|held| held.name.as_str()),
+            mode: run.spec.mode,
+            prompt: prompt(run),
+            extra_env: &run.spec.extra_env,
+            settings: &settings,
+        };
+        let pod = pod::pod_template(&parts)
+            .map_err(|found| refused("TemplateInvalid", Violation::list(&found)))?;
+        Ok(Rendered { template, pod })
     }
 
     fn submitter(&self, run: &HarnessRun, facts: &Facts) -> Result<Requester, Otherwise> {

@@ -124,13 +124,11 @@ where
     found.items.iter().map(output::whole).collect()
 }
 
+/// Titles of columns, each with the path of its value.
+type Columns = &'static [(&'static str, &'static str)];
+
 /// The columns of a kind, each with the path of its value; the last ones only if the table is wide.
-fn columns(
-    what: What,
-) -> (
-    &'static [(&'static str, &'static str)],
-    &'static [(&'static str, &'static str)],
-) {
+fn columns(what: What) -> (Columns, Columns) {
     match what {
         What::Runs => (
             &[

@@ -243,9 +243,7 @@ impl Layout {
         flags([
             ("kubeconfig", self.path("kwok.kubeconfig")),
             ("config", self.path("kwok.yaml")),
-            // A test may have a node on which nothing happens but what it says.
-            ("manage-all-nodes", "false".into()),
-            ("manage-nodes-with-label-selector", "node!=by-hand".into()),
+            ("manage-all-nodes", "true".into()),
             ("node-ip", LOOPBACK.into()),
             // Room for the pods of a bench; the default has 254 addresses.
             ("cidr", "10.244.0.0/16".into()),

@@ -378,13 +378,32 @@ async fn a_run_ends_whose_network_policy_cannot_be_put_back() -> Result<()> {
 async fn r5_a_run_that_is_over_acquires_nothing_again() -> Result<()> {
     let world = World::new("over").await?;
     world.workspace("quiet", json!({})).await?;
+    let ready = |workspace: &Workspace| {
+        let status = workspace.status.clone().unwrap_or_default();
+        conditions::is_true(&status.conditions, "PVCBound")
+    };
+    world.workspace_until("quiet", "is ready", ready).await?;
+    let mark = world.cluster.audit().mark()?;
     let pod = world
         .running("once", json!({"workspaceRef": "quiet"}))
         .await?;
     world.agent_ends(&pod, 0, "").await?;
     world.phase("once", RunPhase::Succeeded).await?;
-    let free = |workspace: &Workspace| workspace.finalizers().is_empty();
+    let free = |workspace: &Workspace| {
+        let status = workspace.status.clone().unwrap_or_default();
+        status.active_run_ref.is_none() && workspace.finalizers().is_empty()
+    };
     let free = world.workspace_until("quiet", "is free", free).await?;
+
+    let writes = world
+        .cluster
+        .audit()
+        .since(mark)?
+        .writes()
+        .in_namespace(world.name());
+    let ours = writes.by_user("system:serviceaccount:oz-system:oz-operator");
+    let counts = ours.filter(|entry| entry.resource != "events").counts();
+    assert!(counts.values().sum::<usize>() <= 10, "{counts:#?}");
 
     // Each of these has it looked at again; the last is seen to have been.
     let label = Patch::Merge(json!({"metadata": {"labels": {"looked": "at"}}}));

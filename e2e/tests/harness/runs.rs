@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -145,6 +145,34 @@ async fn a_workspace_that_is_deleted_waits_for_the_run_that_holds_it() -> Result
         Ok(workspaces.get_opt("data").await?.is_none().then_some(()))
     })
     .await
+}
+
+/// As those that the original made have none.
+#[tokio::test]
+async fn a_claim_without_our_labels_gets_them_and_is_not_lost() -> Result<()> {
+    let world = World::new("claim").await?;
+    world.workspace("kept", json!({})).await?;
+    let told = |workspace: &Workspace| {
+        let status = workspace.status.clone().unwrap_or_default();
+        status.pvc_name.is_some()
+    };
+    world.workspace_until("kept", "has a claim", told).await?;
+    let claims = world.api::<PersistentVolumeClaim>();
+    let before = claims.get("ws-kept").await?;
+    let without = Patch::Merge(json!({"metadata": {"labels": null}}));
+    claims
+        .patch("ws-kept", &PatchParams::default(), &without)
+        .await?;
+    eventually("the labels are back", CONDITION_TIMEOUT, async || {
+        let now = claims.get("ws-kept").await?;
+        Ok((now.labels() == before.labels()).then_some(now))
+    })
+    .await
+    .map(|now| assert_eq!(now.uid(), before.uid()))?;
+    let workspace = world.api::<Workspace>().get("kept").await?;
+    let status = workspace.status.unwrap_or_default();
+    assert_eq!(status.phase, Some(WorkspacePhase::Active));
+    Ok(())
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Installing oz and running its processes.
 
+use std::fmt::Debug;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource};
 use oz_testkit::{Cluster, Process, cargo_binary, eventually, free_address, shift_clock};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::{Options, Service};
 
@@ -49,6 +54,25 @@ pub fn apply(cluster: &Cluster, part: &str) -> Result<String> {
         .args(["apply", "--server-side", "--force-conflicts", "-f"])
         .arg(repository().join(part));
     run(kubectl).with_context(|| format!("failed to apply {part}"))
+}
+
+/// Applies an object of kind `K`, which need not say so.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn apply_as<K>(api: &Api<K>, mut object: Value) -> Result<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    object["apiVersion"] = K::api_version(&()).as_ref().into();
+    object["kind"] = K::kind(&()).as_ref().into();
+    let name = object["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let parameters = PatchParams::apply("test").force();
+    let written = api.patch(&name, &parameters, &Patch::Apply(&object)).await;
+    written.with_context(|| format!("failed to apply {name}"))
 }
 
 /// Waits until the API server serves every kind that was defined.

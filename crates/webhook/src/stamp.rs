@@ -8,7 +8,7 @@ use kube::Resource as _;
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review, UserInfo};
 use oz_core::access::ending;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::{Requester, Stamp};
+use oz_core::access::stamp::{Requester, Stamp, StampError};
 use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::{encode, labels};
 use rustls::crypto::SecureRandom;
@@ -100,6 +100,30 @@ impl Sealing {
         annotations.insert(labels::REQUESTER.to_owned(), sealed);
         Ok(())
     }
+}
+
+/// What is stored must be what was stamped: another webhook may have changed it in between, or ours may not have
+/// been called. `again` says what to do about it.
+///
+/// # Errors
+/// That the stamp is not believed, or names somebody else.
+pub(crate) fn is_who_asks(
+    stamped: Result<Requester, StampError>,
+    user: &UserInfo,
+    again: &str,
+) -> Result<(), Rejection> {
+    let stamped =
+        stamped.map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
+    if stamped == requester(user) {
+        return Ok(());
+    }
+    Err(Rejection::forbidden(
+        "StampOfAnotherRequest",
+        format!(
+            "the stamp names {}, not {}; {again} again",
+            stamped.user, user.username
+        ),
+    ))
 }
 
 /// Who asks, if the API server says so.

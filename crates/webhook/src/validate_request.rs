@@ -23,7 +23,7 @@ use crate::record;
 use crate::refusal::{
     bounded, forbidden, immutable, invalid, own_namespace, served, status_is_the_operators,
 };
-use crate::stamp::requester;
+use crate::stamp::{is_who_asks, requester};
 use crate::templates::Templates;
 
 /// Checks requests of one kind.
@@ -175,22 +175,9 @@ impl<R: AccessRequest> RequestValidator<R> {
             .map_err(|denial| forbidden(denial.reason, "spec.extends", &denial.message))
     }
 
-    /// What is stored must be what was stamped: another webhook may have changed it in between, or
-    /// ours may not have been called.
     fn stamped(&self, review: &Review<R>, request: &Request<'_>) -> Result<(), Rejection> {
-        let stamped = request
-            .requester(&self.keys)
-            .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
-        if stamped == requester(&review.user) {
-            return Ok(());
-        }
-        Err(Rejection::forbidden(
-            "StampOfAnotherRequest",
-            format!(
-                "the stamp names {}, not {}; create the request again",
-                stamped.user, review.user.username
-            ),
-        ))
+        let stamped = request.requester(&self.keys);
+        is_who_asks(stamped, &review.user, "create the request")
     }
 }
 

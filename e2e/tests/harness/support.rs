@@ -8,9 +8,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_core::audit::Record;
 use oz_core::names;
+pub(crate) use oz_e2e::apply_as;
 use oz_e2e::{NAMESPACE, Operator, Options, Webhook, install, install_harness, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -93,21 +93,6 @@ async fn node(admin: &Client) -> Result<()> {
         .patch_status(NODE, &PatchParams::default(), &status)
         .await?;
     Ok(())
-}
-
-pub(crate) async fn apply_as<K>(api: &Api<K>, mut object: Value) -> Result<K>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
-{
-    object["apiVersion"] = K::api_version(&()).as_ref().into();
-    object["kind"] = K::kind(&()).as_ref().into();
-    let name = object["metadata"]["name"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let parameters = PatchParams::apply("test").force();
-    let written = api.patch(&name, &parameters, &Patch::Apply(&object)).await;
-    written.with_context(|| format!("failed to apply {name}"))
 }
 
 /// A namespace with a template.

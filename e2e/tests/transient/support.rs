@@ -3,10 +3,11 @@
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, Resource};
+use kube::api::PostParams;
+use kube::{Api, Client};
 use oz_core::api::{BindingStatus, Phase, TransientRoleBinding};
 use oz_core::transient::Kind;
+pub(crate) use oz_e2e::apply_as;
 use oz_e2e::{NAMESPACE, Operator, Options, Webhook, apply, established, install};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
@@ -103,22 +104,6 @@ async fn people(admin: &Client) -> Result<()> {
         apply_as(&Api::<ClusterRoleBinding>::all(admin.clone()), binding).await?;
     }
     Ok(())
-}
-
-pub(crate) async fn apply_as<K>(api: &Api<K>, mut object: Value) -> Result<K>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    object["apiVersion"] = K::api_version(&()).as_ref().into();
-    object["kind"] = K::kind(&()).as_ref().into();
-    let name = object["metadata"]["name"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let parameters = PatchParams::apply("test").force();
-    Ok(api
-        .patch(&name, &parameters, &Patch::Apply(&object))
-        .await?)
 }
 
 /// A namespace, and clients of people.

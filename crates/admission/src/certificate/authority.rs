@@ -173,6 +173,13 @@ pub(crate) struct Leaf {
     pub(crate) until: Timestamp,
 }
 
+impl Leaf {
+    /// The certificate (PEM) of the authority of ours that signed it, as long as it has not ended.
+    pub(crate) fn serving(&self, now: Timestamp) -> Option<&str> {
+        self.issuer.as_deref().filter(|_| now < self.until)
+    }
+}
+
 /// From when until when a certificate is meant to be used.
 pub(crate) fn lifetime(
     x509: &x509_parser::certificate::X509Certificate<'_>,

@@ -117,10 +117,7 @@ impl Upkeep {
         let published = &self.published;
         let circumstances = Circumstances {
             now,
-            serving: leaf
-                .as_ref()
-                .filter(|leaf| now < leaf.until)
-                .and_then(|leaf| leaf.issuer.as_deref()),
+            serving: leaf.as_ref().and_then(|leaf| leaf.serving(now)),
             published_since: &|pem| published.get(pem).copied(),
             may_stage: true,
         };

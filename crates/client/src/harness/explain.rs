@@ -6,7 +6,7 @@ use kube::api::ListParams;
 use oz_core::api::harness::{HarnessRun, RunPhase, Workspace, WorkspacePhase};
 use oz_core::conditions;
 use oz_core::harness::policy::Matching;
-use oz_core::harness::queue::{ahead, is_over};
+use oz_core::harness::queue::ahead;
 use oz_core::harness::requires::admitted;
 use oz_core::harness::template::Resolved;
 
@@ -206,7 +206,7 @@ async fn of_workspace(cluster: &Cluster, run: &HarnessRun, name: &str) -> Result
     }
     let runs = cluster.api::<HarnessRun>();
     let runs = cluster.answer(runs.list(&ListParams::default())).await?;
-    let before = ahead(run, runs.items.iter().filter(|other| !is_over(other)));
+    let before = ahead(run, &runs.items);
     let holder = match &status.active_run_ref {
         Some(holder) => format!("run {holder} holds Workspace {name}"),
         None => format!("nobody holds Workspace {name}"),
@@ -218,7 +218,8 @@ async fn of_workspace(cluster: &Cluster, run: &HarnessRun, name: &str) -> Result
             format!("{holder}; this run is the next"),
         ),
         count => {
-            let names = before.join(", ");
+            let names: Vec<String> = before.iter().map(|run| run.name_any()).collect();
+            let names = names.join(", ");
             let message = format!(
                 "{holder}; this run is number {} on it, behind {names}",
                 count + 1

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::child;
 use super::pod::{RUN_LABEL, deadline_seconds};
 use super::template::Resolved;
 use crate::api::harness::{GROUP, HarnessRun, RunMode};
@@ -147,21 +148,12 @@ pub fn workspace(run: &HarnessRun) -> Value {
 }
 
 fn owned(run: &HarnessRun) -> Value {
-    json!({
-        "apiVersion": format!("{GROUP}/v1alpha1"),
-        "kind": KIND,
-        "name": name(run),
-        "uid": run.metadata.uid,
-        "controller": true,
-    })
+    child::owned(KIND, &run.metadata)
 }
 
 /// The marks of a child, on an object and on a Job's pods alike: both are found by them.
 fn mark(metadata: &mut Value, run: &HarnessRun) {
-    metadata["labels"][labels::MANAGED_BY] = json!(labels::OZ);
-    metadata["labels"][labels::OWNER_KIND] = json!(KIND);
-    metadata["labels"][labels::OWNER_UID] = json!(run.metadata.uid);
-    metadata["annotations"][labels::OWNER_NAME] = json!(name(run));
+    child::mark(metadata, KIND, &run.metadata);
 }
 
 fn name(run: &HarnessRun) -> &str {

@@ -1,7 +1,5 @@
 //! Which runs come before another on the same workspace.
 
-use std::cmp::Ordering;
-
 use jiff::Timestamp;
 
 use super::objects::workspace_name;
@@ -9,7 +7,7 @@ use crate::api::harness::HarnessRun;
 
 /// Whether a run is over, or is being removed.
 #[must_use]
-pub fn is_over(run: &HarnessRun) -> bool {
+pub fn has_left(run: &HarnessRun) -> bool {
     run.metadata.deletion_timestamp.is_some() || super::run::is_over(run)
 }
 
@@ -23,27 +21,24 @@ pub fn workspace_of(run: &HarnessRun) -> String {
         .unwrap_or_else(|| workspace_name(run.metadata.name.as_deref().unwrap_or_default()))
 }
 
-/// The names of those of `all` that come before a run on the workspace that it names, the first first: they are
-/// not over, and were created earlier; of those of one second, by UID.
+/// Those of `all` that come before a run on the workspace that it names, the first first: they are not over, and were
+/// created earlier; of those of one second, by UID.
 #[must_use]
-pub fn ahead<'a>(run: &HarnessRun, all: impl IntoIterator<Item = &'a HarnessRun>) -> Vec<&'a str> {
+pub fn ahead<'a>(
+    run: &HarnessRun,
+    all: impl IntoIterator<Item = &'a HarnessRun>,
+) -> Vec<&'a HarnessRun> {
     let Some(workspace) = &run.spec.workspace_ref else {
         return Vec::new();
     };
     let mut ahead: Vec<&HarnessRun> = all
         .into_iter()
-        .filter(|other| other.spec.workspace_ref.as_ref() == Some(workspace) && !is_over(other))
-        .filter(|other| by_age(other, run) == Ordering::Less)
+        .filter(|other| other.metadata.namespace == run.metadata.namespace)
+        .filter(|other| other.spec.workspace_ref.as_ref() == Some(workspace) && !has_left(other))
+        .filter(|other| place(other) < place(run))
         .collect();
-    ahead.sort_by(|one, other| by_age(one, other));
-    let names = ahead.iter();
-    names
-        .filter_map(|run| run.metadata.name.as_deref())
-        .collect()
-}
-
-fn by_age(one: &HarnessRun, other: &HarnessRun) -> Ordering {
-    place(one).cmp(&place(other))
+    ahead.sort_by(|one, other| place(one).cmp(&place(other)));
+    ahead
 }
 
 /// By what runs are ordered: the oldest comes first, and of those of one second the one whose UID does.

@@ -143,9 +143,16 @@ fn before_a_run_are_the_older_ones_of_its_workspace_that_are_not_over() {
         run("alone", 1, None, None),
         going,
     ];
-    assert_eq!(ahead(&all[1], &all), ["first", "a"]);
-    assert_eq!(ahead(&all[3], &all), Vec::<&str>::new());
-    assert_eq!(ahead(&all[6], &all), Vec::<&str>::new());
+    let names = |run| -> Vec<&str> {
+        let ahead = ahead(run, &all);
+        let names = ahead.into_iter();
+        names
+            .filter_map(|run| run.metadata.name.as_deref())
+            .collect()
+    };
+    assert_eq!(names(&all[1]), ["first", "a"]);
+    assert_eq!(names(&all[3]), Vec::<&str>::new());
+    assert_eq!(names(&all[6]), Vec::<&str>::new());
     assert_eq!(workspace_of(&all[1]), "cage");
     assert_eq!(workspace_of(&all[6]), "alone-ws");
 }

@@ -43,7 +43,8 @@ pub(crate) struct CompositeArgs {
     pub(crate) hook_address: Vec<HookAddress>,
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+/// Reads KEY=VALUE.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
     let (key, value) = parts.ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
     Ok((key.to_owned(), value.to_owned()))

@@ -12,7 +12,7 @@ mod runs;
 mod survey;
 mod webhook;
 
-pub(crate) use args::{CompositeArgs, HookAddress};
+pub(crate) use args::{CompositeArgs, HookAddress, label};
 pub(crate) use rego::Policies;
 pub(crate) use reports::{Reports, ReportsPort};
 pub(crate) use runs::{Runs, RunsPort};

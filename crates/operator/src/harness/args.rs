@@ -8,6 +8,8 @@ use oz_core::harness::objects::Broker;
 use oz_core::harness::pod::Settings;
 use oz_core::names;
 
+use crate::composites::label;
+
 /// Whether and how HarnessRuns are run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HarnessArgs {
@@ -35,12 +37,6 @@ pub(crate) struct HarnessArgs {
     /// The labels of the broker's pods, which alone the pods of runs may reach: one each.
     #[arg(long, default_value = "app.kubernetes.io/name=oz-broker", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) broker_label: Vec<(String, String)>,
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    let (key, value) = parts.ok_or_else(|| format!("{text:?} is not KEY=VALUE"))?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 impl HarnessArgs {

@@ -52,7 +52,7 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
     };
     engine.controller(controller, observed);
     let observed = HarnessWorkspaces { workspaces, runs };
-    engine.controller(Workspaces::default(), observed);
+    engine.controller(Workspaces, observed);
     definitions::definitions(engine);
     Ok(())
 }

@@ -11,9 +11,8 @@ use oz_core::api::harness::{
 };
 use oz_core::harness::authority::trusted;
 use oz_core::harness::policy::Matching;
-use oz_core::harness::queue::{place, workspace_of};
+use oz_core::harness::queue::{ahead, place, workspace_of};
 use oz_core::harness::run::{Facts, Question, Runs, is_over};
-use oz_core::harness::workspace::queue;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
@@ -112,15 +111,12 @@ impl HarnessRuns {
     fn ahead(&self, workspace: &Workspace, run: &HarnessRun) -> usize {
         let status = workspace.status.as_ref();
         let holder = status.and_then(|status| status.active_run_uid.as_ref());
-        if holder.is_some() && holder == run.metadata.uid.as_ref() {
-            return 0;
-        }
         let all = self.runs.objects();
-        let queue = queue(workspace, all.iter().map(AsRef::as_ref));
-        let waiting = queue.iter().filter(|other| Some(&other.uid) != holder);
-        waiting
-            .take_while(|other| Some(&other.uid) != run.metadata.uid.as_ref())
-            .count()
+        let ahead = ahead(run, all.iter().map(AsRef::as_ref));
+        let waiting = ahead
+            .iter()
+            .filter(|other| other.metadata.uid.as_ref() != holder);
+        waiting.count()
     }
 
     /// How many runs that are not over have begun or were created before one, of templates that a policy with a limit speaks for

@@ -23,7 +23,7 @@ use super::authors::may_get;
 use super::record;
 use super::validate::Installation;
 use crate::refusal::{bounded, forbidden, immutable, invalid, status_is_the_operators};
-use crate::stamp::requester;
+use crate::stamp::is_who_asks;
 use crate::templates::Templates;
 use crate::validate_request::same_requester;
 
@@ -204,21 +204,9 @@ impl RunValidator {
         }
     }
 
-    /// What is stored must be what was stamped: another webhook may have changed it in between, or ours may not
-    /// have been called.
     fn stamped(&self, review: &Review<HarnessRun>, run: &HarnessRun) -> Result<(), Rejection> {
-        let stamped = stamp::verify(&self.keys, KIND, &run.metadata, &spec_digest(run))
-            .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
-        if stamped == requester(&review.user) {
-            return Ok(());
-        }
-        Err(Rejection::forbidden(
-            "StampOfAnotherRequest",
-            format!(
-                "the stamp names {}, not {}; submit the run again",
-                stamped.user, review.user.username
-            ),
-        ))
+        let stamped = stamp::verify(&self.keys, KIND, &run.metadata, &spec_digest(run));
+        is_who_asks(stamped, &review.user, "submit the run")
     }
 }
 

@@ -19,7 +19,7 @@ use oz_core::validate::{REQUEST_METADATA, Violation};
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
 use crate::refusal::{bounded, forbidden, immutable, invalid, served, status_is_the_operators};
-use crate::stamp::requester;
+use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::same_requester;
 
 /// Checks transient bindings of one kind.
@@ -170,18 +170,8 @@ impl<K: Kind> BindingValidator<K> {
     /// What is stored must be what was stamped, and must have our finalizer: another webhook may
     /// have changed it in between, or ours may not have been called.
     fn stamped(&self, review: &Review<K>, binding: &Binding<'_>) -> Result<(), Rejection> {
-        let stamped = binding
-            .requester(&self.keys)
-            .map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
-        if stamped != requester(&review.user) {
-            return Err(Rejection::forbidden(
-                "StampOfAnotherRequest",
-                format!(
-                    "the stamp names {}, not {}; create the object again",
-                    stamped.user, review.user.username
-                ),
-            ));
-        }
+        let stamped = binding.requester(&self.keys);
+        is_who_asks(stamped, &review.user, "create the object")?;
         if !has_finalizer(binding.metadata) {
             return Err(Rejection::forbidden(
                 "NoFinalizer",

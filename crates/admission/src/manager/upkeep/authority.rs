@@ -27,10 +27,7 @@ impl Upkeep {
         let circumstances = Circumstances {
             now,
             // An authority that has ended is trusted by nobody, published or not.
-            serving: leaf
-                .as_ref()
-                .filter(|leaf| now < leaf.until)
-                .and_then(|leaf| leaf.issuer.as_deref()),
+            serving: leaf.as_ref().and_then(|leaf| leaf.serving(now)),
             published_since: &|pem| published.get(pem).copied(),
             may_stage: self.publish,
         };

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Runs;
 use super::decided::{Decided, HeldWorkspace, reference};
 use super::drift::lasting;
-use super::existing::{self, RunEnd, Seen, deadline_exceeded};
+use super::existing::{self, RunEnd, Seen, deadline_exceeded, deleted};
 use crate::access::stamp::{self, Requester, StampError};
 use crate::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, HarnessTemplateSpec,
@@ -145,8 +145,7 @@ impl Runs {
                     if let Some(what) = lasting {
                         return Ok(State::Ended(drift(what), None, decided()));
                     }
-                    let sealed = known.seal(&self.keys).unwrap_or_default();
-                    let job = objects::job(run, &job.template, job.pod, &sealed);
+                    let job = objects::job(run, &job.template, job.pod, seen.sealed);
                     Ok(State::Startable(Box::new(known.clone()), Box::new(job)))
                 }
                 _ => Ok(State::Confinable(Box::new(new))),
@@ -558,10 +557,6 @@ fn hidden_until(seen: &Seen<'_>) -> Option<Timestamp> {
     let is_active = job.status.as_ref()?.active.is_some_and(|active| active > 0);
     let is_hidden = is_active && seen.active().next().is_none();
     is_hidden.then(|| after(seen.job_started().unwrap_or_default(), POD_WAIT))
-}
-
-fn deleted() -> RunEnd {
-    RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted")
 }
 
 fn drift(what: &str) -> RunEnd {

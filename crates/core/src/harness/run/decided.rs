@@ -72,11 +72,15 @@ impl Decided {
 
     /// The decision that an object carries, for whatever run of its namespace it was made.
     pub(super) fn open_any(keys: &Keys, live: &Live) -> Option<Self> {
-        let metadata = &live.object.metadata;
-        let text = metadata.annotations.as_ref()?.get(labels::GRANT)?;
-        let decided: Self = seal::open(keys, PURPOSE, text).ok()?;
-        let is_here = metadata.namespace.as_ref() == Some(&decided.run.namespace);
+        let decided: Self = seal::open(keys, PURPOSE, Self::sealed(live)?).ok()?;
+        let is_here = live.object.metadata.namespace.as_ref() == Some(&decided.run.namespace);
         is_here.then_some(decided)
+    }
+
+    /// The sealed text that an object carries, whoever wrote it.
+    pub(super) fn sealed(live: &Live) -> Option<&str> {
+        let annotations = live.object.metadata.annotations.as_ref()?;
+        annotations.get(labels::GRANT).map(String::as_str)
     }
 
     pub(super) fn seal(&self, keys: &Keys) -> Result<String, SealError> {

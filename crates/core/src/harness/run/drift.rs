@@ -66,12 +66,7 @@ fn is_same(live: &Live, desired: &Child) -> bool {
 
 /// The Job with what was changed of it put back; `None` if nothing was. Its pod template cannot be changed: the API
 /// server lets nobody.
-pub(super) fn job(
-    decided: &Decided,
-    run: &HarnessRun,
-    seen: &Seen<'_>,
-    sealed: &str,
-) -> Option<Child> {
+pub(super) fn job(decided: &Decided, run: &HarnessRun, seen: &Seen<'_>) -> Option<Child> {
     let (live, _) = seen.job.as_ref()?;
     let mut spec = live.object.data.get("spec")?.clone();
     let mut ours = json!({
@@ -87,7 +82,7 @@ pub(super) fn job(
     if is_suspended && !objects::is_queued(run) {
         ours["suspend"] = json!(false);
     }
-    let mut metadata = child::<Job>(objects::job_metadata(run, sealed))?
+    let mut metadata = child::<Job>(objects::job_metadata(run, seen.sealed))?
         .object
         .metadata;
     if contains(&spec, &ours) && has_metadata(&live.object.metadata, &metadata) {

@@ -51,6 +51,8 @@ pub(super) struct Seen<'a> {
     pub(super) pods: Vec<(&'a Live, Pod)>,
     /// The decision, as either of them carries it.
     pub(super) decided: Option<Decided>,
+    /// Its sealed text.
+    pub(super) sealed: &'a str,
 }
 
 impl<'a> Seen<'a> {
@@ -71,7 +73,7 @@ impl<'a> Seen<'a> {
             } else if one.parse::<NetworkPolicy>().is_some()
                 && one.object.metadata.name.as_deref() == name.map(policy_name).as_deref()
             {
-                seen.decided = Decided::open(keys, one, run);
+                seen.take(keys, one, run);
                 seen.is_confined = seen.decided.is_some();
                 let is_marked = labels::owner_uid(&one.object.metadata) == uid;
                 match seen.is_confined || is_marked {
@@ -83,9 +85,17 @@ impl<'a> Seen<'a> {
         if seen.decided.is_none()
             && let Some((job, _)) = &seen.job
         {
-            seen.decided = Decided::open(keys, job, run);
+            let job: &'a Live = job;
+            seen.take(keys, job, run);
         }
         seen
+    }
+
+    fn take(&mut self, keys: &Keys, live: &'a Live, run: &HarnessRun) {
+        if let Some(decided) = Decided::open(keys, live, run) {
+            self.sealed = Decided::sealed(live).unwrap_or_default();
+            self.decided = Some(decided);
+        }
     }
 
     /// Whether anything was started by it, as far as that is known.
@@ -189,6 +199,11 @@ pub(super) fn deadline_exceeded() -> RunEnd {
 fn is_of_job(pod: &Pod, run: Option<&str>) -> bool {
     let controller = labels::controller(&pod.metadata);
     controller.is_some_and(|job| job.kind == "Job" && Some(job.name.as_str()) == run)
+}
+
+/// The end of a run that was deleted.
+pub(super) fn deleted() -> RunEnd {
+    RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted")
 }
 
 /// Whether something may run in a pod still.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::assess::{Facts, Pending, Question, State, is_over, until, waits_until};
 use super::decided::{Decided, reference};
 use super::drift;
-use super::existing::{RunEnd, Seen, is_active};
+use super::existing::{self, RunEnd, Seen, is_active};
 use super::{Runs, report};
 use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase, Workspace};
 use crate::audit::{Action, Decision as Decision_, Record};
@@ -18,8 +18,7 @@ use crate::controller::{
 use crate::harness::child::child;
 use crate::harness::objects::{self, policy_name};
 use crate::labels;
-use crate::lifecycle::drift as drift_of;
-use crate::lifecycle::drift::has_finalizer;
+use crate::lifecycle::drift::{has_finalizer, is_owned};
 use crate::lifecycle::window::{after, has_come};
 
 /// The finalizers of the original, which stored objects may have still.
@@ -72,8 +71,8 @@ impl Controller for Runs {
             }
             State::Confinable(decided) => self.confining(now, run, decided, &seen),
             State::Startable(_, job) => starting(job),
-            State::Begun(decided, pending) => self.going_on(now, run, decided, *pending, &seen),
-            State::Ending(end, decided) => self.ending(now, run, end, decided.as_deref(), &seen),
+            State::Begun(decided, pending) => going_on(now, run, decided, *pending, &seen),
+            State::Ending(end, decided) => ending(now, run, end, decided.as_deref(), &seen),
             State::Ended(end, _, decided) => ended(now, run, end, decided.as_deref(), &seen),
         };
         Verdict::Decided(Decision { plan, state })
@@ -103,11 +102,11 @@ impl Controller for Runs {
     /// its marks is left alone: they are labels, which others can write.
     fn orphaned(&self, now: Timestamp, run: Option<&HarnessRun>, live: &[Live]) -> Plan {
         let owner = |one: &Live| labels::owner_uid(&one.object.metadata).map(ToOwned::to_owned);
-        let is_owned = |one: &&Live| {
+        let goes_with_it = |one: &&Live| {
             let metadata = &one.object.metadata;
-            owner(one).is_some_and(|uid| drift_of::is_owned(metadata, &uid))
+            owner(one).is_some_and(|uid| is_owned(metadata, &uid))
         };
-        let plan = Plan::default().then(deleted(live.iter().filter(is_owned)));
+        let plan = Plan::default().then(deleted(live.iter().filter(goes_with_it)));
         if live
             .iter()
             .any(|one| one.parse().is_some_and(|pod| is_active(&pod)))
@@ -120,10 +119,10 @@ impl Controller for Runs {
         });
         let sealed: Vec<(&Live, Decided)> = sealed.collect();
         let was_over = run.is_some_and(is_over);
-        let record = sealed.first().filter(|_| !was_over).map(|(_, decided)| {
-            let end = RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted");
-            Step::Record(ended_record(now, &end, decided))
-        });
+        let record = sealed
+            .first()
+            .filter(|_| !was_over)
+            .map(|(_, decided)| Step::Record(ended_record(now, &existing::deleted(), decided)));
         let policies = sealed.iter().map(|(one, _)| *one);
         let policies = policies.filter(|one| one.parse::<NetworkPolicy>().is_some());
         plan.then(record).then(deleted(policies))
@@ -162,103 +161,81 @@ impl Runs {
             .then(policy.map(Step::Apply))
             .wake_at(now)
     }
+}
 
-    /// What somebody changed is put back.
-    fn going_on(
-        &self,
-        now: Timestamp,
-        run: &HarnessRun,
-        decided: &Decided,
-        pending: Pending,
-        seen: &Seen<'_>,
-    ) -> Plan {
-        let sealed = match decided.seal(&self.keys) {
-            Ok(sealed) => sealed,
-            Err(error) => return Plan::default().because(error.of("decision")),
-        };
-        // A key that was replaced seals otherwise: what opens is good.
-        let known = |live: &Live| {
-            let annotations = live.object.metadata.annotations.as_ref()?;
-            annotations.get(labels::GRANT).cloned()
-        };
-        let sealed_of = |live: Option<&Live>| {
-            let opens =
-                live.filter(|live| Decided::open(&self.keys, live, run).as_ref() == Some(decided));
-            opens.and_then(known).unwrap_or_else(|| sealed.clone())
-        };
-        let policy = drift::policy(decided, run, &sealed_of(seen.policy), seen.policy);
-        let policy = policy.filter(|desired| {
-            let is_as_decided = |live: &Live| !drift::has_drifted(live, desired);
-            !(seen.is_confined && seen.policy.is_some_and(is_as_decided))
-        });
-        let job = drift::job(
-            decided,
-            run,
-            seen,
-            &sealed_of(seen.job.as_ref().map(|(live, _)| *live)),
-        );
-        let record = |what: &str, there: Option<&Live>| {
-            let (action, note) = (Action::DriftDetected, Decision_::Note);
-            let message =
-                format!("{what} of the run was changed by somebody else, and is put back");
-            let mut record = decided.record(now, action, note, "PutBack", message);
-            // Each change is a fact of its own.
-            let metadata = there.map(|there| &there.object.metadata);
-            let version = metadata.and_then(|metadata| metadata.resource_version.as_deref());
-            let changed = format!("{}/{what}/{}", decided.run.uid, version.unwrap_or_default());
-            record.id = Record::id(action, &changed);
-            Step::Record(record.detail("object", what))
-        };
-        let look = (seen.policy.is_none()).then(|| look_for_policy(run));
-        let live_job = seen.job.as_ref().map(|(live, _)| *live);
-        let records = [
-            policy
-                .as_ref()
-                .map(|_| record("the NetworkPolicy", seen.policy)),
-            job.as_ref().map(|_| record("the Job", live_job)),
-        ];
-        let mut plan = Plan::default()
-            .then(look)
-            .then(records.into_iter().flatten())
-            .then([policy, job].into_iter().flatten().map(Step::Apply));
-        let wakes = [pending.until, pending.ready_until, pending.told_from];
-        for at in wakes.into_iter().flatten() {
-            plan = plan.wake_at(at);
-        }
-        plan
-    }
-
-    /// Everything that runs is told to end.
-    fn ending(
-        &self,
-        now: Timestamp,
-        run: &HarnessRun,
-        end: &RunEnd,
-        decided: Option<&Decided>,
-        seen: &Seen<'_>,
-    ) -> Plan {
-        let is_timeout = *end == super::existing::deadline_exceeded();
-        // The Job controller says that a Job is over whose time is, and makes no pod of it any more.
-        let job = seen
-            .job
+/// What somebody changed is put back.
+fn going_on(
+    now: Timestamp,
+    run: &HarnessRun,
+    decided: &Decided,
+    pending: Pending,
+    seen: &Seen<'_>,
+) -> Plan {
+    let policy = drift::policy(decided, run, seen.sealed, seen.policy);
+    let policy = policy.filter(|desired| {
+        let is_as_decided = |live: &Live| !drift::has_drifted(live, desired);
+        !(seen.is_confined && seen.policy.is_some_and(is_as_decided))
+    });
+    let job = drift::job(decided, run, seen);
+    let record = |what: &str, there: Option<&Live>| {
+        let (action, note) = (Action::DriftDetected, Decision_::Note);
+        let message = format!("{what} of the run was changed by somebody else, and is put back");
+        let mut record = decided.record(now, action, note, "PutBack", message);
+        // Each change is a fact of its own.
+        let metadata = there.map(|there| &there.object.metadata);
+        let version = metadata.and_then(|metadata| metadata.resource_version.as_deref());
+        let changed = format!("{}/{what}/{}", decided.run.uid, version.unwrap_or_default());
+        record.id = Record::id(action, &changed);
+        Step::Record(record.detail("object", what))
+    };
+    let look = (seen.policy.is_none()).then(|| look_for_policy(run));
+    let live_job = seen.job.as_ref().map(|(live, _)| *live);
+    let records = [
+        policy
             .as_ref()
-            .filter(|_| !is_timeout)
-            .map(|(live, _)| *live);
-        let pods = seen.active().map(|(live, _)| *live);
-        let look = seen.job.is_none().then(|| look_for_job(run));
-        let plan = Plan::default()
-            .then(deleted(job.into_iter().chain(pods)))
-            .then(look);
-        match end.reason == "DriftDetected" {
-            true => {
-                let record = |decided: &Decided| {
-                    let (action, ends) = (Action::DriftDetected, Decision_::End);
-                    decided.record(now, action, ends, "DriftDetected", end.message.as_str())
-                };
-                plan.then(decided.map(record).map(Step::Record))
-            }
-            false => plan,
+            .map(|_| record("the NetworkPolicy", seen.policy)),
+        job.as_ref().map(|_| record("the Job", live_job)),
+    ];
+    let mut plan = Plan::default()
+        .then(look)
+        .then(records.into_iter().flatten())
+        .then([policy, job].into_iter().flatten().map(Step::Apply));
+    let wakes = [pending.until, pending.ready_until, pending.told_from];
+    for at in wakes.into_iter().flatten() {
+        plan = plan.wake_at(at);
+    }
+    plan
+}
+
+/// Everything that runs is told to end.
+fn ending(
+    now: Timestamp,
+    run: &HarnessRun,
+    end: &RunEnd,
+    decided: Option<&Decided>,
+    seen: &Seen<'_>,
+) -> Plan {
+    let is_timeout = *end == existing::deadline_exceeded();
+    // The Job controller says that a Job is over whose time is, and makes no pod of it any more.
+    let job = seen
+        .job
+        .as_ref()
+        .filter(|_| !is_timeout)
+        .map(|(live, _)| *live);
+    let pods = seen.active().map(|(live, _)| *live);
+    let look = seen.job.is_none().then(|| look_for_job(run));
+    let plan = Plan::default()
+        .then(deleted(job.into_iter().chain(pods)))
+        .then(look);
+    match end.reason == "DriftDetected" {
+        true => {
+            let record = |decided: &Decided| {
+                let (action, ends) = (Action::DriftDetected, Decision_::End);
+                decided.record(now, action, ends, "DriftDetected", end.message.as_str())
+            };
+            plan.then(decided.map(record).map(Step::Record))
         }
+        false => plan,
     }
 }
 

@@ -3,12 +3,11 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::Workspaces;
 use crate::api::harness::{HarnessRun, Workspace, WorkspacePhase};
 use crate::controller::{Failure, Live};
 use crate::harness::objects::workspace_name;
 use crate::harness::pod::claim_name;
-use crate::harness::queue::{is_over, place};
+use crate::harness::queue::{has_left, place};
 
 /// What is known besides the workspace and its objects.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +73,7 @@ pub fn queue<'a>(
 ) -> Vec<Waiting> {
     let mut wanting: Vec<&HarnessRun> = runs
         .into_iter()
-        .filter(|run| wants(run, workspace) && !is_over(run))
+        .filter(|run| wants(run, workspace) && !has_left(run))
         .collect();
     wanting.sort_by(|one, other| place(one).cmp(&place(other)));
     let waiting = |run: &HarnessRun| Waiting {
@@ -101,75 +100,69 @@ fn wants(run: &HarnessRun, workspace: &Workspace) -> bool {
     }
 }
 
-impl Workspaces {
-    pub(super) fn assess(
-        &self,
-        workspace: &Workspace,
-        facts: &Facts,
-        live: &[Live],
-    ) -> Result<State, Question> {
-        let is_going = workspace.metadata.deletion_timestamp.is_some();
-        let holder = holder(workspace, facts)?;
-        let claim = claim_of(workspace, live);
-        let claim_phase = claim
-            .as_ref()
-            .and_then(|claim| claim.status.as_ref()?.phase.clone());
-        let is_bound = claim_phase.as_deref() == Some("Bound");
-        let (phase, why) = match self.usable(workspace, claim.as_ref(), claim_phase.as_deref()) {
-            _ if is_going => (WorkspacePhase::Terminating, None),
-            Ok(()) => (WorkspacePhase::Active, None),
-            Err((phase, reason, message)) => (phase, Some((reason, message))),
-        };
-        // Who has it keeps it, whatever became of it; nobody else gets it then.
-        let holder = match (holder, facts.queue.first()) {
-            (Some(held), _) => Holder::Same(held),
-            (None, Some(next)) if phase == WorkspacePhase::Active => Holder::New(next.clone()),
-            (None, _) => Holder::Nobody,
-        };
-        Ok(State {
-            phase,
-            why,
-            holder,
-            is_bound,
-        })
-    }
+pub(super) fn assess(
+    workspace: &Workspace,
+    facts: &Facts,
+    live: &[Live],
+) -> Result<State, Question> {
+    let is_going = workspace.metadata.deletion_timestamp.is_some();
+    let holder = holder(workspace, facts)?;
+    let claim = claim_of(workspace, live);
+    let claim_phase = claim
+        .as_ref()
+        .and_then(|claim| claim.status.as_ref()?.phase.clone());
+    let is_bound = claim_phase.as_deref() == Some("Bound");
+    let (phase, why) = match usable(workspace, claim.as_ref(), claim_phase.as_deref()) {
+        _ if is_going => (WorkspacePhase::Terminating, None),
+        Ok(()) => (WorkspacePhase::Active, None),
+        Err((phase, reason, message)) => (phase, Some((reason, message))),
+    };
+    // Who has it keeps it, whatever became of it; nobody else gets it then.
+    let holder = match (holder, facts.queue.first()) {
+        (Some(held), _) => Holder::Same(held),
+        (None, Some(next)) if phase == WorkspacePhase::Active => Holder::New(next.clone()),
+        (None, _) => Holder::Nobody,
+    };
+    Ok(State {
+        phase,
+        why,
+        holder,
+        is_bound,
+    })
+}
 
-    /// Whether runs can have it.
-    fn usable(
-        &self,
-        workspace: &Workspace,
-        claim: Option<&PersistentVolumeClaim>,
-        phase: Option<&str>,
-    ) -> Result<(), (WorkspacePhase, &'static str, String)> {
-        let name = claim_name(workspace.metadata.name.as_deref().unwrap_or_default());
-        let told = workspace
-            .status
+/// Whether runs can have it.
+fn usable(
+    workspace: &Workspace,
+    claim: Option<&PersistentVolumeClaim>,
+    phase: Option<&str>,
+) -> Result<(), (WorkspacePhase, &'static str, String)> {
+    let name = claim_name(workspace.metadata.name.as_deref().unwrap_or_default());
+    let told = workspace
+        .status
+        .as_ref()
+        .and_then(|status| status.pvc_name.as_ref());
+    let lost = |what: &str| {
+        let message = format!(
+            "PersistentVolumeClaim {name} {what}, and what was on it with it: create another workspace"
+        );
+        Err((WorkspacePhase::Failed, "ClaimLost", message))
+    };
+    match (claim, phase) {
+        (None, _) if told.is_some() => lost("was deleted"),
+        (Some(claim), _) if claim.metadata.deletion_timestamp.is_some() => lost("is being deleted"),
+        (_, Some("Lost")) => lost("lost its volume"),
+        _ if workspace
+            .spec
+            .seed
             .as_ref()
-            .and_then(|status| status.pvc_name.as_ref());
-        let lost = |what: &str| {
-            let message = format!(
-                "PersistentVolumeClaim {name} {what}, and what was on it with it: create another workspace"
-            );
-            Err((WorkspacePhase::Failed, "ClaimLost", message))
-        };
-        match (claim, phase) {
-            (None, _) if told.is_some() => lost("was deleted"),
-            (Some(claim), _) if claim.metadata.deletion_timestamp.is_some() => {
-                lost("is being deleted")
-            }
-            (_, Some("Lost")) => lost("lost its volume"),
-            _ if workspace
-                .spec
-                .seed
-                .as_ref()
-                .is_some_and(|seed| !seed.repos.is_empty()) =>
-            {
-                let message = "repositories are not cloned by this version: create the workspace without seed, \
-                               or fill its claim by a run";
-                Err((WorkspacePhase::Failed, "SeedNotServed", message.to_owned()))
-            }
-            _ => Ok(()),
+            .is_some_and(|seed| !seed.repos.is_empty()) =>
+        {
+            let message = "repositories are not cloned by this version: create the workspace without seed, \
+                           or fill its claim by a run";
+            Err((WorkspacePhase::Failed, "SeedNotServed", message.to_owned()))
         }
+        _ => Ok(()),
     }
 }
 

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::KIND;
-use crate::api::harness::{GROUP, Workspace};
+use crate::api::harness::Workspace;
+use crate::harness::child;
 use crate::harness::pod::claim_name;
 use crate::labels;
 
@@ -32,27 +33,18 @@ pub fn claim(workspace: &Workspace) -> Value {
             });
         }
     }
-    json!({
+    let mut claim = json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {
             "name": claim_name(name),
             "namespace": metadata.namespace,
-            "labels": {
-                "paddock.dev/workspace": labels::value(name),
-                labels::MANAGED_BY: labels::OZ,
-                labels::OWNER_KIND: KIND,
-                labels::OWNER_UID: metadata.uid,
-            },
-            "annotations": {labels::OWNER_NAME: name},
-            "ownerReferences": [{
-                "apiVersion": format!("{GROUP}/v1alpha1"),
-                "kind": KIND,
-                "name": name,
-                "uid": metadata.uid,
-                "controller": true,
-            }],
+            "labels": {"paddock.dev/workspace": labels::value(name)},
+            "annotations": {},
+            "ownerReferences": [child::owned(KIND, metadata)],
         },
         "spec": spec,
-    })
+    });
+    child::mark(&mut claim["metadata"], KIND, metadata);
+    claim
 }

@@ -16,12 +16,5 @@ pub const FINALIZER: &str = "paddock.dev/workspace-finalizer";
 pub const KIND: &str = "Workspace";
 
 /// The controller of Workspaces.
-#[derive(Clone, Debug, Default)]
-pub struct Workspaces {
-    /// What seeds are made with.
-    pub seeds: Seeds,
-}
-
-/// What the operator was told about seeds.
-#[derive(Clone, Debug, Default)]
-pub struct Seeds;
+#[derive(Clone, Copy, Debug)]
+pub struct Workspaces;

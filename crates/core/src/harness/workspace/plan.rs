@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::assess::{Facts, Holder, Question, State, again};
+use super::assess::{Facts, Holder, Question, State, again, assess};
 use super::{FINALIZER, Workspaces, claim, report};
 use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
 use crate::controller::{
@@ -36,7 +36,7 @@ impl Controller for Workspaces {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<State>> {
-        let state = match self.assess(workspace, facts, live) {
+        let state = match assess(workspace, facts, live) {
             Ok(state) => state,
             Err(question) => {
                 return Verdict::Need {

@@ -34,13 +34,26 @@ pub fn chart() -> String {
 /// # Errors
 /// When it cannot be made.
 pub fn image_archive() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("OZ_IMAGE") {
+    archive("OZ_IMAGE", &[])
+}
+
+/// The archive of the image of our container in the pods of runs, as [`image_archive`]: `OZ_HARNESS_IMAGE` names one.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn harness_image_archive() -> Result<PathBuf> {
+    archive("OZ_HARNESS_IMAGE", &["--harness"])
+}
+
+fn archive(variable: &str, flags: &[&str]) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(repository())
         .args(["xtask", "image", "--profile=quick"])
+        .args(flags)
         .stdin(Stdio::null());
     let said = run(cargo)?;
     let path = said

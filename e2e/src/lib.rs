@@ -32,7 +32,7 @@ pub use audit::Auditor;
 pub use broker::{Broker, BrokerAnswer, BrokerClient, install_harness};
 pub use connections::{refusal, refused};
 pub use examples::{EXAMPLES, example_values, examples, install_example};
-pub use helm::{chart, helm, image_archive};
+pub use helm::{chart, harness_image_archive, helm, image_archive};
 pub use leftovers::left;
 pub use locks::{binding, forged_record, role, stamped};
 pub use options::Options;

@@ -46,6 +46,16 @@ pub(crate) enum Command {
             raw output, else with 1, and says on standard error what is missing."
     )]
     Ready(Shared),
+    /// Write a file of a transcript to standard output
+    #[command(
+        long_about = "For `ozctl run logs`: writes a plain file to standard output. No step of its path may be a \
+            link, since the agent wrote the folder. It exits with 1 if there is no such file."
+    )]
+    Cat {
+        /// The file, by its whole path
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 /// Where the containers of a run meet.

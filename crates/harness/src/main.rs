@@ -3,6 +3,7 @@
 
 mod args;
 mod broker;
+mod cat;
 mod convert;
 mod cut;
 mod directory;
@@ -27,7 +28,8 @@ fn main() -> ExitCode {
     // First of all: the connection to the broker needs to know which cryptography to use.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let (options, verb) = match Program::parse().command {
-        Command::Ready(options) => return ready(&options),
+        Command::Ready(options) => return said("not ready", prepare::check(&options)),
+        Command::Cat { file } => return said("failed", cat::write(&file)),
         Command::Runtime(options) => (options, Verb::Runtime),
         Command::Report(options) => (options, Verb::Report),
     };
@@ -45,11 +47,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn ready(options: &args::Shared) -> ExitCode {
-    match prepare::check(options) {
+/// What a verb that only looks ends with; an error is said on standard error.
+fn said(what: &str, done: anyhow::Result<()>) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log::say(&format!("not ready: {error:#}"));
+            log::say(&format!("{what}: {error:#}"));
             ExitCode::FAILURE
         }
     }

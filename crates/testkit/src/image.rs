@@ -56,6 +56,13 @@ impl Image {
         self
     }
 
+    /// With containers that run `command`.
+    #[must_use]
+    pub fn command(mut self, command: &[&str]) -> Self {
+        self.command = command.iter().map(ToString::to_string).collect();
+        self
+    }
+
     /// With programs that are looked for in `path`, in place of `/bin:/usr/bin`.
     #[must_use]
     pub fn search(mut self, path: &str) -> Self {

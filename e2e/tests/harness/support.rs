@@ -1,7 +1,7 @@
 //! The oz that these tests share, and a namespace in which runs are submitted.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -43,9 +43,15 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             "metadata": {"name": names::BROKER_CA},
             "data": {"ca.crt": "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"},
         });
+        let maps = Api::<ConfigMap>::namespaced(admin.clone(), NAMESPACE);
+        apply_as(&maps, certificates).await?;
+        let service = json!({
+            "metadata": {"name": names::BROKER},
+            "spec": {"ports": [{"name": "broker", "port": 8443}]},
+        });
         apply_as(
-            &Api::<ConfigMap>::namespaced(admin.clone(), NAMESPACE),
-            certificates,
+            &Api::<Service>::namespaced(admin.clone(), NAMESPACE),
+            service,
         )
         .await?;
         definitions::store_what_hooks_refuse(cluster).await?;

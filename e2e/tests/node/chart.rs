@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::alone;
 use crate::exec::exec;
+use crate::harness;
 
 const WAIT: [&str; 2] = ["--wait", "--timeout=240s"];
 const INSTANCE: &str = "--selector=app.kubernetes.io/instance=oz";
@@ -61,7 +62,7 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
         "oz",
         &chart,
         "--take-ownership",
-        "--set=transient.bindableRoles={view}",
+        "--set=transient.bindableRoles={view},harness.enabled=true",
     ];
     with_helm(cluster, &[&install[..], &WAIT].concat())?;
     with_helm(cluster, &["test", "oz", "--timeout=240s"])?;
@@ -69,6 +70,7 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
 
     let scene = Scene::set(cluster, "chart").await?;
     story(cluster, &scene).await?;
+    harness::runs(cluster).await?;
 
     // People go on asking while every pod of oz is replaced, twice.
     let stop = AtomicBool::new(false);
@@ -106,7 +108,7 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
     nothing_left(cluster, &scene).await?;
 
     // Its rights were enough: nothing that oz did was forbidden.
-    for account in ["oz-operator", "oz-webhook", "oz-uninstall"] {
+    for account in ["oz-operator", "oz-webhook", "oz-broker", "oz-uninstall"] {
         let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
         let forbidden = cluster.audit().since(mark)?.by_user(&user);
         // The probe of the stamp is refused by a policy as long as no webhook is registered.
@@ -250,7 +252,7 @@ async fn story(cluster: &'static Cluster, scene: &Scene) -> Result<()> {
 }
 
 /// What the pods of oz have on record, in no order.
-fn records(cluster: &Cluster) -> Result<Vec<Record>> {
+pub(crate) fn records(cluster: &Cluster) -> Result<Vec<Record>> {
     let namespace = format!("--namespace={NAMESPACE}");
     let said = kubectl(cluster, &["logs", &namespace, "--tail=-1", INSTANCE])?;
     // Between them is what is logged.

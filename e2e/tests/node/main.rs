@@ -5,6 +5,7 @@
 mod access;
 mod chart;
 mod exec;
+mod harness;
 mod images;
 mod late;
 mod ozctl;

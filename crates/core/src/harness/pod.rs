@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::authority::Endpoint;
 use super::overlay::{self, CLAIM_PREFIX, confined};
 use super::reserved;
 use super::template::Resolved;
@@ -43,6 +44,8 @@ pub struct Parts<'a> {
     pub extra_env: &'a [EnvEntry],
     /// What the operator was told.
     pub settings: &'a Settings,
+    /// Where the broker is.
+    pub broker: &'a Endpoint,
 }
 
 /// Where a prompt is.
@@ -63,10 +66,6 @@ pub struct Settings {
     pub image: String,
     /// When it is pulled.
     pub pull_policy: String,
-    /// Where the broker is, with https.
-    pub broker_url: String,
-    /// The certificates that it is known by, as PEM.
-    pub broker_ca: String,
 }
 
 /// The pod template of a run's Job.
@@ -88,6 +87,7 @@ pub fn pod_template(parts: &Parts<'_>) -> Result<Value, Vec<Violation>> {
         "spec": {
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
+            "hostAliases": parts.broker.host_aliases(),
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": template.grace_seconds,
             "securityContext": {
@@ -241,9 +241,9 @@ fn reporter(parts: &Parts<'_>) -> Value {
     let settings = parts.settings;
     let mut env = runtime_env(parts);
     env.extend([
-        variable("PADDOCK_BROKER_URL", &settings.broker_url),
+        variable("PADDOCK_BROKER_URL", &parts.broker.url()),
         variable("PADDOCK_BROKER_TOKEN_PATH", "/var/run/secrets/oz/token"),
-        variable("OZ_BROKER_CA", &settings.broker_ca),
+        variable("OZ_BROKER_CA", &parts.broker.certificates),
         variable("OZ_WORKSPACE", mount_path(parts)),
         variable(
             "OZ_FETCH_PROMPT",

@@ -1,6 +1,7 @@
 //! A run with everything that its pod is made of.
 
 use oz_core::api::harness::{HarnessRun, KeyRef};
+use oz_core::harness::authority::Endpoint;
 use oz_core::harness::pod::{Parts, Prompt, Settings, pod_template};
 use oz_core::harness::template::{Resolved, resolve};
 use oz_core::validate::Violation;
@@ -26,8 +27,15 @@ fn settings() -> Settings {
     Settings {
         image: "oz-harness:1".to_owned(),
         pull_policy: "IfNotPresent".to_owned(),
-        broker_url: "https://oz-broker.oz-system.svc:8443".to_owned(),
-        broker_ca: "PEM".to_owned(),
+    }
+}
+
+fn broker() -> Endpoint {
+    Endpoint {
+        host: "oz-broker.oz-system.svc".to_owned(),
+        port: 8443,
+        addresses: vec!["10.96.0.9".to_owned()],
+        certificates: "PEM".to_owned(),
     }
 }
 
@@ -48,6 +56,7 @@ pub(crate) fn rendered(template: &Resolved, run: &HarnessRun) -> Result<Value, V
         prompt: prompt(config, secret),
         extra_env: &run.spec.extra_env,
         settings: &settings,
+        broker: &broker(),
     })
 }
 

@@ -7,6 +7,7 @@
 )]
 
 mod broker;
+mod cat;
 mod hostile;
 mod restarts;
 mod runs;

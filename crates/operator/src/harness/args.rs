@@ -25,10 +25,10 @@ pub(crate) struct HarnessArgs {
     #[arg(long, default_value = "IfNotPresent", value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     pub(crate) harness_pull_policy: String,
 
-    /// Where the pods of runs find the broker, as https://HOST:PORT. By default its Service in the operator's
-    /// namespace.
-    #[arg(long, value_name = "URL")]
-    pub(crate) broker_url: Option<String>,
+    /// The Service in the operator's namespace by which the pods of runs find the broker; its port is called
+    /// broker.
+    #[arg(long, default_value = names::BROKER, value_name = "NAME")]
+    pub(crate) broker_service: String,
 
     /// Port of the broker's pods.
     #[arg(long, default_value_t = 8443, value_name = "PORT")]
@@ -41,14 +41,11 @@ pub(crate) struct HarnessArgs {
 
 impl HarnessArgs {
     /// What the pods of runs are made with.
-    pub(crate) fn settings(&self, namespace: &str) -> anyhow::Result<Settings> {
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
         let image = self.harness_image.clone();
-        let service = || format!("https://{}.{namespace}.svc", names::BROKER);
         Ok(Settings {
             image: image.context("--harness needs --harness-image")?,
             pull_policy: self.harness_pull_policy.clone(),
-            broker_url: self.broker_url.clone().unwrap_or_else(service),
-            broker_ca: String::new(),
         })
     }
 

@@ -7,7 +7,7 @@ mod runs;
 mod templates;
 mod workspaces;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use oz_core::access::seal::Keys;
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
@@ -35,6 +35,11 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         namespace,
         Selection::named(names::BROKER_CA),
     );
+    let services = feeds.store_in(
+        &Kind::of::<Service>(),
+        namespace,
+        Selection::named(&args.harness.broker_service),
+    );
     let observed = HarnessRuns {
         runs: runs.clone(),
         stamps: Stamps::default(),
@@ -43,10 +48,11 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         policies: feeds.store::<BrokerPolicy>(),
         workspaces: workspaces.clone(),
         certificates,
+        services,
     };
     let controller = Runs {
         keys: keys.clone(),
-        settings: args.harness.settings(namespace)?,
+        settings: args.harness.settings()?,
         broker: args.harness.broker(namespace),
         pod_ready_timeout: args.pod_ready_timeout,
     };

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::{Resource, ResourceExt};
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
-use oz_core::harness::authority::trusted;
+use oz_core::harness::authority::Endpoint;
 use oz_core::harness::policy::Matching;
 use oz_core::harness::queue::{ahead, place, workspace_of};
 use oz_core::harness::run::{Facts, Question, Runs, is_over};
@@ -27,6 +27,8 @@ pub(crate) struct HarnessRuns {
     pub(crate) workspaces: Store<Workspace>,
     /// The ConfigMap with the broker's certificates.
     pub(crate) certificates: Store<ConfigMap>,
+    /// The Service of the broker.
+    pub(crate) services: Store<Service>,
 }
 
 impl Observe<Runs> for HarnessRuns {
@@ -63,6 +65,7 @@ impl Observe<Runs> for HarnessRuns {
                 }
             })
             .related(&self.certificates, |_, runs| waiting(runs, |_| true))
+            .related(&self.services, |_, runs| waiting(runs, |_| true))
     }
 
     fn known(&self, run: &HarnessRun) -> Facts {
@@ -93,7 +96,7 @@ impl Observe<Runs> for HarnessRuns {
             base,
             policies,
             workspace,
-            broker_ca: self.broker_ca(),
+            broker: self.broker().map(Arc::new),
             same_stamp: None,
         }
     }
@@ -147,10 +150,9 @@ impl HarnessRuns {
         older.len()
     }
 
-    fn broker_ca(&self) -> Option<Arc<str>> {
-        let all = self.certificates.objects();
-        let pem = all.iter().find_map(|map| trusted(map));
-        pem.map(Into::into)
+    fn broker(&self) -> Option<Endpoint> {
+        let (services, certificates) = (self.services.objects(), self.certificates.objects());
+        Endpoint::of(services.first()?, certificates.first()?)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::stub::{Answer, Asked, Stub, status};
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 const RUN: &str = "/apis/paddock.dev/v1alpha1/namespaces/shop/harnessruns/hello";
 
-/// A cluster with a run that is over, and an operator that gives runs `oz-harness:1`. The pod that reads ends in
+/// A cluster with a run that is over in whose pod our image was `oz-harness:1`. The pod that reads ends in
 /// `phase` and writes `log`.
 fn shop(phase: &'static str, log: &Value) -> Stub {
     let log = log.clone();
@@ -18,7 +18,6 @@ fn shop(phase: &'static str, log: &Value) -> Stub {
         let (method, path) = asked.what.split_once(' ').unwrap();
         match (method, path) {
             ("GET", RUN) => (200, over()),
-            ("GET", "/apis/apps/v1/namespaces/oz-system/deployments") => (200, operator()),
             ("POST", PODS) => {
                 let mut pod = asked.body.clone();
                 pod["metadata"]["name"] = json!("hello-reader-x7k2p");
@@ -40,19 +39,7 @@ fn over() -> Value {
         "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun",
         "metadata": {"name": "hello", "namespace": "shop", "uid": "u"},
         "spec": {"templateRef": {"name": "echo"}, "prompt": "hi"},
-        "status": {"phase": "Succeeded", "workspaceRef": "cage"},
-    })
-}
-
-fn operator() -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {},
-        "items": [{
-            "metadata": {"name": "oz-operator", "labels": {"app.kubernetes.io/component": "operator"}},
-            "spec": {"selector": {}, "template": {"spec": {"containers": [{
-                "name": "operator", "args": ["--harness", "--harness-image=oz-harness:1"],
-            }]}}},
-        }],
+        "status": {"phase": "Succeeded", "workspaceRef": "cage", "ozImage": "oz-harness:1"},
     })
 }
 

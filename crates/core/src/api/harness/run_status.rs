@@ -31,6 +31,10 @@ pub struct HarnessRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_name: Option<String>,
 
+    /// Image of oz's own container in its pod, by which its transcript is read when it is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oz_image: Option<String>,
+
     /// Name of the workspace that it works on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_ref: Option<String>,

@@ -17,6 +17,7 @@ use crate::api::harness::{
 use crate::conditions;
 use crate::controller::Failure;
 use crate::encode;
+use crate::harness::authority::Endpoint;
 use crate::harness::objects::{self, KIND};
 use crate::harness::pod::{self, Parts, Prompt, deadline_seconds};
 use crate::harness::policy::Matching;
@@ -49,8 +50,8 @@ pub struct Facts {
     /// How many runs of its namespace that are not over have begun, or were created before it, of templates that the
     /// policies with a limit speak for.
     pub older: usize,
-    /// The certificates that the broker is known by, as PEM; `None` before there are any.
-    pub broker_ca: Option<Arc<str>>,
+    /// Where the broker is; `None` before it has an address and a certificate.
+    pub broker: Option<Arc<Endpoint>>,
     /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
     pub same_stamp: Option<Option<String>>,
 }
@@ -332,13 +333,10 @@ impl Runs {
         template: Resolved,
         held: Option<&HeldWorkspace>,
     ) -> Result<Rendered, Otherwise> {
-        let Some(broker_ca) = &facts.broker_ca else {
-            let message = "the broker has no certificate yet; the run begins once it has one";
+        let Some(broker) = &facts.broker else {
+            let message = "the broker has no certificate (ConfigMap oz-broker-ca), or its Service has no address; the \
+                           run begins once there are both";
             return Err(waiting("BrokerUnavailable", message));
-        };
-        let settings = pod::Settings {
-            broker_ca: broker_ca.to_string(),
-            ..self.settings.clone()
         };
         let parts = Parts {
             namespace: run.metadata.namespace.as_deref().unwrap_or_default(),
@@ -349,7 +347,8 @@ impl Runs {
             mode: run.spec.mode,
             prompt: prompt(run),
             extra_env: &run.spec.extra_env,
-            settings: &settings,
+            settings: &self.settings,
+            broker,
         };
         let pod = pod::pod_template(&parts)
             .map_err(|found| refused("TemplateInvalid", Violation::list(&found)))?;

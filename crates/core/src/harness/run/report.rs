@@ -1,6 +1,7 @@
 //! What the status says after a plan was carried out, as far as it went.
 
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
 
 use super::Runs;
 use super::assess::State;
@@ -170,6 +171,7 @@ fn goes_on(
         (Some((_, job)), _) => {
             conditions.set(JOB_CREATED, true, "Created", "the Job exists");
             conditions.status.job_name.clone_from(&job.metadata.name);
+            conditions.status.oz_image = own_image(job);
         }
         (None, Some(failure)) => {
             conditions.set(JOB_CREATED, false, failure.reason, failure.message.as_str());
@@ -177,6 +179,12 @@ fn goes_on(
         (None, None) => {}
     }
     pod(conditions, seen);
+}
+
+/// Image of our container, which is the first of the sidecars.
+fn own_image(job: &Job) -> Option<String> {
+    let pod = job.spec.as_ref()?.template.spec.as_ref()?;
+    pod.init_containers.as_ref()?.first()?.image.clone()
 }
 
 fn pod(conditions: &mut Conditions<'_>, seen: &Seen<'_>) {

@@ -21,7 +21,6 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::harness::installed;
 use crate::output;
-use crate::verbs::audit::Oz;
 
 /// Show what a run writes, or the transcript of one that is over
 #[derive(Args)]
@@ -59,8 +58,6 @@ pub(crate) struct Logs {
     file: Option<String>,
     #[command(flatten)]
     reader: ReaderFlags,
-    #[command(flatten)]
-    oz: Oz,
 }
 
 /// A container of a run's pod.
@@ -79,15 +76,7 @@ impl Logs {
         let file = self.wanted();
         if outcome::phase(&run).is_terminal() {
             let file = file.unwrap_or(EVENTS_FILE);
-            let read = reader::read(
-                context,
-                &cluster,
-                &run,
-                file,
-                &self.reader,
-                &self.oz.namespace,
-            );
-            return read.await;
+            return reader::read(context, &cluster, &run, file, &self.reader).await;
         }
         if let Some(file) = file {
             let name = &self.name;

@@ -16,7 +16,6 @@ use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
-use crate::harness::own_image;
 use crate::interrupts::Interrupts;
 use crate::verbs::go_duration;
 
@@ -47,21 +46,23 @@ pub(super) async fn read(
     run: &HarnessRun,
     file: &str,
     flags: &ReaderFlags,
-    oz: &str,
 ) -> Result<Exit> {
     let text = &flags.timeout;
     let within = go_duration(text)
         .ok_or_else(|| Failure::new(format!("--timeout: {text} is no duration, such as 2m")))?;
     let refused = |error: reader::Unreadable| Failure::new(error.to_string());
-    let own;
     let program = match &flags.reader_image {
         Some(image) => {
             reader::allowed(image, &flags.allow_reader_image_prefix).map_err(refused)?;
             Program::Cat(image)
         }
         None => {
-            own = own_image(cluster, oz).await?;
-            Program::Own(&own)
+            let status = run.status.as_ref();
+            let image = status.and_then(|status| status.oz_image.as_deref());
+            Program::Own(image.ok_or_else(|| {
+                Failure::new("the run's status names no image of oz's to read by (ozImage): it never began, or another system ran it")
+                    .next("name an image with cat in it by --reader-image, as NAME@sha256:DIGEST")
+            })?)
         }
     };
     let (name, workspace) = (run.name_any(), workspace_of(run));

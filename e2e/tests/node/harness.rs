@@ -1,0 +1,344 @@
+//! Harness runs in pods of a real node, as a chapter of the chart's story: with a runtime image of others and with
+//! ours, to their end, with result, transcript and record; and one that does not end by itself.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use oz_core::api::harness::{
+    ClusterHarnessTemplate, HarnessRun, HarnessTemplate, RunPhase, Workspace,
+};
+use oz_core::audit::Action;
+use oz_e2e::{Scene, apply_as, harness_image_archive};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, Image, cargo_binary, eventually};
+use serde_json::{Value, json};
+
+use crate::chart::records;
+
+const DEVELOPER: &str = "dora";
+
+/// An agent as those of the original: lines of its own form, and a result.
+const ECHO: &str = r#"#!/bin/sh
+set -eu
+say() { printf '%s\n' "$1" >> "$PADDOCK_RAW_PATH"; }
+say "{\"kind\":\"message\",\"text\":\"$(head -n 1 "$PADDOCK_PROMPT_PATH")\"}"
+say '{"kind":"tool","tool":"write","path":"hello.txt","summary":"wrote hello.txt"}'
+cp "$PADDOCK_PROMPT_PATH" "$PADDOCK_WORKSPACE/hello.txt"
+printf '%s' '{"summary":"said hello","filesChanged":1,"artifacts":["hello.txt"]}' > "$PADDOCK_RESULT_PATH"
+"#;
+
+/// A runtime of others: whatever the agent writes becomes a message, in the transcript and on standard output.
+const RUNTIME: &str = r#"#!/bin/sh
+tail -n +1 -f "$PADDOCK_RAW_PATH" | while read -r line; do
+  printf '{"schemaVersion":"1","ts":"2026-01-01T00:00:00Z","type":"Message","summary":"a line of the agent"}\n' |
+    tee -a "$PADDOCK_TRANSCRIPT_DIR/events.jsonl"
+done &
+trap 'sleep 1; exit 0' TERM
+wait
+"#;
+
+/// A command line that speaks stream-json as Claude's does, and writes as the contract says.
+const CLAUDE: &str = r#"#!/bin/sh
+set -eu
+[ "$1" = -p ] && prompt=$2
+id=$(id -u):$(id -g)
+printf '%s\n' '{"type":"system","subtype":"init","session_id":"s1","model":"'"${PADDOCK_MODEL:-none}"'"}'
+printf '%s\n' '{"type":"assistant","message":{"content":[{"type":"text","text":"as '"$id"': '"$prompt"'"}]}}'
+printf '%s\n' '{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"Write","input":{"file_path":"a.txt"}}]}}'
+printf '%s\n' '{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1","content":"done"}]}}'
+printf '%s\n' '{"type":"result","subtype":"success","is_error":false,"num_turns":2,"result":"all done"}'
+"#;
+
+/// What runs in the pods, and where they write to.
+async fn provide(cluster: &Cluster, scene: &Scene) -> Result<()> {
+    cluster.import_image_archive(&harness_image_archive()?)?;
+    for (name, program, text) in [
+        ("paddock-echo", "paddock-echo", ECHO),
+        ("paddock-runtime-echo", "init", RUNTIME),
+        ("claude-code", "claude", CLAUDE),
+    ] {
+        let program = format!("usr/local/bin/{program}");
+        let image = Image::busybox(&format!("docker.io/library/{name}:dev"))?
+            .search("/usr/local/bin:/bin")
+            .file(&program, 0o755, text.as_bytes())?;
+        let image = match name {
+            "paddock-runtime-echo" => image.command(&["/usr/local/bin/init"]),
+            _ => image,
+        };
+        cluster.import_image(image)?;
+    }
+    // Nobody provisions volumes here.
+    let volumes = Api::<PersistentVolume>::all(scene.admin.clone());
+    for number in 0..5 {
+        let path: PathBuf = cluster.state_dir().join(format!("volume-{number}"));
+        std::fs::create_dir_all(&path)?;
+        let here = json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]});
+        let volume = json!({
+            "metadata": {"name": format!("harness-{number}")},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "local": {"path": path},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+            },
+        });
+        apply_as(&volumes, volume).await?;
+    }
+    Ok(())
+}
+
+/// Templates, a workspace, and what a developer may do.
+async fn set(cluster: &Cluster, scene: &Scene) -> Result<()> {
+    let templates = Api::<ClusterHarnessTemplate>::all(scene.admin.clone());
+    let echo = json!({
+        "metadata": {"name": "echo-default"},
+        "spec": {
+            "harness": "echo",
+            "image": "paddock-echo:dev",
+            "command": ["/usr/local/bin/paddock-echo"],
+            "runtime": {"image": "paddock-runtime-echo:dev"},
+            "defaults": {"model": "none", "timeout": "30s"},
+            "workspace": {"required": true, "mountPath": "/workspace"},
+        },
+    });
+    apply_as(&templates, echo).await?;
+    let team = json!({
+        "metadata": {"name": "echo-team"},
+        "spec": {"baseTemplateRef": {"name": "echo-default"}, "defaults": {"timeout": "3m"}},
+    });
+    let own = scene.api::<HarnessTemplate>();
+    apply_as(&own, team).await?;
+    let through =
+        r#"claude -p "$(cat "$PADDOCK_PROMPT_PATH")" | tee -a "$PADDOCK_RAW_PATH"; exec $MORE"#;
+    let claude = |name: &str, more: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {
+                "harness": "claude-code",
+                "image": "claude-code:dev",
+                "command": ["/bin/sh", "-c", format!("MORE='{more}'; {through}")],
+                "defaults": {"model": "opus", "timeout": "3m", "terminationGracePeriodSeconds": 1},
+                "workspace": {"required": true, "mountPath": "/workspace"},
+            },
+        })
+    };
+    apply_as(&own, claude("claude-code", "true")).await?;
+    apply_as(&own, claude("claude-for-long", "sleep 7100")).await?;
+    let demo = json!({"metadata": {"name": "demo"}, "spec": {"storage": {"size": "1Gi"}}});
+    apply_as(&scene.api::<Workspace>(), demo).await?;
+
+    cluster.issue_kubeconfig(DEVELOPER, &["devs"])?;
+    let role = json!({"metadata": {"name": "developer"}, "rules": [
+        {"apiGroups": ["paddock.dev"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["paddock.dev"], "resources": ["harnessruns"], "verbs": ["create", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    ]});
+    apply_as(&scene.api::<Role>(), role).await?;
+    let binding = json!({
+        "metadata": {"name": "developer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "developer"},
+        "subjects": [{"kind": "User", "name": DEVELOPER, "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    apply_as(&scene.api::<RoleBinding>(), binding).await?;
+    Ok(())
+}
+
+/// Runs ozctl as the developer.
+async fn ozctl(scene: &Scene, words: &[&str]) -> Result<Output> {
+    let mut command = Command::new(cargo_binary("ozctl")?);
+    command
+        .args(["-n", scene.name()])
+        .args(words)
+        .env("KUBECONFIG", scene.cluster.kubeconfig(DEVELOPER))
+        .stdin(Stdio::null());
+    Ok(tokio::task::spawn_blocking(move || command.output()).await??)
+}
+
+/// What it said on standard output, having exited so.
+async fn said(scene: &Scene, words: &[&str], code: i32) -> Result<String> {
+    let output = ozctl(scene, words).await?;
+    ensure!(
+        output.status.code() == Some(code),
+        "ozctl {words:?}: {output:?}\n{}",
+        state(scene).await?
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// For whoever has to find out why: runs and pods as they are.
+async fn state(scene: &Scene) -> Result<String> {
+    let runs = scene.api::<HarnessRun>();
+    let runs = runs.list(&ListParams::default()).await?.items;
+    let pods = scene.api::<Pod>();
+    let pods = pods.list(&ListParams::default()).await?.items;
+    let runs = runs.iter().map(|it| json!([it.name_any(), it.status]));
+    let pods = pods.iter().map(|it| json!([it.name_any(), it.status]));
+    Ok(Value::from_iter(runs.chain(pods)).to_string())
+}
+
+/// The chapter.
+pub(crate) async fn runs(cluster: &'static Cluster) -> Result<()> {
+    let scene = Scene::empty(cluster, "harness").await?;
+    provide(cluster, &scene).await?;
+    set(cluster, &scene).await?;
+
+    hello(cluster, &scene).await?;
+    claude(&scene).await?;
+    cancelled(&scene).await?;
+    nothing_is_left(&scene).await
+}
+
+/// As published: a template that inherits, a runtime image, a workspace that stays.
+async fn hello(cluster: &Cluster, scene: &Scene) -> Result<()> {
+    let hello = [
+        "run",
+        "submit",
+        "--name=hello",
+        "-t",
+        "echo-team",
+        "--workspace=demo",
+        "--prompt=Say hello from the echo harness.",
+        "--wait",
+        "-o",
+        "json",
+    ];
+    let run: HarnessRun = serde_json::from_str(&said(scene, &hello, 0).await?)?;
+    let status = run.status.context("no status")?;
+    assert_eq!(status.phase, Some(RunPhase::Succeeded));
+    let outputs = serde_json::to_value(&status.outputs)?;
+    assert_eq!(
+        outputs,
+        json!({"summary": "said hello", "filesChanged": 1, "artifacts": ["hello.txt"]})
+    );
+    assert!(status.completion_time.is_some());
+    let events = said(scene, &["run", "logs", "hello"], 0).await?;
+    assert_eq!(events.lines().count(), 2, "{events}");
+    let result = said(scene, &["run", "logs", "hello", "--result"], 0).await?;
+    assert!(result.contains("said hello"), "{result}");
+    let none = said(scene, &["run", "logs", "hello", "--file=none.txt"], 1).await?;
+    assert_eq!(none, "");
+
+    let record = || -> Result<Vec<Action>> {
+        let mut its: Vec<_> = records(cluster)?
+            .into_iter()
+            .filter(|it| it.request.name == "hello" && it.request.namespace == scene.name())
+            .collect();
+        its.sort_by_key(|it| it.time);
+        Ok(its.iter().map(|it| it.action).collect())
+    };
+    let whole = [Action::RunSubmitted, Action::RunStarted, Action::RunEnded];
+    eventually("the record to be complete", CONDITION_TIMEOUT, async || {
+        Ok((record()? == whole).then_some(()))
+    })
+    .await
+}
+
+/// Without a runtime image, on a workspace of its own, with a command line that speaks stream-json.
+async fn claude(scene: &Scene) -> Result<()> {
+    let submit = [
+        "run",
+        "submit",
+        "--name=claude",
+        "-t",
+        "claude-code",
+        "--prompt=Fix the bug.",
+        "--wait",
+        "-o",
+        "json",
+    ];
+    let run: HarnessRun = serde_json::from_str(&said(scene, &submit, 0).await?)?;
+    let status = run.status.context("no status")?;
+    let outputs = serde_json::to_value(&status.outputs)?;
+    assert!(outputs["summary"].is_string(), "{outputs}");
+    let kinds: Vec<_> = status
+        .recent_events
+        .iter()
+        .map(|event| event.type_.as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "PromptSubmitted",
+            "Message",
+            "Message",
+            "FileEdit",
+            "Result"
+        ],
+        "{status:?}"
+    );
+    // What it was told and what it answered stays in the workspace.
+    let reported = serde_json::to_string(&status)?;
+    assert!(
+        !reported.contains("Fix the bug") && !reported.contains("all done"),
+        "{reported}"
+    );
+    let raw = said(scene, &["run", "logs", "claude", "--raw"], 0).await?;
+    assert!(raw.contains("as 65532:65532: Fix the bug."), "{raw}");
+    assert_eq!(raw.lines().count(), 5, "{raw}");
+    Ok(())
+}
+
+/// One that does not end by itself is ended.
+async fn cancelled(scene: &Scene) -> Result<()> {
+    let submit = [
+        "run",
+        "submit",
+        "--name=long",
+        "-t",
+        "claude-for-long",
+        "--prompt=Take your time.",
+    ];
+    said(scene, &submit, 0).await?;
+    let api = scene.api::<HarnessRun>();
+    eventually("its events to be reported", CONDITION_TIMEOUT, async || {
+        let status = api.get("long").await?.status.unwrap_or_default();
+        Ok(
+            (status.phase == Some(RunPhase::Running) && status.recent_events.len() == 5)
+                .then_some(()),
+        )
+    })
+    .await?;
+    let live = said(scene, &["run", "logs", "long"], 0).await?;
+    assert!(
+        live.contains("stream") || live.contains("all done"),
+        "{live}"
+    );
+    said(scene, &["run", "cancel", "long"], 0).await?;
+    eventually("the run to be cancelled", CONDITION_TIMEOUT, async || {
+        let status = api.get("long").await?.status.unwrap_or_default();
+        Ok((status.phase == Some(RunPhase::Cancelled)).then_some(()))
+    })
+    .await
+}
+
+/// Of what has ended only claims stay, and what was read is readable.
+async fn nothing_is_left(scene: &Scene) -> Result<()> {
+    eventually(
+        "pods and policies to be gone",
+        CONDITION_TIMEOUT,
+        async || {
+            let all = ListParams::default();
+            let policies = scene.api::<NetworkPolicy>().list(&all).await?.items;
+            let pods = scene.api::<Pod>().list(&all).await?.items;
+            let live = pods.iter().filter(|pod| {
+                let phase = pod
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.phase.as_deref());
+                matches!(phase, Some("Pending" | "Running"))
+            });
+            Ok((policies.is_empty() && live.count() == 0).then_some(()))
+        },
+    )
+    .await?;
+    let claims = scene.api::<PersistentVolumeClaim>();
+    let claims = claims.list(&ListParams::default()).await?.items;
+    assert!(!claims.is_empty());
+    Ok(())
+}

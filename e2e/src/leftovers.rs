@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -31,6 +32,7 @@ pub async fn left(client: &Client) -> Result<Vec<String>> {
     list::<ClusterRoleBinding>(client, OWNER_UID, &mut left).await?;
     list::<Pod>(client, OWNER_UID, &mut left).await?;
     list::<NetworkPolicy>(client, OWNER_UID, &mut left).await?;
+    list::<Job>(client, OWNER_UID, &mut left).await?;
     list::<Role>(client, OWNER_UID, &mut left).await?;
     list::<ExecAccessRequest>(client, "", &mut left).await?;
     list::<PodAccessRequest>(client, "", &mut left).await?;

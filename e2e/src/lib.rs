@@ -29,7 +29,7 @@ pub use access::{
 };
 pub use api_proxy::{ApiProxy, Kept};
 pub use audit::Auditor;
-pub use broker::{Broker, BrokerAnswer, BrokerClient, install_harness};
+pub use broker::{Broker, BrokerAnswer, BrokerClient, announce_broker, install_harness};
 pub use connections::{refusal, refused};
 pub use examples::{EXAMPLES, example_values, examples, install_example};
 pub use helm::{chart, harness_image_archive, helm, image_archive};

@@ -4,6 +4,7 @@
 //! of its own.
 
 mod composites;
+mod harness;
 mod objects;
 
 use std::fmt::Debug;
@@ -33,6 +34,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use self::composites::Composites;
+use self::harness::is_of_run;
 use self::objects::{finalizers, is_missing};
 
 /// The kinds of which each object stands for access. One that is not installed is passed over.
@@ -89,6 +91,10 @@ pub(crate) struct Options {
     /// them is ended.
     #[arg(long, value_name = "ACCOUNT")]
     composite_account: Option<Account>,
+
+    /// End harness runs, too.
+    #[arg(long)]
+    harness: bool,
 }
 
 /// Ends all access and removes what no chart has made.
@@ -101,6 +107,7 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
         composites: Composites::new(client.clone(), config, account)?,
         client,
         namespace: &common.namespace,
+        harness: options.harness,
     };
     // The webhook still stamps: new requests may come until it is gone. Then those are ended, too,
     // and after that nobody believes a new one.
@@ -114,6 +121,7 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     here.none_left(&options.operator_pods).await;
     here.remove_leftovers().await?;
     here.let_go().await?;
+    here.let_workspaces_go().await?;
     here.composites.let_go().await?;
     for name in [names::SIGNING_KEY, names::ADMISSION_AUTHORITY] {
         here.delete::<Secret>(here.own(), name).await?;
@@ -129,6 +137,8 @@ struct Here<'a> {
     client: Client,
     composites: Composites,
     namespace: &'a str,
+    /// Whether harness runs are served.
+    harness: bool,
 }
 
 impl Here<'_> {
@@ -152,7 +162,7 @@ impl Here<'_> {
     async fn end_access(&self, patience: Duration) -> Result<Duration> {
         let began = Instant::now();
         loop {
-            let mut left = self.composites.delete().await?;
+            let mut left = self.composites.delete().await? + self.end_runs().await?;
             for kind in access() {
                 left += self.delete_all(&kind).await?;
             }
@@ -300,7 +310,8 @@ impl Here<'_> {
         self.remove_grants::<RoleBinding>().await?;
         self.remove_grants::<Pod>().await?;
         self.remove_grants::<NetworkPolicy>().await?;
-        self.remove_grants::<Role>().await
+        self.remove_grants::<Role>().await?;
+        self.remove_runs().await
     }
 
     async fn remove_grants<K>(&self) -> Result<()>
@@ -311,6 +322,9 @@ impl Here<'_> {
             + DeserializeOwned,
     {
         for metadata in self.grants::<K>().await? {
+            if is_of_run(&metadata) {
+                continue;
+            }
             let namespace = metadata.namespace.unwrap_or_default();
             let name = metadata.name.unwrap_or_default();
             tracing::warn!(kind = %K::kind(&()), namespace, name, "removing without the operator");

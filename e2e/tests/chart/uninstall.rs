@@ -4,14 +4,19 @@
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt as _};
 use oz_core::api::ExecAccessRequest;
+use oz_core::api::harness::{HarnessRun, HarnessTemplate, Workspace};
 use oz_core::composite::rego::RegoController;
 use oz_core::transient::FINALIZER;
-use oz_e2e::{NAMESPACE, Options, Scene, System, TEMPLATE, exec_request, left, records_of, run};
+use oz_e2e::{
+    NAMESPACE, Operator, Options, Scene, System, TEMPLATE, Webhook, apply_as, exec_request, left,
+    records_of, run,
+};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 use serde_json::{Value, json};
 
@@ -21,7 +26,7 @@ const USER: &str = "system:serviceaccount:oz-system:oz-uninstall";
 
 /// Gives the hook's service account what the chart gives it.
 fn permit(cluster: &Cluster) -> Result<()> {
-    let objects: Vec<Value> = rendered(&["--set=composites.enabled=true"])?
+    let objects: Vec<Value> = rendered(&["--set=composites.enabled=true,harness.enabled=true"])?
         .into_iter()
         .filter(|object| {
             let name = name_of(object);
@@ -254,6 +259,96 @@ async fn composites_let_go_of_their_parents_with_an_operator_and_without() -> Re
         run(hook)?;
         assert_let_go(cluster, &fleets).await?;
         assert_nothing_left_but(cluster, &["Secret oz-system oz-signing-key"]).await?;
+    }
+    Ok(())
+}
+
+/// A run with a pod that no node takes, on a workspace that stays.
+async fn waiting_run(scene: &Scene) -> Result<()> {
+    let template = json!({
+        "metadata": {"name": "echo"},
+        "spec": {
+            "harness": "echo", "image": "echo:1", "command": ["echo"], "defaults": {"timeout": "10m"},
+            "workspace": {"required": true, "mountPath": "/workspace"},
+            "podTemplateOverlay": {"spec": {"nodeSelector": {"no": "node"}}},
+        },
+    });
+    apply_as(&scene.api::<HarnessTemplate>(), template).await?;
+    let demo = json!({"metadata": {"name": "demo"}, "spec": {"storage": {"size": "1Gi"}}});
+    let workspaces = scene.api::<Workspace>();
+    apply_as(&workspaces, demo).await?;
+    // Nobody provisions volumes here.
+    let volume = json!({
+        "metadata": {"name": format!("for-{}", scene.name())},
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/nonexistent"},
+        },
+    });
+    apply_as(&Api::<PersistentVolume>::all(scene.admin.clone()), volume).await?;
+    let run = json!({
+        "metadata": {"name": "hello"},
+        "spec": {"templateRef": {"name": "echo"}, "workspaceRef": "demo", "prompt": "hi"},
+    });
+    apply_as(&scene.api::<HarnessRun>(), run).await?;
+    eventually(
+        "the run to hold its workspace",
+        CONDITION_TIMEOUT,
+        async || {
+            let job = scene.api::<Job>().get_opt("hello").await?;
+            let is_held = !workspaces.get("demo").await?.finalizers().is_empty();
+            Ok((job.is_some() && is_held).then_some(()))
+        },
+    )
+    .await
+}
+
+#[tokio::test]
+async fn runs_end_and_workspaces_stay_with_an_operator_and_without() -> Result<()> {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::shared().await?;
+    for deserted in [false, true] {
+        oz_e2e::install(cluster).await?;
+        oz_e2e::install_harness(cluster)?;
+        let admin = cluster.client("admin").await?;
+        oz_e2e::announce_broker(&admin).await?;
+        let operator = Options::default()
+            .flag("--harness")
+            .flag("--harness-image=oz-harness:1");
+        let options = Options::default().flag("--harness");
+        let (mut webhook, mut operator) = tokio::try_join!(
+            Webhook::start(cluster, &options),
+            Operator::start(cluster, &operator)
+        )?;
+        permit(cluster)?;
+        let scene = Scene::empty(cluster, if deserted { "alone" } else { "ended" }).await?;
+        waiting_run(&scene).await?;
+        webhook.process.kill9();
+        let patience = if deserted {
+            operator.process.kill9();
+            "3s"
+        } else {
+            "60s"
+        };
+        let mut hook = uninstall(cluster, patience)?;
+        hook.arg("--harness");
+        run(hook)?;
+        assert_nothing_left_but(cluster, &["Secret oz-system oz-signing-key"]).await?;
+        let runs = scene.api::<HarnessRun>().get_opt("hello").await?;
+        assert!(runs.is_none(), "{runs:?}");
+        let demo = scene.api::<Workspace>().get("demo").await?;
+        assert!(demo.finalizers().is_empty(), "{:?}", demo.metadata);
+        let claims = scene.api::<PersistentVolumeClaim>();
+        let claims = claims.list(&ListParams::default()).await?.items;
+        let kept = claims
+            .iter()
+            .all(|claim| claim.metadata.deletion_timestamp.is_none());
+        assert!(claims.len() == 1 && kept, "{claims:?}");
+        if !deserted {
+            let ended = records_of(&operator.process, scene.name(), "hello")?;
+            let last = ended.last().context("no record")?;
+            assert_eq!(format!("{last:?}"), "RunEnded", "{ended:?}");
+        }
     }
     Ok(())
 }

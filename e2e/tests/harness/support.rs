@@ -1,15 +1,14 @@
 //! The oz that these tests share, and a namespace in which runs are submitted.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_core::audit::Record;
-use oz_core::names;
 pub(crate) use oz_e2e::apply_as;
-use oz_e2e::{NAMESPACE, Operator, Options, Webhook, install, install_harness, records_in};
+use oz_e2e::{Operator, Options, Webhook, announce_broker, install, install_harness, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -39,21 +38,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         install(cluster).await?;
         install_harness(cluster)?;
         let admin = cluster.client("admin").await?;
-        let certificates = json!({
-            "metadata": {"name": names::BROKER_CA},
-            "data": {"ca.crt": "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"},
-        });
-        let maps = Api::<ConfigMap>::namespaced(admin.clone(), NAMESPACE);
-        apply_as(&maps, certificates).await?;
-        let service = json!({
-            "metadata": {"name": names::BROKER},
-            "spec": {"ports": [{"name": "broker", "port": 8443}]},
-        });
-        apply_as(
-            &Api::<Service>::namespaced(admin.clone(), NAMESPACE),
-            service,
-        )
-        .await?;
+        announce_broker(&admin).await?;
         definitions::store_what_hooks_refuse(cluster).await?;
         volumes(&admin).await?;
         node(&admin).await?;

@@ -190,7 +190,7 @@ pub(crate) async fn runs(cluster: &'static Cluster) -> Result<()> {
 
     hello(cluster, &scene).await?;
     claude(&scene).await?;
-    cancelled(&scene).await?;
+    cancelled(cluster, &scene).await?;
     nothing_is_left(&scene).await
 }
 
@@ -224,17 +224,18 @@ async fn hello(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let none = said(scene, &["run", "logs", "hello", "--file=none.txt"], 1).await?;
     assert_eq!(none, "");
 
-    let record = || -> Result<Vec<Action>> {
-        let mut its: Vec<_> = records(cluster)?
-            .into_iter()
-            .filter(|it| it.request.name == "hello" && it.request.namespace == scene.name())
-            .collect();
-        its.sort_by_key(|it| it.time);
-        Ok(its.iter().map(|it| it.action).collect())
-    };
+    on_record(cluster, scene, "hello").await
+}
+
+/// Submitted, begun and ended, once each.
+async fn on_record(cluster: &Cluster, scene: &Scene, run: &str) -> Result<()> {
     let whole = [Action::RunSubmitted, Action::RunStarted, Action::RunEnded];
     eventually("the record to be complete", CONDITION_TIMEOUT, async || {
-        Ok((record()? == whole).then_some(()))
+        let mut its = records(cluster)?;
+        its.retain(|it| it.request.name == run && it.request.namespace == scene.name());
+        its.sort_by_key(|it| it.time);
+        let actions: Vec<_> = its.iter().map(|it| it.action).collect();
+        Ok((actions == whole).then_some(()))
     })
     .await
 }
@@ -285,7 +286,7 @@ async fn claude(scene: &Scene) -> Result<()> {
 }
 
 /// One that does not end by itself is ended.
-async fn cancelled(scene: &Scene) -> Result<()> {
+async fn cancelled(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let submit = [
         "run",
         "submit",
@@ -310,11 +311,9 @@ async fn cancelled(scene: &Scene) -> Result<()> {
         "{live}"
     );
     said(scene, &["run", "cancel", "long"], 0).await?;
-    eventually("the run to be cancelled", CONDITION_TIMEOUT, async || {
-        let status = api.get("long").await?.status.unwrap_or_default();
-        Ok((status.phase == Some(RunPhase::Cancelled)).then_some(()))
-    })
-    .await
+    let is_gone = async || Ok(api.get_opt("long").await?.is_none().then_some(()));
+    eventually("the run to be gone", CONDITION_TIMEOUT, is_gone).await?;
+    on_record(cluster, scene, "long").await
 }
 
 /// Of what has ended only claims stay, and what was read is readable.

@@ -1,0 +1,164 @@
+//! Harness runs: the operator ends those that go on while it is there; without it their Jobs are deleted, and what
+//! confines a pod goes after the pod. Workspaces and their claims stay, and so do runs that are over.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::ObjectMeta;
+use kube::{Api, ResourceExt as _};
+use oz_core::api::harness::{HarnessRun, Workspace};
+use oz_core::harness::pod::RUN_LABEL;
+use oz_core::harness::run::is_over;
+use oz_core::harness::workspace::FINALIZER;
+use serde_json::json;
+
+use super::objects::{finalizers, is_missing};
+use super::{Here, PAUSE, STOP};
+
+impl Here<'_> {
+    /// Deletes the runs that are not over, and says how many of them and of what confines them are left.
+    pub(super) async fn end_runs(&self) -> Result<usize> {
+        if !self.harness {
+            return Ok(0);
+        }
+        let all = Api::<HarnessRun>::all(self.client.clone());
+        let listed = match all.list(&ListParams::default()).await {
+            Err(error) if is_missing(&error) => return Ok(0),
+            listed => listed.context("failed to list HarnessRuns")?,
+        };
+        let mut left = self.confined().await?.len();
+        for run in listed.items.iter().filter(|run| !is_over(run)) {
+            left += 1;
+            if run.metadata.deletion_timestamp.is_none() {
+                let namespace = run.namespace().unwrap_or_default();
+                let api = Api::<HarnessRun>::namespaced(self.client.clone(), &namespace);
+                self.delete(api, &run.name_any()).await?;
+            }
+        }
+        Ok(left)
+    }
+
+    /// Removes what no operator was there to remove: Jobs, and when their pods are gone what confined them. Whatever
+    /// still runs then stays confined.
+    pub(super) async fn remove_runs(&self) -> Result<()> {
+        if !self.harness {
+            return Ok(());
+        }
+        let began = Instant::now();
+        loop {
+            let jobs = self.jobs().await?;
+            if jobs.is_empty() {
+                break;
+            }
+            if began.elapsed() > STOP {
+                let jobs = jobs.len();
+                tracing::warn!(
+                    jobs,
+                    "pods of harness runs did not end in time; their NetworkPolicies stay"
+                );
+                return Ok(());
+            }
+            for job in &jobs {
+                if job.deletion_timestamp.is_none() {
+                    let (namespace, name) = place(job);
+                    tracing::warn!(
+                        kind = "Job",
+                        namespace,
+                        name,
+                        "removing without the operator"
+                    );
+                    self.remove_job(namespace, name).await?;
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        for policy in self.confined().await? {
+            let (namespace, name) = place(&policy);
+            tracing::warn!(
+                kind = "NetworkPolicy",
+                namespace,
+                name,
+                "removing without the operator"
+            );
+            let api = Api::<NetworkPolicy>::namespaced(self.client.clone(), namespace);
+            self.delete(api, name).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets workspaces go that waited for a run that held them.
+    pub(super) async fn let_workspaces_go(&self) -> Result<()> {
+        if !self.harness {
+            return Ok(());
+        }
+        let all = Api::<Workspace>::all(self.client.clone());
+        let listed = match all.list_metadata(&ListParams::default()).await {
+            Err(error) if is_missing(&error) => return Ok(()),
+            listed => listed.context("failed to list Workspaces")?,
+        };
+        for workspace in listed.items.iter().map(|object| &object.metadata) {
+            let others: Vec<&str> = finalizers(workspace)
+                .filter(|name| *name != FINALIZER)
+                .collect();
+            if others.len() == finalizers(workspace).count() {
+                continue;
+            }
+            let (namespace, name) = place(workspace);
+            let api = Api::<Workspace>::namespaced(self.client.clone(), namespace);
+            let patch = Patch::Merge(json!({"metadata": {
+                "finalizers": others, "resourceVersion": workspace.resource_version,
+            }}));
+            match api
+                .patch_metadata(name, &PatchParams::default(), &patch)
+                .await
+            {
+                Err(error) if !is_missing(&error) => {
+                    let failed = || format!("failed to let go of Workspace {namespace}/{name}");
+                    return Err(error).with_context(failed);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The NetworkPolicies of runs: the last that goes of a run.
+    async fn confined(&self) -> Result<Vec<ObjectMeta>> {
+        let mut all = self.grants::<NetworkPolicy>().await?;
+        all.retain(is_of_run);
+        Ok(all)
+    }
+
+    async fn jobs(&self) -> Result<Vec<ObjectMeta>> {
+        let mut all = self.grants::<Job>().await?;
+        all.retain(is_of_run);
+        Ok(all)
+    }
+
+    /// Deletes a Job, which stays until its pods are gone.
+    async fn remove_job(&self, namespace: &str, name: &str) -> Result<()> {
+        let api = Api::<Job>::namespaced(self.client.clone(), namespace);
+        match api.delete(name, &DeleteParams::foreground()).await {
+            Err(error) if !is_missing(&error) => {
+                Err(error).with_context(|| format!("failed to delete Job {namespace}/{name}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an object is a part of a harness run.
+pub(super) fn is_of_run(object: &ObjectMeta) -> bool {
+    let labels = object.labels.as_ref();
+    labels.is_some_and(|labels| labels.contains_key(RUN_LABEL))
+}
+
+fn place(object: &ObjectMeta) -> (&str, &str) {
+    (
+        object.namespace.as_deref().unwrap_or_default(),
+        object.name.as_deref().unwrap_or_default(),
+    )
+}

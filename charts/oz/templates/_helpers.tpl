@@ -55,6 +55,16 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
+{{/* By what repositories are cloned; empty if nothing was said. */}}
+{{- define "oz.gitImage" -}}
+{{- $image := .Values.harness.gitImage -}}
+{{- if and $image.repository $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else if $image.repository -}}
+{{ $image.repository }}:{{ required "harness.gitImage needs a digest or a tag" $image.tag }}
+{{- end -}}
+{{- end -}}
+
 {{/* The PriorityClass of all pods. A value cannot be changed: another one has another name. */}}
 {{- define "oz.priorityClass" -}}
 {{- if .Values.priorityClass.name -}}

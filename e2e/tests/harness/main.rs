@@ -4,4 +4,5 @@
 mod admission;
 mod definitions;
 mod runs;
+mod seeds;
 mod support;

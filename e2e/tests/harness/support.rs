@@ -28,6 +28,7 @@ pub(crate) fn options() -> Options {
     Options::default()
         .flag("--harness")
         .flag("--harness-image=registry.test/oz-harness:1")
+        .flag("--harness-git-image=registry.test/git:1")
         .flag("--pod-ready-timeout=5s")
 }
 

@@ -268,7 +268,13 @@ async fn nothing_left(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let kinds = "clusterroles,clusterrolebindings,priorityclasses,all,serviceaccounts,roles,\
                  rolebindings,poddisruptionbudgets";
     let of_the_chart = ["get", kinds, INSTANCE, "--all-namespaces", "-oname"];
-    assert_eq!(kubectl(cluster, &of_the_chart)?, "");
+    // Helm does not wait for pods whose Deployment is gone.
+    eventually(
+        "what the chart made to be gone",
+        CONDITION_TIMEOUT,
+        async || Ok(kubectl(cluster, &of_the_chart)?.is_empty().then_some(())),
+    )
+    .await?;
     // The templates stay, with their definitions.
     let kept = ["get", "execaccesstemplate", TEMPLATE, "-oname"];
     let kept = [&kept[..], &["--namespace", scene.name()]].concat();

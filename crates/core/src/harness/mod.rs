@@ -20,6 +20,7 @@ pub mod requires;
 pub mod reserved;
 pub mod run;
 pub mod scaffold;
+pub mod seed;
 pub mod template;
 pub mod wire;
 pub mod workspace;

@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::{ArgAction, Args};
 use oz_core::harness::objects::Broker;
 use oz_core::harness::pod::Settings;
+use oz_core::harness::seed;
 use oz_core::names;
 
 use crate::composites::label;
@@ -24,6 +25,11 @@ pub(crate) struct HarnessArgs {
     /// When that image is pulled: Always, IfNotPresent or Never.
     #[arg(long, default_value = "IfNotPresent", value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     pub(crate) harness_pull_policy: String,
+
+    /// Image with git, ssh and a shell by which the repositories of workspaces are cloned. Name it by its digest:
+    /// it is run with the credentials that a workspace names.
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) harness_git_image: Option<String>,
 
     /// The Service in the operator's namespace by which the pods of runs find the broker; its port is called
     /// broker.
@@ -47,6 +53,15 @@ impl HarnessArgs {
             image: image.context("--harness needs --harness-image")?,
             pull_policy: self.harness_pull_policy.clone(),
         })
+    }
+
+    /// What workspaces are filled with.
+    pub(crate) fn seeds(&self) -> seed::Settings {
+        let image = self.harness_git_image.clone();
+        seed::Settings {
+            image: image.filter(|image| !image.is_empty()),
+            pull_policy: self.harness_pull_policy.clone(),
+        }
     }
 
     /// Where brokers are.

@@ -58,7 +58,10 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
     };
     engine.controller(controller, observed);
     let observed = HarnessWorkspaces { workspaces, runs };
-    engine.controller(Workspaces, observed);
+    let controller = Workspaces {
+        seeds: args.harness.seeds(),
+    };
+    engine.controller(controller, observed);
     definitions::definitions(engine);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Workspaces: their claims, and which runs want them.
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use oz_core::api::harness::{HarnessRun, Workspace};
@@ -20,6 +21,9 @@ impl Observe<Workspaces> for HarnessWorkspaces {
     fn watches(&self) -> Watches<Workspace> {
         Watches::new(&self.workspaces)
             .child::<PersistentVolumeClaim>()
+            .child::<NetworkPolicy>()
+            .child::<Job>()
+            .child::<Pod>()
             .related(&self.runs, |run, workspaces| {
                 let (namespace, uid) = (run.namespace(), run.uid());
                 let named = run.spec.workspace_ref.as_deref();

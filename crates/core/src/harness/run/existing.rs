@@ -207,7 +207,7 @@ pub(super) fn deleted() -> RunEnd {
 }
 
 /// Whether something may run in a pod still.
-pub(super) fn is_active(pod: &Pod) -> bool {
+pub(in crate::harness) fn is_active(pod: &Pod) -> bool {
     let phase = pod
         .status
         .as_ref()

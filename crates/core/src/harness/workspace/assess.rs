@@ -3,11 +3,13 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use super::seeding::Seeding;
 use crate::api::harness::{HarnessRun, Workspace, WorkspacePhase};
 use crate::controller::{Failure, Live};
 use crate::harness::objects::workspace_name;
 use crate::harness::pod::claim_name;
 use crate::harness::queue::{has_left, place};
+use crate::harness::seed::Settings;
 
 /// What is known besides the workspace and its objects.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +52,8 @@ pub struct State {
     pub holder: Holder,
     /// Whether its claim is bound.
     pub is_bound: bool,
+    /// How far filling it is.
+    pub seeding: Seeding,
 }
 
 /// Who holds a workspace.
@@ -101,6 +105,7 @@ fn wants(run: &HarnessRun, workspace: &Workspace) -> bool {
 }
 
 pub(super) fn assess(
+    settings: &Settings,
     workspace: &Workspace,
     facts: &Facts,
     live: &[Live],
@@ -112,7 +117,10 @@ pub(super) fn assess(
         .as_ref()
         .and_then(|claim| claim.status.as_ref()?.phase.clone());
     let is_bound = claim_phase.as_deref() == Some("Bound");
-    let (phase, why) = match usable(workspace, claim.as_ref(), claim_phase.as_deref()) {
+    let seeding = Seeding::of(workspace, settings, live);
+    let usable = usable(workspace, claim.as_ref(), claim_phase.as_deref());
+    let usable = usable.and_then(|()| seeding.obstacle().map_or(Ok(()), Err));
+    let (phase, why) = match usable {
         _ if is_going => (WorkspacePhase::Terminating, None),
         Ok(()) => (WorkspacePhase::Active, None),
         Err((phase, reason, message)) => (phase, Some((reason, message))),
@@ -128,6 +136,7 @@ pub(super) fn assess(
         why,
         holder,
         is_bound,
+        seeding,
     })
 }
 
@@ -152,16 +161,6 @@ fn usable(
         (None, _) if told.is_some() => lost("was deleted"),
         (Some(claim), _) if claim.metadata.deletion_timestamp.is_some() => lost("is being deleted"),
         (_, Some("Lost")) => lost("lost its volume"),
-        _ if workspace
-            .spec
-            .seed
-            .as_ref()
-            .is_some_and(|seed| !seed.repos.is_empty()) =>
-        {
-            let message = "repositories are not cloned by this version: create the workspace without seed, \
-                           or fill its claim by a run";
-            Err((WorkspacePhase::Failed, "SeedNotServed", message.to_owned()))
-        }
         _ => Ok(()),
     }
 }

@@ -6,9 +6,12 @@ mod assess;
 mod claim;
 mod plan;
 mod report;
+mod seeding;
 
 pub use assess::{Facts, Holder, Question, State, Waiting, queue};
 pub use claim::claim;
+
+use super::seed;
 
 /// The finalizer of a workspace while a run holds it. The original has it on all of them.
 pub const FINALIZER: &str = "paddock.dev/workspace-finalizer";
@@ -16,5 +19,8 @@ pub const FINALIZER: &str = "paddock.dev/workspace-finalizer";
 pub const KIND: &str = "Workspace";
 
 /// The controller of Workspaces.
-#[derive(Clone, Copy, Debug)]
-pub struct Workspaces;
+#[derive(Clone, Debug, Default)]
+pub struct Workspaces {
+    /// What they are filled with.
+    pub seeds: seed::Settings,
+}

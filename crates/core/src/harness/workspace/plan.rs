@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::assess::{Facts, Holder, Question, State, again, assess};
+use super::seeding::{Parts, Seeding, is_told};
 use super::{FINALIZER, Workspaces, claim, report};
 use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
 use crate::controller::{
@@ -36,7 +37,7 @@ impl Controller for Workspaces {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<State>> {
-        let state = match assess(workspace, facts, live) {
+        let state = match assess(&self.seeds, workspace, facts, live) {
             Ok(state) => state,
             Err(question) => {
                 return Verdict::Need {
@@ -46,16 +47,25 @@ impl Controller for Workspaces {
             }
         };
         let is_held = has_finalizer(&workspace.metadata, FINALIZER);
-        let is_free = state.holder == Holder::Nobody;
+        let parts = Parts::of(live);
+        // Whatever fills it ends before it does, and so does the run that has it. One that ends with its run need not
+        // wait for that: the run is gone then, and ours with it.
+        let is_wanted =
+            state.phase == WorkspacePhase::Seeding && matches!(state.seeding, Seeding::Wanted(_));
+        let is_filled = is_wanted || !parts.is_empty();
+        let is_free = state.holder == Holder::Nobody && !is_filled;
         let plan = Plan::default().then(claimed(workspace, &state, live));
-        // One that ends with its run need not wait for it: the run is gone then, and ours with it.
         let plan = match (is_free, is_held) {
-            (false, false) if !workspace.spec.ephemeral => {
+            (false, false) if !workspace.spec.ephemeral || is_filled => {
                 plan.then([Step::Hold(FINALIZER.to_owned())])
             }
             (true, true) => plan.then([Step::Release(FINALIZER.to_owned())]),
             _ => plan,
         };
+        let plan = parts
+            .steps(workspace, &state.seeding, &self.seeds, is_told(workspace))
+            .into_iter()
+            .fold(plan, Plan::then);
         let plan = again(now, facts).into_iter().fold(plan, Plan::wake_at);
         Verdict::Decided(Decision { plan, state })
     }

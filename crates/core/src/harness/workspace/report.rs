@@ -3,15 +3,19 @@
 use jiff::Timestamp;
 
 use super::assess::{Holder, State, Waiting};
+use super::seeding::Seeding;
 use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
 use crate::conditions;
 use crate::controller::{Outcome, Transition};
 use crate::harness::pod::claim_name;
+use crate::harness::seed::job_name;
 
 /// Condition: its claim has a volume.
 const PVC_BOUND: &str = "PVCBound";
 /// Condition: it is filled.
-const SEEDED: &str = "Seeded";
+pub(super) const SEEDED: &str = "Seeded";
+/// Its reason where repositories were cloned.
+pub(super) const SUCCEEDED: &str = "SeedJobSucceeded";
 /// Condition: runs can have it.
 pub(super) const READY: &str = "Ready";
 
@@ -37,14 +41,26 @@ pub(super) fn report(
         false => set(PVC_BOUND, false, "Pending", "the claim has no volume yet"),
     }
     match &state.why {
-        Some((reason, message)) => set(READY, false, reason, message),
+        Some((reason, message)) => {
+            if !matches!(state.seeding, Seeding::Unneeded | Seeding::Done) {
+                set(SEEDED, false, reason, message);
+            }
+            set(READY, false, reason, message);
+        }
         None if state.phase == WorkspacePhase::Terminating => {
             set(READY, false, "Terminating", "it ends when no run holds it");
         }
         None => {
-            set(SEEDED, true, "NoSeedRequired", "it has no seed");
+            match state.seeding {
+                Seeding::Unneeded => set(SEEDED, true, "NoSeedRequired", "it has no seed"),
+                _ => set(SEEDED, true, SUCCEEDED, "its repositories were cloned"),
+            }
             set(READY, true, "Active", "runs can have it");
         }
+    }
+    if !matches!(state.seeding, Seeding::Unneeded | Seeding::Refused(..)) {
+        let name = workspace.metadata.name.as_deref().unwrap_or_default();
+        status.seed_job_name = Some(job_name(name));
     }
     status.phase = Some(state.phase);
     status.observed_generation = generation;

@@ -1,0 +1,307 @@
+//! What fills a workspace: a Job that clones its repositories, and what confines its pod. That it fills it once is
+//! the script's doing: the list of what was cloned is written last, and nothing is cloned where it is.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::child;
+use super::overlay::confined;
+use super::pod::claim_name;
+use super::reserved;
+use super::workspace::KIND;
+use crate::api::harness::{Repository, Workspace};
+use crate::labels;
+
+/// Clones, and writes the list of what was cloned.
+const SCRIPT: &str = include_str!("seed.sh");
+/// Where the claim is mounted.
+const MOUNT_PATH: &str = "/workspace";
+/// Where the Secret of a repository is mounted.
+const CREDENTIALS: &str = "/credentials";
+/// The pod has no other user than this one; ssh wants to know its name.
+const PASSWD: &str = "seed:x:65532:65532::/tmp:/bin/sh\n";
+/// Annotation of the pod, which it has the file from.
+const PASSWD_ANNOTATION: &str = "oz.wizardofoz.co/passwd";
+/// How long the Job may take in all, in seconds.
+const DEADLINE_SECONDS: i64 = 1800;
+/// How often a pod that failed is made again.
+const RETRIES: i32 = 2;
+
+/// What the operator was told about filling workspaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// An image with git, ssh and a shell; nothing is filled without one.
+    pub image: Option<String>,
+    /// When it is pulled.
+    pub pull_policy: String,
+}
+
+/// Name of the Job of a workspace.
+#[must_use]
+pub fn job_name(workspace: &str) -> String {
+    format!("{workspace}-seed")
+}
+
+/// The repositories of a workspace.
+pub fn repositories(workspace: &Workspace) -> &[Repository] {
+    let seed = workspace.spec.seed.as_ref();
+    seed.map_or(&[], |seed| seed.repos.as_slice())
+}
+
+/// The Job that fills a workspace, by an image.
+#[must_use]
+pub fn job(workspace: &Workspace, settings: &Settings, image: &str) -> Value {
+    let name = name(workspace);
+    let repositories = repositories(workspace);
+    let mut volumes = vec![
+        json!({"name": reserved::WORKSPACE_VOLUME, "persistentVolumeClaim": {"claimName": claim_name(name)}}),
+        json!({"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}),
+        json!({"name": "passwd", "downwardAPI": {"items": [{
+            "path": "passwd",
+            "fieldRef": {"fieldPath": format!("metadata.annotations['{PASSWD_ANNOTATION}']")},
+        }]}}),
+    ];
+    let mut clones = Vec::new();
+    for (number, repository) in repositories.iter().enumerate() {
+        let mut clone = container(
+            settings,
+            image,
+            &format!("repo-{number}"),
+            &variables(number, repository),
+        );
+        if let Some(secret) = &repository.credentials_secret_ref {
+            let volume = format!("credentials-{number}");
+            let mount = json!({"name": volume, "mountPath": CREDENTIALS, "readOnly": true});
+            add(&mut clone["volumeMounts"], mount);
+            add(&mut clone["env"], variable("OZ_CREDENTIALS", CREDENTIALS));
+            let source = json!({"secretName": secret.name, "defaultMode": 0o440});
+            volumes.push(json!({"name": volume, "secret": source}));
+        }
+        clones.push(clone);
+    }
+    let last = [variable("OZ_MANIFEST", &manifest(repositories))];
+    let mut pod = json!({
+        "metadata": {
+            "labels": {"paddock.dev/workspace": labels::value(name)},
+            "annotations": {PASSWD_ANNOTATION: PASSWD},
+        },
+        "spec": {
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 5,
+            "securityContext": {
+                "fsGroup": reserved::AGENT_USER,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "runAsNonRoot": true,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "initContainers": clones,
+            "containers": [container(settings, image, "manifest", &last)],
+            "volumes": volumes,
+        },
+    });
+    child::mark(&mut pod["metadata"], KIND, &workspace.metadata);
+    let mut job = object(workspace, "batch/v1", "Job", &job_name(name));
+    job["spec"] = json!({
+        "activeDeadlineSeconds": DEADLINE_SECONDS,
+        "backoffLimit": RETRIES,
+        "completions": 1,
+        "parallelism": 1,
+        "template": pod,
+    });
+    job
+}
+
+/// What confines the pod of that Job: nothing gets in, and out go questions to name servers and connections to the
+/// ports of its repositories, but none to what cloud providers serve on link-local addresses.
+#[must_use]
+pub fn network_policy(workspace: &Workspace) -> Value {
+    let ports: BTreeSet<u16> = repositories(workspace)
+        .iter()
+        .map(|it| port(&it.url))
+        .collect();
+    let ports: Vec<Value> = ports
+        .iter()
+        .map(|port| json!({"protocol": "TCP", "port": port}))
+        .collect();
+    let name = format!("{}-egress", job_name(name(workspace)));
+    let mut policy = object(workspace, "networking.k8s.io/v1", "NetworkPolicy", &name);
+    policy["spec"] = json!({
+        "podSelector": {
+            "matchLabels": {labels::OWNER_UID: workspace.metadata.uid},
+            "matchExpressions": [],
+        },
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [],
+        "egress": [
+            {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
+            {
+                "to": [
+                    {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
+                    {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]}},
+                ],
+                "ports": ports,
+            },
+        ],
+    });
+    policy
+}
+
+/// The port that a repository is served on.
+fn port(url: &str) -> u16 {
+    let (usual, rest) = match url.split_once("://") {
+        Some(("ssh", rest)) => (22, rest),
+        Some((_, rest)) => (443, rest),
+        None => (443, url),
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    // An address of IPv6 has colons of its own, in brackets.
+    let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
+    let said = after
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok());
+    said.unwrap_or(usual)
+}
+
+/// The list of what was cloned, as agents read it: without users, which only URLs of ssh have.
+fn manifest(repositories: &[Repository]) -> String {
+    let entry = |it: &Repository| {
+        let mut entry =
+            json!({"url": without_user(&it.url), "path": it.path.as_deref().unwrap_or_default()});
+        if let Some(branch) = &it.branch {
+            entry["branch"] = json!(branch);
+        }
+        entry
+    };
+    Value::from_iter(repositories.iter().map(entry)).to_string()
+}
+
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+fn variables(number: usize, repository: &Repository) -> [Value; 5] {
+    [
+        variable("OZ_NUMBER", &number.to_string()),
+        variable("OZ_URL", &repository.url),
+        variable("OZ_PATH", repository.path.as_deref().unwrap_or_default()),
+        variable(
+            "OZ_BRANCH",
+            repository.branch.as_deref().unwrap_or_default(),
+        ),
+        variable(
+            "OZ_DEPTH",
+            &repository.depth.unwrap_or_default().to_string(),
+        ),
+    ]
+}
+
+fn container(settings: &Settings, image: &str, name: &str, variables: &[Value]) -> Value {
+    let common = [
+        variable("GIT_ALLOW_PROTOCOL", "https:ssh"),
+        variable("GIT_CONFIG_GLOBAL", "/dev/null"),
+        variable("GIT_CONFIG_NOSYSTEM", "1"),
+        variable("GIT_LFS_SKIP_SMUDGE", "1"),
+        variable("GIT_TERMINAL_PROMPT", "0"),
+        variable("HOME", "/tmp"),
+        variable("OZ_WORKSPACE", MOUNT_PATH),
+    ];
+    json!({
+        "name": name,
+        "image": image,
+        "imagePullPolicy": settings.pull_policy,
+        "command": ["/bin/sh", "-c", SCRIPT],
+        "env": common.iter().chain(variables).collect::<Vec<_>>(),
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "64Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": confined(reserved::AGENT_USER, true),
+        // What git said last is why it failed.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": reserved::WORKSPACE_VOLUME, "mountPath": MOUNT_PATH},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "passwd", "mountPath": "/etc/passwd", "subPath": "passwd", "readOnly": true},
+        ],
+    })
+}
+
+/// A variable that has this very value: what would be taken for a reference to another one is not.
+fn variable(name: &str, value: &str) -> Value {
+    json!({"name": name, "value": value.replace('$', "$$")})
+}
+
+/// An object of a workspace, with our marks.
+fn object(workspace: &Workspace, api_version: &str, kind: &str, name: &str) -> Value {
+    let mut object = json!({
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": workspace.metadata.namespace,
+            "labels": {"paddock.dev/workspace": labels::value(self::name(workspace))},
+            "annotations": {},
+            "ownerReferences": [child::owned(KIND, &workspace.metadata)],
+        },
+    });
+    child::mark(&mut object["metadata"], KIND, &workspace.metadata);
+    object
+}
+
+fn add(list: &mut Value, one: Value) {
+    if let Value::Array(list) = list {
+        list.push(one);
+    }
+}
+
+fn name(workspace: &Workspace) -> &str {
+    workspace.metadata.name.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_of_a_repository_is_the_one_in_its_url() {
+        for (url, expected) in [
+            ("https://git.test/a.git", 443),
+            ("https://git.test:8443/a.git", 8443),
+            ("ssh://git@git.test/a.git", 22),
+            ("ssh://git@git.test:2222/a:1.git", 2222),
+            ("https://[fd00::1]/a", 443),
+            ("https://[fd00::1]:444/a", 444),
+            ("https://git.test:none/a", 443),
+        ] {
+            assert_eq!(port(url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_list_names_no_user() {
+        let one = Repository {
+            url: "ssh://git@git.test:22/a@b.git".to_owned(),
+            branch: Some("main".to_owned()),
+            ..Repository::default()
+        };
+        assert_eq!(
+            manifest(&[one]),
+            r#"[{"branch":"main","path":"","url":"ssh://git.test:22/a@b.git"}]"#
+        );
+    }
+
+    #[test]
+    fn a_value_is_not_taken_for_a_reference() {
+        assert_eq!(variable("A", "$(HOME)$$")["value"], "$$(HOME)$$$$");
+    }
+}

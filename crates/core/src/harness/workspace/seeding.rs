@@ -1,0 +1,185 @@
+//! How far the filling of a workspace is, and what it asks for next.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+
+use super::report::{SEEDED, SUCCEEDED};
+use crate::api::harness::{Workspace, WorkspacePhase};
+use crate::conditions;
+use crate::controller::{Live, Step};
+use crate::harness::admission;
+use crate::harness::child::child;
+use crate::harness::run::is_active;
+use crate::harness::seed::{Settings, job, job_name, network_policy, repositories};
+use crate::validate::Violation;
+
+/// How far the filling of a workspace is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Seeding {
+    /// There is nothing to fill it with.
+    #[default]
+    Unneeded,
+    /// It cannot be filled: reason and message.
+    Refused(&'static str, String),
+    /// Its Job is to be made, by this image.
+    Wanted(String),
+    /// Its Job is there and goes on.
+    Running,
+    /// Its Job has failed: the message.
+    Failed(String),
+    /// Its Job has ended well; it may be gone since.
+    Done,
+}
+
+impl Seeding {
+    pub(super) fn of(workspace: &Workspace, settings: &Settings, live: &[Live]) -> Self {
+        let repositories = repositories(workspace);
+        if repositories.is_empty() {
+            return Self::Unneeded;
+        }
+        let conditions = workspace
+            .status
+            .iter()
+            .flat_map(|status| &status.conditions);
+        let mut conditions = conditions.filter(|it| it.type_ == SEEDED && it.reason == SUCCEEDED);
+        if conditions.any(|it| it.status == "True") {
+            return Self::Done;
+        }
+        // Admission asks the same; it may have been away.
+        let found = admission::workspace(workspace);
+        if !found.is_empty() {
+            return Self::Refused("SeedRejected", Violation::list(&found));
+        }
+        if let Some(one) = repositories
+            .iter()
+            .find(|it| it.broker_credential_ref.is_some())
+        {
+            let message = format!(
+                "brokerCredentialRef of {}: credentials of brokers are not served yet; use credentialsSecretRef",
+                one.url
+            );
+            return Self::Refused("CredentialsNotServed", message);
+        }
+        let name = job_name(workspace.metadata.name.as_deref().unwrap_or_default());
+        let mut jobs = live.iter().filter_map(Live::parse::<Job>);
+        let job = jobs.find(|job| job.metadata.name.as_deref() == Some(&name));
+        let Some(job) = job else {
+            let missing = "the operator knows no image with git to clone by: set harness.gitImage of its chart";
+            return match &settings.image {
+                Some(image) => Self::Wanted(image.clone()),
+                None => Self::Refused("SeedImageMissing", missing.to_owned()),
+            };
+        };
+        let conditions = job
+            .status
+            .iter()
+            .filter_map(|status| status.conditions.as_ref());
+        let holds = |type_: &str| {
+            let mut conditions = conditions.clone().flatten();
+            conditions.any(|it| it.type_ == type_ && it.status == "True")
+        };
+        match (holds("Complete"), holds("Failed")) {
+            (true, _) => Self::Done,
+            (_, true) => Self::Failed(format!(
+                "Job {name} failed: {}. `kubectl delete job {name}` has it tried again",
+                said(live).unwrap_or_else(|| "its pods say nothing".to_owned())
+            )),
+            _ => Self::Running,
+        }
+    }
+
+    /// What runs have to wait for.
+    pub(super) fn obstacle(&self) -> Option<(WorkspacePhase, &'static str, String)> {
+        match self {
+            Self::Unneeded | Self::Done => None,
+            Self::Refused(reason, message) => {
+                Some((WorkspacePhase::Failed, reason, message.clone()))
+            }
+            Self::Failed(message) => {
+                Some((WorkspacePhase::Failed, "SeedJobFailed", message.clone()))
+            }
+            Self::Wanted(_) | Self::Running => {
+                let message = "its repositories are being cloned".to_owned();
+                Some((WorkspacePhase::Seeding, "Seeding", message))
+            }
+        }
+    }
+}
+
+/// What was said last in the pod that was made last.
+fn said(live: &[Live]) -> Option<String> {
+    let pods = live.iter().filter_map(Live::parse::<Pod>);
+    let pod = pods.max_by_key(|pod| pod.metadata.creation_timestamp.clone())?;
+    let status = pod.status?;
+    let inits = status.init_container_statuses.into_iter().flatten();
+    let all = inits.chain(status.container_statuses.into_iter().flatten());
+    let mut ends = all.filter_map(|one| one.state?.terminated);
+    let end = ends.find(|end| end.exit_code != 0);
+    let message = end.and_then(|end| end.message).or(status.message)?;
+    let message: String = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(message.chars().take(512).collect())
+}
+
+/// What of the filling is there.
+pub(super) struct Parts<'a> {
+    job: Option<&'a Live>,
+    policy: Option<&'a Live>,
+    pods: Vec<&'a Live>,
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn of(live: &'a [Live]) -> Self {
+        let is_active = |live: &&Live| Live::parse::<Pod>(live).is_some_and(|pod| is_active(&pod));
+        Self {
+            job: live.iter().find(|live| Live::parse::<Job>(live).is_some()),
+            policy: live
+                .iter()
+                .find(|live| Live::parse::<NetworkPolicy>(live).is_some()),
+            pods: live.iter().filter(is_active).collect(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.job.is_none() && self.policy.is_none() && self.pods.is_empty()
+    }
+
+    /// The stages that fill a workspace, or those that clear up: the pods go before what confines them.
+    pub(super) fn steps(
+        &self,
+        workspace: &Workspace,
+        seeding: &Seeding,
+        settings: &Settings,
+        is_told: bool,
+    ) -> Vec<Vec<Step>> {
+        let is_going = workspace.metadata.deletion_timestamp.is_some();
+        let policy = || child::<NetworkPolicy>(network_policy(workspace)).map(Step::Apply);
+        match seeding {
+            _ if is_going || is_told => {
+                let stays = |live: &&Live| live.object.metadata.deletion_timestamp.is_none();
+                let all = self.job.into_iter().chain(self.pods.iter().copied());
+                let ends = all.filter(stays).map(|live| Step::Delete(live.reference()));
+                let is_over = self.job.is_none() && self.pods.is_empty();
+                let policy = self.policy.filter(|_| is_over);
+                let policy = policy.map(|live| Step::Delete(live.reference()));
+                vec![ends.collect(), policy.into_iter().collect()]
+            }
+            Seeding::Wanted(image) => {
+                let job = child::<Job>(job(workspace, settings, image)).map(Step::Apply);
+                vec![policy().into_iter().collect(), job.into_iter().collect()]
+            }
+            // What somebody changes of it is put back.
+            Seeding::Running => vec![policy().into_iter().collect()],
+            Seeding::Unneeded | Seeding::Refused(..) | Seeding::Failed(_) | Seeding::Done => {
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Whether the status says that a workspace was filled.
+pub(super) fn is_told(workspace: &Workspace) -> bool {
+    let status = workspace.status.as_ref();
+    let seeded = status.and_then(|status| conditions::find(&status.conditions, SEEDED));
+    seeded.is_some_and(|seeded| seeded.status == "True")
+}

@@ -1,0 +1,464 @@
+//! What fills a workspace: the pod of the Job, what each state asks for, and the script itself, with git and real
+//! folders.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use oz_core::api::harness::{Workspace, WorkspacePhase};
+use oz_core::controller::{Controller as _, Live, Outcome, Plan, Step, Verdict};
+use oz_core::harness::seed::{self, Settings};
+use oz_core::harness::workspace::{Facts, Workspaces};
+use serde_json::{Value, json};
+
+use crate::now;
+
+fn workspace(repos: Value) -> Workspace {
+    serde_json::from_value(json!({
+        "metadata": {"name": "cage", "namespace": "birds", "uid": "u-1"},
+        "spec": {"storage": {"size": "1Gi"}, "seed": {"repos": repos}},
+    }))
+    .unwrap()
+}
+
+fn settings() -> Settings {
+    Settings {
+        image: Some("git@sha256:0".to_owned()),
+        pull_policy: "IfNotPresent".to_owned(),
+    }
+}
+
+fn job(workspace: &Workspace) -> Value {
+    seed::job(workspace, &settings(), "git@sha256:0")
+}
+
+#[test]
+fn the_pod_that_clones_is_as_confined_as_a_run() {
+    let two = workspace(json!([
+        {"url": "https://git.test/a.git", "path": "a", "branch": "main", "depth": 1},
+        {"url": "ssh://git@git.test:2222/b.git", "path": "b", "credentialsSecretRef": {"name": "key"}},
+    ]));
+    insta::assert_yaml_snapshot!("seed-job", job(&two));
+    insta::assert_yaml_snapshot!("seed-policy", seed::network_policy(&two));
+}
+
+/// An object of the cluster.
+fn live(object: Value) -> Live {
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    let types = object.types.clone().unwrap();
+    let (group, version) = types
+        .api_version
+        .split_once('/')
+        .unwrap_or(("", &types.api_version));
+    let kind = GroupVersionKind::gvk(group, version, &types.kind);
+    let resource = ApiResource::from_gvk(&kind);
+    Live { resource, object }
+}
+
+fn with_status(mut object: Value, status: Value) -> Live {
+    object["metadata"]["uid"] = json!("u-2");
+    object["status"] = status;
+    live(object)
+}
+
+fn failed_pod() -> Live {
+    live(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "cage-seed-x", "namespace": "birds", "uid": "u-3"},
+        "status": {"phase": "Failed", "initContainerStatuses": [{
+            "name": "repo-0", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 128, "message": "fatal: repository\n not found\n"}},
+        }]},
+    }))
+}
+
+/// What is done, in words, and the phase and the reason that are told.
+fn decided(
+    controller: &Workspaces,
+    workspace: &Workspace,
+    live: &[Live],
+) -> (Vec<String>, Option<WorkspacePhase>, String) {
+    let verdict = controller.decide(now(), workspace, &Facts::default(), live);
+    let Verdict::Decided(decision) = verdict else {
+        panic!("a question");
+    };
+    let outcome = Outcome {
+        live: live.to_vec(),
+        ..Outcome::default()
+    };
+    let status = controller.status(now(), workspace, &decision, &outcome);
+    let ready = status.conditions.iter().find(|it| it.type_ == "Ready");
+    let why = ready.map(|it| format!("{}: {}", it.reason, it.message));
+    (words(&decision.plan), status.phase, why.unwrap_or_default())
+}
+
+fn words(plan: &Plan) -> Vec<String> {
+    let word = |step: &Step| match step {
+        Step::Apply(child) => format!("apply {}", child.resource.kind),
+        Step::Delete(target) => format!("delete {}", target.key().kind),
+        Step::Hold(_) => "hold".to_owned(),
+        Step::Release(_) => "release".to_owned(),
+        other => format!("{other:?}"),
+    };
+    plan.stages.iter().flatten().map(word).collect()
+}
+
+#[test]
+fn it_is_filled_before_runs_have_it_and_cleared_up_after() {
+    let one = workspace(json!([{"url": "https://git.test/a.git"}]));
+    let controller = Workspaces { seeds: settings() };
+    let policy = || with_status(seed::network_policy(&one), json!({}));
+    let job = |status: Value| with_status(job(&one), status);
+    let condition = |type_: &str| json!({"conditions": [{"type": type_, "status": "True"}]});
+
+    let (steps, phase, why) = decided(&controller, &one, &[]);
+    assert_eq!(
+        steps,
+        [
+            "apply PersistentVolumeClaim",
+            "hold",
+            "apply NetworkPolicy",
+            "apply Job"
+        ]
+    );
+    assert_eq!(phase, Some(WorkspacePhase::Seeding));
+    assert!(why.starts_with("Seeding: "), "{why}");
+
+    let (_, phase, why) = decided(
+        &controller,
+        &one,
+        &[policy(), job(condition("Failed")), failed_pod()],
+    );
+    assert_eq!(phase, Some(WorkspacePhase::Failed));
+    assert!(
+        why.contains("SeedJobFailed: Job cage-seed failed: fatal: repository not found"),
+        "{why}"
+    );
+
+    let (steps, phase, _) = decided(&controller, &one, &[policy(), job(condition("Complete"))]);
+    assert_eq!(phase, Some(WorkspacePhase::Active));
+    assert!(
+        !steps.iter().any(|step| step.starts_with("delete")),
+        "{steps:?}"
+    );
+
+    // Once that is told, nothing is cloned again, whatever became of the Job; the pod goes before its policy.
+    let mut told = one.clone();
+    told.status = serde_json::from_value(json!({"pvcName": "ws-cage", "conditions": [{
+        "type": "Seeded", "status": "True", "reason": "SeedJobSucceeded", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}))
+    .unwrap();
+    told.metadata.finalizers = Some(vec!["paddock.dev/workspace-finalizer".to_owned()]);
+    let claim = || {
+        live(json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "ws-cage", "namespace": "birds", "uid": "u-4"},
+        }))
+    };
+    let steps = |live: &[Live]| decided(&controller, &told, live).0;
+    assert_eq!(
+        steps(&[claim(), policy(), job(condition("Complete"))]),
+        ["delete Job"]
+    );
+    assert_eq!(steps(&[claim(), policy()]), ["delete NetworkPolicy"]);
+    assert_eq!(steps(&[claim()]), ["release"]);
+}
+
+#[test]
+fn one_that_goes_ends_what_fills_it_first() {
+    let mut one = workspace(json!([{"url": "https://git.test/a.git"}]));
+    one.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    one.metadata.finalizers = Some(vec!["paddock.dev/workspace-finalizer".to_owned()]);
+    let controller = Workspaces { seeds: settings() };
+    let policy = with_status(seed::network_policy(&one), json!({}));
+    let running = with_status(
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "birds"}}),
+        json!({"phase": "Running"}),
+    );
+    let job = with_status(job(&one), json!({}));
+    let steps = |live: &[Live]| decided(&controller, &one, live).0;
+    assert_eq!(
+        steps(&[policy.clone(), job, running.clone()]),
+        ["delete Job", "delete Pod"]
+    );
+    assert_eq!(steps(&[policy.clone(), running]), ["delete Pod"]);
+    assert_eq!(steps(&[policy]), ["delete NetworkPolicy"]);
+    assert_eq!(steps(&[]), ["release"]);
+}
+
+#[test]
+fn what_cannot_be_cloned_is_said() {
+    let https = "https://git.test/a.git";
+    let with_image = Workspaces { seeds: settings() };
+    for (controller, repos, reason) in [
+        (
+            &Workspaces::default(),
+            json!([{"url": https}]),
+            "SeedImageMissing",
+        ),
+        (
+            &with_image,
+            json!([{"url": "http://git.test/a.git"}]),
+            "SeedRejected",
+        ),
+        (
+            &with_image,
+            json!([{"url": https, "path": "../a"}]),
+            "SeedRejected",
+        ),
+        (
+            &with_image,
+            json!([{"url": https, "brokerCredentialRef": {"name": "a", "key": "b"}}]),
+            "CredentialsNotServed",
+        ),
+    ] {
+        let (steps, phase, why) = decided(controller, &workspace(repos.clone()), &[]);
+        assert_eq!(steps, ["apply PersistentVolumeClaim"], "{repos}");
+        assert_eq!(phase, Some(WorkspacePhase::Failed), "{repos}");
+        assert!(why.starts_with(reason), "{repos}: {why}");
+    }
+}
+
+/// Folders on this machine: repositories, and a workspace.
+struct World(tempfile::TempDir);
+
+impl World {
+    /// With a repository that has two commits on `main`, one of them alone on `side`, and a link.
+    fn new() -> Self {
+        let world = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(world.path("home")).unwrap();
+        fs::create_dir(world.path("workspace")).unwrap();
+        let repo = world.path("repo");
+        fs::create_dir(&repo).unwrap();
+        world.git(&["init", "-q", "-b", "main"]);
+        fs::write(repo.join("one"), "1").unwrap();
+        fs::write(repo.join(".hidden"), "h").unwrap();
+        std::os::unix::fs::symlink("/etc", repo.join("link")).unwrap();
+        world.git(&["add", "-A"]);
+        world.git(&["commit", "-q", "-m", "one"]);
+        world.git(&["branch", "side"]);
+        fs::write(repo.join("two"), "2").unwrap();
+        world.git(&["add", "-A"]);
+        world.git(&["commit", "-q", "-m", "two"]);
+        world
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn git(&self, words: &[&str]) -> String {
+        git(&self.path("repo"), words)
+    }
+
+    fn url(&self) -> String {
+        format!("file://{}", self.path("repo").display())
+    }
+
+    /// Runs the containers of the Job of a workspace one after the other, until one fails.
+    fn seed(&self, repos: Value, from: &str, containers: usize) -> Result<(), String> {
+        let job = job(&workspace(repos));
+        let pod = &job["spec"]["template"]["spec"];
+        let all = ["initContainers", "containers"];
+        let all = all.iter().flat_map(|list| pod[list].as_array().unwrap());
+        for container in all.take(containers) {
+            let output = self.run(container, from);
+            if !output.status.success() {
+                return Err(String::from_utf8(output.stderr).unwrap());
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, container: &Value, protocols: &str) -> Output {
+        let command = container["command"].as_array().unwrap();
+        let mut process = Command::new(command[0].as_str().unwrap());
+        process.args(command[1..].iter().map(|word| word.as_str().unwrap()));
+        let env = container["env"].as_array().unwrap();
+        let mut env: BTreeMap<_, _> = env
+            .iter()
+            .map(|it| {
+                let value = it["value"].as_str().unwrap().replace("$$", "$");
+                (it["name"].as_str().unwrap(), value)
+            })
+            .collect();
+        env.insert("HOME", self.path("home").display().to_string());
+        env.insert("OZ_WORKSPACE", self.path("workspace").display().to_string());
+        env.insert("GIT_ALLOW_PROTOCOL", protocols.to_owned());
+        process
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap());
+        process.envs(env).output().unwrap()
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path("workspace").join(name)).ok()
+    }
+}
+
+fn git(folder: &Path, words: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=t", "-c", "user.email=t@t.test"])
+        .args(words)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn repositories_go_where_they_are_to_and_the_list_is_written_last() {
+    let world = World::new();
+    let url = world.url();
+    let repos = json!([
+        {"url": url, "path": "src/all"},
+        {"url": url, "path": "side $(HOME) it's", "branch": "side", "depth": 1},
+    ]);
+    world.seed(repos.clone(), "file", 2).unwrap();
+    assert_eq!(world.read(".paddock/repos.json"), None);
+    world.seed(repos.clone(), "file", 3).unwrap();
+    assert_eq!(world.read("src/all/two").as_deref(), Some("2"));
+    assert_eq!(world.read("side $(HOME) it's/one").as_deref(), Some("1"));
+    assert_eq!(world.read("side $(HOME) it's/two"), None);
+    let list: Value = serde_json::from_str(&world.read(".paddock/repos.json").unwrap()).unwrap();
+    assert_eq!(
+        list,
+        json!([
+            {"path": "src/all", "url": url},
+            {"branch": "side", "path": "side $(HOME) it's", "url": url},
+        ])
+    );
+    let commits = |path: &str| {
+        git(
+            &world.path("workspace").join(path),
+            &["rev-list", "--count", "HEAD"],
+        )
+    };
+    assert_eq!(commits("src/all"), "2\n");
+    assert_eq!(commits("side $(HOME) it's"), "1\n");
+    assert!(!world.path("workspace/.paddock/seed").exists());
+}
+
+#[test]
+fn r12_what_was_cloned_once_is_never_cloned_again() {
+    let world = World::new();
+    let repos = json!([{"url": world.url()}]);
+    world.seed(repos.clone(), "file", 2).unwrap();
+    assert_eq!(world.read("one").as_deref(), Some("1"));
+    assert_eq!(world.read(".hidden").as_deref(), Some("h"));
+    // What a run did stays, also where the repository is gone since.
+    fs::write(world.path("workspace/one"), "changed").unwrap();
+    fs::remove_file(world.path("workspace/.hidden")).unwrap();
+    fs::remove_dir_all(world.path("repo")).unwrap();
+    world.seed(repos, "file", 2).unwrap();
+    assert_eq!(world.read("one").as_deref(), Some("changed"));
+    assert_eq!(world.read(".hidden"), None);
+}
+
+#[test]
+fn a_pod_that_was_killed_anywhere_is_gone_on_from() {
+    let world = World::new();
+    let (url, own) = (world.url(), world.path("workspace/.paddock/seed/0"));
+    let repos = json!([{"url": url}]);
+    // In the middle of a clone.
+    fs::create_dir_all(own.join("tree/.git")).unwrap();
+    fs::write(own.join("tree/half"), "").unwrap();
+    world.seed(repos.clone(), "file", 1).unwrap();
+    assert_eq!(world.read("half"), None);
+    assert_eq!(world.read("one").as_deref(), Some("1"));
+    // In the middle of moving it.
+    fs::create_dir(own.join("tree")).unwrap();
+    fs::rename(world.path("workspace/one"), own.join("tree/one")).unwrap();
+    world.seed(repos.clone(), "file", 1).unwrap();
+    assert_eq!(world.read("one").as_deref(), Some("1"));
+    // After it, before the list.
+    world.seed(repos, "file", 2).unwrap();
+    assert!(world.read(".paddock/repos.json").is_some());
+    assert_eq!(
+        git(&world.path("workspace"), &["status", "--porcelain"]),
+        "?? .paddock/\n"
+    );
+}
+
+#[test]
+fn what_cannot_be_had_fails_and_says_why() {
+    let world = World::new();
+    let url = world.url();
+    let absent = format!("{url}-absent");
+    for (repo, protocols, why) in [
+        (
+            json!({"url": absent}),
+            "file",
+            "does not appear to be a git repository",
+        ),
+        (
+            json!({"url": url, "branch": "none"}),
+            "file",
+            "Remote branch none not found",
+        ),
+        (
+            json!({"url": url}),
+            "https:ssh",
+            "transport 'file' not allowed",
+        ),
+        (
+            json!({"url": "ext::sh -c id"}),
+            "https:ssh",
+            "transport 'ext' not allowed",
+        ),
+        (
+            json!({"url": "--upload-pack=id"}),
+            "https:ssh",
+            "does not exist",
+        ),
+    ] {
+        let said = world.seed(json!([repo]), protocols, 1).unwrap_err();
+        assert!(said.contains(why), "{repo}: {said}");
+    }
+    fs::create_dir(world.path("workspace/a")).unwrap();
+    let said = world
+        .seed(json!([{"url": url, "path": "a"}]), "file", 1)
+        .unwrap_err();
+    assert!(said.contains("a is in the workspace already"), "{said}");
+
+    fs::create_dir(world.path("repo/.paddock")).unwrap();
+    fs::write(world.path("repo/.paddock/repos.json"), "[]").unwrap();
+    world.git(&["add", "-A"]);
+    world.git(&["commit", "-q", "-m", "hostile"]);
+    fs::remove_dir_all(world.path("workspace/.paddock")).unwrap();
+    let said = world.seed(json!([{"url": url}]), "file", 1).unwrap_err();
+    assert!(said.contains("give the repository a path"), "{said}");
+    assert_eq!(world.read(".paddock/repos.json"), None);
+}
+
+#[test]
+fn submodules_and_hooks_are_left_alone() {
+    let world = World::new();
+    let url = world.url();
+    let other = World::new();
+    world.git(&[
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "--quiet",
+        "add",
+        &other.url(),
+        "sub",
+    ]);
+    world.git(&["commit", "-q", "-m", "sub"]);
+    world
+        .seed(json!([{"url": url, "path": "a"}]), "file", 2)
+        .unwrap();
+    assert!(world.path("workspace/a/.gitmodules").exists());
+    assert!(!world.path("workspace/a/sub/one").exists());
+    let config = world.read("a/.git/config").unwrap();
+    assert!(
+        !config.contains("followRedirects") && !config.contains("askpass"),
+        "{config}"
+    );
+}

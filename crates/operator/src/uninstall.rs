@@ -28,14 +28,14 @@ use oz_core::api::GROUP;
 use oz_core::composite::Account;
 use oz_core::duration::not_negative;
 use oz_core::kinds::{self, Entry};
-use oz_core::{labels, names};
+use oz_core::names;
 use oz_runtime::Common;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use self::composites::Composites;
-use self::harness::is_of_run;
-use self::objects::{finalizers, is_missing};
+use self::harness::{Runs, is_of_run};
+use self::objects::{PAUSE, STOP, delete, finalizers, grants, is_missing};
 
 /// The kinds of which each object stands for access. One that is not installed is passed over.
 fn access() -> impl Iterator<Item = Entry> {
@@ -46,11 +46,6 @@ fn access() -> impl Iterator<Item = Entry> {
     })
 }
 
-/// Between two looks at what is left.
-const PAUSE: Duration = Duration::from_millis(500);
-/// How long pods of the webhook, and then those of the operator, may take to end. With the default
-/// patience, everything is done well within the five minutes that Helm gives a hook.
-const STOP: Duration = Duration::from_secs(60);
 /// Pods that have ended may stay for long, and do nothing.
 const RUNNING: &str = "status.phase!=Failed,status.phase!=Succeeded";
 /// How long an API server that says it is busy is asked again.
@@ -105,9 +100,12 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     let account = options.composite_account.as_ref();
     let here = Here {
         composites: Composites::new(client.clone(), config, account)?,
-        client,
         namespace: &common.namespace,
-        harness: options.harness,
+        runs: Runs {
+            client: client.clone(),
+            are_served: options.harness,
+        },
+        client,
     };
     // The webhook still stamps: new requests may come until it is gone. Then those are ended, too,
     // and after that nobody believes a new one.
@@ -121,12 +119,12 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     here.none_left(&options.operator_pods).await;
     here.remove_leftovers().await?;
     here.let_go().await?;
-    here.let_workspaces_go().await?;
+    here.runs.let_workspaces_go().await?;
     here.composites.let_go().await?;
     for name in [names::SIGNING_KEY, names::ADMISSION_AUTHORITY] {
-        here.delete::<Secret>(here.own(), name).await?;
+        delete::<Secret>(here.own(), name).await?;
     }
-    here.delete::<Lease>(here.own(), names::LEASE).await?;
+    delete::<Lease>(here.own(), names::LEASE).await?;
     // Once more, in case that a webhook was still there and put them back.
     here.unregister().await?;
     tracing::info!("all access is ended and the webhooks are out of the API server");
@@ -137,8 +135,7 @@ struct Here<'a> {
     client: Client,
     composites: Composites,
     namespace: &'a str,
-    /// Whether harness runs are served.
-    harness: bool,
+    runs: Runs,
 }
 
 impl Here<'_> {
@@ -152,9 +149,9 @@ impl Here<'_> {
     /// Takes both configurations out of the API server.
     async fn unregister(&self) -> Result<()> {
         let mutating = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
-        self.delete(mutating, names::REGISTRATION).await?;
+        delete(mutating, names::REGISTRATION).await?;
         let validating = Api::<ValidatingWebhookConfiguration>::all(self.client.clone());
-        self.delete(validating, names::REGISTRATION).await
+        delete(validating, names::REGISTRATION).await
     }
 
     /// Deletes everything that stands for access, and waits until what was given is gone, but not
@@ -162,14 +159,14 @@ impl Here<'_> {
     async fn end_access(&self, patience: Duration) -> Result<Duration> {
         let began = Instant::now();
         loop {
-            let mut left = self.composites.delete().await? + self.end_runs().await?;
+            let mut left = self.composites.delete().await? + self.runs.end().await?;
             for kind in access() {
                 left += self.delete_all(&kind).await?;
             }
-            let grants = self.grants::<RoleBinding>().await?.len()
-                + self.grants::<ClusterRoleBinding>().await?.len()
-                + self.grants::<Role>().await?.len()
-                + self.grants::<Pod>().await?.len();
+            let grants = grants::<RoleBinding>(&self.client).await?.len()
+                + grants::<ClusterRoleBinding>(&self.client).await?.len()
+                + grants::<Role>(&self.client).await?.len()
+                + grants::<Pod>(&self.client).await?.len();
             if left + grants == 0 {
                 return Ok(patience.saturating_sub(began.elapsed()));
             }
@@ -276,28 +273,9 @@ impl Here<'_> {
         (api, object.name.as_deref().unwrap_or_default())
     }
 
-    /// What gives somebody access: metadata of the objects of one kind that oz made.
-    async fn grants<K>(&self) -> Result<Vec<ObjectMeta>>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        let selector = format!(
-            "{}={},{}",
-            labels::MANAGED_BY,
-            labels::OZ,
-            labels::OWNER_UID
-        );
-        let listed = Api::<K>::all(self.client.clone())
-            .list_metadata(&ListParams::default().labels(&selector))
-            .await
-            .with_context(|| format!("failed to list {}", K::plural(&())))?;
-        let metadata = listed.items.into_iter().map(|object| object.metadata);
-        Ok(metadata.filter(is_grant).collect())
-    }
-
     /// Removes what no operator was there to remove, what gives access first.
     async fn remove_leftovers(&self) -> Result<()> {
-        for metadata in self.grants::<ClusterRoleBinding>().await? {
+        for metadata in grants::<ClusterRoleBinding>(&self.client).await? {
             let name = metadata.name.unwrap_or_default();
             tracing::warn!(
                 kind = "ClusterRoleBinding",
@@ -305,13 +283,13 @@ impl Here<'_> {
                 "removing without the operator"
             );
             let api = Api::<ClusterRoleBinding>::all(self.client.clone());
-            self.delete(api, &name).await?;
+            delete(api, &name).await?;
         }
         self.remove_grants::<RoleBinding>().await?;
         self.remove_grants::<Pod>().await?;
         self.remove_grants::<NetworkPolicy>().await?;
         self.remove_grants::<Role>().await?;
-        self.remove_runs().await
+        self.runs.remove().await
     }
 
     async fn remove_grants<K>(&self) -> Result<()>
@@ -321,7 +299,7 @@ impl Here<'_> {
             + Debug
             + DeserializeOwned,
     {
-        for metadata in self.grants::<K>().await? {
+        for metadata in grants::<K>(&self.client).await? {
             if is_of_run(&metadata) {
                 continue;
             }
@@ -329,7 +307,7 @@ impl Here<'_> {
             let name = metadata.name.unwrap_or_default();
             tracing::warn!(kind = %K::kind(&()), namespace, name, "removing without the operator");
             let api = Api::<K>::namespaced(self.client.clone(), &namespace);
-            self.delete(api, &name).await?;
+            delete(api, &name).await?;
         }
         Ok(())
     }
@@ -369,18 +347,6 @@ impl Here<'_> {
             tokio::time::sleep(PAUSE).await;
         }
     }
-
-    async fn delete<K>(&self, api: Api<K>, name: &str) -> Result<()>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        match api.delete(name, &DeleteParams::default()).await {
-            Err(error) if !is_missing(&error) => {
-                Err(error).with_context(|| format!("failed to delete {} {name}", K::kind(&())))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Whether an object would be gone, but for finalizers that are not oz's: whoever may ask for access
@@ -390,18 +356,6 @@ fn is_kept_by_others(access: &Entry, object: &ObjectMeta) -> bool {
     object.deletion_timestamp.is_some()
         && finalizers(object).next().is_some()
         && !finalizers(object).any(keeps)
-}
-
-/// Whether oz made an object for somebody's access: its labels alone are worth nothing, anybody can
-/// write them.
-fn is_grant(metadata: &ObjectMeta) -> bool {
-    let annotations = metadata.annotations.iter().flatten();
-    let mut owners = metadata.owner_references.iter().flatten();
-    let ours = format!("{GROUP}/");
-    annotations
-        .map(|(key, _)| key)
-        .any(|key| key == labels::GRANT)
-        || owners.any(|owner| owner.api_version.starts_with(&ours))
 }
 
 fn is_busy(error: &kube::Error) -> bool {
@@ -440,19 +394,5 @@ mod tests {
             let found = is_kept_by_others(access, &object);
             assert_eq!(found, kept, "{kind} {deleted:?} {finalizers:?}");
         }
-    }
-
-    #[test]
-    fn labels_alone_do_not_make_an_object_ours_to_remove() {
-        let labelled = json!({"labels": {labels::MANAGED_BY: labels::OZ, labels::OWNER_UID: "1"}});
-        let sealed = json!({"annotations": {labels::GRANT: "{}"}});
-        let owner = |api_version: &str| {
-            json!({"ownerReferences": [{"apiVersion": api_version, "kind": "ExecAccessRequest",
-                                        "name": "a", "uid": "1"}]})
-        };
-        assert!(!is_grant(&metadata(labelled)));
-        assert!(is_grant(&metadata(sealed)));
-        assert!(is_grant(&metadata(owner("crds.wizardofoz.co/v1alpha1"))));
-        assert!(!is_grant(&metadata(owner("crds.wizardofoz.company/v1"))));
     }
 }

@@ -28,6 +28,8 @@ const KUEUE: &str = "kueue.x-k8s.io/";
 pub const RECENT_EVENTS: &str = "oz.wizardofoz.co/recent-events";
 /// The kind, as children are marked with it.
 pub const KIND: &str = "HarnessRun";
+/// The kind of workspaces, likewise.
+pub const WORKSPACE_KIND: &str = "Workspace";
 
 /// The NetworkPolicy of a run: nothing gets in, and nothing out but to the broker. It has no owner: the garbage
 /// collector would take it while the pod still has its grace. `sealed` is the decision.

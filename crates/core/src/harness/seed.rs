@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::child;
+use super::objects::WORKSPACE_KIND as KIND;
 use super::overlay::confined;
 use super::pod::claim_name;
 use super::reserved;
-use super::workspace::KIND;
 use crate::api::harness::{Repository, Workspace};
 use crate::labels;
 

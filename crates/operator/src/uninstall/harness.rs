@@ -8,20 +8,26 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::ObjectMeta;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::harness::{HarnessRun, Workspace};
 use oz_core::harness::pod::RUN_LABEL;
 use oz_core::harness::run::is_over;
 use oz_core::harness::workspace::FINALIZER;
 use serde_json::json;
 
-use super::objects::{finalizers, is_missing};
-use super::{Here, PAUSE, STOP};
+use super::objects::{PAUSE, STOP, delete, finalizers, grants, is_missing};
 
-impl Here<'_> {
+/// The harness runs of the cluster.
+pub(super) struct Runs {
+    pub(super) client: Client,
+    /// Whether they are served; what is not is left alone.
+    pub(super) are_served: bool,
+}
+
+impl Runs {
     /// Deletes the runs that are not over, and says how many of them and of what confines them are left.
-    pub(super) async fn end_runs(&self) -> Result<usize> {
-        if !self.harness {
+    pub(super) async fn end(&self) -> Result<usize> {
+        if !self.are_served {
             return Ok(0);
         }
         let all = Api::<HarnessRun>::all(self.client.clone());
@@ -35,7 +41,7 @@ impl Here<'_> {
             if run.metadata.deletion_timestamp.is_none() {
                 let namespace = run.namespace().unwrap_or_default();
                 let api = Api::<HarnessRun>::namespaced(self.client.clone(), &namespace);
-                self.delete(api, &run.name_any()).await?;
+                delete(api, &run.name_any()).await?;
             }
         }
         Ok(left)
@@ -43,8 +49,8 @@ impl Here<'_> {
 
     /// Removes what no operator was there to remove: Jobs, and when their pods are gone what confined them. Whatever
     /// still runs then stays confined.
-    pub(super) async fn remove_runs(&self) -> Result<()> {
-        if !self.harness {
+    pub(super) async fn remove(&self) -> Result<()> {
+        if !self.are_served {
             return Ok(());
         }
         let began = Instant::now();
@@ -84,14 +90,14 @@ impl Here<'_> {
                 "removing without the operator"
             );
             let api = Api::<NetworkPolicy>::namespaced(self.client.clone(), namespace);
-            self.delete(api, name).await?;
+            delete(api, name).await?;
         }
         Ok(())
     }
 
     /// Lets workspaces go that waited for a run that held them.
     pub(super) async fn let_workspaces_go(&self) -> Result<()> {
-        if !self.harness {
+        if !self.are_served {
             return Ok(());
         }
         let all = Api::<Workspace>::all(self.client.clone());
@@ -127,13 +133,13 @@ impl Here<'_> {
 
     /// The NetworkPolicies of runs: the last that goes of a run.
     async fn confined(&self) -> Result<Vec<ObjectMeta>> {
-        let mut all = self.grants::<NetworkPolicy>().await?;
+        let mut all = grants::<NetworkPolicy>(&self.client).await?;
         all.retain(is_of_run);
         Ok(all)
     }
 
     async fn jobs(&self) -> Result<Vec<ObjectMeta>> {
-        let mut all = self.grants::<Job>().await?;
+        let mut all = grants::<Job>(&self.client).await?;
         all.retain(is_of_run);
         Ok(all)
     }

@@ -1,6 +1,21 @@
-//! What is read off objects and answers that uninstalling meets.
+//! What is read off objects and answers that uninstalling meets, and how they are removed.
 
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::api::{DeleteParams, ListParams};
 use kube::core::ObjectMeta;
+use kube::{Api, Client, Resource};
+use oz_core::api::GROUP;
+use oz_core::labels;
+use serde::de::DeserializeOwned;
+
+/// Between two looks at what is left.
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
+/// How long pods of the webhook, and then those of the operator, may take to end. With the default
+/// patience, everything is done well within the five minutes that Helm gives a hook.
+pub(super) const STOP: Duration = Duration::from_secs(60);
 
 /// Who keeps an object.
 pub(super) fn finalizers(object: &ObjectMeta) -> impl Iterator<Item = &str> {
@@ -10,4 +25,73 @@ pub(super) fn finalizers(object: &ObjectMeta) -> impl Iterator<Item = &str> {
 /// Whether there is no such object, or no such kind.
 pub(super) fn is_missing(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// What oz made: metadata of the objects of one kind.
+pub(super) async fn grants<K>(client: &Client) -> Result<Vec<ObjectMeta>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let selector = format!(
+        "{}={},{}",
+        labels::MANAGED_BY,
+        labels::OZ,
+        labels::OWNER_UID
+    );
+    let listed = Api::<K>::all(client.clone())
+        .list_metadata(&ListParams::default().labels(&selector))
+        .await
+        .with_context(|| format!("failed to list {}", K::plural(&())))?;
+    let metadata = listed.items.into_iter().map(|object| object.metadata);
+    Ok(metadata.filter(is_grant).collect())
+}
+
+/// Deletes an object; one that is not there is as good.
+pub(super) async fn delete<K>(api: Api<K>, name: &str) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(error) if !is_missing(&error) => {
+            Err(error).with_context(|| format!("failed to delete {} {name}", K::kind(&())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether oz made an object for somebody's access: its labels alone are worth nothing, anybody can
+/// write them.
+fn is_grant(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.iter().flatten();
+    let mut owners = metadata.owner_references.iter().flatten();
+    let ours = format!("{GROUP}/");
+    annotations
+        .map(|(key, _)| key)
+        .any(|key| key == labels::GRANT)
+        || owners.any(|owner| owner.api_version.starts_with(&ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn metadata(value: serde_json::Value) -> ObjectMeta {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn labels_alone_do_not_make_an_object_ours_to_remove() {
+        let labelled = json!({"labels": {labels::MANAGED_BY: labels::OZ, labels::OWNER_UID: "1"}});
+        let sealed = json!({"annotations": {labels::GRANT: "{}"}});
+        let owner = |api_version: &str| {
+            json!({"ownerReferences": [{"apiVersion": api_version, "kind": "ExecAccessRequest",
+                                        "name": "a", "uid": "1"}]})
+        };
+        assert!(!is_grant(&metadata(labelled)));
+        assert!(is_grant(&metadata(sealed)));
+        assert!(is_grant(&metadata(owner("crds.wizardofoz.co/v1alpha1"))));
+        assert!(!is_grant(&metadata(owner("crds.wizardofoz.company/v1"))));
+    }
 }

@@ -11,12 +11,11 @@ mod seeding;
 pub use assess::{Facts, Holder, Question, State, Waiting, queue};
 pub use claim::claim;
 
+pub use super::objects::WORKSPACE_KIND as KIND;
 use super::seed;
 
 /// The finalizer of a workspace while a run holds it. The original has it on all of them.
 pub const FINALIZER: &str = "paddock.dev/workspace-finalizer";
-/// The kind, as children are marked with it.
-pub const KIND: &str = "Workspace";
 
 /// The controller of Workspaces.
 #[derive(Clone, Debug, Default)]

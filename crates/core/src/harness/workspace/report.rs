@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::assess::{Holder, State, Waiting};
-use super::seeding::Seeding;
+use super::seeding::{SEEDED, SUCCEEDED, Seeding};
 use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
 use crate::conditions;
 use crate::controller::{Outcome, Transition};
@@ -12,10 +12,6 @@ use crate::harness::seed::job_name;
 
 /// Condition: its claim has a volume.
 const PVC_BOUND: &str = "PVCBound";
-/// Condition: it is filled.
-pub(super) const SEEDED: &str = "Seeded";
-/// Its reason where repositories were cloned.
-pub(super) const SUCCEEDED: &str = "SeedJobSucceeded";
 /// Condition: runs can have it.
 pub(super) const READY: &str = "Ready";
 

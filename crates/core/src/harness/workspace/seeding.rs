@@ -4,7 +4,6 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
-use super::report::{SEEDED, SUCCEEDED};
 use crate::api::harness::{Workspace, WorkspacePhase};
 use crate::conditions;
 use crate::controller::{Live, Step};
@@ -13,6 +12,11 @@ use crate::harness::child::child;
 use crate::harness::run::is_active;
 use crate::harness::seed::{Settings, job, job_name, network_policy, repositories};
 use crate::validate::Violation;
+
+/// Condition: it is filled.
+pub(super) const SEEDED: &str = "Seeded";
+/// Its reason where repositories were cloned.
+pub(super) const SUCCEEDED: &str = "SeedJobSucceeded";
 
 /// How far the filling of a workspace is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

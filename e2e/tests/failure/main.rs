@@ -4,6 +4,7 @@
 mod clock;
 mod composites;
 mod crash;
+mod harness;
 mod keep;
 mod keys;
 mod leader;

@@ -3,6 +3,7 @@
 
 mod admission;
 mod definitions;
+mod examples;
 mod runs;
 mod seeds;
 mod support;

@@ -120,7 +120,9 @@ async fn one_that_is_deleted_ends_what_fills_it_and_runs_wait_for_it() -> Result
     workspaces.delete("huge", &DeleteParams::default()).await?;
     cleared(&world, "huge").await?;
     eventually("it to be gone", CONDITION_TIMEOUT, async || {
-        Ok(workspaces.get_opt("huge").await?.is_none().then_some(()))
+        let there = workspaces.get_opt("huge").await?;
+        ensure!(there.is_none(), "{there:?}");
+        Ok(Some(()))
     })
     .await
 }

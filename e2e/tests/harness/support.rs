@@ -78,7 +78,11 @@ async fn volumes(admin: &Client) -> Result<()> {
 async fn node(admin: &Client) -> Result<()> {
     let size = json!({"cpu": "1000", "memory": "1Ti", "pods": "1000"});
     let nodes = Api::<Node>::all(admin.clone());
-    let node = json!({"metadata": {"name": NODE, "labels": {"node": NODE}}});
+    let node = json!({
+        "metadata": {"name": NODE, "labels": {"node": NODE}},
+        // For those alone that a test plays.
+        "spec": {"taints": [{"key": "node", "value": NODE, "effect": "NoSchedule"}]},
+    });
     apply_as(&nodes, node).await?;
     let status = Patch::Merge(json!({"status": {"allocatable": size, "capacity": size}}));
     nodes

@@ -165,6 +165,12 @@ fn it_is_filled_before_runs_have_it_and_cleared_up_after() {
     );
     assert_eq!(steps(&[claim(), policy()]), ["delete NetworkPolicy"]);
     assert_eq!(steps(&[claim()]), ["release"]);
+    // Nobody tells of what we deleted ourselves: it is looked for again.
+    let verdict = controller.decide(now(), &told, &Facts::default(), &[claim(), policy()]);
+    let Verdict::Decided(decision) = verdict else {
+        panic!("a question");
+    };
+    assert!(decision.plan.wake.is_some());
 }
 
 #[test]

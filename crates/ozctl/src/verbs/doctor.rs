@@ -4,6 +4,7 @@
 mod audit_keys;
 mod checks;
 mod composites;
+mod harness;
 mod installed;
 mod name_servers;
 mod policies;
@@ -27,8 +28,8 @@ namespace, the webhook in the path of requests (by a dry-run), its registration
 and certificates, the operator's lease and rights, oz's policies, the keys that
 the trail is signed with, the versions that run, the templates of the
 namespace, the name servers that they count on, composites and whether
-MetaController carries them out as well, and who gets into pods without oz.
-Writes nothing.
+MetaController carries them out as well, harness runs and whether Paddock runs
+them as well, and who gets into pods without oz. Writes nothing.
 
 Exit codes: 0 if nothing is wrong, 1 if something is.")]
 pub(crate) struct Doctor {
@@ -149,6 +150,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.push(policies::policies(cluster, oz, &deployments).await);
     findings.push(audit_keys::audit_keys(cluster, oz).await);
     findings.extend(composites::composites(cluster).await);
+    findings.extend(harness::harness(cluster, oz, &deployments).await);
     findings.push(installed::versions(oz, &deployments));
     findings
 }

@@ -1,6 +1,6 @@
 //! What a state asks for.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::assess::{Facts, Holder, Question, State, again, assess};
@@ -66,6 +66,12 @@ impl Controller for Workspaces {
             .steps(workspace, &state.seeding, &self.seeds, is_told(workspace))
             .into_iter()
             .fold(plan, Plan::then);
+        // What we delete ourselves tells nobody that it is gone.
+        let is_cleared = is_told(workspace) || state.phase == WorkspacePhase::Terminating;
+        let plan = match is_cleared && !parts.is_empty() {
+            true => plan.wake_at(now + SignedDuration::from_secs(1)),
+            false => plan,
+        };
         let plan = again(now, facts).into_iter().fold(plan, Plan::wake_at);
         Verdict::Decided(Decision { plan, state })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::api::{ListParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client, Config, ResourceExt as _};
@@ -19,39 +19,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
-use crate::system::{apply, apply_as, command, established, get, ready};
+use crate::system::{command, get, ready};
 use crate::{NAMESPACE, Options, Scene};
-
-/// Applies the kinds of harness runs, and what the broker may do.
-///
-/// # Errors
-/// When the API server refuses one of them.
-pub fn install_harness(cluster: &Cluster) -> Result<()> {
-    for part in ["charts/oz/files/harness", "deploy/rbac/harness"] {
-        apply(cluster, part)?;
-    }
-    established(cluster)
-}
-
-/// Says where a broker is and by what it is known, for tests in which no pod asks it: the ConfigMap and the Service.
-///
-/// # Errors
-/// When the API server refuses one of them.
-pub async fn announce_broker(admin: &Client) -> Result<()> {
-    let certificates = json!({
-        "metadata": {"name": names::BROKER_CA},
-        "data": {"ca.crt": "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"},
-    });
-    let maps = Api::<ConfigMap>::namespaced(admin.clone(), NAMESPACE);
-    apply_as(&maps, certificates).await?;
-    let service = json!({
-        "metadata": {"name": names::BROKER},
-        "spec": {"ports": [{"name": "broker", "port": 8443}]},
-    });
-    let services = Api::<Service>::namespaced(admin.clone(), NAMESPACE);
-    apply_as(&services, service).await?;
-    Ok(())
-}
 
 /// A running broker.
 #[derive(Debug)]

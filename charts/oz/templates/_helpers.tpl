@@ -38,30 +38,29 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 
 {{- define "oz.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
-{{- else -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
-{{- end -}}
+{{- include "oz.imageName" (list .Values.image .Chart.AppVersion) -}}
 {{- end -}}
 
 {{/* The image of our container in the pods of harness runs. */}}
 {{- define "oz.harnessImage" -}}
-{{- $image := .Values.harness.image -}}
-{{- if $image.digest -}}
-{{ $image.repository }}@{{ $image.digest }}
-{{- else -}}
-{{ $image.repository }}:{{ default .Chart.AppVersion $image.tag }}
-{{- end -}}
+{{- include "oz.imageName" (list .Values.harness.image .Chart.AppVersion) -}}
 {{- end -}}
 
 {{/* By what repositories are cloned; empty if nothing was said. */}}
 {{- define "oz.gitImage" -}}
 {{- $image := .Values.harness.gitImage -}}
-{{- if and $image.repository $image.digest -}}
+{{- if and $image.repository (required "harness.gitImage needs a digest or a tag" (coalesce $image.digest $image.tag)) -}}
+{{- include "oz.imageName" (list $image "") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of an image. Takes [its repository, tag and digest; the tag where it has neither]. */}}
+{{- define "oz.imageName" -}}
+{{- $image := index . 0 -}}
+{{- if $image.digest -}}
 {{ $image.repository }}@{{ $image.digest }}
-{{- else if $image.repository -}}
-{{ $image.repository }}:{{ required "harness.gitImage needs a digest or a tag" $image.tag }}
+{{- else -}}
+{{ $image.repository }}:{{ default (index . 1) $image.tag }}
 {{- end -}}
 {{- end -}}
 

@@ -35,7 +35,7 @@ use serde_json::json;
 
 use self::composites::Composites;
 use self::harness::{Runs, is_of_run};
-use self::objects::{PAUSE, STOP, delete, finalizers, grants, is_missing};
+use self::objects::{PAUSE, STOP, delete, finalizers, grants, release, unless_missing};
 
 /// The kinds of which each object stands for access. One that is not installed is passed over.
 fn access() -> impl Iterator<Item = Entry> {
@@ -194,12 +194,8 @@ impl Here<'_> {
                 continue;
             }
             let (api, name) = self.place_of(resource, object);
-            match api.delete(name, &DeleteParams::default()).await {
-                Err(error) if !is_missing(&error) => {
-                    return Err(error).with_context(|| format!("failed to delete {kind} {name}"));
-                }
-                _ => {}
-            }
+            unless_missing(api.delete(name, &DeleteParams::default()).await)
+                .with_context(|| format!("failed to delete {kind} {name}"))?;
         }
         let waits = |object: &&ObjectMeta| !is_kept_by_others(access, object);
         Ok(list.iter().filter(waits).count())
@@ -213,28 +209,19 @@ impl Here<'_> {
             let kind = &resource.kind;
             for object in self.all_of(resource).await? {
                 let (api, name) = self.place_of(resource, &object);
-                let (ours, others): (Vec<String>, Vec<String>) = finalizers(&object)
-                    .map(ToOwned::to_owned)
-                    .partition(|name| Some(name.as_str()) == access.finalizer);
+                let others = finalizers(&object).filter(|name| Some(*name) != access.finalizer);
+                let others: Vec<&str> = others.collect();
                 if !others.is_empty() {
                     let (namespace, finalizers) = (&object.namespace, others.join(", "));
                     tracing::warn!(kind, namespace, name, finalizers, "others keep an object");
                 }
-                if ours.is_empty() {
-                    continue;
-                }
-                let patch = Patch::Merge(json!({"metadata": {
-                    "finalizers": others, "resourceVersion": object.resource_version,
-                }}));
-                match api
-                    .patch_metadata(name, &PatchParams::default(), &patch)
-                    .await
-                {
-                    Err(error) if !is_missing(&error) => {
-                        let failed = || format!("failed to let go of {kind} {name}");
-                        return Err(error).with_context(failed);
-                    }
-                    _ => {}
+                let ours = access
+                    .finalizer
+                    .filter(|ours| finalizers(&object).any(|it| it == *ours));
+                if let Some(ours) = ours {
+                    release(&api, &object, ours)
+                        .await
+                        .with_context(|| format!("failed to let go of {kind} {name}"))?;
                 }
             }
         }
@@ -246,9 +233,10 @@ impl Here<'_> {
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
         let began = Instant::now();
         loop {
-            match all.list_metadata(&ListParams::default()).await {
-                Ok(list) => return Ok(list.items.into_iter().map(|it| it.metadata).collect()),
-                Err(error) if is_missing(&error) => return Ok(Vec::new()),
+            match unless_missing(all.list_metadata(&ListParams::default()).await) {
+                Ok(listed) => {
+                    return Ok(listed.into_iter().flatten().map(|it| it.metadata).collect());
+                }
                 // Such as while the API server makes itself ready to serve a kind.
                 Err(error) if is_busy(&error) && began.elapsed() < BUSY => {
                     tokio::time::sleep(PAUSE).await;
@@ -319,12 +307,9 @@ impl Here<'_> {
             .own::<Deployment>()
             .patch_scale(name, &PatchParams::default(), &none)
             .await;
-        match patched {
-            Err(error) if !is_missing(&error) => {
-                Err(error).with_context(|| format!("failed to scale Deployment {name} to 0"))
-            }
-            _ => Ok(()),
-        }
+        unless_missing(patched)
+            .with_context(|| format!("failed to scale Deployment {name} to 0"))?;
+        Ok(())
     }
 
     /// Waits until no pod with these labels runs: one that is ending may still do what it does. Not

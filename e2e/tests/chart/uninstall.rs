@@ -5,17 +5,17 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt as _};
 use oz_core::api::ExecAccessRequest;
-use oz_core::api::harness::{HarnessRun, HarnessTemplate, Workspace};
+use oz_core::api::harness::{HarnessRun, Workspace};
 use oz_core::composite::rego::RegoController;
 use oz_core::transient::FINALIZER;
 use oz_e2e::{
     NAMESPACE, Operator, Options, Scene, System, TEMPLATE, Webhook, apply_as, exec_request, left,
-    records_of, run,
+    records_of, run, volume,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 use serde_json::{Value, json};
@@ -46,6 +46,15 @@ fn uninstall(cluster: &Cluster, patience: &str) -> Result<Command> {
         .args(["--namespace=oz-system", "uninstall"])
         .arg(format!("--patience={patience}"));
     Ok(command)
+}
+
+/// How long the hook is to wait for the operator, which is killed where it is not to be there.
+fn patience(operator: &mut Operator, deserted: bool) -> &'static str {
+    if !deserted {
+        return "60s";
+    }
+    operator.process.kill9();
+    "3s"
 }
 
 async fn assert_nothing_left_but(cluster: &Cluster, spared: &[&str]) -> Result<()> {
@@ -248,12 +257,7 @@ async fn composites_let_go_of_their_parents_with_an_operator_and_without() -> Re
         let scene = Scene::set(cluster, name).await?;
         let fleets = fleet(cluster, &scene).await?;
         system.webhook.process.kill9();
-        let patience = if deserted {
-            system.operator.process.kill9();
-            "3s"
-        } else {
-            "60s"
-        };
+        let patience = patience(&mut system.operator, deserted);
         let mut hook = uninstall(cluster, patience)?;
         hook.arg("--composite-account=oz-system/oz-composites");
         run(hook)?;
@@ -265,27 +269,12 @@ async fn composites_let_go_of_their_parents_with_an_operator_and_without() -> Re
 
 /// A run with a pod that no node takes, on a workspace that stays.
 async fn waiting_run(scene: &Scene) -> Result<()> {
-    let template = json!({
-        "metadata": {"name": "echo"},
-        "spec": {
-            "harness": "echo", "image": "echo:1", "command": ["echo"], "defaults": {"timeout": "10m"},
-            "workspace": {"required": true, "mountPath": "/workspace"},
-            "podTemplateOverlay": {"spec": {"nodeSelector": {"no": "node"}}},
-        },
-    });
-    apply_as(&scene.api::<HarnessTemplate>(), template).await?;
+    let nowhere = json!({"spec": {"nodeSelector": {"no": "node"}}});
+    scene.echo_template(nowhere).await?;
     let demo = json!({"metadata": {"name": "demo"}, "spec": {"storage": {"size": "1Gi"}}});
     let workspaces = scene.api::<Workspace>();
     apply_as(&workspaces, demo).await?;
-    // Nobody provisions volumes here.
-    let volume = json!({
-        "metadata": {"name": format!("for-{}", scene.name())},
-        "spec": {
-            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": "/nonexistent"},
-        },
-    });
-    apply_as(&Api::<PersistentVolume>::all(scene.admin.clone()), volume).await?;
+    volume(&scene.admin, &format!("for-{}", scene.name())).await?;
     let run = json!({
         "metadata": {"name": "hello"},
         "spec": {"templateRef": {"name": "echo"}, "workspaceRef": "demo", "prompt": "hi"},
@@ -324,12 +313,7 @@ async fn runs_end_and_workspaces_stay_with_an_operator_and_without() -> Result<(
         let scene = Scene::empty(cluster, if deserted { "alone" } else { "ended" }).await?;
         waiting_run(&scene).await?;
         webhook.process.kill9();
-        let patience = if deserted {
-            operator.process.kill9();
-            "3s"
-        } else {
-            "60s"
-        };
+        let patience = patience(&mut operator, deserted);
         let mut hook = uninstall(cluster, patience)?;
         hook.arg("--harness");
         run(hook)?;

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt as _};
-use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
+use oz_core::api::harness::{HarnessRun, RunPhase, Workspace};
 use oz_core::audit::{Action, Record};
 use oz_e2e::{
     Operator, Options, Scene, Webhook, announce_broker, apply_as, install, install_harness,
-    records_in,
+    records_in, volume,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::json;
@@ -34,28 +34,13 @@ fn options() -> Options {
 }
 
 async fn set(cluster: &Cluster, scene: &Scene) -> Result<()> {
-    let volumes = Api::<PersistentVolume>::all(scene.admin.clone());
     for number in 0..WORKSPACES {
-        let volume = json!({
-            "metadata": {"name": format!("{}-{number}", scene.name())},
-            "spec": {
-                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
-                "hostPath": {"path": "/nonexistent"},
-            },
-        });
-        apply_as(&volumes, volume).await?;
+        volume(&scene.admin, &format!("{}-{number}", scene.name())).await?;
         let name = format!("shared-{number}");
         let workspace = json!({"metadata": {"name": name}, "spec": {"storage": {"size": "1Gi"}}});
         apply_as(&scene.api::<Workspace>(), workspace).await?;
     }
-    let template = json!({
-        "metadata": {"name": "echo"},
-        "spec": {
-            "harness": "echo", "image": "echo:1", "command": ["echo"], "defaults": {"timeout": "10m"},
-            "workspace": {"required": true, "mountPath": "/workspace"},
-        },
-    });
-    apply_as(&scene.api::<HarnessTemplate>(), template).await?;
+    scene.echo_template(json!({})).await?;
     announce_broker(&cluster.client("admin").await?).await
 }
 

@@ -1,14 +1,16 @@
 //! The oz that these tests share, and a namespace in which runs are submitted.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_core::audit::Record;
 pub(crate) use oz_e2e::apply_as;
-use oz_e2e::{Operator, Options, Webhook, announce_broker, install, install_harness, records_in};
+use oz_e2e::{
+    Operator, Options, Webhook, announce_broker, install, install_harness, records_in, volume,
+};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -41,7 +43,9 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         let admin = cluster.client("admin").await?;
         announce_broker(&admin).await?;
         definitions::store_what_hooks_refuse(cluster).await?;
-        volumes(&admin).await?;
+        for number in 0..VOLUMES {
+            volume(&admin, &format!("volume-{number}")).await?;
+        }
         node(&admin).await?;
         let (webhook, operator) = (Options::default().flag("--harness"), options());
         let (webhook, operator) = tokio::try_join!(
@@ -57,23 +61,6 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
 const VOLUMES: usize = 60;
 /// A node on which nothing happens but what a test says.
 pub(crate) const NODE: &str = "by-hand";
-
-/// Nobody provisions volumes here.
-async fn volumes(admin: &Client) -> Result<()> {
-    let all = Api::<PersistentVolume>::all(admin.clone());
-    for number in 0..VOLUMES {
-        let volume = json!({
-            "metadata": {"name": format!("volume-{number}")},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"],
-                "hostPath": {"path": format!("/nonexistent/{number}")},
-            },
-        });
-        apply_as(&all, volume).await?;
-    }
-    Ok(())
-}
 
 async fn node(admin: &Client) -> Result<()> {
     let size = json!({"cpu": "1000", "memory": "1Ti", "pods": "1000"});

@@ -139,6 +139,15 @@ pub fn has_port_in(ports: &[i32], port: i32) -> bool {
     is_any_port(ports) || ports.contains(&port)
 }
 
+/// The user, if one is named, and the host with its port, of a URL without its scheme.
+pub(super) fn user_and_host(rest: &str) -> (Option<&str>, &str) {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, authority),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

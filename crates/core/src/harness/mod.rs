@@ -9,6 +9,7 @@ mod child;
 pub mod definitions;
 pub mod glob;
 pub mod host;
+mod jobs;
 pub mod objects;
 mod overlay;
 pub mod pod;

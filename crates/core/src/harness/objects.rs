@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -44,27 +45,32 @@ pub fn network_policy(run: &HarnessRun, broker: &Broker, sealed: &str) -> Value 
             "labels": {RUN_LABEL: labels::value(name(run))},
             "annotations": {labels::GRANT: sealed},
         },
-        "spec": {
-            // What is empty is said: what somebody adds there is seen, and put back.
-            "podSelector": {
-                "matchLabels": {labels::OWNER_UID: run.metadata.uid},
-                "matchExpressions": [],
-            },
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [],
-            "egress": [{
-                "to": [{
-                    "namespaceSelector": {
-                        "matchLabels": {"kubernetes.io/metadata.name": broker.namespace},
-                    },
-                    "podSelector": {"matchLabels": broker.labels},
-                }],
-                "ports": [{"protocol": "TCP", "port": broker.port}],
+        "spec": closed_but_for(&run.metadata, &json!([{
+            "to": [{
+                "namespaceSelector": {
+                    "matchLabels": {"kubernetes.io/metadata.name": broker.namespace},
+                },
+                "podSelector": {"matchLabels": broker.labels},
             }],
-        },
+            "ports": [{"protocol": "TCP", "port": broker.port}],
+        }])),
     });
     mark(&mut policy["metadata"], run);
     policy
+}
+
+/// What is let in and out of the pods of an object: nothing gets in, and out gets only this.
+pub(super) fn closed_but_for(owner: &ObjectMeta, out: &Value) -> Value {
+    // What is empty is said: what somebody adds there is seen, and put back.
+    json!({
+        "podSelector": {
+            "matchLabels": {labels::OWNER_UID: owner.uid},
+            "matchExpressions": [],
+        },
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [],
+        "egress": out,
+    })
 }
 
 /// Name of the NetworkPolicy of a run.

@@ -256,7 +256,7 @@ pub(super) fn apply(pod: &mut Value, overlay: &Value) {
             agent(&mut pod["spec"]["containers"][0], container);
         } else {
             let sidecar = sidecar(container.clone());
-            append(&mut pod["spec"]["initContainers"], [sidecar].into_iter());
+            append(&mut pod["spec"]["initContainers"], [sidecar]);
         }
     }
 }
@@ -293,6 +293,16 @@ fn sidecar(mut sidecar: Value) -> Value {
     sidecar
 }
 
+/// The security context of a pod that writes to a workspace.
+pub(super) fn confined_pod() -> Value {
+    json!({
+        "fsGroup": reserved::AGENT_USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
 /// The security context of a container.
 pub(super) fn confined(user: i64, is_read_only: bool) -> Value {
     let mut context = json!({
@@ -309,7 +319,8 @@ pub(super) fn confined(user: i64, is_read_only: bool) -> Value {
     context
 }
 
-fn append(list: &mut Value, more: impl Iterator<Item = Value>) {
+/// Appends to an array.
+pub(super) fn append(list: &mut Value, more: impl IntoIterator<Item = Value>) {
     if let Value::Array(list) = list {
         list.extend(more);
     }

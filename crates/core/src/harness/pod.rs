@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::authority::Endpoint;
-use super::overlay::{self, CLAIM_PREFIX, confined};
+use super::overlay::{self, CLAIM_PREFIX, confined, confined_pod};
 use super::reserved;
 use super::template::Resolved;
 use crate::api::harness::{EnvEntry, InteractiveMode, KeyRef, RunMode};
@@ -90,12 +90,7 @@ pub fn pod_template(parts: &Parts<'_>) -> Result<Value, Vec<Violation>> {
             "hostAliases": parts.broker.host_aliases(),
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": template.grace_seconds,
-            "securityContext": {
-                "fsGroup": reserved::AGENT_USER,
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "runAsNonRoot": true,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": confined_pod(),
             "initContainers": sidecars,
             "containers": [agent(parts)],
             "volumes": volumes(parts),

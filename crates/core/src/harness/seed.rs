@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::child;
-use super::objects::WORKSPACE_KIND as KIND;
-use super::overlay::confined;
+use super::host::user_and_host;
+use super::objects::{WORKSPACE_KIND as KIND, closed_but_for};
+use super::overlay::{append, confined, confined_pod};
 use super::pod::claim_name;
 use super::reserved;
 use crate::api::harness::{Repository, Workspace};
@@ -73,8 +74,8 @@ pub fn job(workspace: &Workspace, settings: &Settings, image: &str) -> Value {
         if let Some(secret) = &repository.credentials_secret_ref {
             let volume = format!("credentials-{number}");
             let mount = json!({"name": volume, "mountPath": CREDENTIALS, "readOnly": true});
-            add(&mut clone["volumeMounts"], mount);
-            add(&mut clone["env"], variable("OZ_CREDENTIALS", CREDENTIALS));
+            append(&mut clone["volumeMounts"], [mount]);
+            append(&mut clone["env"], [variable("OZ_CREDENTIALS", CREDENTIALS)]);
             let source = json!({"secretName": secret.name, "defaultMode": 0o440});
             volumes.push(json!({"name": volume, "secret": source}));
         }
@@ -91,12 +92,7 @@ pub fn job(workspace: &Workspace, settings: &Settings, image: &str) -> Value {
             "enableServiceLinks": false,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 5,
-            "securityContext": {
-                "fsGroup": reserved::AGENT_USER,
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "runAsNonRoot": true,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": confined_pod(),
             "initContainers": clones,
             "containers": [container(settings, image, "manifest", &last)],
             "volumes": volumes,
@@ -128,24 +124,17 @@ pub fn network_policy(workspace: &Workspace) -> Value {
         .collect();
     let name = format!("{}-egress", job_name(name(workspace)));
     let mut policy = object(workspace, "networking.k8s.io/v1", "NetworkPolicy", &name);
-    policy["spec"] = json!({
-        "podSelector": {
-            "matchLabels": {labels::OWNER_UID: workspace.metadata.uid},
-            "matchExpressions": [],
+    let out = json!([
+        {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
+        {
+            "to": [
+                {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
+                {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]}},
+            ],
+            "ports": ports,
         },
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [],
-        "egress": [
-            {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
-            {
-                "to": [
-                    {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
-                    {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]}},
-                ],
-                "ports": ports,
-            },
-        ],
-    });
+    ]);
+    policy["spec"] = closed_but_for(&workspace.metadata, &out);
     policy
 }
 
@@ -156,8 +145,7 @@ fn port(url: &str) -> u16 {
         Some((_, rest)) => (443, rest),
         None => (443, url),
     };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
+    let (_, host) = user_and_host(rest);
     // An address of IPv6 has colons of its own, in brackets.
     let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
     let said = after
@@ -256,12 +244,6 @@ fn object(workspace: &Workspace, api_version: &str, kind: &str, name: &str) -> V
     });
     child::mark(&mut object["metadata"], KIND, &workspace.metadata);
     object
-}
-
-fn add(list: &mut Value, one: Value) {
-    if let Value::Array(list) = list {
-        list.push(one);
-    }
 }
 
 fn name(workspace: &Workspace) -> &str {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Api, Client, Config};
 use oz_core::composite::api::CompositeController;
@@ -12,9 +12,8 @@ use oz_core::composite::declared::{Declared, KindName};
 use oz_core::composite::rego::RegoController;
 use oz_core::composite::supervise::FINALIZER;
 use oz_core::composite::{Account, Source, ends};
-use serde_json::json;
 
-use super::objects::{finalizers, is_missing};
+use super::objects::{finalizers, release, unless_missing};
 
 /// The composites of an installation.
 pub(super) struct Composites {
@@ -53,13 +52,8 @@ impl Composites {
             if composite.meta().deletion_timestamp.is_some() {
                 continue;
             }
-            match api.delete(name, &DeleteParams::default()).await {
-                Err(error) if !is_missing(&error) => {
-                    let failed = || format!("failed to delete {} {name}", S::NAME);
-                    return Err(error).with_context(failed);
-                }
-                _ => {}
-            }
+            unless_missing(api.delete(name, &DeleteParams::default()).await)
+                .with_context(|| format!("failed to delete {} {name}", S::NAME))?;
         }
         Ok(held.len())
     }
@@ -98,12 +92,10 @@ impl Composites {
     /// The composites with our finalizer; none where the kind is not installed.
     async fn held<S: Source>(&self) -> Result<Vec<S>> {
         let all = Api::<S>::all(self.client.clone());
-        let list = match all.list(&ListParams::default()).await {
-            Err(error) if is_missing(&error) => return Ok(Vec::new()),
-            listed => listed.with_context(|| format!("failed to list {}", S::plural(&())))?,
-        };
+        let listed = unless_missing(all.list(&ListParams::default()).await)
+            .with_context(|| format!("failed to list {}", S::plural(&())))?;
         let held = |one: &S| finalizers(one.meta()).any(|name| name == FINALIZER);
-        Ok(list.items.into_iter().filter(held).collect())
+        Ok(listed.into_iter().flatten().filter(held).collect())
     }
 }
 
@@ -129,15 +121,9 @@ async fn end(client: &Client, declared: &Declared) -> Result<()> {
                 }),
                 ..DeleteParams::default()
             };
-            match api_of(client, &children, &child)
-                .delete(name, &parameters)
-                .await
-            {
-                Err(error) if !is_missing(&error) => {
-                    return Err(error).with_context(|| format!("failed to delete {kind} {name}"));
-                }
-                _ => {}
-            }
+            let api = api_of(client, &children, &child);
+            unless_missing(api.delete(name, &parameters).await)
+                .with_context(|| format!("failed to delete {kind} {name}"))?;
         }
     }
     for parent in held {
@@ -147,34 +133,16 @@ async fn end(client: &Client, declared: &Declared) -> Result<()> {
     Ok(())
 }
 
-/// Takes a finalizer off an object.
-async fn release<K>(api: &Api<K>, object: &ObjectMeta, finalizer: &str) -> Result<()>
-where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-{
-    let name = name_of(object);
-    let others: Vec<&str> = finalizers(object).filter(|one| *one != finalizer).collect();
-    let patch = Patch::Merge(json!({"metadata": {
-        "finalizers": others, "resourceVersion": object.resource_version,
-    }}));
-    let parameters = PatchParams::default();
-    let patched = api.patch_metadata(name, &parameters, &patch).await;
-    match patched {
-        Err(error) if !is_missing(&error) => {
-            Err(error).with_context(|| format!("failed to take {finalizer} off {name}"))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Metadata of all objects of a kind; none where it is not installed.
 async fn all_of(client: &Client, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-    match all.list_metadata(&ListParams::default()).await {
-        Err(error) if is_missing(&error) => Ok(Vec::new()),
-        Err(error) => Err(error).with_context(|| format!("failed to list {}", resource.plural)),
-        Ok(list) => Ok(list.items.into_iter().map(|one| one.metadata).collect()),
-    }
+    let listed = unless_missing(all.list_metadata(&ListParams::default()).await)
+        .with_context(|| format!("failed to list {}", resource.plural))?;
+    Ok(listed
+        .into_iter()
+        .flatten()
+        .map(|one| one.metadata)
+        .collect())
 }
 
 fn api_of(client: &Client, resource: &ApiResource, object: &ObjectMeta) -> Api<DynamicObject> {

@@ -1,21 +1,22 @@
 //! Harness runs: the operator ends those that go on while it is there; without it their Jobs are deleted, and what
 //! confines a pod goes after the pod. Workspaces and their claims stay, and so do runs that are over.
 
+use std::fmt::Debug;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use kube::core::ObjectMeta;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use oz_core::api::harness::{HarnessRun, Workspace};
 use oz_core::harness::pod::RUN_LABEL;
 use oz_core::harness::run::is_over;
 use oz_core::harness::workspace::FINALIZER;
-use serde_json::json;
+use serde::de::DeserializeOwned;
 
-use super::objects::{PAUSE, STOP, delete, finalizers, grants, is_missing};
+use super::objects::{PAUSE, STOP, delete, finalizers, grants, release, unless_missing};
 
 /// The harness runs of the cluster.
 pub(super) struct Runs {
@@ -31,12 +32,12 @@ impl Runs {
             return Ok(0);
         }
         let all = Api::<HarnessRun>::all(self.client.clone());
-        let listed = match all.list(&ListParams::default()).await {
-            Err(error) if is_missing(&error) => return Ok(0),
-            listed => listed.context("failed to list HarnessRuns")?,
+        let listed = unless_missing(all.list(&ListParams::default()).await);
+        let Some(listed) = listed.context("failed to list HarnessRuns")? else {
+            return Ok(0);
         };
-        let mut left = self.confined().await?.len();
-        for run in listed.items.iter().filter(|run| !is_over(run)) {
+        let mut left = self.parts::<NetworkPolicy>().await?.len();
+        for run in listed.iter().filter(|run| !is_over(run)) {
             left += 1;
             if run.metadata.deletion_timestamp.is_none() {
                 let namespace = run.namespace().unwrap_or_default();
@@ -55,7 +56,7 @@ impl Runs {
         }
         let began = Instant::now();
         loop {
-            let jobs = self.jobs().await?;
+            let jobs = self.parts::<Job>().await?;
             if jobs.is_empty() {
                 break;
             }
@@ -81,7 +82,7 @@ impl Runs {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        for policy in self.confined().await? {
+        for policy in self.parts::<NetworkPolicy>().await? {
             let (namespace, name) = place(&policy);
             tracing::warn!(
                 kind = "NetworkPolicy",
@@ -101,45 +102,28 @@ impl Runs {
             return Ok(());
         }
         let all = Api::<Workspace>::all(self.client.clone());
-        let listed = match all.list_metadata(&ListParams::default()).await {
-            Err(error) if is_missing(&error) => return Ok(()),
-            listed => listed.context("failed to list Workspaces")?,
-        };
-        for workspace in listed.items.iter().map(|object| &object.metadata) {
-            let others: Vec<&str> = finalizers(workspace)
-                .filter(|name| *name != FINALIZER)
-                .collect();
-            if others.len() == finalizers(workspace).count() {
+        let listed = unless_missing(all.list_metadata(&ListParams::default()).await);
+        let listed = listed.context("failed to list Workspaces")?;
+        for workspace in listed.iter().flatten().map(|object| &object.metadata) {
+            if !finalizers(workspace).any(|name| name == FINALIZER) {
                 continue;
             }
             let (namespace, name) = place(workspace);
             let api = Api::<Workspace>::namespaced(self.client.clone(), namespace);
-            let patch = Patch::Merge(json!({"metadata": {
-                "finalizers": others, "resourceVersion": workspace.resource_version,
-            }}));
-            match api
-                .patch_metadata(name, &PatchParams::default(), &patch)
+            let failed = || format!("failed to let go of Workspace {namespace}/{name}");
+            release(&api, workspace, FINALIZER)
                 .await
-            {
-                Err(error) if !is_missing(&error) => {
-                    let failed = || format!("failed to let go of Workspace {namespace}/{name}");
-                    return Err(error).with_context(failed);
-                }
-                _ => {}
-            }
+                .with_context(failed)?;
         }
         Ok(())
     }
 
-    /// The NetworkPolicies of runs: the last that goes of a run.
-    async fn confined(&self) -> Result<Vec<ObjectMeta>> {
-        let mut all = grants::<NetworkPolicy>(&self.client).await?;
-        all.retain(is_of_run);
-        Ok(all)
-    }
-
-    async fn jobs(&self) -> Result<Vec<ObjectMeta>> {
-        let mut all = grants::<Job>(&self.client).await?;
+    /// What runs consist of, of one kind.
+    async fn parts<K>(&self) -> Result<Vec<ObjectMeta>>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let mut all = grants::<K>(&self.client).await?;
         all.retain(is_of_run);
         Ok(all)
     }
@@ -147,12 +131,9 @@ impl Runs {
     /// Deletes a Job, which stays until its pods are gone.
     async fn remove_job(&self, namespace: &str, name: &str) -> Result<()> {
         let api = Api::<Job>::namespaced(self.client.clone(), namespace);
-        match api.delete(name, &DeleteParams::foreground()).await {
-            Err(error) if !is_missing(&error) => {
-                Err(error).with_context(|| format!("failed to delete Job {namespace}/{name}"))
-            }
-            _ => Ok(()),
-        }
+        unless_missing(api.delete(name, &DeleteParams::foreground()).await)
+            .with_context(|| format!("failed to delete Job {namespace}/{name}"))?;
+        Ok(())
     }
 }
 

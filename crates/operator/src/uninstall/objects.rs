@@ -4,12 +4,13 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource};
 use oz_core::api::GROUP;
 use oz_core::labels;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 /// Between two looks at what is left.
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
@@ -22,9 +23,12 @@ pub(super) fn finalizers(object: &ObjectMeta) -> impl Iterator<Item = &str> {
     object.finalizers.iter().flatten().map(String::as_str)
 }
 
-/// Whether there is no such object, or no such kind.
-pub(super) fn is_missing(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
+/// What was asked for; `None` if there is no such object, or no such kind.
+pub(super) fn unless_missing<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 /// What oz made: metadata of the objects of one kind.
@@ -51,12 +55,26 @@ pub(super) async fn delete<K>(api: Api<K>, name: &str) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    match api.delete(name, &DeleteParams::default()).await {
-        Err(error) if !is_missing(&error) => {
-            Err(error).with_context(|| format!("failed to delete {} {name}", K::kind(&())))
-        }
-        _ => Ok(()),
-    }
+    unless_missing(api.delete(name, &DeleteParams::default()).await)
+        .with_context(|| format!("failed to delete {} {name}", K::kind(&())))?;
+    Ok(())
+}
+
+/// Takes a finalizer off an object, which is as it was read or is left.
+pub(super) async fn release<K>(api: &Api<K>, object: &ObjectMeta, finalizer: &str) -> Result<()>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let name = object.name.as_deref().unwrap_or_default();
+    let others: Vec<&str> = finalizers(object).filter(|one| *one != finalizer).collect();
+    let patch = Patch::Merge(json!({"metadata": {
+        "finalizers": others, "resourceVersion": object.resource_version,
+    }}));
+    let patched = api
+        .patch_metadata(name, &PatchParams::default(), &patch)
+        .await;
+    unless_missing(patched).with_context(|| format!("failed to take {finalizer} off {name}"))?;
+    Ok(())
 }
 
 /// Whether oz made an object for somebody's access: its labels alone are worth nothing, anybody can
@@ -73,8 +91,6 @@ fn is_grant(metadata: &ObjectMeta) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn metadata(value: serde_json::Value) -> ObjectMeta {

@@ -8,6 +8,7 @@ mod harness;
 mod installed;
 mod name_servers;
 mod policies;
+mod registrations;
 mod standing;
 
 use clap::Args;
@@ -142,7 +143,8 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
         findings.push(checks::templates(cluster).await);
         findings.extend(checks::unreadable(cluster).await);
     }
-    findings.extend(installed::webhooks(cluster).await);
+    let registrations = registrations::read(cluster).await;
+    findings.extend(installed::webhooks(&registrations));
     findings.push(installed::operator(cluster, oz).await);
     let deployments = operator::deployments(cluster, oz).await;
     findings.push(installed::operator_rights(cluster, oz, &deployments).await);
@@ -150,7 +152,7 @@ pub(super) async fn examine(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.push(policies::policies(cluster, oz, &deployments).await);
     findings.push(audit_keys::audit_keys(cluster, oz).await);
     findings.extend(composites::composites(cluster).await);
-    findings.extend(harness::harness(cluster, oz, &deployments).await);
+    findings.extend(harness::harness(cluster, oz, &deployments, &registrations).await);
     findings.push(installed::versions(oz, &deployments));
     findings
 }

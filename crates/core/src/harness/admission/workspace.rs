@@ -3,6 +3,7 @@
 use super::found::Found;
 use crate::api::harness::{Repository, Workspace};
 use crate::harness::glob::Glob;
+use crate::harness::host::user_and_host;
 use crate::validate::{Amount, Violation, dns_subdomain};
 
 /// Everything that is wrong with a workspace by itself.
@@ -104,9 +105,7 @@ fn url(found: &mut Found, field: &str, url: &str) {
         );
         return;
     };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    let user = authority.rsplit_once('@').map(|(user, _)| user);
+    let (user, host) = user_and_host(rest);
     if is_https && user.is_some() {
         let message = "must have no user and no password: name a Secret in credentialsSecretRef";
         found.value(field, message, hidden(url));

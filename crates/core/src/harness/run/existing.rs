@@ -8,6 +8,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use super::decided::Decided;
 use crate::api::harness::{HarnessRun, RunOutputs, RunPhase};
 use crate::controller::Live;
+use crate::harness::jobs::{condition, is_active};
 use crate::harness::objects::policy_name;
 use crate::harness::reserved;
 use crate::labels;
@@ -128,13 +129,8 @@ impl<'a> Seen<'a> {
     /// How the Job ended; `None` while it has not.
     pub(super) fn job_end(&self) -> Option<(RunEnd, Option<Timestamp>)> {
         let (_, job) = self.job.as_ref()?;
-        let status = job.status.as_ref()?;
-        let holds = |type_: &str| {
-            let mut conditions = status.conditions.iter().flatten();
-            conditions.find(|known| known.type_ == type_ && known.status == "True")
-        };
-        if let Some(complete) = holds("Complete") {
-            let at = status.completion_time.as_ref();
+        if let Some(complete) = condition(job, "Complete") {
+            let at = job.status.as_ref()?.completion_time.as_ref();
             let at = at.or(complete.last_transition_time.as_ref());
             let end = RunEnd::new(
                 RunPhase::Succeeded,
@@ -143,7 +139,7 @@ impl<'a> Seen<'a> {
             );
             return Some((end, at.map(|at| at.0)));
         }
-        let failed = holds("Failed")?;
+        let failed = condition(job, "Failed")?;
         let at = failed.last_transition_time.as_ref().map(|at| at.0);
         let timed_out = failed.reason.as_deref() == Some(DEADLINE)
             || self
@@ -204,15 +200,6 @@ fn is_of_job(pod: &Pod, run: Option<&str>) -> bool {
 /// The end of a run that was deleted.
 pub(super) fn deleted() -> RunEnd {
     RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted")
-}
-
-/// Whether something may run in a pod still.
-pub(in crate::harness) fn is_active(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 fn pod_reason(pod: &Pod) -> Option<&str> {

@@ -13,7 +13,6 @@ use jiff::SignedDuration;
 
 pub use assess::{Facts, Pending, Question, State, is_over, spec_digest};
 pub use decided::{Decided, HeldWorkspace};
-pub(super) use existing::is_active;
 pub use existing::{COMPLETED, RunEnd};
 
 use super::objects::Broker;

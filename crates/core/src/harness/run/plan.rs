@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::assess::{Facts, Pending, Question, State, is_over, until, waits_until};
 use super::decided::{Decided, reference};
 use super::drift;
-use super::existing::{self, RunEnd, Seen, is_active};
+use super::existing::{self, RunEnd, Seen};
 use super::{Runs, report};
 use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase, Workspace};
 use crate::audit::{Action, Decision as Decision_, Record};
@@ -16,6 +16,7 @@ use crate::controller::{
     Controller, Decision, Live, Outcome, Plan, Sought, Step, Transition, Verdict,
 };
 use crate::harness::child::child;
+use crate::harness::jobs::is_active;
 use crate::harness::objects::{self, policy_name};
 use crate::labels;
 use crate::lifecycle::drift::{has_finalizer, is_owned};

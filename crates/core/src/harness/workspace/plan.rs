@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::assess::{Facts, Holder, Question, State, again, assess};
-use super::seeding::{Parts, Seeding, is_told};
+use super::seeding::{Parts, Seeding, is_to_go};
 use super::{FINALIZER, Workspaces, claim, report};
 use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
 use crate::controller::{
@@ -63,12 +63,11 @@ impl Controller for Workspaces {
             _ => plan,
         };
         let plan = parts
-            .steps(workspace, &state.seeding, &self.seeds, is_told(workspace))
+            .steps(workspace, &state.seeding, &self.seeds)
             .into_iter()
             .fold(plan, Plan::then);
         // What we delete ourselves tells nobody that it is gone.
-        let is_cleared = is_told(workspace) || state.phase == WorkspacePhase::Terminating;
-        let plan = match is_cleared && !parts.is_empty() {
+        let plan = match is_to_go(workspace) && !parts.is_empty() {
             true => plan.wake_at(now + SignedDuration::from_secs(1)),
             false => plan,
         };

@@ -3,13 +3,14 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::harness::{Workspace, WorkspacePhase};
 use crate::conditions;
 use crate::controller::{Live, Step};
 use crate::harness::admission;
 use crate::harness::child::child;
-use crate::harness::run::is_active;
+use crate::harness::jobs::{condition, is_active};
 use crate::harness::seed::{Settings, job, job_name, network_policy, repositories};
 use crate::validate::Violation;
 
@@ -42,12 +43,7 @@ impl Seeding {
         if repositories.is_empty() {
             return Self::Unneeded;
         }
-        let conditions = workspace
-            .status
-            .iter()
-            .flat_map(|status| &status.conditions);
-        let mut conditions = conditions.filter(|it| it.type_ == SEEDED && it.reason == SUCCEEDED);
-        if conditions.any(|it| it.status == "True") {
+        if seeded(workspace).is_some_and(|seeded| seeded.reason == SUCCEEDED) {
             return Self::Done;
         }
         // Admission asks the same; it may have been away.
@@ -75,14 +71,7 @@ impl Seeding {
                 None => Self::Refused("SeedImageMissing", missing.to_owned()),
             };
         };
-        let conditions = job
-            .status
-            .iter()
-            .filter_map(|status| status.conditions.as_ref());
-        let holds = |type_: &str| {
-            let mut conditions = conditions.clone().flatten();
-            conditions.any(|it| it.type_ == type_ && it.status == "True")
-        };
+        let holds = |type_| condition(&job, type_).is_some();
         match (holds("Complete"), holds("Failed")) {
             (true, _) => Self::Done,
             (_, true) => Self::Failed(format!(
@@ -154,12 +143,10 @@ impl<'a> Parts<'a> {
         workspace: &Workspace,
         seeding: &Seeding,
         settings: &Settings,
-        is_told: bool,
     ) -> Vec<Vec<Step>> {
-        let is_going = workspace.metadata.deletion_timestamp.is_some();
         let policy = || child::<NetworkPolicy>(network_policy(workspace)).map(Step::Apply);
         match seeding {
-            _ if is_going || is_told => {
+            _ if is_to_go(workspace) => {
                 let stays = |live: &&Live| live.object.metadata.deletion_timestamp.is_none();
                 let all = self.job.into_iter().chain(self.pods.iter().copied());
                 let ends = all.filter(stays).map(|live| Step::Delete(live.reference()));
@@ -181,9 +168,13 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Whether the status says that a workspace was filled.
-pub(super) fn is_told(workspace: &Workspace) -> bool {
-    let status = workspace.status.as_ref();
-    let seeded = status.and_then(|status| conditions::find(&status.conditions, SEEDED));
-    seeded.is_some_and(|seeded| seeded.status == "True")
+/// Whether what fills a workspace is to go: it has done so, and that is told, or the workspace goes.
+pub(super) fn is_to_go(workspace: &Workspace) -> bool {
+    workspace.metadata.deletion_timestamp.is_some() || seeded(workspace).is_some()
+}
+
+/// The condition that says that a workspace needs no filling any more.
+fn seeded(workspace: &Workspace) -> Option<&Condition> {
+    let seeded = conditions::find(&workspace.status.as_ref()?.conditions, SEEDED);
+    seeded.filter(|seeded| seeded.status == "True")
 }

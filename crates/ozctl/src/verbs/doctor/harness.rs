@@ -1,17 +1,14 @@
 //! Whether harness runs can begin where they are served, and whether Paddock runs them as well.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::ListParams;
 use oz_core::api::harness::GROUP;
 use oz_core::harness::authority::{BUNDLE_KEY, trusted};
 use oz_core::names;
 
 use super::installed::operator_arguments;
+use super::registrations::Registration;
 use super::{Finding, logs};
 use crate::cluster::Cluster;
 use crate::failure::Result;
@@ -25,6 +22,7 @@ pub(super) async fn harness(
     cluster: &Cluster,
     oz: &str,
     deployments: &Result<Vec<Deployment>>,
+    registrations: &Result<Vec<Registration>>,
 ) -> Vec<Finding> {
     let arguments = operator_arguments(deployments.as_deref().unwrap_or_default());
     if !arguments
@@ -41,7 +39,10 @@ pub(super) async fn harness(
             "set harness.gitImage in oz's values",
         ));
     }
-    findings.extend(others(cluster).await);
+    // Who may not list them is told by another check.
+    let others = registrations.iter().flatten();
+    let others = others.filter(|one| one.is_foreign(GROUP));
+    findings.extend(others.map(other));
     findings
 }
 
@@ -73,42 +74,9 @@ async fn broker(cluster: &Cluster, oz: &str) -> Finding {
     }
 }
 
-/// The registrations of others for the same kinds, of which Paddock has some. Who may not list them is told nothing:
-/// another check says so.
-async fn others(cluster: &Cluster) -> Vec<Finding> {
-    let all = ListParams::default();
-    let mutating = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
-    let validating = Api::<ValidatingWebhookConfiguration>::all(cluster.client.clone());
-    let read = futures::future::try_join(
-        cluster.answer(mutating.list(&all)),
-        cluster.answer(validating.list(&all)),
-    );
-    let Ok((mutating, validating)) = read.await else {
-        return Vec::new();
-    };
-    let mutating = mutating.items.into_iter().map(|one| {
-        let hooks = one.webhooks.into_iter().flatten();
-        let rules: Vec<_> = hooks.filter_map(|hook| hook.rules).flatten().collect();
-        ("mutatingwebhookconfiguration", one.metadata.name, rules)
-    });
-    let validating = validating.items.into_iter().map(|one| {
-        let hooks = one.webhooks.into_iter().flatten();
-        let rules: Vec<_> = hooks.filter_map(|hook| hook.rules).flatten().collect();
-        ("validatingwebhookconfiguration", one.metadata.name, rules)
-    });
-    let all = mutating.chain(validating);
-    let others = all.filter_map(|(kind, name, rules)| {
-        let name = name.unwrap_or_default();
-        (name != names::REGISTRATION && rules.iter().any(is_of_runs)).then(|| other(kind, &name))
-    });
-    others.collect()
-}
-
-fn is_of_runs(rule: &RuleWithOperations) -> bool {
-    rule.api_groups.iter().flatten().any(|group| group == GROUP)
-}
-
-fn other(kind: &str, name: &str) -> Finding {
+/// A registration for the same kinds that is not oz's, of which Paddock has some.
+fn other(registration: &Registration) -> Finding {
+    let Registration { kind, name, .. } = registration;
     Finding::wrong(
         CHECK,
         format!(
@@ -116,23 +84,4 @@ fn other(kind: &str, name: &str) -> Finding {
         ),
         format!("uninstall Paddock and leave its CRDs; then kubectl delete {kind} {name}"),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_registration_concerns_runs_by_its_group() {
-        let rule = |groups: &[&str]| RuleWithOperations {
-            api_groups: Some(groups.iter().map(ToString::to_string).collect()),
-            ..RuleWithOperations::default()
-        };
-        assert!(is_of_runs(&rule(&["apps", "paddock.dev"])));
-        assert!(!is_of_runs(&rule(&[
-            "",
-            "*.paddock.dev",
-            "paddock.development"
-        ])));
-    }
 }

@@ -4,22 +4,18 @@ use std::collections::BTreeSet;
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration,
-    WebhookClientConfig,
-};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use oz_core::api::GROUP;
 use oz_core::names;
 use x509_parser::pem::Pem;
 
+use super::registrations::{Hook, MUTATING, Registration, VALIDATING};
 use super::{Finding, logs};
 use crate::cluster::Cluster;
 use crate::explain::operator;
@@ -31,52 +27,22 @@ const STALE: SignedDuration = SignedDuration::from_secs(60);
 const LEAST_LEFT: SignedDuration = SignedDuration::from_hours(24);
 
 /// The registrations that concern oz's kinds, and the certificates they vouch by.
-pub(super) async fn webhooks(cluster: &Cluster) -> Vec<Finding> {
+pub(super) fn webhooks(registrations: &Result<Vec<Registration>>) -> Vec<Finding> {
     const CHECK: &str = "registration";
-    let all = ListParams::default();
-    let mutating = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
-    let validating = Api::<ValidatingWebhookConfiguration>::all(cluster.client.clone());
-    let read = futures::future::try_join(
-        cluster.answer(mutating.list(&all)),
-        cluster.answer(validating.list(&all)),
-    );
-    let (mutating, validating) = match read.await {
-        Ok(lists) => lists,
+    let registrations = match registrations {
+        Ok(registrations) => registrations,
         Err(failure) => return vec![Finding::unknown(CHECK, failure.message())],
     };
-    let mut others = Vec::new();
-    for one in &mutating.items {
-        let hooks = one.webhooks.iter().flatten();
-        let rules = hooks.flat_map(|hook| hook.rules.iter().flatten());
-        others.extend(foreign(
-            "mutatingwebhookconfiguration",
-            &one.metadata,
-            rules,
-        ));
-    }
-    for one in &validating.items {
-        let hooks = one.webhooks.iter().flatten();
-        let rules = hooks.flat_map(|hook| hook.rules.iter().flatten());
-        others.extend(foreign(
-            "validatingwebhookconfiguration",
-            &one.metadata,
-            rules,
-        ));
-    }
-    let mutating = mutating.items.into_iter().filter_map(|one| one.webhooks);
-    let validating = validating.items.into_iter().filter_map(|one| one.webhooks);
-    let stamping = ours(
-        mutating
-            .flatten()
-            .map(|hook| (hook.name, hook.client_config, hook.rules)),
-    );
-    let checking = ours(
-        validating
-            .flatten()
-            .map(|hook| (hook.name, hook.client_config, hook.rules)),
-    );
+    let of = |kind: &str| {
+        let hooks = registrations.iter().filter(|one| one.kind == kind);
+        let hooks = hooks.flat_map(|one| &one.hooks);
+        hooks
+            .filter(|hook| hook.concerns(GROUP))
+            .collect::<Vec<_>>()
+    };
+    let (stamping, checking) = (of(MUTATING), of(VALIDATING));
     let (stamps, checks) = (stamping.len(), checking.len());
-    let bundles = [stamping, checking].concat();
+    let hooks = [stamping, checking].concat();
     let registration = if stamps == 0 || checks == 0 {
         Finding::wrong(
             CHECK,
@@ -89,50 +55,30 @@ pub(super) async fn webhooks(cluster: &Cluster) -> Vec<Finding> {
             format!("{stamps} hooks stamp and {checks} check oz's kinds"),
         )
     };
-    let mut findings = vec![registration, certificates(&bundles, Timestamp::now())];
-    findings.extend(others);
+    let mut findings = vec![registration, certificates(&hooks, Timestamp::now())];
+    let others = registrations.iter().filter(|one| one.is_foreign(GROUP));
+    findings.extend(others.map(foreign));
     findings
 }
 
 /// The original's registration stays when only its pods are removed, and refuses everything then.
-fn foreign<'a>(
-    kind: &str,
-    metadata: &ObjectMeta,
-    mut rules: impl Iterator<Item = &'a RuleWithOperations>,
-) -> Option<Finding> {
-    let name = metadata.name.as_deref().unwrap_or_default();
-    (name != names::REGISTRATION && rules.any(is_ours)).then(|| {
-        Finding::wrong(
-            "other registrations",
-            format!("{kind} {name} is in the path of oz's kinds, and is not oz's"),
-            format!(
-                "if it is the original Oz's, or of an oz that is not there any more, remove it: \
+fn foreign(registration: &Registration) -> Finding {
+    let Registration { kind, name, .. } = registration;
+    Finding::wrong(
+        "other registrations",
+        format!("{kind} {name} is in the path of oz's kinds, and is not oz's"),
+        format!(
+            "if it is the original Oz's, or of an oz that is not there any more, remove it: \
              kubectl delete {kind} {name}"
-            ),
-        )
-    })
+        ),
+    )
 }
 
-fn is_ours(rule: &RuleWithOperations) -> bool {
-    let mut groups = rule.api_groups.iter().flatten();
-    groups.any(|group| group == GROUP)
-}
-
-/// Of all hooks those that are called for oz's kinds, and how they are called.
-fn ours(
-    hooks: impl Iterator<Item = (String, WebhookClientConfig, Option<Vec<RuleWithOperations>>)>,
-) -> Vec<(String, WebhookClientConfig)> {
-    hooks
-        .filter(|(_, _, rules)| rules.iter().flatten().any(is_ours))
-        .map(|(name, config, _)| (name, config))
-        .collect()
-}
-
-fn certificates(bundles: &[(String, WebhookClientConfig)], now: Timestamp) -> Finding {
+fn certificates(hooks: &[&Hook], now: Timestamp) -> Finding {
     const CHECK: &str = "certificates";
     const FIX: &str = "restart oz-webhook: it makes its certificates itself and writes the bundle";
     let mut first_end: Option<Timestamp> = None;
-    for (name, config) in bundles {
+    for Hook { name, config, .. } in hooks {
         let bundle = config
             .ca_bundle
             .as_ref()

@@ -1,0 +1,112 @@
+//! The hooks that are registered in the API server, oz's and those of others: read once, for all checks of them.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration,
+    WebhookClientConfig,
+};
+use kube::Api;
+use kube::api::ListParams;
+use oz_core::names;
+
+use crate::cluster::Cluster;
+use crate::failure::Result;
+
+/// Kind of the registrations of hooks that may change what they see, as kubectl takes it.
+pub(super) const MUTATING: &str = "mutatingwebhookconfiguration";
+/// Kind of the registrations of hooks that may not.
+pub(super) const VALIDATING: &str = "validatingwebhookconfiguration";
+
+/// A registration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Registration {
+    /// Its kind, as kubectl takes it.
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    pub(super) hooks: Vec<Hook>,
+}
+
+/// A hook.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hook {
+    pub(super) name: String,
+    pub(super) config: WebhookClientConfig,
+    rules: Vec<RuleWithOperations>,
+}
+
+impl Registration {
+    /// Whether others than oz registered a hook for an API group.
+    pub(super) fn is_foreign(&self, group: &str) -> bool {
+        self.name != names::REGISTRATION && self.hooks.iter().any(|hook| hook.concerns(group))
+    }
+}
+
+impl Hook {
+    /// Whether it is called for an API group by name.
+    pub(super) fn concerns(&self, group: &str) -> bool {
+        let mut groups = self
+            .rules
+            .iter()
+            .flat_map(|rule| &rule.api_groups)
+            .flatten();
+        groups.any(|one| one == group)
+    }
+}
+
+/// All registrations, those of hooks that may change what they see first.
+pub(super) async fn read(cluster: &Cluster) -> Result<Vec<Registration>> {
+    let all = ListParams::default();
+    let mutating = Api::<MutatingWebhookConfiguration>::all(cluster.client.clone());
+    let validating = Api::<ValidatingWebhookConfiguration>::all(cluster.client.clone());
+    let (mutating, validating) = futures::future::try_join(
+        cluster.answer(mutating.list(&all)),
+        cluster.answer(validating.list(&all)),
+    )
+    .await?;
+    let hook = |name, config, rules: Option<_>| Hook {
+        name,
+        config,
+        rules: rules.unwrap_or_default(),
+    };
+    let mutating = mutating.items.into_iter().map(|one| {
+        let hooks = one.webhooks.into_iter().flatten();
+        let hooks = hooks.map(|it| hook(it.name, it.client_config, it.rules));
+        (MUTATING, one.metadata.name, hooks.collect())
+    });
+    let validating = validating.items.into_iter().map(|one| {
+        let hooks = one.webhooks.into_iter().flatten();
+        let hooks = hooks.map(|it| hook(it.name, it.client_config, it.rules));
+        (VALIDATING, one.metadata.name, hooks.collect())
+    });
+    let all = mutating.chain(validating);
+    let all = all.map(|(kind, name, hooks)| Registration {
+        kind,
+        name: name.unwrap_or_default(),
+        hooks,
+    });
+    Ok(all.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_concerns_a_group_by_its_name() {
+        let registered = |name: &str, groups: &[&str]| Registration {
+            name: name.to_owned(),
+            hooks: vec![Hook {
+                rules: vec![RuleWithOperations {
+                    api_groups: Some(groups.iter().map(ToString::to_string).collect()),
+                    ..RuleWithOperations::default()
+                }],
+                ..Hook::default()
+            }],
+            ..Registration::default()
+        };
+        let group = "paddock.dev";
+        assert!(registered("paddock", &["apps", group]).is_foreign(group));
+        let others = ["", "*.paddock.dev", "paddock.development"];
+        assert!(!registered("paddock", &others).is_foreign(group));
+        assert!(!registered(names::REGISTRATION, &[group]).is_foreign(group));
+    }
+}

@@ -1,0 +1,83 @@
+//! What harness runs stand on: their kinds, a broker that is only announced, volumes, a template.
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Service};
+use kube::{Api, Client};
+use oz_core::api::harness::HarnessTemplate;
+use oz_core::harness::authority::BUNDLE_KEY;
+use oz_core::names;
+use oz_testkit::Cluster;
+use serde_json::{Value, json};
+
+use crate::system::{apply, apply_as, established};
+use crate::{NAMESPACE, Scene};
+
+/// Applies the kinds of harness runs, and what the broker may do.
+///
+/// # Errors
+/// When the API server refuses one of them.
+pub fn install_harness(cluster: &Cluster) -> Result<()> {
+    for part in ["charts/oz/files/harness", "deploy/rbac/harness"] {
+        apply(cluster, part)?;
+    }
+    established(cluster)
+}
+
+/// Says where a broker is and by what it is known, for tests in which no pod asks it: the ConfigMap and the Service.
+///
+/// # Errors
+/// When the API server refuses one of them.
+pub async fn announce_broker(admin: &Client) -> Result<()> {
+    let certificates = json!({
+        "metadata": {"name": names::BROKER_CA},
+        "data": {BUNDLE_KEY: "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"},
+    });
+    let maps = Api::<ConfigMap>::namespaced(admin.clone(), NAMESPACE);
+    apply_as(&maps, certificates).await?;
+    let service = json!({
+        "metadata": {"name": names::BROKER},
+        "spec": {"ports": [{"name": "broker", "port": 8443}]},
+    });
+    let services = Api::<Service>::namespaced(admin.clone(), NAMESPACE);
+    apply_as(&services, service).await?;
+    Ok(())
+}
+
+/// A volume for a claim: nobody provisions any on a simulated node.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn volume(admin: &Client, name: &str) -> Result<()> {
+    let volume = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": format!("/nonexistent/{name}")},
+        },
+    });
+    apply_as(&Api::<PersistentVolume>::all(admin.clone()), volume).await?;
+    Ok(())
+}
+
+impl Scene {
+    /// The template `echo`, whose pods get this overlay.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn echo_template(&self, overlay: Value) -> Result<()> {
+        let template = json!({
+            "metadata": {"name": "echo"},
+            "spec": {
+                "harness": "echo",
+                "image": "echo:1",
+                "command": ["echo"],
+                "defaults": {"timeout": "10m"},
+                "workspace": {"required": true, "mountPath": "/workspace"},
+                "podTemplateOverlay": overlay,
+            },
+        });
+        apply_as(&self.api::<HarnessTemplate>(), template).await?;
+        Ok(())
+    }
+}

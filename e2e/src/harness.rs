@@ -43,19 +43,34 @@ pub async fn announce_broker(admin: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A volume for a claim: nobody provisions any on a simulated node.
+/// A volume for a claim, which nothing can mount: nobody provisions any on a simulated node.
 ///
 /// # Errors
 /// When the API server refuses it.
 pub async fn volume(admin: &Client, name: &str) -> Result<()> {
-    let volume = json!({
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": format!("/nonexistent/{name}")},
-        },
+    let path = json!({"path": format!("/nonexistent/{name}")});
+    provide(admin, name, json!({"hostPath": path})).await
+}
+
+/// A volume for a claim, on the cluster's real node.
+///
+/// # Errors
+/// When it cannot be made, or the API server refuses it.
+pub async fn local_volume(cluster: &Cluster, admin: &Client, name: &str) -> Result<()> {
+    let path = cluster.state_dir().join(name);
+    std::fs::create_dir_all(&path)?;
+    let here = json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]});
+    let source = json!({
+        "local": {"path": path},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
     });
+    provide(admin, name, source).await
+}
+
+async fn provide(admin: &Client, name: &str, source: Value) -> Result<()> {
+    let mut volume = json!({"metadata": {"name": name}, "spec": source});
+    volume["spec"]["capacity"] = json!({"storage": "1Gi"});
+    volume["spec"]["accessModes"] = json!(["ReadWriteOnce"]);
     apply_as(&Api::<PersistentVolume>::all(admin.clone()), volume).await?;
     Ok(())
 }

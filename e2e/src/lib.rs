@@ -33,7 +33,7 @@ pub use audit::Auditor;
 pub use broker::{Broker, BrokerAnswer, BrokerClient};
 pub use connections::{refusal, refused};
 pub use examples::{EXAMPLES, example_values, examples, install_example};
-pub use harness::{announce_broker, install_harness, volume};
+pub use harness::{announce_broker, install_harness, local_volume, volume};
 pub use helm::{chart, harness_image_archive, helm, image_archive};
 pub use leftovers::left;
 pub use locks::{binding, forged_record, role, stamped};

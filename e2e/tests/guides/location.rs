@@ -1,6 +1,6 @@
 //! Where guides are followed: a directory with the repository's files, the programs that a guide takes
 //! for granted, and, for most, a cluster with what the install guide takes for granted: namespace
-//! `shop` with the Deployments `web` and `db`, and a node that has the image.
+//! `shop` with the Deployments `web` and `db`, and a node that has the images and a volume.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -11,9 +11,10 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
-use oz_e2e::{image_archive, repository};
+use oz_e2e::{harness_image_archive, image_archive, local_volume, repository};
 use oz_testkit::{
-    Cluster, ClusterOptions, Node, Tool, Tools, USERS, cache_directory, cargo_binary, fixtures,
+    Cluster, ClusterOptions, Image, Node, Tool, Tools, USERS, cache_directory, cargo_binary,
+    fixtures,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -76,6 +77,10 @@ impl Location {
         let image = tokio::task::spawn_blocking(image_archive).await??;
         cluster.import_image_archive(&image)?;
         let admin = cluster.client("admin").await?;
+        let image = tokio::task::spawn_blocking(harness_image_archive).await??;
+        cluster.import_image_archive(&image)?;
+        cluster.import_image(Image::busybox("docker.io/library/busybox:1.37")?)?;
+        local_volume(&cluster, &admin, "volume").await?;
         let namespace: Namespace =
             serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
         let namespaces: Api<Namespace> = Api::all(admin.clone());

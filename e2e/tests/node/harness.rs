@@ -1,11 +1,10 @@
 //! Harness runs in pods of a real node, as a chapter of the chart's story: with a runtime image of others and with
 //! ours, to their end, with result, transcript and record; and one that does not end by itself.
 
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
@@ -14,7 +13,7 @@ use oz_core::api::harness::{
     ClusterHarnessTemplate, HarnessRun, HarnessTemplate, RunPhase, Workspace,
 };
 use oz_core::audit::Action;
-use oz_e2e::{Scene, apply_as, harness_image_archive};
+use oz_e2e::{Scene, apply_as, harness_image_archive, local_volume};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Image, cargo_binary, eventually};
 use serde_json::{Value, json};
 
@@ -72,22 +71,8 @@ async fn provide(cluster: &Cluster, scene: &Scene) -> Result<()> {
         };
         cluster.import_image(image)?;
     }
-    // Nobody provisions volumes here.
-    let volumes = Api::<PersistentVolume>::all(scene.admin.clone());
     for number in 0..5 {
-        let path: PathBuf = cluster.state_dir().join(format!("volume-{number}"));
-        std::fs::create_dir_all(&path)?;
-        let here = json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]});
-        let volume = json!({
-            "metadata": {"name": format!("harness-{number}")},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"],
-                "local": {"path": path},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-            },
-        });
-        apply_as(&volumes, volume).await?;
+        local_volume(cluster, &scene.admin, &format!("harness-{number}")).await?;
     }
     Ok(())
 }

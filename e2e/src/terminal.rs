@@ -15,13 +15,16 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 /// How long anything on the screen may take to come.
 const SCREEN_TIMEOUT: Duration = Duration::from_secs(90);
 
+/// What no program writes: an escape sequence that means nothing.
+const LAST: &str = "\x1b[9999z";
+
 /// A program with a terminal. It is killed when this goes.
 #[derive(Debug)]
 pub struct Terminal {
     child: Child,
     master: File,
     /// Kept open, so that the terminal outlives the program and can be looked at.
-    _slave: File,
+    slave: File,
     written: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -75,7 +78,7 @@ impl Terminal {
         Ok(Self {
             child,
             master: File::from(master),
-            _slave: open()?,
+            slave: open()?,
             written,
         })
     }
@@ -100,6 +103,10 @@ impl Terminal {
     /// All that was written so far.
     #[must_use]
     pub fn screen(&self) -> String {
+        self.read().replace(LAST, "")
+    }
+
+    fn read(&self) -> String {
         let written = self.written.lock();
         String::from_utf8_lossy(&written.unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
@@ -126,7 +133,7 @@ impl Terminal {
         shown.await.with_context(|| self.screen())
     }
 
-    /// Waits until the program ends; its exit code.
+    /// Waits until the program ends, and all that it wrote stands on the screen; its exit code.
     ///
     /// # Errors
     /// When it does not end, or by a signal.
@@ -137,6 +144,12 @@ impl Terminal {
         })
         .await;
         let status = status.with_context(|| self.screen())?;
+        // What is written last is read last.
+        self.slave.write_all(LAST.as_bytes())?;
+        eventually("all that was written", SCREEN_TIMEOUT, async || {
+            Ok(self.read().contains(LAST).then_some(()))
+        })
+        .await?;
         status.code().context("it was ended by a signal")
     }
 

@@ -3,6 +3,7 @@
 
 mod admission;
 mod definitions;
+mod drift;
 mod examples;
 mod runs;
 mod seeds;

@@ -106,7 +106,19 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// Container runtimes lose what a command on a terminal wrote when it ends at that instant, now and then and
+    /// whoever asks (containerd lets go of the terminal at the exit): such a line has a second attempt.
     async fn holds(self, file: &Path) -> Result<()> {
+        match self.attempt(file).await {
+            Err(error) if self.input == Input::Terminal => {
+                eprintln!("once more: {error:#}");
+                self.attempt(file).await
+            }
+            result => result,
+        }
+    }
+
+    async fn attempt(&self, file: &Path) -> Result<()> {
         let title = self.title.clone();
         let (said, code) = self.outcome(file).await.context(title.clone())?;
         let lines: Vec<&str> = said.lines().map(str::trim).collect();

@@ -14,6 +14,7 @@ mod pods;
 mod policies;
 mod readers;
 mod requirements;
+mod runs;
 mod seeds;
 mod templates;
 mod world;

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use oz_core::api::harness::{Workspace, WorkspacePhase};
 use oz_core::controller::{Controller as _, Live, Outcome, Plan, Step, Verdict};
 use oz_core::harness::seed::{self, Settings};
@@ -14,6 +13,7 @@ use oz_core::harness::workspace::{Facts, Workspaces};
 use serde_json::{Value, json};
 
 use crate::now;
+use crate::world::live;
 
 fn workspace(repos: Value) -> Workspace {
     serde_json::from_value(json!({
@@ -42,19 +42,6 @@ fn the_pod_that_clones_is_as_confined_as_a_run() {
     ]));
     insta::assert_yaml_snapshot!("seed-job", job(&two));
     insta::assert_yaml_snapshot!("seed-policy", seed::network_policy(&two));
-}
-
-/// An object of the cluster.
-fn live(object: Value) -> Live {
-    let object: DynamicObject = serde_json::from_value(object).unwrap();
-    let types = object.types.clone().unwrap();
-    let (group, version) = types
-        .api_version
-        .split_once('/')
-        .unwrap_or(("", &types.api_version));
-    let kind = GroupVersionKind::gvk(group, version, &types.kind);
-    let resource = ApiResource::from_gvk(&kind);
-    Live { resource, object }
 }
 
 fn with_status(mut object: Value, status: Value) -> Live {

@@ -1,6 +1,8 @@
 //! A run with everything that its pod is made of.
 
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use oz_core::api::harness::{HarnessRun, KeyRef};
+use oz_core::controller::Live;
 use oz_core::harness::authority::Endpoint;
 use oz_core::harness::pod::{Parts, Prompt, Settings, pod_template};
 use oz_core::harness::template::{Resolved, resolve};
@@ -23,20 +25,33 @@ pub(crate) fn run(fields: Value) -> HarnessRun {
     serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         image: "oz-harness:1".to_owned(),
         pull_policy: "IfNotPresent".to_owned(),
     }
 }
 
-fn broker() -> Endpoint {
+pub(crate) fn broker() -> Endpoint {
     Endpoint {
         host: "oz-broker.oz-system.svc".to_owned(),
         port: 8443,
         addresses: vec!["10.96.0.9".to_owned()],
         certificates: "PEM".to_owned(),
     }
+}
+
+/// An object of the cluster.
+pub(crate) fn live(object: Value) -> Live {
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    let types = object.types.clone().unwrap();
+    let (group, version) = types
+        .api_version
+        .split_once('/')
+        .unwrap_or(("", &types.api_version));
+    let kind = GroupVersionKind::gvk(group, version, &types.kind);
+    let resource = ApiResource::from_gvk(&kind);
+    Live { resource, object }
 }
 
 /// The pod template of a run of a template.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::ListParams;
 use kube::{Resource, ResourceExt};
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
@@ -12,7 +13,7 @@ use oz_core::api::harness::{
 use oz_core::harness::authority::Endpoint;
 use oz_core::harness::policy::Matching;
 use oz_core::harness::queue::{ahead, place, workspace_of};
-use oz_core::harness::run::{Facts, Question, Runs, is_over};
+use oz_core::harness::run::{Facts, Question, Runs, is_hidden, is_over};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
@@ -98,6 +99,7 @@ impl Observe<Runs> for HarnessRuns {
             workspace,
             broker: self.broker().map(Arc::new),
             same_stamp: None,
+            hidden_pod: None,
         }
     }
 
@@ -106,6 +108,7 @@ impl Observe<Runs> for HarnessRuns {
             Question::SameStamp => {
                 facts.same_stamp = Some(self.stamps.same(cx.now(), &self.runs, run));
             }
+            Question::HiddenPod => facts.hidden_pod = Some(has_hidden_pod(cx, run).await),
         }
     }
 }
@@ -154,6 +157,15 @@ impl HarnessRuns {
         let (services, certificates) = (self.services.objects(), self.certificates.objects());
         Endpoint::of(services.first()?, certificates.first()?)
     }
+}
+
+/// Whether a pod of a run has lost its labels, by the API server itself: no store has such a pod. Without an answer it
+/// is asked again later.
+async fn has_hidden_pod(cx: &Cx, run: &HarnessRun) -> bool {
+    // Without this label it is no pod of its Job: the Job controller lets it go.
+    let of_jobs = ListParams::default().labels("batch.kubernetes.io/controller-uid");
+    let pods = cx.list::<Pod>(run.namespace().as_deref(), &of_jobs).await;
+    pods.is_ok_and(|pods| pods.iter().any(|pod| is_hidden(pod, run)))
 }
 
 /// Whether a workspace is the one that a run means: that which it names, or that which was made for it.

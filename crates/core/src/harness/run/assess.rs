@@ -29,7 +29,7 @@ use crate::validate::Violation;
 /// How long a run waits for a template that is not there yet.
 const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long after the start of its Job a run's pod may be unknown.
+/// How long after the start of its Job a run's pod may be unknown, and how often it is looked for after that.
 const POD_WAIT: SignedDuration = SignedDuration::from_secs(10);
 
 /// What is known besides the run and its objects.
@@ -54,13 +54,17 @@ pub struct Facts {
     pub broker: Option<Arc<Endpoint>>,
     /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
     pub same_stamp: Option<Option<String>>,
+    /// The answer to [`Question::HiddenPod`].
+    pub hidden_pod: Option<bool>,
 }
 
-/// What must be found out before a run can begin.
+/// What must be found out before it is decided about a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Which other object carries the very same stamp?
     SameStamp,
+    /// Does a pod of its Job run that [`is_hidden`](existing::is_hidden)? The Job counts one that is not seen.
+    HiddenPod,
 }
 
 /// Where a run stands.
@@ -134,7 +138,7 @@ impl Runs {
         }
         let decided = || seen.decided.clone().map(Box::new);
         if seen.has_begun(run) {
-            return Ok(self.begun(now, run, seen));
+            return self.begun(now, run, facts, seen);
         }
         if run.metadata.deletion_timestamp.is_some() {
             return Ok(State::Ended(deleted(), None, decided()));
@@ -158,26 +162,35 @@ impl Runs {
     }
 
     /// The state of a run whose Job was made.
-    fn begun(&self, now: Timestamp, run: &HarnessRun, seen: &Seen<'_>) -> State {
+    fn begun(
+        &self,
+        now: Timestamp,
+        run: &HarnessRun,
+        facts: &Facts,
+        seen: &Seen<'_>,
+    ) -> Result<State, Question> {
         let decided = seen.decided.clone().map(Box::new);
         let runs_still = seen.active().next().is_some();
         // How it ended is told by what ended first.
         if let Some((end, at)) = seen.job_end() {
-            return match runs_still {
+            return Ok(match runs_still {
                 false => State::Ended(end, at, decided),
                 true => State::Ending(end, decided),
-            };
+            });
         }
-        let end = self.must_end(now, run, seen);
+        let end = match self.must_end(now, run, seen) {
+            None => has_hidden_pod(now, facts, seen)?,
+            end => end,
+        };
         let Some(end) = end else {
             let Some(decided) = decided else {
                 let end = drift(
                     "the decision on its NetworkPolicy and its Job was changed or taken away",
                 );
-                return State::Ending(end, None);
+                return Ok(State::Ending(end, None));
             };
             let until = until(&decided, seen);
-            let ready_until = self.ready_until(seen).or(hidden_until(seen));
+            let ready_until = self.ready_until(seen).or(looked_for_at(now, seen));
             let told_from = seen.newest().and_then(existing::told_from);
             let told_from = told_from.filter(|from| !has_come(now, *from));
             let pending = Pending {
@@ -185,12 +198,12 @@ impl Runs {
                 ready_until,
                 told_from,
             };
-            return State::Begun(decided, pending);
+            return Ok(State::Begun(decided, pending));
         };
-        match seen.job.is_none() && !runs_still {
+        Ok(match seen.job.is_none() && !runs_still {
             true => State::Ended(end, None, decided),
             false => State::Ending(end, decided),
-        }
+        })
     }
 
     /// Why a run that has begun must not go on.
@@ -223,11 +236,6 @@ impl Runs {
         }
         if seen.is_displaced {
             return Some(drift("its NetworkPolicy was replaced by another"));
-        }
-        if hidden_until(seen).is_some_and(|until| has_come(now, until)) {
-            return Some(drift(
-                "its pod lost the labels by which its NetworkPolicy confines it",
-            ));
         }
         if self
             .ready_until(seen)
@@ -549,13 +557,38 @@ pub(super) fn until(decided: &Decided, seen: &Seen<'_>) -> Option<Timestamp> {
     ))
 }
 
-/// When a pod must have been seen that the Job says runs: the labels by which pods are seen are those by which
-/// they are confined.
+/// When a pod must have been seen that the Job counts: the labels by which pods are seen are those by which they are
+/// confined. One that has ended is counted as active for a while.
 fn hidden_until(seen: &Seen<'_>) -> Option<Timestamp> {
     let (_, job) = seen.job.as_ref()?;
-    let is_active = job.status.as_ref()?.active.is_some_and(|active| active > 0);
-    let is_hidden = is_active && seen.active().next().is_none();
+    let status = job.status.as_ref()?;
+    let active = status.active.unwrap_or_default();
+    let counted = active + status.succeeded.unwrap_or_default() + status.failed.unwrap_or_default();
+    let is_hidden = active > 0 && seen.pods.len() < usize::try_from(counted).unwrap_or_default();
     is_hidden.then(|| after(seen.job_started().unwrap_or_default(), POD_WAIT))
+}
+
+/// When a pod that the Job counts and that is not seen is looked for, if there is one.
+fn looked_for_at(now: Timestamp, seen: &Seen<'_>) -> Option<Timestamp> {
+    let until = hidden_until(seen)?;
+    Some(match has_come(now, until) {
+        true => after(now, POD_WAIT),
+        false => until,
+    })
+}
+
+/// The end of a run whose pod lost its labels. What the Job counts is not proof: watches of different kinds do not
+/// keep in step.
+fn has_hidden_pod(
+    now: Timestamp,
+    facts: &Facts,
+    seen: &Seen<'_>,
+) -> Result<Option<RunEnd>, Question> {
+    if !hidden_until(seen).is_some_and(|until| has_come(now, until)) {
+        return Ok(None);
+    }
+    let is_hidden = facts.hidden_pod.ok_or(Question::HiddenPod)?;
+    Ok(is_hidden.then(|| drift("its pod lost the labels by which its NetworkPolicy confines it")))
 }
 
 fn drift(what: &str) -> RunEnd {

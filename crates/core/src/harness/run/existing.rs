@@ -197,6 +197,15 @@ fn is_of_job(pod: &Pod, run: Option<&str>) -> bool {
     controller.is_some_and(|job| job.kind == "Job" && Some(job.name.as_str()) == run)
 }
 
+/// Whether a pod of a run's Job runs without the label by which its NetworkPolicy confines it.
+#[must_use]
+pub fn is_hidden(pod: &Pod, run: &HarnessRun) -> bool {
+    let metadata = &run.metadata;
+    is_of_job(pod, metadata.name.as_deref())
+        && is_active(pod)
+        && labels::owner_uid(&pod.metadata) != metadata.uid.as_deref()
+}
+
 /// The end of a run that was deleted.
 pub(super) fn deleted() -> RunEnd {
     RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted")

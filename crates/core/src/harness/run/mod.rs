@@ -13,7 +13,7 @@ use jiff::SignedDuration;
 
 pub use assess::{Facts, Pending, Question, State, is_over, spec_digest};
 pub use decided::{Decided, HeldWorkspace};
-pub use existing::{COMPLETED, RunEnd};
+pub use existing::{COMPLETED, RunEnd, is_hidden};
 
 use super::objects::Broker;
 use super::pod::Settings;

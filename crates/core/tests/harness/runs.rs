@@ -1,0 +1,172 @@
+//! What is concluded from the objects of a run that has begun.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use oz_core::access::stamp::{Requester, Stamp};
+use oz_core::api::harness::{HarnessRun, HarnessTemplate};
+use oz_core::controller::{Controller as _, Live, Step, Verdict};
+use oz_core::harness::objects::{Broker, KIND};
+use oz_core::harness::run::{Facts, Question, Runs, State, spec_digest};
+use oz_core::labels;
+use oz_core::lifecycle::seal::Keys;
+use serde_json::{Value, json};
+
+use crate::world::{broker, live, run, settings};
+use crate::{now, template};
+
+/// A run whose Job was made at [`now`], and what there is of it.
+struct Begun {
+    controller: Runs,
+    run: HarnessRun,
+    policy: Live,
+    job: Value,
+}
+
+impl Begun {
+    fn new() -> Self {
+        let keys = Keys::new(vec![vec![7; 32]]).unwrap();
+        let labels = BTreeMap::from([("app".to_owned(), "oz-broker".to_owned())]);
+        let controller = Runs {
+            keys: keys.clone(),
+            settings: settings(),
+            broker: Broker {
+                namespace: "oz-system".to_owned(),
+                labels,
+                port: 8443,
+            },
+            pod_ready_timeout: SignedDuration::from_mins(5),
+        };
+        let mut run = run(json!({}));
+        run.metadata.creation_timestamp = Some(now().into());
+        let stamp = Stamp {
+            requester: Requester {
+                user: "ada".to_owned(),
+                ..Requester::default()
+            },
+            kind: KIND.to_owned(),
+            namespace: "birds".to_owned(),
+            name: "squawk".to_owned(),
+            spec_digest: spec_digest(&run),
+            at: now(),
+            nonce: "nonce".to_owned(),
+            ..Stamp::default()
+        };
+        let sealed = stamp.seal(&keys).unwrap();
+        run.metadata.annotations = Some(BTreeMap::from([(labels::REQUESTER.to_owned(), sealed)]));
+        let parrot = template(json!({"workspace": {"required": false}}));
+        let facts = Facts {
+            template: Some(Arc::new(HarnessTemplate::new("parrot", parrot))),
+            broker: Some(Arc::new(broker())),
+            same_stamp: Some(None),
+            ..Facts::default()
+        };
+        let applied = |known: &[Live]| {
+            let Verdict::Decided(decision) = controller.decide(now(), &run, &facts, known) else {
+                panic!("a question");
+            };
+            let mut steps = decision.plan.stages.into_iter().flatten();
+            let applied = steps.find_map(|step| match step {
+                Step::Apply(child) => Some(child),
+                _ => None,
+            });
+            let child = applied.unwrap_or_else(|| panic!("nothing is made: {:?}", decision.state));
+            let mut object = serde_json::to_value(child.object).unwrap();
+            object["metadata"]["uid"] = json!("u-9");
+            object
+        };
+        let policy = live(applied(&[]));
+        let job = applied(std::slice::from_ref(&policy));
+        Self {
+            controller,
+            run,
+            policy,
+            job,
+        }
+    }
+
+    /// Where it stands so many seconds after its Job began, by what the Job counts and the phases of the pods that are
+    /// seen.
+    fn after(
+        &self,
+        seconds: i64,
+        counted: [i64; 3],
+        phases: &[&str],
+        hidden_pod: Option<bool>,
+    ) -> Result<State, Question> {
+        let mut job = self.job.clone();
+        let [active, succeeded, failed] = counted;
+        let started = now();
+        job["status"] = json!({
+            "startTime": started, "active": active, "succeeded": succeeded, "failed": failed,
+        });
+        let pods = phases.iter().enumerate().map(|(number, phase)| {
+            let name = format!("squawk-{number}");
+            live(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": name, "namespace": "birds", "uid": name,
+                    "ownerReferences": [{
+                        "apiVersion": "batch/v1", "kind": "Job", "name": "squawk", "uid": "u-9", "controller": true,
+                    }],
+                },
+                "status": {"phase": phase},
+            }))
+        });
+        let known: Vec<Live> = [self.policy.clone(), live(job)]
+            .into_iter()
+            .chain(pods)
+            .collect();
+        let facts = Facts {
+            hidden_pod,
+            ..Facts::default()
+        };
+        let then = started + SignedDuration::from_secs(seconds);
+        match self.controller.decide(then, &self.run, &facts, &known) {
+            Verdict::Decided(decision) => Ok(decision.state),
+            Verdict::Need { question, .. } => Err(question),
+        }
+    }
+
+    /// When it is looked at again for the sake of its pod.
+    fn looked_at(state: &Result<State, Question>) -> Option<Timestamp> {
+        match state {
+            Ok(State::Begun(_, pending)) => pending.ready_until,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_is_not_seen_is_looked_for_before_it_is_held_against_the_run() {
+    let begun = Begun::new();
+    let at = |seconds| now() + SignedDuration::from_secs(seconds);
+
+    let fresh = begun.after(1, [1, 0, 0], &[], None);
+    assert_eq!(Begun::looked_at(&fresh), Some(at(10)));
+    assert_eq!(
+        begun.after(10, [1, 0, 0], &[], None),
+        Err(Question::HiddenPod)
+    );
+    let not_found = begun.after(10, [1, 0, 0], &[], Some(false));
+    assert_eq!(Begun::looked_at(&not_found), Some(at(20)));
+    // A pod that failed was seen; the one after it is not.
+    assert_eq!(
+        begun.after(60, [1, 0, 1], &["Failed"], None),
+        Err(Question::HiddenPod)
+    );
+    match begun.after(10, [1, 0, 0], &[], Some(true)) {
+        Ok(State::Ending(end, _)) => assert_eq!(end.reason, "DriftDetected"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_pod_that_has_ended_is_not_hidden_before_its_job_counts_it() {
+    let begun = Begun::new();
+    for phases in [["Succeeded"], ["Failed"]] {
+        let ended = begun.after(60, [1, 0, 0], &phases, None);
+        assert_eq!(Begun::looked_at(&ended), None);
+    }
+}

@@ -13,7 +13,7 @@ use kube::client::Body;
 use kube::{Api, Client, Config, ResourceExt as _};
 use oz_core::api::harness::HarnessRun;
 use oz_core::harness::authority;
-use oz_core::names;
+use oz_core::{labels, names};
 use oz_testkit::{Cluster, Process, eventually, free_address};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -196,11 +196,11 @@ impl Scene {
     /// # Errors
     /// As the API server answers, or when no pod is made.
     pub async fn pod_of_job(&self, job: &str, run: &HarnessRun) -> Result<Pod> {
-        let labels = json!({"paddock.dev/run": run.name_any()});
+        let of_run = json!({"paddock.dev/run": run.name_any()});
         let made = json!({
             "metadata": {
                 "name": job,
-                "labels": labels,
+                "labels": of_run,
                 "annotations": {"oz.wizardofoz.co/recent-events": "10"},
                 "ownerReferences": [{
                     "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun", "name": run.name_any(),
@@ -208,7 +208,11 @@ impl Scene {
                 }],
             },
             "spec": {"backoffLimit": 0, "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": {
+                    "paddock.dev/run": run.name_any(),
+                    labels::OWNER_UID: run.metadata.uid,
+                    labels::OWNER_KIND: "HarnessRun",
+                }},
                 "spec": spec(),
             }},
         });

@@ -112,12 +112,6 @@ impl Scene {
             Locks::read(&names)
         };
         let (exec, pod) = (of("Exec", exec)?, of("Pod", pod)?);
-        let all = exec.once.iter();
-        let all = all.chain(&exec.of_each_kind).chain(&pod.of_each_kind);
-        let mut tried = BTreeSet::new();
-        for lock in all {
-            tried.insert(self.holds(prefix, lock).await?);
-        }
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.admin.clone());
         let there = policies.list(&ListParams::default()).await?.items;
         let ours: BTreeSet<_> = there
@@ -125,13 +119,20 @@ impl Scene {
             .map(|policy| policy.name_any())
             .filter(|name| name.starts_with(&format!("{prefix}-")))
             .collect();
+        let all = exec.once.iter();
+        let all = all.chain(&exec.of_each_kind).chain(&pod.of_each_kind);
+        let of_runs = exec.harness.iter();
+        let mut tried = BTreeSet::new();
+        for lock in all.chain(of_runs.filter(|lock| ours.contains(&lock.name(prefix)))) {
+            tried.insert(self.holds(prefix, lock).await?);
+        }
         ensure!(ours == tried, "there are {ours:?}, tried were {tried:?}");
         self.tidy().await
     }
 
     /// Tries until the policy refuses, and gives its name.
     async fn holds(&self, prefix: &str, lock: &Lock) -> Result<String> {
-        let policy = format!("{prefix}-{}", lock.policy);
+        let policy = lock.name(prefix);
         let sign = format!("ValidatingAdmissionPolicy '{policy}'");
         let client = self.cluster.client(&lock.by).await?;
         let wanted = format!("{policy} to refuse {}", lock.what);
@@ -225,6 +226,7 @@ fn into(pod: &str) -> Value {
 #[serde(rename_all = "kebab-case")]
 struct Locks {
     once: Vec<Lock>,
+    harness: Vec<Lock>,
     of_each_kind: Vec<Lock>,
 }
 
@@ -238,6 +240,13 @@ struct Lock {
     path: String,
     #[serde(default)]
     body: Value,
+}
+
+impl Lock {
+    /// What its policy is called.
+    fn name(&self, prefix: &str) -> String {
+        format!("{prefix}-{}", self.policy)
+    }
 }
 
 impl Locks {

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use oz_core::api::harness::RunPhase;
 use oz_core::harness::objects::RECENT_EVENTS;
+use oz_core::labels::{OWNER_KIND, OWNER_UID};
 use serde::{Deserialize, Deserializer};
 
 /// As much of an object of kind `K` as is asked for.
@@ -32,6 +33,8 @@ impl<K> Lean<K> {
         owners.shrink_to_fit();
         let mut annotations = metadata.annotations.unwrap_or_default();
         annotations.retain(|name, _| name == RECENT_EVENTS);
+        let mut labels = metadata.labels.unwrap_or_default();
+        labels.retain(|name, _| [OWNER_UID, OWNER_KIND].contains(&name.as_str()));
         Self {
             metadata: ObjectMeta {
                 name: metadata.name,
@@ -41,6 +44,7 @@ impl<K> Lean<K> {
                 deletion_timestamp: metadata.deletion_timestamp,
                 owner_references: Some(owners).filter(|owners| !owners.is_empty()),
                 annotations: Some(annotations).filter(|all| !all.is_empty()),
+                labels: Some(labels).filter(|all| !all.is_empty()),
                 ..ObjectMeta::default()
             },
             phase,
@@ -113,11 +117,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_and_labels_are_not_kept_and_the_phase_is() {
+    fn prompts_and_labels_of_others_are_not_kept_and_the_phase_is() {
         let run = json!({
             "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun",
             "metadata": {
-                "name": "hello", "uid": "run-1", "labels": {"a": "b"},
+                "name": "hello", "uid": "run-1", "labels": {"a": "b", "oz.wizardofoz.co/owner-uid": "1"},
                 "annotations": {"a": "b", "oz.wizardofoz.co/recent-events": "10"},
                 "ownerReferences": [
                     {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1"},
@@ -130,7 +134,7 @@ mod tests {
         let mut lean: Lean<HarnessRun> = serde_json::from_value(run.clone()).unwrap();
         assert_eq!(lean.phase, Some(RunPhase::Succeeded));
         let metadata = &lean.metadata;
-        assert_eq!(metadata.labels, None);
+        assert_eq!(metadata.labels.as_ref().unwrap().len(), 1);
         assert_eq!(metadata.annotations.as_ref().unwrap().len(), 1);
         assert_eq!(metadata.owner_references.as_ref().unwrap()[0].name, "b");
         assert!(!format!("{lean:?}").contains("secret"));

@@ -65,6 +65,7 @@ impl Runs {
             .await?;
         let job = job.map(|it| it.metadata);
         let run_owner = caller::run_of(caller, &owner, job.as_ref())?;
+        caller::confined(caller, pod.as_ref().map(|it| &it.metadata), &run_owner)?;
         let run = self
             .known(&self.runs, space, &run_owner.name, &run_owner.uid)
             .await?;

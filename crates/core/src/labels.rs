@@ -93,6 +93,13 @@ pub fn owner_uid(child: &ObjectMeta) -> Option<&str> {
     labels.get(OWNER_UID).map(String::as_str)
 }
 
+/// The kind of the object that a child was made for, as its label says.
+#[must_use]
+pub fn owner_kind(child: &ObjectMeta) -> Option<&str> {
+    let labels = child.labels.as_ref()?;
+    labels.get(OWNER_KIND).map(String::as_str)
+}
+
 /// Label that a composite controller generates on children: the UID of their parent.
 pub const CONTROLLER_UID: &str = "controller-uid";
 

@@ -38,6 +38,8 @@ pub struct Installation {
     pub namespace: String,
     /// Groups that mend clusters.
     pub break_glass: Vec<String>,
+    /// Whether harness runs are switched on, and with them the policies that are theirs.
+    pub harness: bool,
 }
 
 impl Installation {
@@ -70,6 +72,16 @@ pub struct Policy {
     pub policy: ValidatingAdmissionPolicySpec,
     /// That it is refused.
     pub binding: ValidatingAdmissionPolicyBindingSpec,
+    /// What must be switched on for it to stand; `None` for one that always does.
+    #[serde(default)]
+    feature: Option<Feature>,
+}
+
+/// What an installation has switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Feature {
+    Harness,
 }
 
 #[derive(Deserialize)]
@@ -84,6 +96,10 @@ impl Policy {
     /// Only if the file that was compiled in is not what it should be.
     pub fn all(installation: &Installation) -> Result<Vec<Self>, serde_json::Error> {
         let File { mut policies } = serde_json::from_str(FILE)?;
+        policies.retain(|one| match one.feature {
+            None => true,
+            Some(Feature::Harness) => installation.harness,
+        });
         for one in &mut policies {
             one.name = format!("{}-{}", installation.name, one.name);
             one.binding.policy_name = Some(one.name.clone());
@@ -122,6 +138,7 @@ mod tests {
             name: "access-oz".to_owned(),
             namespace: "access".to_owned(),
             break_glass: vec!["menders".to_owned(), String::new()],
+            harness: true,
         }
     }
 
@@ -143,6 +160,22 @@ mod tests {
                 assert_eq!(variable.expression, expected, "{}", policy.name);
             }
         }
+    }
+
+    #[test]
+    fn policies_of_harness_runs_stand_where_there_are_any() {
+        let names = |harness: bool| -> Vec<String> {
+            let installation = Installation {
+                harness,
+                ..installation()
+            };
+            let policies = Policy::all(&installation).unwrap();
+            policies.into_iter().map(|policy| policy.name).collect()
+        };
+        let (with, without) = (names(true), names(false));
+        let of_runs = |name: &&String| name.contains("-harness-");
+        assert_eq!(with.iter().filter(of_runs).count(), 2, "{with:?}");
+        assert_eq!(without.iter().filter(of_runs).count(), 0, "{without:?}");
     }
 
     #[test]

@@ -312,6 +312,7 @@ impl Operator<'_> {
             name: self.args.policies.clone(),
             namespace: self.args.common.namespace.clone(),
             break_glass: self.args.break_glass.break_glass_groups.clone(),
+            harness: self.args.harness.harness,
         };
         let alarm = PolicyAlarm::new(&installation, &self.client, self.warnings.clone())?;
         alarm.register(&mut runtime.registry());

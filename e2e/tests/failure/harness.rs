@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use oz_core::api::harness::{HarnessRun, RunPhase, Workspace};
 use oz_core::audit::{Action, Record};
 use oz_e2e::{
-    Operator, Options, Scene, Webhook, announce_broker, apply_as, install, install_harness,
+    Operator, Options, Scene, Webhook, announce_broker, apply, apply_as, install, install_harness,
     records_in, volume,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
@@ -141,6 +141,7 @@ async fn killed_again_and_again_each_run_ends_once_and_workspaces_are_free() -> 
     install(cluster).await?;
     install_harness(cluster)?;
     let _webhook = Webhook::start(cluster, &Options::default().flag("--harness")).await?;
+    apply(cluster, "deploy/policies/harness")?;
     let scene = Scene::empty(cluster, "runs").await?;
     set(cluster, &scene).await?;
     submit(&scene, runs).await?;

@@ -9,7 +9,8 @@ use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_core::audit::Record;
 pub(crate) use oz_e2e::apply_as;
 use oz_e2e::{
-    Operator, Options, Webhook, announce_broker, install, install_harness, records_in, volume,
+    Operator, Options, Webhook, announce_broker, apply, install, install_harness, records_in,
+    volume,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
@@ -52,6 +53,8 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             Webhook::start(cluster, &webhook),
             Operator::start(cluster, &operator)
         )?;
+        // The fixtures of definitions were stored past all of this.
+        apply(cluster, "deploy/policies/harness")?;
         Ok(Oz { operator, webhook })
     })
     .await

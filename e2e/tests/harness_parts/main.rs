@@ -5,7 +5,7 @@ mod broker;
 mod verbs;
 
 use anyhow::Result;
-use oz_e2e::{install, install_harness};
+use oz_e2e::{apply, install, install_harness};
 use oz_testkit::Cluster;
 use tokio::sync::OnceCell;
 
@@ -17,6 +17,7 @@ async fn cluster() -> Result<&'static Cluster> {
         let cluster = Cluster::shared().await?;
         install(cluster).await?;
         install_harness(cluster)?;
+        apply(cluster, "deploy/policies/harness/pods.yaml")?;
         anyhow::Ok(cluster)
     });
     installed.await.copied()

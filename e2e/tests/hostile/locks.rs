@@ -22,17 +22,17 @@ use tokio::sync::RwLockWriteGuard;
 
 use crate::SYSTEM;
 
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A scene in a cluster where nothing of oz runs. As long as this is there, nothing of it is started.
-struct Ruin {
+pub(crate) struct Ruin {
     _stopped: RwLockWriteGuard<'static, Option<System>>,
-    scene: Scene,
-    carol: Client,
+    pub(crate) scene: Scene,
+    pub(crate) carol: Client,
 }
 
 impl Ruin {
-    async fn of(prefix: &str) -> Result<Self> {
+    pub(crate) async fn of(prefix: &str) -> Result<Self> {
         let mut system = SYSTEM.write().await;
         drop(system.take());
         let cluster = Cluster::shared().await?;
@@ -61,7 +61,7 @@ impl Ruin {
     }
 
     /// Objects of the scene, as carol.
-    fn api<K>(&self) -> Api<K>
+    pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {

@@ -17,6 +17,7 @@ mod port;
 mod posting;
 mod record;
 mod requests;
+mod runs;
 mod smaller;
 mod unseen;
 

@@ -2,7 +2,7 @@
 //! stays the one place where they are written and explained.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -14,18 +14,43 @@ const SOURCE: &str = "deploy/policies";
 /// The generated file's text.
 pub(super) fn text(root: &Path) -> Result<String> {
     let mut policies = BTreeMap::new();
-    for entry in std::fs::read_dir(root.join(SOURCE)).context("failed to list policies")? {
-        let path = entry?.path();
+    for (path, feature) in files(root)? {
         let file = path.display();
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("failed to read {file}"))?;
         let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
             .with_context(|| format!("failed to parse {file}"))?;
-        let (name, policy) = policy(&documents).with_context(|| format!("failed to use {file}"))?;
+        let (name, mut policy) =
+            policy(&documents).with_context(|| format!("failed to use {file}"))?;
+        if let Some(feature) = feature {
+            policy["feature"] = feature.into();
+        }
         policies.insert(name, policy);
     }
     let policies = json!({ "policies": policies.into_values().collect::<Vec<_>>() });
     Ok(format!("{policies:#}\n"))
+}
+
+/// The files of policies; those in a folder stand only where that feature is switched on.
+fn files(root: &Path) -> Result<Vec<(PathBuf, Option<String>)>> {
+    let listed = |folder: &Path| -> Result<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(folder).context("failed to list policies")?;
+        Ok(entries
+            .map(|entry| Ok(entry?.path()))
+            .collect::<std::io::Result<_>>()?)
+    };
+    let mut files = Vec::new();
+    for path in listed(&root.join(SOURCE))? {
+        if path.is_dir() {
+            let name = path.file_name().unwrap_or_default();
+            let feature = name.to_string_lossy().into_owned();
+            let of_feature = listed(&path)?.into_iter();
+            files.extend(of_feature.map(|file| (file, Some(feature.clone()))));
+        } else {
+            files.push((path, None));
+        }
+    }
+    Ok(files)
 }
 
 /// A policy and its binding, without what is different in each installation.

@@ -1,6 +1,6 @@
 //! Whose a request to the broker is. The API server says which pod a token is bound to; from there it goes by
-//! UIDs alone, pod to Job to run. What a pod says of itself, in labels or anywhere else, says nothing: whoever
-//! may create pods may write it.
+//! UIDs alone, pod to Job to run. What a pod says of itself, in labels or anywhere else, makes it no run's: whoever
+//! may create pods may write it. One without the labels that confine it is none either.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -12,6 +12,7 @@ use super::objects::{KIND, RECENT_EVENTS};
 use super::pod::BROKER_AUDIENCE;
 use crate::access::stamp::Requester;
 use crate::api::harness::{GROUP, RunPhase};
+use crate::labels;
 
 /// What the API server says of the pod that a token is bound to.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
@@ -205,6 +206,27 @@ pub fn run_of(caller: &Caller, owner: &Owner, job: Option<&ObjectMeta>) -> Resul
             let why = format!("Job {} is not that of a HarnessRun of its name", owner.name);
             no_run(caller, &why)
         })
+}
+
+/// Whether the caller's pod bears the labels by which the NetworkPolicy of the run confines it. Whoever may create pods
+/// may name the Job of a run as the owner of one; these labels none but a Job gets on a pod (deploy/policies/harness).
+///
+/// # Errors
+/// When it does not.
+pub fn confined(caller: &Caller, pod: Option<&ObjectMeta>, run: &Owner) -> Result<(), Refusal> {
+    let is_marked = pod.is_some_and(|pod| {
+        labels::owner_uid(pod) == Some(run.uid.as_str()) && labels::owner_kind(pod) == Some(KIND)
+    });
+    match is_marked {
+        true => Ok(()),
+        false => {
+            let why = format!(
+                "it does not bear the labels by which HarnessRun {} confines its pods",
+                run.name
+            );
+            Err(no_run(caller, &why))
+        }
+    }
 }
 
 fn no_run(caller: &Caller, why: &str) -> Refusal {

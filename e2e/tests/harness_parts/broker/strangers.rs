@@ -1,6 +1,6 @@
 //! Those who are no pod of a run, or not of the one that they name.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, PostParams, PropagationPolicy};
@@ -106,11 +106,20 @@ async fn a_pod_that_looks_like_a_runs_gets_nothing() -> Result<()> {
     // The garbage collector takes it away later.
     let of_run = owner("HarnessRun", "hello", &run_uid);
     let of_run = scene.own_pod("of-run", labels, of_run).await?;
+    // One more pod of the run's own Job, by its own word.
+    let job = pod.owner_references().first().context("no owner")?;
+    let like = json!({
+        "paddock.dev/run": "hello",
+        "batch.kubernetes.io/job-name": job.name, "batch.kubernetes.io/controller-uid": job.uid,
+    });
+    let of_job = scene
+        .own_pod("of-job", like.clone(), owner("Job", &job.name, &job.uid))
+        .await?;
     // Somebody's own Job that says that the run is its owner: one more for a run that has one.
     let of_second_job = scene.pod_of_job("second", &run).await?;
     // And a Job that is nobody's, without any label.
     let loose = scene.pod_of_loose_job("loose").await?;
-    for pod in [labelled, plain, of_run, of_second_job, loose] {
+    for pod in [labelled, plain, of_run, of_job, of_second_job, loose] {
         let token = scene.token(AUDIENCE, Some(&pod)).await?;
         for answer in [
             broker.prompt(&token).await?,

@@ -138,6 +138,26 @@ fn a_pod_is_known_by_its_uid_and_its_controller() {
 }
 
 #[test]
+fn a_pod_that_nothing_confines_is_no_runs() {
+    let run = owner("hello", "run-1");
+    let marked = |uid: &str, kind: &str| {
+        let mut pod = pod();
+        pod["labels"] =
+            json!({"oz.wizardofoz.co/owner-uid": uid, "oz.wizardofoz.co/owner-kind": kind});
+        confined(&us(), Some(&metadata(pod)), &run)
+    };
+    assert_eq!(marked("run-1", "HarnessRun"), Ok(()));
+    for refused in [
+        marked("run-2", "HarnessRun"),
+        marked("run-1", "Workspace"),
+        confined(&us(), Some(&metadata(pod())), &run),
+        confined(&us(), None, &run),
+    ] {
+        assert_eq!(reason(refused), Reason::NoRun);
+    }
+}
+
+#[test]
 fn a_job_is_that_of_the_run_of_its_name() {
     let of = owner("hello", "job-1");
     let found = run_of(&us(), &of, Some(&metadata(job())));

@@ -29,6 +29,7 @@ fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
             .filter(|name| !name.is_empty())?,
         namespace: oz.to_owned(),
         break_glass,
+        harness: arguments.iter().any(|it| *it == "--harness"),
     })
 }
 
@@ -98,11 +99,12 @@ mod tests {
             installation("access", &[deployment(&["--policies="])]),
             None
         );
-        let arguments = ["--policies=access-oz", "--break-glass-group=menders,root"];
+        let arguments = ["--policies=access-oz", "--break-glass-group=menders,root", "--harness"];
         let expected = Installation {
             name: "access-oz".to_owned(),
             namespace: "access".to_owned(),
             break_glass: vec!["menders".to_owned(), "root".to_owned()],
+            harness: true,
         };
         assert_eq!(
             installation("access", &[deployment(&arguments)]),

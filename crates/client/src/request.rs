@@ -205,7 +205,7 @@ pub fn over(name: &str, status: &RequestStatus) -> Failure {
         Phase::Failed => "cannot be granted",
         Phase::Revoked => "was revoked",
         Phase::Expired => "ran out before it could be used",
-        Phase::Pending | Phase::Active => "is not ready",
+        Phase::Pending | Phase::Starting | Phase::Active => "is not ready",
     };
     let why = why_not(status).map_or(String::new(), |why| format!(": {why}"));
     Failure::new(format!("request {name} {what}{why}"))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use oz_core::api::{Phase, RequestStatus};
+use oz_core::api::RequestStatus;
 
 use crate::context::{Context, Style};
 use crate::request;
@@ -76,7 +76,7 @@ impl Drop for Waiting<'_> {
 pub(crate) fn waited_for(name: &str, status: &RequestStatus) -> (String, bool) {
     match (request::why_not(status), status.phase) {
         (Some(why), _) => (format!("waiting for {name}: {why}"), true),
-        (None, Phase::Active) => (format!("waiting for {name} to be ready"), false),
+        (None, phase) if phase.is_granted() => (format!("waiting for {name} to be ready"), false),
         (None, _) => (format!("waiting for {name} to be granted"), false),
     }
 }

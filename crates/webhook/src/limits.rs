@@ -91,7 +91,7 @@ impl Counts {
     fn add(&mut self, theirs: bool, phase: Option<Phase>) {
         match phase {
             None => self.finished += usize::from(theirs),
-            Some(Phase::Active) => {
+            Some(phase) if phase.is_granted() => {
                 self.namespace += 1;
                 self.active += usize::from(theirs);
             }

@@ -77,7 +77,7 @@ impl Explanation {
         if let Some(status) = &self.status
             && status.phase != Phase::Pending
         {
-            return status.phase == Phase::Active;
+            return status.phase.is_granted();
         }
         self.template_exists
             && self.rules.iter().all(|rule| rule.verdict.is_ok())

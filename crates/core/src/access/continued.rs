@@ -49,7 +49,7 @@ impl Continued {
 
     /// Whether it lasted at `instant`.
     fn lasted(&self, instant: Timestamp) -> bool {
-        matches!(self.phase, Phase::Active | Phase::Expired)
+        (self.phase.is_granted() || self.phase == Phase::Expired)
             && self.until.is_some_and(|until| !has_come(instant, until))
     }
 }

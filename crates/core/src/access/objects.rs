@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::grant::Grant;
 use super::request::Request;
 use super::stamp;
-use crate::api::Phase;
 use crate::build;
 use crate::controller::Live;
 use crate::encode;
@@ -152,7 +151,7 @@ impl Objects {
                 "the sealed decision on the Role of {name} was changed"
             ));
         }
-        (self.binding.is_some() || request.phase() == Phase::Active)
+        (self.binding.is_some() || request.phase().is_granted())
             .then(|| format!("the Role of {name} was deleted"))
     }
 
@@ -186,7 +185,7 @@ impl Objects {
         }
         let wanted = build::bare_role_binding(grant);
         let Some(binding) = &self.binding else {
-            let deleted = request.phase() == Phase::Active;
+            let deleted = request.phase().is_granted();
             return deleted.then(|| format!("RoleBinding {name} was deleted"));
         };
         if !drift::is_owned(&binding.metadata, request.uid()) {

@@ -136,5 +136,9 @@ fn granted<K: Kind>(
         status::describe(&mut status, grant);
     }
     status.ready = status::is_ready(&status);
+    let has_started = !request.makes_pod || request.phase() == Phase::Active;
+    if bound && !status.ready && !has_started {
+        status.phase = Phase::Starting;
+    }
     status
 }

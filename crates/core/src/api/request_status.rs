@@ -95,6 +95,8 @@ pub enum Phase {
     /// Nothing is granted yet.
     #[default]
     Pending,
+    /// Access is granted, and the pod that was made for it has not been ready yet.
+    Starting,
     /// Access is granted; `ready` says whether it can be used already.
     Active,
     /// Access was granted and its time is over.
@@ -108,11 +110,17 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Whether access is granted, and lasts.
+    #[must_use]
+    pub fn is_granted(self) -> bool {
+        matches!(self, Self::Starting | Self::Active)
+    }
+
     /// Whether nothing more happens to the request.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         match self {
-            Self::Pending | Self::Active => false,
+            Self::Pending | Self::Starting | Self::Active => false,
             Self::Expired | Self::Revoked | Self::Denied | Self::Failed => true,
         }
     }

@@ -43,9 +43,11 @@ impl Change<'_> {
     pub(crate) fn events(self) -> Vec<Transition> {
         let names = self.names;
         let (warning, name) = match self.phase {
-            (was, phase) if was == phase => return self.obstacles(),
+            (was, phase) if was == phase || was.is_granted() && phase.is_granted() => {
+                return self.obstacles();
+            }
             (_, Phase::Pending) => return self.besides.into_iter().collect(),
-            (_, Phase::Active) => (false, names.active),
+            (_, Phase::Starting | Phase::Active) => (false, names.active),
             (_, Phase::Expired) => (false, names.expired),
             (_, Phase::Revoked) => (true, names.revoked),
             (_, Phase::Denied) => (true, names.denied),

@@ -7,7 +7,6 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use oz_core::api::Phase;
 use oz_core::for_each_kind;
 use oz_core::kinds::AccessRequest;
 
@@ -77,9 +76,9 @@ impl Extend {
             .ok_or_else(|| Failure::new(format!("invalid time supplied: {}", self.wait)))?;
         let old = running.name_any();
         let status = running.status().cloned().unwrap_or_default();
-        if status.phase != Phase::Active {
+        if !status.phase.is_granted() {
             return Err(Failure::new(format!(
-                "request {old} is {}; only one that is Active can be continued",
+                "request {old} is {}; only one that is Starting or Active can be continued",
                 status.phase
             ))
             .next(format!("ask anew with `ozctl {}`", R::PURPOSE)));

@@ -6,7 +6,6 @@ use futures::future::try_join_all;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use oz_core::api::Phase;
 use oz_core::for_each_kind;
 use oz_core::kinds::AccessRequest;
 use serde_json::Value;
@@ -97,7 +96,7 @@ impl Requests {
             }
             let asked = Ask::of(&request);
             let left = match (status.phase, status.expires_at) {
-                (Phase::Active, Some(until)) => short(until.duration_since(now)),
+                (phase, Some(until)) if phase.is_granted() => short(until.duration_since(now)),
                 _ => String::new(),
             };
             rows.push(Row {

@@ -130,7 +130,7 @@ fn his() -> Value {
 fn own_pod() -> Value {
     let spec = json!({"templateName": "debug"});
     let status = json!({
-        "phase": "Active", "ready": false, "requester": "alice", "podName": "alice-m2n3p-12345678",
+        "phase": "Starting", "ready": false, "requester": "alice", "podName": "alice-m2n3p-12345678",
         "expiresAt": from_now(86_400 + HALF_A_DAY),
         "conditions": [condition("AccessResourcesReady", "False", "NotYetReady", "pod is not ready")],
     });

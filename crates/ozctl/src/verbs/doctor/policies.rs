@@ -29,7 +29,7 @@ fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
             .filter(|name| !name.is_empty())?,
         namespace: oz.to_owned(),
         break_glass,
-        harness: arguments.iter().any(|it| *it == "--harness"),
+        harness: arguments.contains(&"--harness"),
     })
 }
 
@@ -99,7 +99,11 @@ mod tests {
             installation("access", &[deployment(&["--policies="])]),
             None
         );
-        let arguments = ["--policies=access-oz", "--break-glass-group=menders,root", "--harness"];
+        let arguments = [
+            "--policies=access-oz",
+            "--break-glass-group=menders,root",
+            "--harness",
+        ];
         let expected = Installation {
             name: "access-oz".to_owned(),
             namespace: "access".to_owned(),

@@ -255,7 +255,7 @@ fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
 #[test]
 fn a_changed_template_ends_its_grants_only_if_it_said_so() {
     for (rule, phase) in [
-        (OnTemplateChange::Keep, Phase::Active),
+        (OnTemplateChange::Keep, Phase::Starting),
         (OnTemplateChange::Revoke, Phase::Revoked),
     ] {
         let mut world = World::new();

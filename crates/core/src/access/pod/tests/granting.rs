@@ -165,7 +165,7 @@ fn a_patch_that_does_not_fit_is_waited_for_and_named() {
         "{message}"
     );
     world.workload.as_mut().unwrap().template["spec"]["hostname"] = json!("web");
-    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+    assert_eq!(world.settle(at(2)).phase, Phase::Starting);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_spec_of_its_own_needs_no_workload() {
     own.spec.controller_target_ref = None;
     let mut world = World::by(own);
     world.workload = Err(Failure::transient("Down", "nothing is read"));
-    assert_eq!(world.settle(at(1)).phase, Phase::Active);
+    assert_eq!(world.settle(at(1)).phase, Phase::Starting);
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn a_pod_is_made_only_if_its_templates_author_could_make_it() {
     // It is not tried again.
     world.tried = None;
     assert!(world.asks(at(2), &world.facts()).is_none());
-    assert_eq!(world.settle(at(3)).phase, Phase::Active);
+    assert_eq!(world.settle(at(3)).phase, Phase::Starting);
     // Who wrote what is there no more is not its author.
     let mut changed = World::new();
     changed.controller.as_author = true;
@@ -392,7 +392,7 @@ fn a_pod_that_only_bears_our_name_and_marks_is_waited_for_and_suffers_nothing() 
     // Gone in time, it is forgotten.
     let mut freed = world.clone();
     freed.live.clear();
-    assert_eq!(freed.settle(at(3)).phase, Phase::Active);
+    assert_eq!(freed.settle(at(3)).phase, Phase::Starting);
 
     let mut revoked = world.clone();
     revoked.request.metadata.deletion_timestamp = Some(Time(at(3)));
@@ -473,7 +473,7 @@ proptest! {
         killed.workload.as_mut().unwrap().template["spec"]["containers"][0]["image"] = json!("app:2");
         killed.writes_left = usize::MAX;
         let status = killed.settle(at(1 + pause.min(50)));
-        prop_assert_eq!(status.phase, Phase::Active);
+        prop_assert!(status.phase.is_granted());
         prop_assert_eq!(status.expires_at, Some(at(300)));
         prop_assert_eq!(killed.kinds(), ["NetworkPolicy", "Pod", "Role", "RoleBinding"]);
         if let Some(decided) = decided {

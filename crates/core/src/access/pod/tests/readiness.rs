@@ -50,7 +50,7 @@ fn the_reason_that_a_person_needs_is_in_the_condition() {
         world.settle(at(1));
         world.becomes(status);
         let status = world.settle(at(2));
-        assert_eq!((status.phase, status.ready), (Phase::Active, false));
+        assert_eq!((status.phase, status.ready), (Phase::Starting, false));
         let (status, reason, message) = world.condition(ACCESS_RESOURCES_READY);
         assert_eq!((status.as_str(), reason.as_str()), ("False", "NotYetReady"));
         assert_eq!(message, format!("resources not yet available: {told}"));

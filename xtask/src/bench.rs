@@ -14,6 +14,7 @@ mod plan;
 mod pods;
 mod process;
 mod report;
+mod runs;
 mod scene;
 mod sessions;
 mod siege;
@@ -56,6 +57,8 @@ pub(crate) enum Bench {
     Ends(Options),
     /// The end of open sessions on a real node: how late it is, whatever their users do (root).
     Sessions(Options),
+    /// Harness runs beside plain Jobs: many at once, behind one that nobody places, the instant of the end, memory.
+    Runs(Options),
     /// Honest grants beside every flood that is known, all at once, for five minutes (root).
     Siege(siege::Options),
 }
@@ -166,6 +169,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Connect(options)
     | Bench::Ends(options)
     | Bench::Sessions(options)
+    | Bench::Runs(options)
     | Bench::Siege(siege::Options {
         common: options, ..
     })) = bench;
@@ -261,6 +265,7 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         // See `connect`.
         Bench::Connect(_) => {}
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
+        Bench::Runs(_) => runs::measure(size, &mut report).await?,
         Bench::Siege(options) => siege::measure(options, size.runs, &mut report).await?,
     }
     screen.line(&if options.json {

@@ -207,10 +207,11 @@ async fn strangers_who_try_without_end_are_told_to_wait_and_pods_that_are_known_
     assert!(statuses.iter().all(|status| *status == 401), "{statuses:?}");
     let asked = cluster.audit().since(before)?.by_user(super::USER);
     let asked = asked.filter(|entry| entry.resource == "tokenreviews").len();
-    assert_eq!(
-        asked,
-        statuses.len(),
-        "each of which the API server was asked about"
+    // Other replicas ask as the same user.
+    assert!(
+        asked >= statuses.len(),
+        "{asked} of {} were asked about",
+        statuses.len()
     );
     assert_eq!(
         client.prompt(&token).await?.status,

@@ -196,11 +196,15 @@ impl Scene {
     /// # Errors
     /// As the API server answers, or when no pod is made.
     pub async fn pod_of_job(&self, job: &str, run: &HarnessRun) -> Result<Pod> {
-        let of_run = json!({"paddock.dev/run": run.name_any()});
+        let labels = json!({
+            "paddock.dev/run": run.name_any(),
+            labels::OWNER_UID: run.metadata.uid,
+            labels::OWNER_KIND: "HarnessRun",
+        });
         let made = json!({
             "metadata": {
                 "name": job,
-                "labels": of_run,
+                "labels": labels,
                 "annotations": {"oz.wizardofoz.co/recent-events": "10"},
                 "ownerReferences": [{
                     "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun", "name": run.name_any(),
@@ -208,11 +212,7 @@ impl Scene {
                 }],
             },
             "spec": {"backoffLimit": 0, "template": {
-                "metadata": {"labels": {
-                    "paddock.dev/run": run.name_any(),
-                    labels::OWNER_UID: run.metadata.uid,
-                    labels::OWNER_KIND: "HarnessRun",
-                }},
+                "metadata": {"labels": labels},
                 "spec": spec(),
             }},
         });

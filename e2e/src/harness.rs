@@ -1,7 +1,9 @@
 //! What harness runs stand on: their kinds, a broker that is only announced, volumes, a template.
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Service};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Service};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use oz_core::api::harness::HarnessTemplate;
 use oz_core::harness::authority::BUNDLE_KEY;
@@ -41,6 +43,52 @@ pub async fn announce_broker(admin: &Client) -> Result<()> {
     let services = Api::<Service>::namespaced(admin.clone(), NAMESPACE);
     apply_as(&services, service).await?;
     Ok(())
+}
+
+const BY_HAND_NODE: &str = "by-hand";
+
+/// Makes a node on which nothing happens but what somebody says of its pods, those that [`by_hand_overlay`] places
+/// there.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn node_by_hand(admin: &Client) -> Result<()> {
+    let nodes = Api::<Node>::all(admin.clone());
+    let taint = json!({"key": "node", "value": BY_HAND_NODE, "effect": "NoSchedule"});
+    let node = json!({
+        "metadata": {"name": BY_HAND_NODE, "labels": {"node": BY_HAND_NODE}},
+        "spec": {"taints": [taint]},
+    });
+    apply_as(&nodes, node).await?;
+    let size = json!({"cpu": "1000", "memory": "1Ti", "pods": "10000"});
+    let status = Patch::Merge(json!({"status": {"allocatable": size, "capacity": size}}));
+    nodes
+        .patch_status(BY_HAND_NODE, &PatchParams::default(), &status)
+        .await?;
+    Ok(())
+}
+
+/// What places a pod on the node of [`node_by_hand`], as the overlay of a template.
+#[must_use]
+pub fn by_hand_overlay() -> Value {
+    json!({"spec": {
+        "nodeSelector": {"node": BY_HAND_NODE},
+        "tolerations": [{"operator": "Exists"}],
+    }})
+}
+
+/// What a kubelet says of a pod whose agent runs since now.
+#[must_use]
+pub fn agent_running() -> Value {
+    let now = Timestamp::now().strftime("%FT%TZ").to_string();
+    let running = json!({"running": {"startedAt": now}});
+    json!({
+        "phase": "Running",
+        "startTime": now,
+        "containerStatuses": [{
+            "name": "agent", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": running,
+        }],
+    })
 }
 
 /// A volume for a claim, which nothing can mount: nobody provisions any on a simulated node.

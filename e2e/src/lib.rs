@@ -33,7 +33,10 @@ pub use audit::Auditor;
 pub use broker::{Broker, BrokerAnswer, BrokerClient};
 pub use connections::{refusal, refused};
 pub use examples::{EXAMPLES, example_values, examples, install_example};
-pub use harness::{announce_broker, install_harness, local_volume, volume};
+pub use harness::{
+    agent_running, announce_broker, by_hand_overlay, install_harness, local_volume, node_by_hand,
+    volume,
+};
 pub use helm::{chart, harness_image_archive, helm, image_archive};
 pub use leftovers::left;
 pub use locks::{binding, forged_record, role, stamped};

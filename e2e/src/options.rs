@@ -55,6 +55,13 @@ impl Options {
         self
     }
 
+    /// With harness runs, as an operator serves them. (A webhook takes `--harness` alone.)
+    #[must_use]
+    pub fn harness(self) -> Self {
+        self.flag("--harness")
+            .flag("--harness-image=registry.test/oz-harness:1")
+    }
+
     /// With one more environment variable.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {

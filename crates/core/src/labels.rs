@@ -89,15 +89,19 @@ pub fn mark(metadata: &mut ObjectMeta, owner_kind: &str, owner_name: &str, owner
 /// UID of the object that a child was made for, as its label says.
 #[must_use]
 pub fn owner_uid(child: &ObjectMeta) -> Option<&str> {
-    let labels = child.labels.as_ref()?;
-    labels.get(OWNER_UID).map(String::as_str)
+    value_of(child, OWNER_UID)
 }
 
 /// The kind of the object that a child was made for, as its label says.
 #[must_use]
 pub fn owner_kind(child: &ObjectMeta) -> Option<&str> {
-    let labels = child.labels.as_ref()?;
-    labels.get(OWNER_KIND).map(String::as_str)
+    value_of(child, OWNER_KIND)
+}
+
+/// The value of one label of an object.
+pub(crate) fn value_of<'a>(metadata: &'a ObjectMeta, label: &str) -> Option<&'a str> {
+    let labels = metadata.labels.as_ref()?;
+    labels.get(label).map(String::as_str)
 }
 
 /// Label that a composite controller generates on children: the UID of their parent.
@@ -113,8 +117,7 @@ pub fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
 /// UID of what an object says that it belongs to, by [`CONTROLLER_UID`].
 #[must_use]
 pub fn said_controller(metadata: &ObjectMeta) -> Option<&str> {
-    let labels = metadata.labels.as_ref()?;
-    labels.get(CONTROLLER_UID).map(String::as_str)
+    value_of(metadata, CONTROLLER_UID)
 }
 
 /// The label selector of all children made for objects of one kind.

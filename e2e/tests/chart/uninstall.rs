@@ -301,9 +301,7 @@ async fn runs_end_and_workspaces_stay_with_an_operator_and_without() -> Result<(
         oz_e2e::install_harness(cluster)?;
         let admin = cluster.client("admin").await?;
         oz_e2e::announce_broker(&admin).await?;
-        let operator = Options::default()
-            .flag("--harness")
-            .flag("--harness-image=oz-harness:1");
+        let operator = Options::default().harness();
         let options = Options::default().flag("--harness");
         let (mut webhook, mut operator) = tokio::try_join!(
             Webhook::start(cluster, &options),

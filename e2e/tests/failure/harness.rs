@@ -28,9 +28,7 @@ fn number(name: &str, default: usize) -> Result<usize> {
 }
 
 fn options() -> Options {
-    Options::default()
-        .flag("--harness")
-        .flag("--harness-image=registry.test/oz-harness:1")
+    Options::default().harness()
 }
 
 async fn set(cluster: &Cluster, scene: &Scene) -> Result<()> {

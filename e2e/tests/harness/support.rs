@@ -1,7 +1,7 @@
 //! The oz that these tests share, and a namespace in which runs are submitted.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -9,8 +9,8 @@ use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_core::audit::Record;
 pub(crate) use oz_e2e::apply_as;
 use oz_e2e::{
-    Operator, Options, Webhook, announce_broker, apply, install, install_harness, records_in,
-    volume,
+    Operator, Options, Webhook, agent_running, announce_broker, apply, by_hand_overlay, install,
+    install_harness, node_by_hand, records_in, volume,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use serde_json::{Value, json};
@@ -29,8 +29,7 @@ static OZ: OnceCell<Oz> = OnceCell::const_new();
 /// The flags of an operator that runs harness runs.
 pub(crate) fn options() -> Options {
     Options::default()
-        .flag("--harness")
-        .flag("--harness-image=registry.test/oz-harness:1")
+        .harness()
         .flag("--harness-git-image=registry.test/git:1")
         .flag("--pod-ready-timeout=5s")
 }
@@ -47,7 +46,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         for number in 0..VOLUMES {
             volume(&admin, &format!("volume-{number}")).await?;
         }
-        node(&admin).await?;
+        node_by_hand(&admin).await?;
         let (webhook, operator) = (Options::default().flag("--harness"), options());
         let (webhook, operator) = tokio::try_join!(
             Webhook::start(cluster, &webhook),
@@ -62,25 +61,6 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
 
 /// How many claims can be bound in all.
 const VOLUMES: usize = 60;
-/// A node on which nothing happens but what a test says.
-pub(crate) const NODE: &str = "by-hand";
-
-async fn node(admin: &Client) -> Result<()> {
-    let size = json!({"cpu": "1000", "memory": "1Ti", "pods": "1000"});
-    let nodes = Api::<Node>::all(admin.clone());
-    let node = json!({
-        "metadata": {"name": NODE, "labels": {"node": NODE}},
-        // For those alone that a test plays.
-        "spec": {"taints": [{"key": "node", "value": NODE, "effect": "NoSchedule"}]},
-    });
-    apply_as(&nodes, node).await?;
-    let status = Patch::Merge(json!({"status": {"allocatable": size, "capacity": size}}));
-    nodes
-        .patch_status(NODE, &PatchParams::default(), &status)
-        .await?;
-    Ok(())
-}
-
 /// A namespace with a template.
 pub(crate) struct World {
     pub(crate) cluster: &'static Cluster,
@@ -106,10 +86,7 @@ impl World {
         };
         world.template(TEMPLATE, json!({})).await?;
         // Its pods run for as long as the test says.
-        let placed = json!({"podTemplateOverlay": {"spec": {
-            "nodeSelector": {"node": NODE},
-            "tolerations": [{"operator": "Exists"}],
-        }}});
+        let placed = json!({"podTemplateOverlay": by_hand_overlay()});
         world.template(BY_HAND, placed).await?;
         Ok(world)
     }
@@ -134,16 +111,7 @@ impl World {
     }
 
     pub(crate) async fn agent_runs(&self, pod: &Pod) -> Result<()> {
-        let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
-        let running = json!({"running": {"startedAt": now}});
-        self.kubelet_says(&pod.name_any(), json!({
-            "phase": "Running",
-            "startTime": now,
-            "containerStatuses": [{
-                "name": "agent", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": running,
-            }],
-        }))
-        .await
+        self.kubelet_says(&pod.name_any(), agent_running()).await
     }
 
     /// The agent ends, and our container says `result`.

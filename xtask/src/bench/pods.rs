@@ -133,13 +133,10 @@ async fn beside_a_stuck_one(bench: &mut Pods, count: usize, report: &mut Report)
         (alone.into_iter().collect(), beside.into_iter().collect());
     let (alone, beside) = (alone.median(), beside.median());
     let what = format!("{count} pods at once, until the last is Ready");
-    report.add(&what, "ms", Budget::None, alone);
-    report.add("  beside a stuck pod", "ms", Budget::None, beside);
-    report.add(
-        "  how many times as long",
-        "×",
-        Budget::AtMost(1.2),
-        beside / alone,
+    report.add_times(
+        (&what, alone),
+        ("  beside a stuck pod", beside),
+        ("  how many times as long", 1.2),
     );
     Ok(())
 }

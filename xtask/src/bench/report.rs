@@ -62,6 +62,18 @@ impl Report {
         }
     }
 
+    /// Adds two times in milliseconds, and how many times as long as the first the second is.
+    pub(crate) fn add_times(
+        &mut self,
+        (first, alone): (&str, f64),
+        (second, beside): (&str, f64),
+        (what, most): (&str, f64),
+    ) {
+        self.add(first, "ms", Budget::None, alone);
+        self.add(second, "ms", Budget::None, beside);
+        self.add(what, "×", Budget::AtMost(most), beside / alone);
+    }
+
     pub(crate) fn table(&self, load: &str) -> String {
         let head = [
             "",

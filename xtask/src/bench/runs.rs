@@ -3,20 +3,27 @@
 //! oz and the control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase};
-use oz_e2e::{Options, Scene, System, announce_broker, apply, apply_as, install, install_harness};
+use oz_e2e::{
+    Options, Scene, System, agent_running, announce_broker, apply, apply_as, by_hand_overlay,
+    install, install_harness, node_by_hand,
+};
 use oz_testkit::{Cluster, eventually};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::report::{Budget, Report};
 use super::scene::{self, CHANGE_TIMEOUT};
@@ -24,8 +31,6 @@ use super::stats::Values;
 use super::{Size, grants, process};
 use crate::changes::Watching;
 
-/// A node on which pods run for as long as this bench says.
-const NODE: &str = "by-hand";
 /// Templates: of pods that end by themselves, of pods that do not, and of pods that no node takes.
 const ECHO: &str = "echo";
 const HELD: &str = "held";
@@ -44,43 +49,26 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     apply(cluster, "deploy/policies/harness")?;
     let admin = cluster.client("admin").await?;
     announce_broker(&admin).await?;
-    node(&admin).await?;
-    let webhook = Options::default().flag("--harness");
-    let operator = Options::default()
-        .flag("--harness")
-        .flag("--harness-image=registry.test/oz-harness:1");
+    node_by_hand(&admin).await?;
+    let (webhook, operator) = (
+        Options::default().flag("--harness"),
+        Options::default().harness(),
+    );
     let mut system = System::start_as(cluster, &webhook, &operator).await?;
     for _ in 0..size.runs {
         let bench = Bench::set(cluster).await?;
         bench.at_once(size.at_once, report).await?;
         bench.beside_a_stuck_one(size.pods, report).await?;
-        bench
-            .timeouts("up", size.pod_endings, 1000.0, report)
-            .await?;
+        let held = bench.held("up", size.pod_endings).await?;
+        told(held, "up", 1000.0, report).await?;
     }
     let bench = Bench::set(cluster).await?;
     bench
         .finished(system.operator.process.pid(), size.many / 4, report)
         .await?;
-    let told = bench.submitted("down", HELD, size.pod_endings).await?;
+    let held = bench.held("down", size.pod_endings).await?;
     system.operator.process.kill9();
-    bench
-        .told(told, "down", Budget::AtMost(4000.0), report)
-        .await
-}
-
-async fn node(admin: &Client) -> Result<()> {
-    let nodes = Api::<Node>::all(admin.clone());
-    let taints = json!([{"key": "node", "value": NODE, "effect": "NoSchedule"}]);
-    let node = json!({
-        "metadata": {"name": NODE, "labels": {"node": NODE}}, "spec": {"taints": taints},
-    });
-    apply_as(&nodes, node).await?;
-    let size = json!({"cpu": "1000", "memory": "1Ti", "pods": "10000"});
-    let status = Patch::Merge(json!({"status": {"allocatable": size, "capacity": size}}));
-    let parameters = PatchParams::default();
-    nodes.patch_status(NODE, &parameters, &status).await?;
-    Ok(())
+    told(held, "down", 4000.0, report).await
 }
 
 /// A namespace with the templates.
@@ -99,13 +87,11 @@ impl Bench {
     async fn set(cluster: &'static Cluster) -> Result<Self> {
         let scene = Scene::empty(cluster, "runs").await?;
         let clients = scene::administrators(cluster).await?;
-        let selector = |label: &str| json!({"spec": {"nodeSelector": {"node": label}}});
-        let mut held = selector(NODE);
-        held["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+        let nowhere = json!({"spec": {"nodeSelector": {"node": "nowhere"}}});
         for (name, overlay) in [
             (ECHO, json!({})),
-            (HELD, held),
-            (NOWHERE, selector("nowhere")),
+            (HELD, by_hand_overlay()),
+            (NOWHERE, nowhere),
         ] {
             let spec = json!({
                 "harness": "echo", "image": "registry.test/echo:1", "command": ["/echo"],
@@ -117,7 +103,7 @@ impl Bench {
         }
         let bench = Self { scene, clients };
         // Every connection is up before anything is measured.
-        bench.many("warm", ECHO, bench.clients.len()).await?;
+        bench.many("warm", bench.clients.len()).await?;
         Ok(bench)
     }
 
@@ -138,11 +124,11 @@ impl Bench {
 
     async fn create<K>(&self, all: &[K]) -> Result<()>
     where
-        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned
-            + serde::Serialize,
+            + Debug
+            + DeserializeOwned
+            + Serialize,
     {
         let namespace = self.scene.name();
         scene::create_all(&self.clients, all, |client| {
@@ -152,17 +138,29 @@ impl Bench {
     }
 
     /// Runs at once; how long until the last was seen to run.
-    async fn many(&self, prefix: &str, template: &str, count: usize) -> Result<Duration> {
+    async fn many(&self, prefix: &str, count: usize) -> Result<Duration> {
+        self.until(prefix, count, |phase| {
+            phase == RunPhase::Running || phase.is_terminal()
+        })
+        .await
+    }
+
+    /// Runs at once; how long until the last was seen in a phase that is wanted.
+    async fn until(
+        &self,
+        prefix: &str,
+        count: usize,
+        wanted: impl Fn(RunPhase) -> bool,
+    ) -> Result<Duration> {
         let mut watch = Watching::start(self.scene.api::<HarnessRun>()).await?;
-        let runs = self.runs(prefix, template, count)?;
+        let runs = self.runs(prefix, ECHO, count)?;
         let began = Instant::now();
         self.create(&runs).await?;
-        let has_begun = |run: &HarnessRun| {
-            let phase = run.status.as_ref().and_then(|status| status.phase);
-            phase.is_some_and(|phase| phase == RunPhase::Running || phase.is_terminal())
-        };
-        let last = all_seen(&mut watch, names(&runs), has_begun).await?;
-        Ok(last - began)
+        let last = all_seen(&mut watch, names(&runs), |run| {
+            let phase = run.status.as_ref()?.phase?;
+            wanted(phase).then(|| run.name_any())
+        });
+        Ok(last.await? - began)
     }
 
     /// Jobs at once, with pods as runs have them; how long until the pod of the last was seen to run.
@@ -188,16 +186,11 @@ impl Bench {
         let jobs: Vec<Job> = (0..count).map(job).collect();
         let began = Instant::now();
         self.create(&jobs).await?;
-        let mut missing = names(&jobs);
-        let mut last = began;
-        while !missing.is_empty() {
-            let seen = watch.next(CHANGE_TIMEOUT).await?;
-            let of = seen.object.labels().get("batch.kubernetes.io/job-name");
-            if is_past_pending(&seen.object) && of.is_some_and(|name| missing.remove(name)) {
-                last = last.max(seen.at);
-            }
-        }
-        Ok(last - began)
+        let last = all_seen(&mut watch, names(&jobs), |pod| {
+            let phase = pod.status.as_ref()?.phase.as_deref()?;
+            job_of(pod).filter(|_| phase != "Pending")
+        });
+        Ok(last.await? - began)
     }
 
     async fn at_once(&self, count: usize, report: &mut Report) -> Result<()> {
@@ -205,75 +198,50 @@ impl Bench {
         self.jobs("warm-job", &like, self.clients.len()).await?;
         let jobs = self.jobs("job", &like, count).await?;
         let mark = self.scene.cluster.audit().mark()?;
-        let runs = self.many("run", ECHO, count).await?;
+        let runs = self.many("run", count).await?;
         let writes = self.scene.cluster.audit().since(mark)?.writes();
-        let writes = writes.by_user(&grants::operator());
-        let writes = writes.len();
+        let writes = writes.by_user(&grants::operator()).len();
         let each = f64::from(u32::try_from(writes)?) / f64::from(u32::try_from(count)?);
         let [jobs, runs] = [jobs, runs].map(|took| took.as_secs_f64() * 1000.0);
-        let what = format!("{count} plain Jobs at once, until the pod of the last runs");
-        report.add(&what, "ms", Budget::None, jobs);
+        let plain = format!("{count} plain Jobs at once, until the pod of the last runs");
         let what = format!("{count} runs at once, until the last is Running");
-        report.add(&what, "ms", Budget::None, runs);
-        let what = "  how many times as long as plain Jobs";
-        report.add(what, "×", Budget::AtMost(1.3), runs / jobs);
+        report.add_times(
+            (&plain, jobs),
+            (&what, runs),
+            ("  how many times as long as plain Jobs", 1.3),
+        );
         let what = "  writes of the operator a run meanwhile";
         report.add(what, "", Budget::None, each);
         Ok(())
     }
 
     async fn beside_a_stuck_one(&self, count: usize, report: &mut Report) -> Result<()> {
-        let alone = self.many("alone", ECHO, count).await?;
+        let alone = self.many("alone", count).await?;
         self.create(&self.runs("stuck", NOWHERE, 1)?).await?;
-        let beside = self.many("beside", ECHO, count).await?;
+        let beside = self.many("beside", count).await?;
         let [alone, beside] = [alone, beside].map(|took| took.as_secs_f64() * 1000.0);
         let what = format!("{count} runs at once, until the last is Running");
-        report.add(&what, "ms", Budget::None, alone);
-        report.add(
-            "  behind one that nobody places",
-            "ms",
-            Budget::None,
-            beside,
-        );
-        report.add(
-            "  how many times as long",
-            "×",
-            Budget::AtMost(1.2),
-            beside / alone,
+        report.add_times(
+            (&what, alone),
+            ("  behind one that nobody places", beside),
+            ("  how many times as long", 1.2),
         );
         Ok(())
     }
 
-    async fn timeouts(
-        &self,
-        operator: &str,
-        count: usize,
-        most: f64,
-        report: &mut Report,
-    ) -> Result<()> {
-        let held = self.submitted(operator, HELD, count).await?;
-        self.told(held, operator, Budget::AtMost(most), report)
-            .await
-    }
-
     /// Runs whose pods run, and when each is over by the start of its Job.
-    async fn submitted(&self, prefix: &str, template: &str, count: usize) -> Result<Held> {
+    async fn held(&self, prefix: &str, count: usize) -> Result<Held> {
         let mut pods = Watching::start(self.scene.api::<Pod>()).await?;
         let mut jobs = Watching::start(self.scene.api::<Job>()).await?;
-        let runs = self.runs(prefix, template, count)?;
+        let runs = self.runs(prefix, HELD, count)?;
         self.create(&runs).await?;
         let mut missing = names(&runs);
         let mut ends = BTreeMap::new();
         while ends.len() < count {
             let job = jobs.next(CHANGE_TIMEOUT).await?.object;
-            let started = job
-                .status
-                .as_ref()
-                .and_then(|status| status.start_time.as_ref());
-            let timeout = job
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.active_deadline_seconds);
+            let (spec, status) = (job.spec.as_ref(), job.status.as_ref());
+            let started = status.and_then(|status| status.start_time.as_ref());
+            let timeout = spec.and_then(|spec| spec.active_deadline_seconds);
             if let (Some(started), Some(timeout)) = (started, timeout)
                 && missing.remove(job.name_any().as_str())
             {
@@ -285,14 +253,15 @@ impl Bench {
         let mut clients = self.clients.iter().cycle();
         while !waiting.is_empty() {
             let pod = pods.next(CHANGE_TIMEOUT).await?.object;
-            let has_node = pod
-                .spec
-                .as_ref()
-                .is_some_and(|spec| spec.node_name.is_some());
-            let of = pod.labels().get("batch.kubernetes.io/job-name");
-            if has_node && of.is_some_and(|name| waiting.remove(name)) {
+            let spec = pod.spec.as_ref();
+            let has_node = spec.is_some_and(|spec| spec.node_name.is_some());
+            if has_node && job_of(&pod).is_some_and(|job| waiting.remove(&job)) {
                 let client = clients.next().context("no connection")?;
-                runs_by_hand(client.clone(), &pod).await?;
+                let pods: Api<Pod> = Api::namespaced(client.clone(), self.scene.name());
+                let status = Patch::Merge(json!({"status": agent_running()}));
+                let parameters = PatchParams::default();
+                pods.patch_status(&pod.name_any(), &parameters, &status)
+                    .await?;
             }
         }
         let first = ends.values().min().context("there is none")?;
@@ -301,33 +270,6 @@ impl Bench {
             "they did not run before their end"
         );
         Ok(Held { pods, ends })
-    }
-
-    /// How long after their end pods were told to end.
-    async fn told(
-        &self,
-        held: Held,
-        operator: &str,
-        most: Budget,
-        report: &mut Report,
-    ) -> Result<()> {
-        let Held { mut pods, mut ends } = held;
-        let count = ends.len();
-        let mut lags = Vec::new();
-        while !ends.is_empty() {
-            let seen = pods.next(CHANGE_TIMEOUT).await?;
-            let is_told = seen.deleted || seen.object.metadata.deletion_timestamp.is_some();
-            let of = seen.object.labels().get("batch.kubernetes.io/job-name");
-            if is_told && let Some(end) = of.and_then(|name| ends.remove(name)) {
-                lags.push(seen.time.duration_since(end).as_secs_f64() * 1000.0);
-            }
-        }
-        let lags: Values = lags.into_iter().collect();
-        let what = format!("{count} timeouts within {SPREAD} s, operator {operator}");
-        let figure = |name: &str| format!("{what}, told to end after it, {name}");
-        report.add(&figure("p50"), "ms", Budget::None, lags.median());
-        report.add(&figure("p99"), "ms", most, lags.percentile(99));
-        Ok(())
     }
 
     /// What finished runs cost: memory of the operator, and writes while nothing happens.
@@ -359,14 +301,7 @@ impl Bench {
     }
 
     async fn all_over(&self, prefix: &str, count: usize) -> Result<()> {
-        let mut watch = Watching::start(self.scene.api::<HarnessRun>()).await?;
-        let runs = self.runs(prefix, ECHO, count)?;
-        self.create(&runs).await?;
-        let is_over = |run: &HarnessRun| {
-            let phase = run.status.as_ref().and_then(|status| status.phase);
-            phase.is_some_and(RunPhase::is_terminal)
-        };
-        all_seen(&mut watch, names(&runs), is_over).await?;
+        self.until(prefix, count, RunPhase::is_terminal).await?;
         let policies = self.scene.api::<NetworkPolicy>();
         eventually("nothing to be confined", CHANGE_TIMEOUT, async || {
             let left = policies.list_metadata(&ListParams::default()).await?.items;
@@ -376,42 +311,48 @@ impl Bench {
     }
 }
 
-/// What a kubelet says of a pod that runs.
-async fn runs_by_hand(client: Client, pod: &Pod) -> Result<()> {
-    let now = Timestamp::now().strftime("%FT%TZ").to_string();
-    let state = json!({"running": {"startedAt": now}});
-    let status: Value = json!({"status": {"phase": "Running", "startTime": now, "containerStatuses": [{
-        "name": "agent", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state,
-    }]}});
-    let pods = Api::<Pod>::namespaced(client, &pod.namespace().unwrap_or_default());
-    let (name, parameters) = (pod.name_any(), PatchParams::default());
-    pods.patch_status(&name, &parameters, &Patch::Merge(status))
-        .await?;
+/// How long after their end pods were told to end.
+async fn told(held: Held, operator: &str, most: f64, report: &mut Report) -> Result<()> {
+    let Held { mut pods, mut ends } = held;
+    let count = ends.len();
+    let mut lags = Vec::new();
+    while !ends.is_empty() {
+        let seen = pods.next(CHANGE_TIMEOUT).await?;
+        let is_told = seen.deleted || seen.object.metadata.deletion_timestamp.is_some();
+        if is_told && let Some(end) = job_of(&seen.object).and_then(|job| ends.remove(&job)) {
+            lags.push(seen.time.duration_since(end).as_secs_f64() * 1000.0);
+        }
+    }
+    let lags: Values = lags.into_iter().collect();
+    let what = format!("{count} timeouts within {SPREAD} s, operator {operator}");
+    let figure = |name: &str| format!("{what}, told to end after it, {name}");
+    let p99 = lags.percentile(99);
+    report.add(&figure("p50"), "ms", Budget::None, lags.median());
+    report.add(&figure("p99"), "ms", Budget::AtMost(most), p99);
     Ok(())
 }
 
-fn is_past_pending(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    phase.is_some_and(|phase| phase != "Pending")
+fn job_of(pod: &Pod) -> Option<String> {
+    pod.labels().get("batch.kubernetes.io/job-name").cloned()
 }
 
 fn names<K: kube::Resource>(all: &[K]) -> BTreeSet<String> {
     all.iter().map(kube::ResourceExt::name_any).collect()
 }
 
-/// Waits until each was seen as wanted; when the last was.
-async fn all_seen(
-    watch: &mut Watching<HarnessRun>,
+/// Waits until something was seen of each that is wanted; when it was of the last.
+async fn all_seen<K>(
+    watch: &mut Watching<K>,
     mut missing: BTreeSet<String>,
-    wanted: impl Fn(&HarnessRun) -> bool,
-) -> Result<Instant> {
+    wanted: impl Fn(&K) -> Option<String>,
+) -> Result<Instant>
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
     let mut last = Instant::now();
     while !missing.is_empty() {
         let seen = watch.next(CHANGE_TIMEOUT).await?;
-        if wanted(&seen.object) && missing.remove(seen.object.name_any().as_str()) {
+        if wanted(&seen.object).is_some_and(|name| missing.remove(&name)) {
             last = last.max(seen.at);
         }
     }

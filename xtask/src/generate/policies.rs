@@ -2,7 +2,7 @@
 //! stays the one place where they are written and explained.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -14,7 +14,24 @@ const SOURCE: &str = "deploy/policies";
 /// The generated file's text.
 pub(super) fn text(root: &Path) -> Result<String> {
     let mut policies = BTreeMap::new();
-    for (path, feature) in files(root)? {
+    read(&root.join(SOURCE), None, &mut policies)?;
+    let policies = json!({ "policies": policies.into_values().collect::<Vec<_>>() });
+    Ok(format!("{policies:#}\n"))
+}
+
+/// Reads the policies of a folder; those in a folder of it stand only where the feature of its name is switched on.
+fn read(
+    folder: &Path,
+    feature: Option<&str>,
+    policies: &mut BTreeMap<String, Value>,
+) -> Result<()> {
+    for entry in std::fs::read_dir(folder).context("failed to list policies")? {
+        let entry = entry?;
+        let path = entry.path();
+        if path.is_dir() {
+            read(&path, Some(&entry.file_name().to_string_lossy()), policies)?;
+            continue;
+        }
         let file = path.display();
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("failed to read {file}"))?;
@@ -27,30 +44,7 @@ pub(super) fn text(root: &Path) -> Result<String> {
         }
         policies.insert(name, policy);
     }
-    let policies = json!({ "policies": policies.into_values().collect::<Vec<_>>() });
-    Ok(format!("{policies:#}\n"))
-}
-
-/// The files of policies; those in a folder stand only where that feature is switched on.
-fn files(root: &Path) -> Result<Vec<(PathBuf, Option<String>)>> {
-    let listed = |folder: &Path| -> Result<Vec<PathBuf>> {
-        let entries = std::fs::read_dir(folder).context("failed to list policies")?;
-        Ok(entries
-            .map(|entry| Ok(entry?.path()))
-            .collect::<std::io::Result<_>>()?)
-    };
-    let mut files = Vec::new();
-    for path in listed(&root.join(SOURCE))? {
-        if path.is_dir() {
-            let name = path.file_name().unwrap_or_default();
-            let feature = name.to_string_lossy().into_owned();
-            let of_feature = listed(&path)?.into_iter();
-            files.extend(of_feature.map(|file| (file, Some(feature.clone()))));
-        } else {
-            files.push((path, None));
-        }
-    }
-    Ok(files)
+    Ok(())
 }
 
 /// A policy and its binding, without what is different in each installation.

@@ -21,13 +21,9 @@ pub(crate) struct Marks<'a> {
 impl Marks<'_> {
     /// Whether an object bears them, so that the watch shows it.
     pub(crate) fn are_on(self, metadata: &ObjectMeta) -> bool {
-        self.labels().into_iter().all(|(name, value)| {
-            let labels = metadata.labels.as_ref();
-            labels
-                .and_then(|labels| labels.get(name))
-                .map(String::as_str)
-                == Some(value)
-        })
+        self.labels()
+            .into_iter()
+            .all(|(name, value)| labels::value_of(metadata, name) == Some(value))
     }
 
     fn labels(&self) -> [(&'static str, &str); 3] {

@@ -207,11 +207,20 @@ async fn strangers_who_try_without_end_are_told_to_wait_and_pods_that_are_known_
     assert!(statuses.iter().all(|status| *status == 401), "{statuses:?}");
     let asked = cluster.audit().since(before)?.by_user(super::USER);
     let asked = asked.filter(|entry| entry.resource == "tokenreviews").len();
-    // Other replicas ask as the same user.
+    // Other replicas ask as the same user: how often this one did, it counts itself.
     assert!(
         asked >= statuses.len(),
         "{asked} of {} were asked about",
         statuses.len()
+    );
+    let counted = format!(
+        r#"oz_broker_token_reviews_total{{outcome="unauthenticated"}} {}"#,
+        statuses.len()
+    );
+    let metrics = broker.metrics().await?;
+    assert!(
+        metrics.lines().any(|line| line == counted),
+        "{counted}: {metrics}"
     );
     assert_eq!(
         client.prompt(&token).await?.status,

@@ -113,7 +113,7 @@ async fn a_pod_that_looks_like_a_runs_gets_nothing() -> Result<()> {
         "batch.kubernetes.io/job-name": job.name, "batch.kubernetes.io/controller-uid": job.uid,
     });
     let of_job = scene
-        .own_pod("of-job", like.clone(), owner("Job", &job.name, &job.uid))
+        .own_pod("of-job", like, owner("Job", &job.name, &job.uid))
         .await?;
     // Somebody's own Job that says that the run is its owner: one more for a run that has one.
     let of_second_job = scene.pod_of_job("second", &run).await?;

@@ -17,6 +17,13 @@ const CHECK: &str = "harness runs";
 const SERVED: &str = "--harness";
 const GIT_IMAGE: &str = "--harness-git-image=";
 
+/// Whether an operator with these arguments serves harness runs.
+pub(super) fn is_served(arguments: &[&str]) -> bool {
+    arguments
+        .iter()
+        .any(|it| *it == SERVED || *it == "--harness=true")
+}
+
 /// Nothing is said where the operator does not serve them, or may not be looked at.
 pub(super) async fn harness(
     cluster: &Cluster,
@@ -25,10 +32,7 @@ pub(super) async fn harness(
     registrations: &Result<Vec<Registration>>,
 ) -> Vec<Finding> {
     let arguments = operator_arguments(deployments.as_deref().unwrap_or_default());
-    if !arguments
-        .iter()
-        .any(|it| *it == SERVED || *it == "--harness=true")
-    {
+    if !is_served(&arguments) {
         return Vec::new();
     }
     let mut findings = vec![broker(cluster, oz).await];

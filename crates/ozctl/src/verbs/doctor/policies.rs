@@ -8,6 +8,7 @@ use kube::Api;
 use oz_core::policies::{Installation, Policy};
 
 use super::Finding;
+use super::harness;
 use super::installed::operator_arguments;
 use crate::cluster::Cluster;
 use crate::failure::Result;
@@ -29,7 +30,7 @@ fn installation(oz: &str, deployments: &[Deployment]) -> Option<Installation> {
             .filter(|name| !name.is_empty())?,
         namespace: oz.to_owned(),
         break_glass,
-        harness: arguments.contains(&"--harness"),
+        harness: harness::is_served(&arguments),
     })
 }
 

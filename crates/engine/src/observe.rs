@@ -34,6 +34,11 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
         let _ = (owner, child);
     }
 
+    /// Hears of each status that was written, with the one before. Must not block.
+    fn reported(&self, now: Timestamp, before: Option<&C::Status>, after: &C::Status) {
+        let _ = (now, before, after);
+    }
+
     /// How long all questions of one pass may take together.
     fn timeout(&self) -> Duration {
         OBSERVE_TIMEOUT

@@ -5,6 +5,8 @@ mod admission;
 mod definitions;
 mod drift;
 mod examples;
+mod lost;
+mod queue;
 mod runs;
 mod seeds;
 mod support;

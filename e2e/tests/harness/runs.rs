@@ -13,7 +13,7 @@ use oz_core::conditions;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{BY_HAND, World, phase_of};
+use crate::support::{BY_HAND, World, phase_of, reason};
 
 #[tokio::test]
 async fn a_run_has_a_workspace_of_its_own_and_ends_with_its_agent() -> Result<()> {
@@ -60,60 +60,6 @@ async fn a_run_has_a_workspace_of_its_own_and_ends_with_its_agent() -> Result<()
     let counts = ours.counts();
     let all: usize = counts.values().sum();
     assert!(all <= 11, "{counts:#?}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn r4_a_workspace_goes_from_one_run_to_the_next_the_oldest_first() -> Result<()> {
-    let world = World::new("queue").await?;
-    world.workspace("shared", json!({})).await?;
-    let on = json!({"workspaceRef": "shared"});
-    let first = world.running("first", on.clone()).await?;
-    for name in ["second", "third"] {
-        let mut spec = on.clone();
-        spec["templateRef"] = json!({"name": BY_HAND});
-        world.submit(name, spec).await?;
-        let busy = |run: &HarnessRun| reason(run, "WorkspaceBound") == Some("WorkspaceBusy");
-        world.until(name, "waits for the workspace", busy).await?;
-        // Who comes first of two that were made within one second, their UIDs say.
-        let second = Timestamp::now().as_second();
-        eventually("the next second", CONDITION_TIMEOUT, async || {
-            Ok((Timestamp::now().as_second() > second).then_some(()))
-        })
-        .await?;
-    }
-    // One that can never begin keeps nothing locked.
-    let mut spec = on.clone();
-    spec["templateRef"] = json!({"name": "stored-base", "kind": "ClusterHarnessTemplate"});
-    world.submit("never", spec).await?;
-    world.phase("never", RunPhase::Failed).await?;
-
-    let held = world.api::<Workspace>().get("shared").await?;
-    assert_eq!(held.finalizers().len(), 1, "{:?}", held.finalizers());
-    let held = held.status.unwrap_or_default();
-    assert_eq!(held.active_run_ref.as_deref(), Some("first"));
-
-    world.agent_ends(&first, 1, "").await?;
-    let failed = world.phase("first", RunPhase::Failed).await?;
-    assert_eq!(reason(&failed, "Completed"), Some("AgentFailed"));
-    for name in ["second", "third"] {
-        let pod = world.pod(name).await?;
-        let held = world
-            .api::<Workspace>()
-            .get("shared")
-            .await?
-            .status
-            .unwrap_or_default();
-        assert_eq!(held.active_run_ref.as_deref(), Some(name));
-        world.agent_ends(&pod, 0, "").await?;
-        world.phase(name, RunPhase::Succeeded).await?;
-    }
-    let free = |workspace: &Workspace| {
-        let status = workspace.status.clone().unwrap_or_default();
-        status.active_run_ref.is_none() && workspace.finalizers().is_empty()
-    };
-    let free = world.workspace_until("shared", "is free", free).await?;
-    assert_eq!(free.status.unwrap_or_default().total_runs, 3);
     Ok(())
 }
 
@@ -515,10 +461,4 @@ async fn what_the_original_left_is_let_go() -> Result<()> {
         Ok(runs.get_opt("old").await?.is_none().then_some(()))
     })
     .await
-}
-
-/// The reason of a condition of a run.
-fn reason<'a>(run: &'a HarnessRun, type_: &str) -> Option<&'a str> {
-    let conditions = &run.status.as_ref()?.conditions;
-    Some(conditions::find(conditions, type_)?.reason.as_str())
 }

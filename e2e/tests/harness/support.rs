@@ -7,6 +7,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
 use oz_core::audit::Record;
+use oz_core::conditions;
 pub(crate) use oz_e2e::apply_as;
 use oz_e2e::{
     Operator, Options, Webhook, agent_running, announce_broker, apply, by_hand_overlay, install,
@@ -295,6 +296,12 @@ impl World {
 
 pub(crate) fn phase_of(run: &HarnessRun) -> Option<RunPhase> {
     run.status.as_ref()?.phase
+}
+
+/// The reason of a condition of a run.
+pub(crate) fn reason<'a>(run: &'a HarnessRun, type_: &str) -> Option<&'a str> {
+    let conditions = &run.status.as_ref()?.conditions;
+    Some(conditions::find(conditions, type_)?.reason.as_str())
 }
 
 fn merge(into: &mut Value, more: Value) {

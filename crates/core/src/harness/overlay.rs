@@ -319,6 +319,11 @@ pub(super) fn confined(user: i64, is_read_only: bool) -> Value {
     context
 }
 
+/// A variable that has this very value: what would be taken for a reference to another one is not.
+pub(super) fn variable(name: &str, value: &str) -> Value {
+    json!({"name": name, "value": value.replace('$', "$$")})
+}
+
 /// Appends to an array.
 pub(super) fn append(list: &mut Value, more: impl IntoIterator<Item = Value>) {
     if let Value::Array(list) = list {

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::authority::Endpoint;
-use super::overlay::{self, CLAIM_PREFIX, confined, confined_pod};
+use super::overlay::{self, CLAIM_PREFIX, confined, confined_pod, variable};
 use super::reserved;
 use super::template::Resolved;
 use crate::api::harness::{EnvEntry, InteractiveMode, KeyRef, RunMode};
@@ -143,7 +143,9 @@ fn agent_env(parts: &Parts<'_>) -> Vec<Value> {
         .extra_env
         .iter()
         .filter(|one| !reserved::is_variable(&one.name));
-    let mut env: Vec<Value> = own.map(|one| variable(&one.name, &one.value)).collect();
+    // Theirs may refer to others, as in any pod.
+    let own = own.map(|one| json!({"name": one.name, "value": one.value}));
+    let mut env: Vec<Value> = own.collect();
     env.extend([
         variable("PADDOCK_PROMPT_PATH", "/paddock/prompt/prompt.txt"),
         variable("PADDOCK_RAW_PATH", "/paddock/raw/out"),
@@ -365,8 +367,4 @@ fn mount_path<'a>(parts: &Parts<'a>) -> &'a str {
 
 fn transcript(parts: &Parts<'_>) -> String {
     format!("{}/.paddock/runs/{}", mount_path(parts), parts.run)
-}
-
-fn variable(name: &str, value: &str) -> Value {
-    json!({"name": name, "value": value})
 }

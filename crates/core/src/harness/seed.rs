@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::child;
 use super::host::user_and_host;
 use super::objects::{WORKSPACE_KIND as KIND, closed_but_for};
-use super::overlay::{append, confined, confined_pod};
+use super::overlay::{append, confined, confined_pod, variable};
 use super::pod::claim_name;
 use super::reserved;
 use crate::api::harness::{Repository, Workspace};
@@ -171,10 +171,10 @@ fn without_user(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
     };
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}")
+    let (user, _) = user_and_host(rest);
+    // What follows the user and its @.
+    let after = user.map_or(rest, |user| rest.get(user.len() + 1..).unwrap_or_default());
+    format!("{scheme}://{after}")
 }
 
 fn variables(number: usize, repository: &Repository) -> [Value; 5] {
@@ -224,11 +224,6 @@ fn container(settings: &Settings, image: &str, name: &str, variables: &[Value]) 
     })
 }
 
-/// A variable that has this very value: what would be taken for a reference to another one is not.
-fn variable(name: &str, value: &str) -> Value {
-    json!({"name": name, "value": value.replace('$', "$$")})
-}
-
 /// An object of a workspace, with our marks.
 fn object(workspace: &Workspace, api_version: &str, kind: &str, name: &str) -> Value {
     let mut object = json!({
@@ -271,19 +266,19 @@ mod tests {
 
     #[test]
     fn the_list_names_no_user() {
-        let one = Repository {
-            url: "ssh://git@git.test:22/a@b.git".to_owned(),
-            branch: Some("main".to_owned()),
-            ..Repository::default()
-        };
-        assert_eq!(
-            manifest(&[one]),
-            r#"[{"branch":"main","path":"","url":"ssh://git.test:22/a@b.git"}]"#
-        );
-    }
-
-    #[test]
-    fn a_value_is_not_taken_for_a_reference() {
-        assert_eq!(variable("A", "$(HOME)$$")["value"], "$$(HOME)$$$$");
+        for (url, listed) in [
+            ("ssh://git@git.test:22/a@b.git", "ssh://git.test:22/a@b.git"),
+            ("ssh://git@git.test?a@b/c", "ssh://git.test?a@b/c"),
+            ("ssh://git@a@git.test#x", "ssh://git.test#x"),
+            ("https://git.test/a@b", "https://git.test/a@b"),
+        ] {
+            let one = Repository {
+                url: url.to_owned(),
+                branch: Some("main".to_owned()),
+                ..Repository::default()
+            };
+            let expected = json!([{"branch": "main", "path": "", "url": listed}]);
+            assert_eq!(manifest(&[one]), expected.to_string());
+        }
     }
 }

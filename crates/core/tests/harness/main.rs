@@ -15,6 +15,7 @@ mod policies;
 mod readers;
 mod requirements;
 mod runs;
+mod seeding;
 mod seeds;
 mod templates;
 mod world;

@@ -370,6 +370,17 @@ fn what_the_contract_says_wins_over_what_anybody_sets() {
     assert_eq!(variable(agent, "FIRST").unwrap(), "run");
 }
 
+#[test]
+fn only_what_a_run_says_itself_may_refer_to_other_variables() {
+    let template = resolved(json!({"defaults": {"model": "$(HOME)$$x"}}));
+    let env = json!([{"name": "LOGS", "value": "$(PADDOCK_WORKSPACE)/logs"}]);
+    let pod = rendered(&template, &run(json!({"extraEnv": env}))).unwrap();
+    let agent = &pod["spec"]["containers"][0];
+    let said = |name: &str| variable(agent, name).unwrap();
+    assert_eq!(said("PADDOCK_MODEL"), "$$(HOME)$$$$x");
+    assert_eq!(said("LOGS"), "$(PADDOCK_WORKSPACE)/logs");
+}
+
 fn broker() -> Broker {
     Broker {
         namespace: "oz-system".to_owned(),

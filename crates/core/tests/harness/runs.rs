@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate};
-use oz_core::controller::{Controller as _, Live, Step, Verdict};
+use oz_core::controller::{Controller as _, Decision, Live, Step, Verdict};
 use oz_core::harness::objects::{Broker, KIND};
 use oz_core::harness::run::{Facts, Question, Runs, State, spec_digest};
 use oz_core::labels;
@@ -24,8 +24,15 @@ struct Begun {
     job: Value,
 }
 
-impl Begun {
-    fn new() -> Self {
+/// A run that was submitted at [`now`], what is known of it, and who decides about it.
+struct Submitted {
+    controller: Runs,
+    run: HarnessRun,
+    facts: Facts,
+}
+
+impl Submitted {
+    fn new(fields: Value) -> Self {
         let keys = Keys::new(vec![vec![7; 32]]).unwrap();
         let labels = BTreeMap::from([("app".to_owned(), "oz-broker".to_owned())]);
         let controller = Runs {
@@ -38,7 +45,7 @@ impl Begun {
             },
             pod_ready_timeout: SignedDuration::from_mins(5),
         };
-        let mut run = run(json!({}));
+        let mut run = run(fields);
         run.metadata.creation_timestamp = Some(now().into());
         let stamp = Stamp {
             requester: Requester {
@@ -62,6 +69,21 @@ impl Begun {
             same_stamp: Some(None),
             ..Facts::default()
         };
+        Self {
+            controller,
+            run,
+            facts,
+        }
+    }
+}
+
+impl Begun {
+    fn new() -> Self {
+        let Submitted {
+            controller,
+            run,
+            facts,
+        } = Submitted::new(json!({}));
         let applied = |known: &[Live]| {
             let Verdict::Decided(decision) = controller.decide(now(), &run, &facts, known) else {
                 panic!("a question");
@@ -169,4 +191,46 @@ fn a_pod_that_has_ended_is_not_hidden_before_its_job_counts_it() {
         let ended = begun.after(60, [1, 0, 0], &phases, None);
         assert_eq!(Begun::looked_at(&ended), None);
     }
+}
+
+#[test]
+fn of_many_that_wait_for_a_workspace_only_the_next_are_told_of_each_that_begins() {
+    let mut waits = Submitted::new(json!({"workspaceRef": "cage"}));
+    let mut told = |holder: usize, ahead: usize| {
+        let workspace = json!({
+            "metadata": {"name": "cage", "namespace": "birds", "uid": "u-2"},
+            "spec": {"storage": {"size": "1Gi"}},
+            "status": {"phase": "Active", "activeRunRef": format!("run-{holder}"), "activeRunUID": "u-3"},
+        });
+        waits.facts.workspace = Some(Arc::new(serde_json::from_value(workspace).unwrap()));
+        waits.facts.ahead = ahead;
+        let Submitted {
+            controller,
+            run,
+            facts,
+        } = &waits;
+        match controller.decide(now(), run, facts, &[]) {
+            Verdict::Decided(Decision {
+                state: State::Waiting(why),
+                ..
+            }) => why.message,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut messages: Vec<String> = (0..250).map(|holder| told(holder, 249 - holder)).collect();
+    messages.dedup();
+    assert_eq!(
+        messages,
+        [
+            "Workspace cage is in use; 51 to 250 runs wait before it",
+            "Workspace cage is in use; 11 to 50 runs wait before it",
+            "Workspace cage is in use; 6 to 10 runs wait before it",
+            "Workspace cage is held by run-244; 5 runs wait before it",
+            "Workspace cage is held by run-245; 4 runs wait before it",
+            "Workspace cage is held by run-246; 3 runs wait before it",
+            "Workspace cage is held by run-247; 2 runs wait before it",
+            "Workspace cage is held by run-248; 1 run waits before it",
+            "Workspace cage is held by run-249; no other run waits before it",
+        ]
+    );
 }

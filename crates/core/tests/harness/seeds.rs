@@ -1,21 +1,15 @@
-//! What fills a workspace: the pod of the Job, what each state asks for, and the script itself, with git and real
-//! folders.
+//! What fills a workspace: the pod of the Job, and the script itself, with git and real folders.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use oz_core::api::harness::{Workspace, WorkspacePhase};
-use oz_core::controller::{Controller as _, Live, Outcome, Plan, Step, Verdict};
+use oz_core::api::harness::Workspace;
 use oz_core::harness::seed::{self, Settings};
-use oz_core::harness::workspace::{Facts, Workspaces};
 use serde_json::{Value, json};
 
-use crate::now;
-use crate::world::live;
-
-fn workspace(repos: Value) -> Workspace {
+pub(crate) fn workspace(repos: Value) -> Workspace {
     serde_json::from_value(json!({
         "metadata": {"name": "cage", "namespace": "birds", "uid": "u-1"},
         "spec": {"storage": {"size": "1Gi"}, "seed": {"repos": repos}},
@@ -23,14 +17,14 @@ fn workspace(repos: Value) -> Workspace {
     .unwrap()
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         image: Some("git@sha256:0".to_owned()),
         pull_policy: "IfNotPresent".to_owned(),
     }
 }
 
-fn job(workspace: &Workspace) -> Value {
+pub(crate) fn job(workspace: &Workspace) -> Value {
     seed::job(workspace, &settings(), "git@sha256:0")
 }
 
@@ -42,178 +36,6 @@ fn the_pod_that_clones_is_as_confined_as_a_run() {
     ]));
     insta::assert_yaml_snapshot!("seed-job", job(&two));
     insta::assert_yaml_snapshot!("seed-policy", seed::network_policy(&two));
-}
-
-fn with_status(mut object: Value, status: Value) -> Live {
-    object["metadata"]["uid"] = json!("u-2");
-    object["status"] = status;
-    live(object)
-}
-
-fn failed_pod() -> Live {
-    live(json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "cage-seed-x", "namespace": "birds", "uid": "u-3"},
-        "status": {"phase": "Failed", "initContainerStatuses": [{
-            "name": "repo-0", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"terminated": {"exitCode": 128, "message": "fatal: repository\n not found\n"}},
-        }]},
-    }))
-}
-
-/// What is done, in words, and the phase and the reason that are told.
-fn decided(
-    controller: &Workspaces,
-    workspace: &Workspace,
-    live: &[Live],
-) -> (Vec<String>, Option<WorkspacePhase>, String) {
-    let verdict = controller.decide(now(), workspace, &Facts::default(), live);
-    let Verdict::Decided(decision) = verdict else {
-        panic!("a question");
-    };
-    let outcome = Outcome {
-        live: live.to_vec(),
-        ..Outcome::default()
-    };
-    let status = controller.status(now(), workspace, &decision, &outcome);
-    let ready = status.conditions.iter().find(|it| it.type_ == "Ready");
-    let why = ready.map(|it| format!("{}: {}", it.reason, it.message));
-    (words(&decision.plan), status.phase, why.unwrap_or_default())
-}
-
-fn words(plan: &Plan) -> Vec<String> {
-    let word = |step: &Step| match step {
-        Step::Apply(child) => format!("apply {}", child.resource.kind),
-        Step::Delete(target) => format!("delete {}", target.key().kind),
-        Step::Hold(_) => "hold".to_owned(),
-        Step::Release(_) => "release".to_owned(),
-        other => format!("{other:?}"),
-    };
-    plan.stages.iter().flatten().map(word).collect()
-}
-
-#[test]
-fn it_is_filled_before_runs_have_it_and_cleared_up_after() {
-    let one = workspace(json!([{"url": "https://git.test/a.git"}]));
-    let controller = Workspaces { seeds: settings() };
-    let policy = || with_status(seed::network_policy(&one), json!({}));
-    let job = |status: Value| with_status(job(&one), status);
-    let condition = |type_: &str| json!({"conditions": [{"type": type_, "status": "True"}]});
-
-    let (steps, phase, why) = decided(&controller, &one, &[]);
-    assert_eq!(
-        steps,
-        [
-            "apply PersistentVolumeClaim",
-            "hold",
-            "apply NetworkPolicy",
-            "apply Job"
-        ]
-    );
-    assert_eq!(phase, Some(WorkspacePhase::Seeding));
-    assert!(why.starts_with("Seeding: "), "{why}");
-
-    let (_, phase, why) = decided(
-        &controller,
-        &one,
-        &[policy(), job(condition("Failed")), failed_pod()],
-    );
-    assert_eq!(phase, Some(WorkspacePhase::Failed));
-    assert!(
-        why.contains("SeedJobFailed: Job cage-seed failed: fatal: repository not found"),
-        "{why}"
-    );
-
-    let (steps, phase, _) = decided(&controller, &one, &[policy(), job(condition("Complete"))]);
-    assert_eq!(phase, Some(WorkspacePhase::Active));
-    assert!(
-        !steps.iter().any(|step| step.starts_with("delete")),
-        "{steps:?}"
-    );
-
-    // Once that is told, nothing is cloned again, whatever became of the Job; the pod goes before its policy.
-    let mut told = one.clone();
-    told.status = serde_json::from_value(json!({"pvcName": "ws-cage", "conditions": [{
-        "type": "Seeded", "status": "True", "reason": "SeedJobSucceeded", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]}))
-    .unwrap();
-    told.metadata.finalizers = Some(vec!["paddock.dev/workspace-finalizer".to_owned()]);
-    let claim = || {
-        live(json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "ws-cage", "namespace": "birds", "uid": "u-4"},
-        }))
-    };
-    let steps = |live: &[Live]| decided(&controller, &told, live).0;
-    assert_eq!(
-        steps(&[claim(), policy(), job(condition("Complete"))]),
-        ["delete Job"]
-    );
-    assert_eq!(steps(&[claim(), policy()]), ["delete NetworkPolicy"]);
-    assert_eq!(steps(&[claim()]), ["release"]);
-    // Nobody tells of what we deleted ourselves: it is looked for again.
-    let verdict = controller.decide(now(), &told, &Facts::default(), &[claim(), policy()]);
-    let Verdict::Decided(decision) = verdict else {
-        panic!("a question");
-    };
-    assert!(decision.plan.wake.is_some());
-}
-
-#[test]
-fn one_that_goes_ends_what_fills_it_first() {
-    let mut one = workspace(json!([{"url": "https://git.test/a.git"}]));
-    one.metadata.deletion_timestamp =
-        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    one.metadata.finalizers = Some(vec!["paddock.dev/workspace-finalizer".to_owned()]);
-    let controller = Workspaces { seeds: settings() };
-    let policy = with_status(seed::network_policy(&one), json!({}));
-    let running = with_status(
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "birds"}}),
-        json!({"phase": "Running"}),
-    );
-    let job = with_status(job(&one), json!({}));
-    let steps = |live: &[Live]| decided(&controller, &one, live).0;
-    assert_eq!(
-        steps(&[policy.clone(), job, running.clone()]),
-        ["delete Job", "delete Pod"]
-    );
-    assert_eq!(steps(&[policy.clone(), running]), ["delete Pod"]);
-    assert_eq!(steps(&[policy]), ["delete NetworkPolicy"]);
-    assert_eq!(steps(&[]), ["release"]);
-}
-
-#[test]
-fn what_cannot_be_cloned_is_said() {
-    let https = "https://git.test/a.git";
-    let with_image = Workspaces { seeds: settings() };
-    for (controller, repos, reason) in [
-        (
-            &Workspaces::default(),
-            json!([{"url": https}]),
-            "SeedImageMissing",
-        ),
-        (
-            &with_image,
-            json!([{"url": "http://git.test/a.git"}]),
-            "SeedRejected",
-        ),
-        (
-            &with_image,
-            json!([{"url": https, "path": "../a"}]),
-            "SeedRejected",
-        ),
-        (
-            &with_image,
-            json!([{"url": https, "brokerCredentialRef": {"name": "a", "key": "b"}}]),
-            "CredentialsNotServed",
-        ),
-    ] {
-        let (steps, phase, why) = decided(controller, &workspace(repos.clone()), &[]);
-        assert_eq!(steps, ["apply PersistentVolumeClaim"], "{repos}");
-        assert_eq!(phase, Some(WorkspacePhase::Failed), "{repos}");
-        assert!(why.starts_with(reason), "{repos}: {why}");
-    }
 }
 
 /// Folders on this machine: repositories, and a workspace.

@@ -392,6 +392,8 @@ where
             self.objects.wrote(written, Some(self.subscription.id()));
         }
         let Some(after) = after else { return Ok(()) };
+        self.observe
+            .reported(self.cx.now(), before.as_ref(), &after);
         for transition in self.controller.transitions(object, before.as_ref(), &after) {
             if let Some(due) = transition.due {
                 let lag = self.cx.now().duration_since(due);

@@ -2,6 +2,7 @@
 
 mod args;
 mod definitions;
+mod metrics;
 mod policies;
 mod runs;
 mod templates;
@@ -19,6 +20,7 @@ use oz_engine::Engine;
 use oz_runtime::{Kind, Selection};
 
 pub(crate) use self::args::HarnessArgs;
+use self::metrics::Metrics;
 use self::runs::HarnessRuns;
 use self::workspaces::HarnessWorkspaces;
 use crate::args::Args;
@@ -27,6 +29,7 @@ use crate::stamps::Stamps;
 /// Adds the controllers of runs, their workspaces, templates and policies.
 pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyhow::Result<()> {
     let namespace = &args.common.namespace;
+    let metrics = Metrics::register(&mut engine.runtime().registry());
     let feeds = engine.runtime().feeds();
     let runs = feeds.store::<HarnessRun>();
     let workspaces = feeds.store::<Workspace>();
@@ -49,6 +52,7 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         workspaces: workspaces.clone(),
         certificates,
         services,
+        metrics: metrics.clone(),
     };
     let controller = Runs {
         keys: keys.clone(),
@@ -57,7 +61,11 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         pod_ready_timeout: args.pod_ready_timeout,
     };
     engine.controller(controller, observed);
-    let observed = HarnessWorkspaces { workspaces, runs };
+    let observed = HarnessWorkspaces {
+        workspaces,
+        runs,
+        metrics,
+    };
     let controller = Workspaces {
         seeds: args.harness.seeds(),
     };

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::ListParams;
 use kube::{Resource, ResourceExt};
 use oz_core::api::harness::{
-    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
+    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessRunStatus, HarnessTemplate, Workspace,
 };
 use oz_core::harness::authority::Endpoint;
 use oz_core::harness::policy::Matching;
@@ -17,6 +18,7 @@ use oz_core::harness::run::{Facts, Question, Runs, is_hidden, is_over};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
+use super::metrics::Metrics;
 use crate::stamps::Stamps;
 
 pub(crate) struct HarnessRuns {
@@ -30,6 +32,7 @@ pub(crate) struct HarnessRuns {
     pub(crate) certificates: Store<ConfigMap>,
     /// The Service of the broker.
     pub(crate) services: Store<Service>,
+    pub(crate) metrics: Metrics,
 }
 
 impl Observe<Runs> for HarnessRuns {
@@ -60,13 +63,26 @@ impl Observe<Runs> for HarnessRuns {
             .related(&self.runs, |run, runs| {
                 // One that is over makes room for those that a policy's limit holds back.
                 let namespace = run.namespace();
-                match is_over(run) {
-                    true => waiting(runs, |other| other.metadata.namespace == namespace),
-                    false => Vec::new(),
+                let is_same = |other: &HarnessRun| other.metadata.namespace == namespace;
+                match (is_over(run), &run.status) {
+                    (true, _) => waiting(runs, is_same),
+                    // One that has just come may be before others of the same second.
+                    (false, None) => waiting(runs, |other| {
+                        let workspace = &run.spec.workspace_ref;
+                        workspace.is_some()
+                            && other.spec.workspace_ref == *workspace
+                            && is_same(other)
+                            && place(other) > place(run)
+                    }),
+                    (false, Some(_)) => Vec::new(),
                 }
             })
             .related(&self.certificates, |_, runs| waiting(runs, |_| true))
             .related(&self.services, |_, runs| waiting(runs, |_| true))
+    }
+
+    fn reported(&self, _: Timestamp, before: Option<&HarnessRunStatus>, after: &HarnessRunStatus) {
+        self.metrics.run(before, after);
     }
 
     fn known(&self, run: &HarnessRun) -> Facts {

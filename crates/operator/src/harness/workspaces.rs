@@ -1,10 +1,11 @@
 //! Workspaces: their claims, and which runs want them.
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
-use oz_core::api::harness::{HarnessRun, Workspace};
+use oz_core::api::harness::{HarnessRun, Workspace, WorkspaceStatus};
 use oz_core::harness::objects::policy_name;
 use oz_core::harness::run::is_over;
 use oz_core::harness::workspace::{Facts, Question, Workspaces, queue};
@@ -12,9 +13,12 @@ use oz_core::labels;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
+use super::metrics::Metrics;
+
 pub(crate) struct HarnessWorkspaces {
     pub(crate) workspaces: Store<Workspace>,
     pub(crate) runs: Store<HarnessRun>,
+    pub(crate) metrics: Metrics,
 }
 
 impl Observe<Workspaces> for HarnessWorkspaces {
@@ -34,6 +38,10 @@ impl Observe<Workspaces> for HarnessWorkspaces {
                             || owners.any(|owner| Some(&owner.uid) == uid.as_ref()))
                 })
             })
+    }
+
+    fn reported(&self, now: Timestamp, before: Option<&WorkspaceStatus>, after: &WorkspaceStatus) {
+        self.metrics.workspace(now, before, after);
     }
 
     fn known(&self, workspace: &Workspace) -> Facts {

@@ -1,7 +1,5 @@
 //! Composites in files: by their schemas, and by what the operator says of them in their condition Accepted.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use oz_core::composite::api::CompositeController;
@@ -12,33 +10,13 @@ use oz_core::composite::{Declaration, Source};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Found, add, shaped};
+use super::{Found, add};
 
 /// The only kind of MetaController's group that is run.
-pub(super) const KIND: &str = "CompositeController";
-const VERSION: &str = "v1alpha1";
+const KIND: &str = "CompositeController";
 
 pub(super) fn crds() -> [CustomResourceDefinition; 2] {
     [CompositeController::crd(), RegoController::crd()]
-}
-
-/// What is wrong with an object of MetaController's group; `None` if it is of a kind that nobody runs here.
-pub(super) fn of_metacontroller(
-    schemas: &BTreeMap<String, Value>,
-    version: &str,
-    kind: &str,
-    object: &Value,
-) -> Option<Found> {
-    let schema = schemas.get(kind).filter(|_| kind == KIND)?;
-    if version != VERSION {
-        let message = format!("must be {GROUP}/{VERSION}");
-        return Some(vec![("kind", "apiVersion".to_owned(), message)]);
-    }
-    let mut found = shaped(schema, object);
-    if found.is_empty() {
-        declared(kind, object, &mut found);
-    }
-    Some(found)
 }
 
 /// What is wrong with what a composite declares, and with its policy if that is in it.

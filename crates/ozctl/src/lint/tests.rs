@@ -287,7 +287,8 @@ fn types_choices_and_what_is_missing_are_of_the_schema() {
 fn every_example_of_the_repository_is_clean_but_the_bad_one() {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let mut checked = 0;
-    let folders = ["", "/transient", "/composites"].map(|folder| format!("{examples}{folder}"));
+    let folders =
+        ["", "/transient", "/composites", "/harness"].map(|folder| format!("{examples}{folder}"));
     let entries = folders.map(|folder| std::fs::read_dir(folder).unwrap());
     for entry in entries.into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -413,4 +414,124 @@ fn a_policy_in_a_composite_is_compiled() {
             if field == "spec.policy.inline" && message.contains("spec.policy.inline:4:1")),
         "{told:?}"
     );
+}
+
+const RUN: &str = "\
+apiVersion: paddock.dev/v1alpha1
+kind: HarnessRun
+metadata:
+  name: hello
+spec:
+  templateRef:
+    name: echo
+  prompt: hello
+";
+
+const TEMPLATE: &str = "\
+apiVersion: paddock.dev/v1alpha1
+kind: HarnessTemplate
+metadata:
+  name: echo
+spec:
+  image: echo:1
+  command: [/bin/echo]
+";
+
+const WORKSPACE: &str = "\
+apiVersion: paddock.dev/v1alpha1
+kind: Workspace
+metadata:
+  name: shop
+spec:
+  storage:
+    size: 1Gi
+";
+
+const POLICY: &str = "\
+apiVersion: paddock.dev/v1alpha1
+kind: BrokerPolicy
+metadata:
+  name: echo
+spec:
+  appliesToTemplates: [echo]
+  grants: {}
+";
+
+#[test]
+fn the_kinds_of_harness_runs_are_checked_as_at_admission() {
+    let cluster = TEMPLATE.replace("kind: Harness", "kind: ClusterHarness");
+    let all = [RUN, TEMPLATE, &cluster, WORKSPACE, POLICY];
+    assert_eq!(check("f.yaml", &all.join("---\n"), now()), (5, Vec::new()));
+    let discovery = "  egressDiscovery:
+    accepted: true
+    reason: we find out what the agent needs
+    expiresAt: \"2026-02-28T12:00:00Z\"
+";
+    for (text, at, rule, field, said) in [
+        (
+            format!("{RUN}  promptFrom:\n    secretKeyRef: {{name: a, key: b}}\n"),
+            8,
+            "rule",
+            "spec.prompt",
+            "exactly one of prompt and promptFrom",
+        ),
+        (
+            RUN.replace("prompt:", "promt:"),
+            8,
+            "schema",
+            "spec.promt",
+            "did you mean prompt?",
+        ),
+        (
+            TEMPLATE.replace(
+                "  image: echo:1\n",
+                "  image: echo:1\n  baseTemplateRef: {name: a}\n",
+            ),
+            6,
+            "rule",
+            "spec.image",
+            "is the base's",
+        ),
+        (
+            cluster.replace("  image: echo:1\n", ""),
+            5,
+            "rule",
+            "spec.image",
+            "must be set",
+        ),
+        (
+            format!("{WORKSPACE}  seed:\n    repos:\n    - url: git://a/b\n"),
+            10,
+            "rule",
+            "spec.seed.repos[0].url",
+            "https",
+        ),
+        (
+            format!("{POLICY}{discovery}"),
+            11,
+            "rule",
+            "spec.egressDiscovery.expiresAt",
+            "seven days",
+        ),
+        (
+            RUN.replace("kind: HarnessRun", "kind: HarnesRun"),
+            2,
+            "kind",
+            "kind",
+            "HarnessRun",
+        ),
+        (
+            RUN.replace("v1alpha1", "v1"),
+            1,
+            "kind",
+            "apiVersion",
+            "must be paddock.dev/v1alpha1",
+        ),
+    ] {
+        let findings = found(&text);
+        let matching = |(line, of, on, message): &(usize, &str, String, String)| {
+            *line == at && *of == rule && on == field && message.contains(said)
+        };
+        assert!(findings.iter().any(matching), "{field}: {findings:?}");
+    }
 }

@@ -273,6 +273,7 @@ pub struct WorkspaceStatus {
     Deserialize,
     JsonSchema,
     strum::Display,
+    strum::IntoStaticStr,
 )]
 pub enum WorkspacePhase {
     /// Its claim is made and filled.

@@ -18,6 +18,7 @@ use crate::conditions;
 use crate::controller::Failure;
 use crate::encode;
 use crate::harness::authority::Endpoint;
+use crate::harness::jobs;
 use crate::harness::objects::{self, KIND};
 use crate::harness::pod::{self, Parts, Prompt, deadline_seconds};
 use crate::harness::policy::Matching;
@@ -191,7 +192,7 @@ impl Runs {
             };
             let until = until(&decided, seen);
             let ready_until = self.ready_until(seen).or(looked_for_at(now, seen));
-            let told_from = seen.newest().and_then(existing::told_from);
+            let told_from = seen.newest().and_then(jobs::told_from);
             let told_from = told_from.filter(|from| !has_come(now, *from));
             let pending = Pending {
                 until,
@@ -241,7 +242,7 @@ impl Runs {
             .ready_until(seen)
             .is_some_and(|until| has_come(now, until))
         {
-            let why = seen.newest().and_then(existing::obstacle);
+            let why = seen.newest().and_then(jobs::obstacle);
             let prompt = run.spec.prompt_from.as_ref().map(|_| prompt_source(run));
             let why = why
                 .or(prompt)
@@ -257,7 +258,7 @@ impl Runs {
 
     /// When the newest pod must have started, if it has a node and has not.
     fn ready_until(&self, seen: &Seen<'_>) -> Option<Timestamp> {
-        let pod = seen.newest().filter(|pod| !existing::has_started(pod))?;
+        let pod = seen.newest().filter(|pod| !jobs::has_started(pod))?;
         Some(after(existing::scheduled_at(pod)?, self.pod_ready_timeout))
     }
 
@@ -502,19 +503,26 @@ fn workspace_of(
     match (status.active_run_ref, facts.ahead) {
         (None, 0) => Err(State::Next.into()),
         (holder, ahead) => {
-            let holder = holder.unwrap_or_else(|| "nobody".to_owned());
-            let message = format!("Workspace {name} is held by {holder}; {} it", place(ahead));
+            // Of many that wait, only those that are nearly there are told of each that begins.
+            let holder = holder.filter(|_| ahead <= NEARLY_THERE);
+            let held = holder.map_or("is in use".to_owned(), |holder| {
+                format!("is held by {holder}")
+            });
+            let message = format!("Workspace {name} {held}; {} it", place(ahead));
             Err(waiting("WorkspaceBusy", message))
         }
     }
 }
 
-/// How many wait before a run, so that many that wait need not be told of each that begins.
+/// How many may be before a run that is told of each of them.
+const NEARLY_THERE: usize = 5;
+
+/// How many wait before a run, in steps.
 fn place(ahead: usize) -> String {
     match ahead {
         0 => "no other run waits before".to_owned(),
         1 => "1 run waits before".to_owned(),
-        2..=5 => format!("{ahead} runs wait before"),
+        2..=NEARLY_THERE => format!("{ahead} runs wait before"),
         6..=10 => "6 to 10 runs wait before".to_owned(),
         11..=50 => "11 to 50 runs wait before".to_owned(),
         51..=250 => "51 to 250 runs wait before".to_owned(),

@@ -1,6 +1,6 @@
 //! What there is of a run: its NetworkPolicy with the decision, its Job, and the pods of that.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -14,7 +14,6 @@ use crate::harness::reserved;
 use crate::labels;
 use crate::lifecycle::drift;
 use crate::lifecycle::seal::Keys;
-use crate::lifecycle::window::after;
 
 /// Phase, reason and message of the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,8 +181,6 @@ impl<'a> Seen<'a> {
 
 /// Condition: it is over.
 pub const COMPLETED: &str = "Completed";
-/// How long a pod may take to start without a word: most that is in its way at first is over by then.
-const START_WAIT: SignedDuration = SignedDuration::from_secs(5);
 const DEADLINE: &str = "DeadlineExceeded";
 
 /// The end of a run whose time is over.
@@ -223,15 +220,6 @@ pub(super) fn container<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerSta
     all.find(|one| one.name == name)
 }
 
-/// Whether the agent runs or has run.
-pub(super) fn has_started(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    !matches!(phase, None | Some("Pending"))
-}
-
 /// When a pod got its node.
 pub(super) fn scheduled_at(pod: &Pod) -> Option<Timestamp> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
@@ -239,39 +227,4 @@ pub(super) fn scheduled_at(pod: &Pod) -> Option<Timestamp> {
         .iter()
         .find(|known| known.type_ == "PodScheduled" && known.status == "True")?;
     Some(scheduled.last_transition_time.as_ref()?.0)
-}
-
-/// From when on a pod that has not started is told to be late; `None` for one that has.
-pub(super) fn told_from(pod: &Pod) -> Option<Timestamp> {
-    let created = pod.metadata.creation_timestamp.as_ref()?.0;
-    (!has_started(pod)).then(|| after(created, START_WAIT))
-}
-
-/// Why a pod has not started, in a few words; `None` if it merely takes its time.
-pub(super) fn obstacle(pod: &Pod) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    let unscheduled = status.conditions.iter().flatten().find(|known| {
-        known.type_ == "PodScheduled"
-            && known.status == "False"
-            && known.reason.as_deref() == Some("Unschedulable")
-    });
-    if let Some(unscheduled) = unscheduled {
-        let message = unscheduled.message.as_deref().unwrap_or("no node has room");
-        return Some(format!("no node takes the pod: {message}"));
-    }
-    let ordinary = status.container_statuses.iter().flatten();
-    let mut all = status
-        .init_container_statuses
-        .iter()
-        .flatten()
-        .chain(ordinary);
-    all.find_map(|one| {
-        let waiting = one.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref()?;
-        if ["ContainerCreating", "PodInitializing"].contains(&reason) {
-            return None;
-        }
-        let message = waiting.message.as_deref().unwrap_or_default();
-        Some(format!("container {} waits: {reason}: {message}", one.name))
-    })
 }

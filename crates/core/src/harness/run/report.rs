@@ -6,10 +6,11 @@ use k8s_openapi::api::batch::v1::Job;
 use super::Runs;
 use super::assess::State;
 use super::decided::Decided;
-use super::existing::{COMPLETED, RunEnd, Seen, has_started, obstacle, told_from};
+use super::existing::{COMPLETED, RunEnd, Seen};
 use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase};
 use crate::conditions;
 use crate::controller::{Failure, Outcome, Transition};
+use crate::harness::jobs::{has_started, obstacle, told_from};
 use crate::lifecycle::window::has_come;
 
 /// Condition: its template is known.

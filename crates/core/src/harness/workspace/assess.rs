@@ -105,6 +105,7 @@ fn wants(run: &HarnessRun, workspace: &Workspace) -> bool {
 }
 
 pub(super) fn assess(
+    now: Timestamp,
     settings: &Settings,
     workspace: &Workspace,
     facts: &Facts,
@@ -117,7 +118,7 @@ pub(super) fn assess(
         .as_ref()
         .and_then(|claim| claim.status.as_ref()?.phase.clone());
     let is_bound = claim_phase.as_deref() == Some("Bound");
-    let seeding = Seeding::of(workspace, settings, live);
+    let seeding = Seeding::of(now, workspace, settings, live);
     let usable = usable(workspace, claim.as_ref(), claim_phase.as_deref());
     let usable = usable.and_then(|()| seeding.obstacle().map_or(Ok(()), Err));
     let (phase, why) = match usable {

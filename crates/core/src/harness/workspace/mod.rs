@@ -10,6 +10,7 @@ mod seeding;
 
 pub use assess::{Facts, Holder, Question, State, Waiting, queue};
 pub use claim::claim;
+pub use report::{SeedOutcome, seeding_ended};
 
 pub use super::objects::WORKSPACE_KIND as KIND;
 use super::seed;

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::assess::{Facts, Holder, Question, State, again, assess};
-use super::seeding::{Parts, Seeding, is_to_go};
+use super::seeding::{Parts, Seeding, is_to_go, told_from};
 use super::{FINALIZER, Workspaces, claim, report};
 use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
 use crate::controller::{
@@ -12,6 +12,7 @@ use crate::controller::{
 };
 use crate::harness::child::child;
 use crate::lifecycle::drift::{has_finalizer, is_owned};
+use crate::lifecycle::window::has_come;
 
 impl Controller for Workspaces {
     type Object = Workspace;
@@ -37,7 +38,7 @@ impl Controller for Workspaces {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<State>> {
-        let state = match assess(&self.seeds, workspace, facts, live) {
+        let state = match assess(now, &self.seeds, workspace, facts, live) {
             Ok(state) => state,
             Err(question) => {
                 return Verdict::Need {
@@ -63,7 +64,7 @@ impl Controller for Workspaces {
             _ => plan,
         };
         let plan = parts
-            .steps(workspace, &state.seeding, &self.seeds)
+            .steps(workspace, &state, &self.seeds)
             .into_iter()
             .fold(plan, Plan::then);
         // What we delete ourselves tells nobody that it is gone.
@@ -71,6 +72,8 @@ impl Controller for Workspaces {
             true => plan.wake_at(now + SignedDuration::from_secs(1)),
             false => plan,
         };
+        let told_from = told_from(live).filter(|from| !has_come(now, *from));
+        let plan = told_from.into_iter().fold(plan, Plan::wake_at);
         let plan = again(now, facts).into_iter().fold(plan, Plan::wake_at);
         Verdict::Decided(Decision { plan, state })
     }

@@ -1,9 +1,10 @@
 //! What the status says after a plan was carried out, as far as it went.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::assess::{Holder, State, Waiting};
-use super::seeding::{SEEDED, SUCCEEDED, Seeding};
+use super::seeding::{JOB_FAILED, SEEDED, SEEDING, SUCCEEDED, Seeding};
 use crate::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
 use crate::conditions;
 use crate::controller::{Outcome, Transition};
@@ -87,6 +88,35 @@ fn held(status: &mut WorkspaceStatus, run: &Waiting, now: Timestamp) {
     }
 }
 
+/// How the seeding of a workspace ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+pub enum SeedOutcome {
+    /// Its repositories are there.
+    Succeeded,
+    /// One of them could not be cloned.
+    Failed,
+}
+
+/// How the seeding of a workspace ended between two of its statuses, and since when it had been told to go on; `None`
+/// if it did not.
+#[must_use]
+pub fn seeding_ended(
+    before: Option<&WorkspaceStatus>,
+    after: &WorkspaceStatus,
+) -> Option<(Timestamp, SeedOutcome)> {
+    let (was, is) = (seeded(before?)?, seeded(after)?);
+    let outcome = match is.reason.as_str() {
+        SUCCEEDED => SeedOutcome::Succeeded,
+        JOB_FAILED => SeedOutcome::Failed,
+        _ => return None,
+    };
+    (was.reason != is.reason).then_some((was.last_transition_time.0, outcome))
+}
+
+fn seeded(status: &WorkspaceStatus) -> Option<&Condition> {
+    conditions::find(&status.conditions, SEEDED)
+}
+
 pub(super) fn transitions(
     before: Option<&WorkspaceStatus>,
     after: &WorkspaceStatus,
@@ -100,7 +130,18 @@ pub(super) fn transitions(
     };
     let phase_before = before.and_then(|status| status.phase);
     let mut told = Vec::new();
-    if after.phase == Some(WorkspacePhase::Failed) && phase_before != after.phase {
+    let goes_on = |status: &WorkspaceStatus| seeded(status).is_some_and(|it| it.reason == SEEDING);
+    if goes_on(after) && !before.is_some_and(goes_on) {
+        let note = "its repositories are to be cloned".to_owned();
+        told.push(tell(false, "SeedStarted", "Fill", note));
+    }
+    if let Some((_, outcome)) = seeding_ended(before, after) {
+        let note = seeded(after).map_or_else(String::new, |it| it.message.clone());
+        told.push(match outcome {
+            SeedOutcome::Succeeded => tell(false, "Seeded", "Fill", note),
+            SeedOutcome::Failed => tell(true, "SeedFailed", "Fill", note),
+        });
+    } else if after.phase == Some(WorkspacePhase::Failed) && phase_before != after.phase {
         let ready = conditions::find(&after.conditions, READY);
         let why = ready.map_or_else(String::new, |ready| ready.message.clone());
         told.push(tell(true, "WorkspaceFailed", "Fill", why));

@@ -1,23 +1,30 @@
 //! How far the filling of a workspace is, and what it asks for next.
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::assess::State;
 use crate::api::harness::{Workspace, WorkspacePhase};
 use crate::conditions;
 use crate::controller::{Live, Step};
 use crate::harness::admission;
 use crate::harness::child::child;
-use crate::harness::jobs::{condition, is_active};
+use crate::harness::jobs::{self, condition, is_active};
 use crate::harness::seed::{Settings, job, job_name, network_policy, repositories};
+use crate::lifecycle::window::has_come;
 use crate::validate::Violation;
 
 /// Condition: it is filled.
 pub(super) const SEEDED: &str = "Seeded";
 /// Its reason where repositories were cloned.
 pub(super) const SUCCEEDED: &str = "SeedJobSucceeded";
+/// Its reason where they could not be.
+pub(super) const JOB_FAILED: &str = "SeedJobFailed";
+/// Its reason as long as they are being cloned.
+pub(super) const SEEDING: &str = "Seeding";
 
 /// How far the filling of a workspace is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,8 +36,8 @@ pub enum Seeding {
     Refused(&'static str, String),
     /// Its Job is to be made, by this image.
     Wanted(String),
-    /// Its Job is there and goes on.
-    Running,
+    /// Its Job is there and goes on; what keeps its pod from starting, if that takes long.
+    Running(Option<String>),
     /// Its Job has failed: the message.
     Failed(String),
     /// Its Job has ended well; it may be gone since.
@@ -38,7 +45,12 @@ pub enum Seeding {
 }
 
 impl Seeding {
-    pub(super) fn of(workspace: &Workspace, settings: &Settings, live: &[Live]) -> Self {
+    pub(super) fn of(
+        now: Timestamp,
+        workspace: &Workspace,
+        settings: &Settings,
+        live: &[Live],
+    ) -> Self {
         let repositories = repositories(workspace);
         if repositories.is_empty() {
             return Self::Unneeded;
@@ -78,7 +90,7 @@ impl Seeding {
                 "Job {name} failed: {}. `kubectl delete job {name}` has it tried again",
                 said(live).unwrap_or_else(|| "its pods say nothing".to_owned())
             )),
-            _ => Self::Running,
+            _ => Self::Running(delay(now, workspace, live)),
         }
     }
 
@@ -89,22 +101,57 @@ impl Seeding {
             Self::Refused(reason, message) => {
                 Some((WorkspacePhase::Failed, reason, message.clone()))
             }
-            Self::Failed(message) => {
-                Some((WorkspacePhase::Failed, "SeedJobFailed", message.clone()))
-            }
-            Self::Wanted(_) | Self::Running => {
+            Self::Failed(message) => Some((WorkspacePhase::Failed, JOB_FAILED, message.clone())),
+            Self::Wanted(_) | Self::Running(None) => {
                 let message = "its repositories are being cloned".to_owned();
-                Some((WorkspacePhase::Seeding, "Seeding", message))
+                Some((WorkspacePhase::Seeding, SEEDING, message))
+            }
+            Self::Running(Some(delay)) => {
+                let message = format!("its repositories are to be cloned: {delay}");
+                Some((WorkspacePhase::Seeding, SEEDING, message))
             }
         }
     }
 }
 
+/// The pod that was made last.
+fn newest_pod(live: &[Live]) -> Option<Pod> {
+    let pods = live.iter().filter_map(Live::parse::<Pod>);
+    pods.max_by_key(|pod| pod.metadata.creation_timestamp.clone())
+}
+
+/// From when on a pod that clones nothing yet is told to be late; `None` if none is there, or it has begun to.
+pub(super) fn told_from(live: &[Live]) -> Option<Timestamp> {
+    let pod = newest_pod(live)?;
+    let first = pod.status.as_ref().and_then(|status| {
+        let first = status.init_container_statuses.as_ref()?.first()?;
+        first.state.as_ref()
+    });
+    let has_begun = first.is_some_and(|state| state.waiting.is_none());
+    jobs::told_from(&pod).filter(|_| !has_begun)
+}
+
+/// Why a pod that is late clones nothing yet. Kubernetes does not say in a pod's status that a Secret is missing.
+fn delay(now: Timestamp, workspace: &Workspace, live: &[Live]) -> Option<String> {
+    told_from(live).filter(|from| has_come(now, *from))?;
+    let pod = newest_pod(live)?;
+    let needed = repositories(workspace)
+        .iter()
+        .filter_map(|it| it.credentials_secret_ref.as_ref());
+    let mut needed: Vec<&str> = needed.map(|secret| secret.name.as_str()).collect();
+    needed.sort_unstable();
+    needed.dedup();
+    let needed = needed.join(", ");
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let secrets = (!needed.is_empty()).then(|| {
+        format!("Pod {name} has not started; see that these Secrets of its credentialsSecretRefs exist: {needed}")
+    });
+    jobs::obstacle(&pod).or(secrets)
+}
+
 /// What was said last in the pod that was made last.
 fn said(live: &[Live]) -> Option<String> {
-    let pods = live.iter().filter_map(Live::parse::<Pod>);
-    let pod = pods.max_by_key(|pod| pod.metadata.creation_timestamp.clone())?;
-    let status = pod.status?;
+    let status = newest_pod(live)?.status?;
     let inits = status.init_container_statuses.into_iter().flatten();
     let all = inits.chain(status.container_statuses.into_iter().flatten());
     let mut ends = all.filter_map(|one| one.state?.terminated);
@@ -141,11 +188,11 @@ impl<'a> Parts<'a> {
     pub(super) fn steps(
         &self,
         workspace: &Workspace,
-        seeding: &Seeding,
+        state: &State,
         settings: &Settings,
     ) -> Vec<Vec<Step>> {
         let policy = || child::<NetworkPolicy>(network_policy(workspace)).map(Step::Apply);
-        match seeding {
+        match &state.seeding {
             _ if is_to_go(workspace) => {
                 let stays = |live: &&Live| live.object.metadata.deletion_timestamp.is_none();
                 let all = self.job.into_iter().chain(self.pods.iter().copied());
@@ -155,12 +202,14 @@ impl<'a> Parts<'a> {
                 let policy = policy.map(|live| Step::Delete(live.reference()));
                 vec![ends.collect(), policy.into_iter().collect()]
             }
+            // There is nothing that could be filled.
+            Seeding::Wanted(_) if state.phase == WorkspacePhase::Failed => Vec::new(),
             Seeding::Wanted(image) => {
                 let job = child::<Job>(job(workspace, settings, image)).map(Step::Apply);
                 vec![policy().into_iter().collect(), job.into_iter().collect()]
             }
             // What somebody changes of it is put back.
-            Seeding::Running => vec![policy().into_iter().collect()],
+            Seeding::Running(_) => vec![policy().into_iter().collect()],
             Seeding::Unneeded | Seeding::Refused(..) | Seeding::Failed(_) | Seeding::Done => {
                 Vec::new()
             }

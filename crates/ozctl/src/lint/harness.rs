@@ -1,0 +1,41 @@
+//! Harness runs, and what they are made by, in files: by the functions that admission calls. What goes by other
+//! objects is not told: whether a template's base is there, and whether policies grant what it requires.
+
+use jiff::Timestamp;
+pub(super) use oz_core::api::harness::GROUP;
+pub(super) use oz_core::api::harness::crds;
+use oz_core::api::harness::{
+    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, TemplateKind, Workspace,
+};
+use oz_core::harness::admission;
+use oz_core::validate::Violation;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// What is wrong with an object of this group that is created `now`.
+///
+/// # Errors
+/// That it cannot be read at all.
+pub(super) fn violations(
+    kind: &str,
+    object: &Value,
+    now: Timestamp,
+) -> Result<Vec<Violation>, String> {
+    Ok(match kind {
+        "HarnessRun" => admission::run(&read::<HarnessRun>(object)?),
+        "Workspace" => admission::workspace(&read::<Workspace>(object)?),
+        "BrokerPolicy" => admission::policy(&read::<BrokerPolicy>(object)?, None, now),
+        "HarnessTemplate" => {
+            let template = read::<HarnessTemplate>(object)?;
+            admission::template(TemplateKind::HarnessTemplate, &template.spec)
+        }
+        _ => {
+            let template = read::<ClusterHarnessTemplate>(object)?;
+            admission::template(TemplateKind::ClusterHarnessTemplate, &template.spec.0)
+        }
+    })
+}
+
+fn read<K: DeserializeOwned>(object: &Value) -> Result<K, String> {
+    serde_json::from_value(object.clone()).map_err(|error| error.to_string())
+}

@@ -10,6 +10,7 @@
 
 mod admission;
 mod definitions;
+mod git_server;
 mod pods;
 mod policies;
 mod readers;
@@ -17,6 +18,7 @@ mod requirements;
 mod runs;
 mod seeding;
 mod seeds;
+mod seeds_https;
 mod templates;
 mod world;
 

@@ -10,4 +10,5 @@ mod lost;
 mod queue;
 mod runs;
 mod seeds;
+mod stuck;
 mod support;

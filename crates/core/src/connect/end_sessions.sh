@@ -167,7 +167,24 @@ since=$((started - (age + 60) * 100)) granted=$((started - (age + 5) * 100))
 while [ "$at" -gt 1 ] && stat "$at"; do
   safe="$safe $session" own="$own $at" at=$parent
 done
-ended=0 round=0 killed=
+# Seconds since the start, of the node.
+up() { read -r now rest < /proc/uptime && now=${now%.*}; } 2>/dev/null
+# Waits until these are gone, and counts who is not. What was killed takes a moment, more of it where the
+# node is busy: there a thousand looks are over before it had a turn. A shell that has no sleep of its own
+# passes the time by starting nothing.
+gone() {
+  while :; do
+    left=0 looks=$((looks + 1))
+    for pid; do
+      # A zombie is over, and so is what is being taken apart.
+      stat "$pid" && ! has "Z X x" "$state" && left=$((left + 1))
+    done
+    [ $left -gt 0 ] && { [ $looks -lt 1000 ] || [ $now -lt $until ]; } || break
+    (:)
+    up
+  done
+}
+ended=0 round=0 killed= now=0 looks=0 until=
 while [ $round -lt 8 ]; do
   # Who waits for the answer hears that it goes on. Nobody may be there any more.
   printf '. ' 2>/dev/null
@@ -183,22 +200,8 @@ while [ $round -lt 8 ]; do
     kill -KILL "$pid" 2>/dev/null || continue
     has "$killed" "$pid" || killed="$killed $pid" ended=$((ended + 1))
   done
-done
-# Seconds since the start, of the node.
-up() { read -r now rest < /proc/uptime && now=${now%.*}; } 2>/dev/null
-# What was killed takes a moment to be gone, more of it where the node is busy: there a thousand looks
-# are over before it had a turn. A shell that has no sleep of its own passes the time by starting nothing.
-now=0 looks=0
-up
-until=$((now + 3))
-while [ $# -gt 0 ] && { [ $looks -lt 1000 ] || [ $now -lt $until ]; }; do
-  left=0 looks=$((looks + 1))
-  for pid; do
-    # A zombie is over, and so is what is being taken apart.
-    stat "$pid" && ! has "Z X x" "$state" && left=$((left + 1))
-  done
-  [ $left -gt 0 ] || break
-  (:)
-  up
+  # The next look is for others.
+  [ "$until" ] || { up; until=$((now + 3)); }
+  gone "$@"
 done
 echo "ended $ended left $left"

@@ -2,11 +2,13 @@
 
 use clap::Args;
 use futures::{Stream, TryStreamExt};
+use kube::Api;
 use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use oz_client::request::Retry;
 use oz_core::audit::{Entry, Query};
 
 use super::read::{Filter, cells, table};
+use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
@@ -51,9 +53,13 @@ impl Tail {
             match followed {
                 Ok(Followed::Broken) => {}
                 Ok(Followed::Unread) => return Ok(Exit::SUCCESS),
+                // The API server knows no more what came since: one that was restarted does not.
                 Err(failure) if failure.is_gone() => {
-                    context.say("records may have been missed: `ozctl audit list` has them");
-                    seen = now().await?;
+                    match missed(context, &cluster, &events, &query, &mut seen).await {
+                        Ok(Followed::Broken) => {}
+                        Ok(Followed::Unread) => return Ok(Exit::SUCCESS),
+                        Err(failure) => retry.with(failure).await?,
+                    }
                 }
                 Err(failure) => {
                     if failure.passes() && !retry.has_failed() {
@@ -86,17 +92,11 @@ async fn follow(
     while let Ok(Some(event)) = stream.try_next().await {
         match event {
             WatchEvent::Added(event) => {
+                if !show(context, query, &event)? {
+                    return Ok(Followed::Unread);
+                }
                 if let Some(version) = event.metadata.resource_version {
                     *seen = version;
-                }
-                let entry = serde_json::from_value::<Entry>(event.data["spec"].clone());
-                if let Ok(entry) = entry
-                    && query.matches(&entry)
-                {
-                    let line = format!("{}\n", cells(&entry, true).join("   "));
-                    if !context.pass_on(line.as_bytes())? {
-                        return Ok(Followed::Unread);
-                    }
                 }
             }
             WatchEvent::Bookmark(mark) => *seen = mark.metadata.resource_version,
@@ -105,4 +105,42 @@ async fn follow(
         }
     }
     Ok(Followed::Broken)
+}
+
+/// Writes the records that came after `seen`, which no watch brings any more. Records never change, so the version of
+/// each is that of its creation.
+async fn missed(
+    context: &Context,
+    cluster: &Cluster,
+    events: &Api<DynamicObject>,
+    query: &Query,
+    seen: &mut String,
+) -> Result<Followed> {
+    let parameters = ListParams::default().labels(&query.selector());
+    let list = cluster.answer(events.list(&parameters)).await?;
+    let version = |event: &DynamicObject| {
+        let version = event.metadata.resource_version.as_deref();
+        version.and_then(|version| version.parse::<u64>().ok())
+    };
+    let last = seen.parse::<u64>().ok();
+    let mut since: Vec<_> = list.items.into_iter().filter(|one| version(one) > last).collect();
+    since.sort_by_key(version);
+    for event in since {
+        if !show(context, query, &event)? {
+            return Ok(Followed::Unread);
+        }
+    }
+    *seen = list.metadata.resource_version.unwrap_or_default();
+    Ok(Followed::Broken)
+}
+
+/// Writes a record, if it is one of those that are wanted. Whether somebody reads on.
+fn show(context: &Context, query: &Query, event: &DynamicObject) -> Result<bool> {
+    match serde_json::from_value::<Entry>(event.data["spec"].clone()) {
+        Ok(entry) if query.matches(&entry) => {
+            let line = format!("{}\n", cells(&entry, true).join("   "));
+            context.pass_on(line.as_bytes())
+        }
+        _ => Ok(true),
+    }
 }

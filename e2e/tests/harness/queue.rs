@@ -9,11 +9,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use oz_core::api::harness::{HarnessRun, RunPhase, Workspace};
-use oz_core::conditions;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
-use crate::support::{BY_HAND, World, reason};
+use crate::support::{BY_HAND, World, message, reason};
 
 #[tokio::test]
 async fn r4_a_workspace_goes_from_one_run_to_the_next_the_oldest_first() -> Result<()> {
@@ -69,16 +68,6 @@ async fn r4_a_workspace_goes_from_one_run_to_the_next_the_oldest_first() -> Resu
     Ok(())
 }
 
-/// The message by which a run tells its place in the queue.
-fn place(run: &HarnessRun) -> String {
-    let all = run
-        .status
-        .as_ref()
-        .map(|status| status.conditions.as_slice());
-    let bound = conditions::find(all.unwrap_or_default(), "WorkspaceBound");
-    bound.map_or_else(String::new, |it| it.message.clone())
-}
-
 const MANY: usize = 250;
 
 #[tokio::test]
@@ -99,7 +88,9 @@ async fn many_wait_for_one_workspace_and_cost_little_each() -> Result<()> {
     let places = async || {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for run in runs.list(&ListParams::default()).await?.items {
-            *counts.entry(place(&run)).or_default() += 1;
+            *counts
+                .entry(message(&run, "WorkspaceBound").to_owned())
+                .or_default() += 1;
         }
         Ok::<_, anyhow::Error>(counts)
     };

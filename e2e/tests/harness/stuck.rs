@@ -10,23 +10,13 @@ use oz_core::conditions;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{BY_HAND, World, apply_as, reason};
-
-/// What the condition `PodReady` says.
-fn why(run: &HarnessRun) -> String {
-    let all = run
-        .status
-        .as_ref()
-        .map(|status| status.conditions.as_slice());
-    let ready = conditions::find(all.unwrap_or_default(), "PodReady");
-    ready.map_or_else(String::new, |it| it.message.clone())
-}
+use crate::support::{BY_HAND, World, apply_as, message, reason};
 
 /// Submits a run whose pod gets no node, and sees what becomes of it.
 async fn waits_and_ends(world: &World, name: &str, spec: Value, says: &[&str]) -> Result<()> {
     world.submit(name, spec).await?;
     let told = |run: &HarnessRun| {
-        let why = why(run);
+        let why = message(run, "PodReady");
         why.starts_with("no node takes the pod: ") && says.iter().any(|part| why.contains(part))
     };
     let what = format!("says that no node takes its pod ({says:?})");

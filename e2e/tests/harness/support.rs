@@ -304,6 +304,13 @@ pub(crate) fn reason<'a>(run: &'a HarnessRun, type_: &str) -> Option<&'a str> {
     Some(conditions::find(conditions, type_)?.reason.as_str())
 }
 
+/// The message of a condition; empty if there is none.
+pub(crate) fn message<'a>(run: &'a HarnessRun, type_: &str) -> &'a str {
+    let status = run.status.as_ref();
+    let found = status.and_then(|status| conditions::find(&status.conditions, type_));
+    found.map_or("", |condition| condition.message.as_str())
+}
+
 fn merge(into: &mut Value, more: Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {

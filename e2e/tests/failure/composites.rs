@@ -1,10 +1,12 @@
 //! The operator killed while composites run.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use oz_core::composite::rego::RegoController;
@@ -64,14 +66,19 @@ impl World {
         self.quota(name, "5").await.map(drop)
     }
 
+    /// A quota with this limit, of which the cluster's quota controller has written how much is used.
     async fn quota(&self, name: &str, pods: &str) -> Result<ResourceQuota> {
         let what = format!("{name} to have a quota of {pods}");
         eventually(&what, CONDITION_TIMEOUT, async || {
             let quota = self.quotas.get_opt(&format!("sprint-{name}")).await?;
             Ok(quota.filter(|quota| {
-                let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
-                let hard = hard.and_then(|hard| hard.get("pods"));
-                hard.is_some_and(|hard| hard.0 == pods)
+                let spec = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+                let status = quota.status.as_ref();
+                let counted = status.and_then(|status| status.hard.as_ref());
+                let is_limit = |hard: &BTreeMap<String, Quantity>| {
+                    hard.get("pods").is_some_and(|hard| hard.0 == pods)
+                };
+                spec.is_some_and(is_limit) && counted.is_some_and(is_limit)
             }))
         })
         .await

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use oz_core::access::stamp::{Requester, Stamp};
-use oz_core::api::harness::{HarnessRun, HarnessTemplate};
+use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase};
 use oz_core::controller::{Controller as _, Decision, Live, Step, Verdict};
 use oz_core::harness::objects::{Broker, KIND};
 use oz_core::harness::run::{Facts, Question, Runs, State, spec_digest};
@@ -117,12 +117,24 @@ impl Begun {
         phases: &[&str],
         hidden_pod: Option<bool>,
     ) -> Result<State, Question> {
-        let mut job = self.job.clone();
         let [active, succeeded, failed] = counted;
-        let started = now();
-        job["status"] = json!({
-            "startTime": started, "active": active, "succeeded": succeeded, "failed": failed,
+        let status = json!({
+            "startTime": now(), "active": active, "succeeded": succeeded, "failed": failed,
         });
+        let decided = self.decided_after(seconds, status, phases, hidden_pod);
+        decided.map(|decision| decision.state)
+    }
+
+    /// The same by the status of the Job, and what is done.
+    fn decided_after(
+        &self,
+        seconds: i64,
+        status: Value,
+        phases: &[&str],
+        hidden_pod: Option<bool>,
+    ) -> Result<Decision<State>, Question> {
+        let mut job = self.job.clone();
+        job["status"] = status;
         let pods = phases.iter().enumerate().map(|(number, phase)| {
             let name = format!("squawk-{number}");
             live(json!({
@@ -144,9 +156,9 @@ impl Begun {
             hidden_pod,
             ..Facts::default()
         };
-        let then = started + SignedDuration::from_secs(seconds);
+        let then = now() + SignedDuration::from_secs(seconds);
         match self.controller.decide(then, &self.run, &facts, &known) {
-            Verdict::Decided(decision) => Ok(decision.state),
+            Verdict::Decided(decision) => Ok(decision),
             Verdict::Need { question, .. } => Err(question),
         }
     }
@@ -190,6 +202,48 @@ fn a_pod_that_has_ended_is_not_hidden_before_its_job_counts_it() {
     for phases in [["Succeeded"], ["Failed"]] {
         let ended = begun.after(60, [1, 0, 0], &phases, None);
         assert_eq!(Begun::looked_at(&ended), None);
+    }
+}
+
+/// No watch tells that the Job is gone, which the operator deletes itself, nor that a pod is which lost its labels.
+#[test]
+fn a_run_that_is_being_ended_is_looked_at_again_when_its_job_is_deleted() {
+    let begun = Begun::new();
+    let status = json!({"startTime": now(), "active": 1});
+    let decision = begun.decided_after(10, status, &[], Some(true)).unwrap();
+    assert!(matches!(decision.state, State::Ending(..)), "{decision:?}");
+    let again = now() + SignedDuration::from_secs(11);
+    assert_eq!(decision.plan.wake, Some(again));
+}
+
+/// The Job controller may count the pod that was ended as failed before its own clock says that the time is over.
+#[test]
+fn a_run_whose_pod_fails_while_it_is_being_ended_ends_for_what_ended_it() {
+    let mut begun = Begun::new();
+    let failed = json!({"startTime": now(), "failed": 1, "conditions": [{
+        "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": now(),
+    }]});
+    let ended = |begun: &Begun| {
+        let decision = begun.decided_after(3601, failed.clone(), &[], None);
+        match decision.map(|decision| decision.state) {
+            Ok(State::Ended(end, ..)) => (end.phase, end.reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(ended(&begun), (RunPhase::Failed, "AgentFailed".to_owned()));
+
+    for (reason, phase) in [
+        ("DeadlineExceeded", RunPhase::Failed),
+        ("PodNotStarted", RunPhase::Failed),
+        ("DriftDetected", RunPhase::Cancelled),
+        ("JobDeleted", RunPhase::Cancelled),
+    ] {
+        let status = json!({"phase": "Running", "jobName": "squawk", "conditions": [{
+            "type": "Completed", "status": "False", "reason": reason, "message": "it is being ended",
+            "lastTransitionTime": now(),
+        }]});
+        begun.run.status = Some(serde_json::from_value(status).unwrap());
+        assert_eq!(ended(&begun), (phase, reason.to_owned()));
     }
 }
 

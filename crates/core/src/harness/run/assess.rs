@@ -172,8 +172,10 @@ impl Runs {
     ) -> Result<State, Question> {
         let decided = seen.decided.clone().map(Box::new);
         let runs_still = seen.active().next().is_some();
-        // How it ended is told by what ended first.
+        // How it ended is told by what ended first: what fails while it is being ended fails for that.
         if let Some((end, at)) = seen.job_end() {
+            let told = remembered(run).filter(|_| end.phase == RunPhase::Failed);
+            let end = told.unwrap_or(end);
             return Ok(match runs_still {
                 false => State::Ended(end, at, decided),
                 true => State::Ending(end, decided),
@@ -609,12 +611,13 @@ fn remembered(run: &HarnessRun) -> Option<RunEnd> {
     let completed = conditions::find(conditions, existing::COMPLETED)?;
     let phase = match completed.reason.as_str() {
         "DriftDetected" | "JobDeleted" => RunPhase::Cancelled,
-        "PodNotStarted" => RunPhase::Failed,
+        "PodNotStarted" | existing::DEADLINE => RunPhase::Failed,
         _ => return None,
     };
+    let message = completed.message.split(existing::NOT_OVER).next();
     Some(RunEnd::new(
         phase,
         &completed.reason,
-        completed.message.clone(),
+        message.unwrap_or_default(),
     ))
 }

@@ -181,7 +181,9 @@ impl<'a> Seen<'a> {
 
 /// Condition: it is over.
 pub const COMPLETED: &str = "Completed";
-const DEADLINE: &str = "DeadlineExceeded";
+/// What stands between why a run ends and why that is not done yet.
+pub(super) const NOT_OVER: &str = "; not over yet: ";
+pub(super) const DEADLINE: &str = "DeadlineExceeded";
 
 /// The end of a run whose time is over.
 pub(super) fn deadline_exceeded() -> RunEnd {

@@ -228,6 +228,11 @@ fn ending(
     let plan = Plan::default()
         .then(deleted(job.into_iter().chain(pods)))
         .then(look);
+    // What we delete ourselves tells nobody that it is gone, nor does a pod that lost its labels.
+    let plan = match job {
+        Some(_) => plan.wake_at(after(now, SignedDuration::from_secs(1))),
+        None => plan,
+    };
     match end.reason == "DriftDetected" {
         true => {
             let record = |decided: &Decided| {

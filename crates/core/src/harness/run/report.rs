@@ -6,7 +6,7 @@ use k8s_openapi::api::batch::v1::Job;
 use super::Runs;
 use super::assess::State;
 use super::decided::Decided;
-use super::existing::{COMPLETED, RunEnd, Seen};
+use super::existing::{COMPLETED, NOT_OVER, RunEnd, Seen};
 use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase};
 use crate::conditions;
 use crate::controller::{Failure, Outcome, Transition};
@@ -90,12 +90,7 @@ pub(super) fn report(
             goes_on(&mut conditions, run, decided, &seen, failure);
         }
         State::Ending(end, _) => {
-            if end.reason != "DeadlineExceeded" {
-                let message = end.message.as_str();
-                conditions.set(COMPLETED, false, &end.reason, message);
-            } else if failure.is_none() {
-                return status;
-            }
+            conditions.set(COMPLETED, false, &end.reason, end.message.as_str());
         }
         State::Ended(end, at, decided) => match failure {
             None => {
@@ -107,7 +102,7 @@ pub(super) fn report(
                 status.outputs = seen.outputs().or(status.outputs);
             }
             Some(failure) => {
-                let message = format!("{}; {failure}", end.message);
+                let message = format!("{}{NOT_OVER}{failure}", end.message);
                 conditions.set(COMPLETED, false, &end.reason, message);
             }
         },

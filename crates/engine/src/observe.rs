@@ -142,6 +142,8 @@ impl Belonging {
 pub(crate) struct ChildKind {
     pub(crate) kind: Kind,
     pub(crate) grace_seconds: Option<u32>,
+    /// Takes from a child what nothing is decided by.
+    pub(crate) lean: Option<fn(Packed) -> Packed>,
 }
 
 /// Starts calling back with the objects that an event of another kind concerns.
@@ -239,7 +241,16 @@ where
     /// As [`Watches::child`], for a kind that is named at run time, see [`Kind::discover`].
     #[must_use]
     pub fn child_of(self, kind: Kind) -> Self {
-        self.child_kind(kind, None)
+        self.child_kind(kind, None, None)
+    }
+
+    /// As [`Watches::child`], for a kind of which `lean` says what is kept of a child. Plans are made by that.
+    #[must_use]
+    pub fn child_kept_as<K>(self, lean: fn(Packed) -> Packed) -> Self
+    where
+        K: Resource<DynamicType = ()> + 'static,
+    {
+        self.child_kind(Kind::of::<K>(), None, Some(lean))
     }
 
     /// As [`Watches::child`]; deletions give a child this many seconds to end.
@@ -248,13 +259,19 @@ where
     where
         K: Resource<DynamicType = ()> + 'static,
     {
-        self.child_kind(Kind::of::<K>(), Some(grace_seconds))
+        self.child_kind(Kind::of::<K>(), Some(grace_seconds), None)
     }
 
-    fn child_kind(mut self, kind: Kind, grace_seconds: Option<u32>) -> Self {
+    fn child_kind(
+        mut self,
+        kind: Kind,
+        grace_seconds: Option<u32>,
+        lean: Option<fn(Packed) -> Packed>,
+    ) -> Self {
         self.children.push(ChildKind {
             kind,
             grace_seconds,
+            lean,
         });
         self
     }

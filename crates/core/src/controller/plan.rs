@@ -25,6 +25,9 @@ pub struct Plan {
     /// Why the plan could not be all that was asked for: something that was to be observed was not
     /// there or could not be read. A transient one is tried again with backoff.
     pub obstacle: Option<Failure>,
+    /// Whether another pass follows at once, if this one succeeds: it sees what this one wrote.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
 }
 
 impl Plan {
@@ -42,6 +45,13 @@ impl Plan {
     #[must_use]
     pub fn wake_at(mut self, at: Timestamp) -> Self {
         self.wake = Some(self.wake.map_or(at, |known| known.min(at)));
+        self
+    }
+
+    /// Has another pass follow at once, which sees what this plan brought about.
+    #[must_use]
+    pub fn again(mut self) -> Self {
+        self.again = true;
         self
     }
 

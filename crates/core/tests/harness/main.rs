@@ -10,6 +10,7 @@
 
 mod admission;
 mod definitions;
+mod lean;
 mod pods;
 mod policies;
 mod readers;
@@ -17,6 +18,7 @@ mod requirements;
 mod runs;
 mod seeding;
 mod seeds;
+mod starting;
 mod templates;
 mod world;
 

@@ -29,7 +29,7 @@ fn failed_pod() -> Live {
 
 fn decide(controller: &Workspaces, workspace: &Workspace, live: &[Live]) -> Decision<State> {
     let verdict = controller.decide(now(), workspace, &Facts::default(), live);
-    verdict.decided().expect("a question")
+    verdict.decided().unwrap()
 }
 
 /// The status after that was done.

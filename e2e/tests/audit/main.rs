@@ -4,6 +4,7 @@
 mod crash;
 mod guard;
 mod ozctl;
+mod runs;
 mod sinks;
 mod support;
 mod tampering;

@@ -154,6 +154,32 @@ fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is
     Ok(())
 }
 
+/// The original's manager reads and writes every Secret and ConfigMap, and its broker reads every Secret and may exec
+/// anywhere.
+#[test]
+fn r33_of_secrets_and_config_maps_oz_has_those_of_its_own_by_name_and_its_broker_execs_nowhere()
+-> Result<()> {
+    let mut own = 0;
+    for object in rendered(&["--set=harness.enabled=true"])? {
+        let name = name_of(&object);
+        if !["Role", "ClusterRole"].contains(&object["kind"].as_str().unwrap_or_default()) {
+            continue;
+        }
+        for permission in meaning(&object) {
+            let is_about = |resource: &str| permission.contains(&format!("\"{resource}\""));
+            if is_about("secrets") || is_about("configmaps") {
+                let is_own = object["kind"] == "Role" && permission.contains("\"oz-");
+                assert!(is_own, "{name}: {permission}");
+                own += 1;
+            }
+            let is_broker = name.contains("broker");
+            assert!(!is_broker || !is_about("pods/exec"), "{name}: {permission}");
+        }
+    }
+    assert!(own > 10, "no right was looked at");
+    Ok(())
+}
+
 #[test]
 fn with_namespaces_nothing_in_other_namespaces_is_allowed() -> Result<()> {
     let everywhere = meanings(rendered(&[])?);

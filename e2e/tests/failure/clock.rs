@@ -13,7 +13,7 @@ use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually, libfaketime};
 use crate::alone;
 
 /// Whether clocks can be shifted here. `OZ_REQUIRE_ALL` makes a missing library a failure.
-fn clocks_can_be_shifted() -> Result<bool> {
+pub(crate) fn clocks_can_be_shifted() -> Result<bool> {
     if libfaketime().is_some() {
         return Ok(true);
     }

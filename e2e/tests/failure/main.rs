@@ -4,7 +4,6 @@
 mod clock;
 mod composites;
 mod crash;
-mod harness;
 mod keep;
 mod keys;
 mod leader;
@@ -12,6 +11,7 @@ mod lists;
 mod path;
 mod pods;
 mod replicas;
+mod run_clock;
 mod stalled;
 
 use anyhow::Result;

@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
-use oz_core::api::harness::{BrokerPolicy, ClusterHarnessTemplate, HarnessTemplate};
+use oz_core::api::harness::{BrokerPolicy, ClusterHarnessTemplate, HarnessTemplate, Workspace};
 use oz_core::conditions::find;
 use oz_e2e::NAMESPACE;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
@@ -45,7 +46,21 @@ pub(crate) async fn store_what_hooks_refuse(cluster: &Cluster) -> Result<()> {
     let policies = Api::<BrokerPolicy>::namespaced(admin, STORED);
     let egress = json!({"appliesToTemplates": ["["], "grants": {"egress": [{"host": "10.0.0.1"}]}});
     apply_as(&policies, policy("wrong", egress)).await?;
+
+    let repository =
+        json!({"url": "https://git.test/a.git", "credentialsSecretRef": {"name": "key"}});
+    let spec = json!({"storage": {"size": "1Gi"}, "seed": {"repos": [repository]}});
+    let unstamped = json!({"metadata": {"name": "unstamped"}, "spec": spec});
+    apply_as(&stored::<Workspace>(cluster).await?, unstamped).await?;
     Ok(())
+}
+
+/// Objects that were stored past every hook and policy.
+pub(crate) async fn stored<K>(cluster: &Cluster) -> Result<Api<K>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    Ok(Api::namespaced(cluster.client("admin").await?, STORED))
 }
 
 /// A template that stands alone, with these fields besides.

@@ -2,6 +2,7 @@
 //! simulated one; what the containers of runs do is tested on a real one.
 
 mod admission;
+mod defects;
 mod definitions;
 mod drift;
 mod examples;
@@ -9,4 +10,5 @@ mod lost;
 mod queue;
 mod runs;
 mod seeds;
+mod stuck;
 mod support;

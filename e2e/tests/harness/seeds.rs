@@ -12,6 +12,7 @@ use oz_core::conditions;
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
+use crate::definitions::stored;
 use crate::support::{TEMPLATE, World};
 
 const SEED: &str = "https://git.test/kubebuilder.git";
@@ -125,6 +126,42 @@ async fn one_that_is_deleted_ends_what_fills_it_and_runs_wait_for_it() -> Result
         Ok(Some(()))
     })
     .await
+}
+
+/// Stored while no webhook asked whether its author may read the Secret.
+#[tokio::test]
+async fn r31_a_seed_that_nobody_vouches_for_gets_no_secret() -> Result<()> {
+    let world = World::new("vouched").await?;
+    let workspaces = stored::<Workspace>(world.cluster).await?;
+    let title = "the seed of an unstamped workspace to be refused";
+    eventually(title, CONDITION_TIMEOUT, async || {
+        let status = workspaces
+            .get("unstamped")
+            .await?
+            .status
+            .unwrap_or_default();
+        let ready = conditions::find(&status.conditions, "Ready");
+        let is_refused = ready.is_some_and(|it| it.reason == "NotStamped");
+        ensure!(is_refused, "{status:?}");
+        Ok(Some(()))
+    })
+    .await?;
+    let jobs = stored::<Job>(world.cluster).await?;
+    assert!(jobs.get_opt("unstamped-seed").await?.is_none());
+
+    // With the webhook in its path it is filled.
+    let repository = json!({"url": SEED, "credentialsSecretRef": {"name": "key"}});
+    world
+        .workspace("stamped", json!({"seed": {"repos": [repository]}}))
+        .await?;
+    let filled = |workspace: &Workspace| {
+        let status = workspace.status.clone().unwrap_or_default();
+        conditions::is_true(&status.conditions, "Seeded")
+    };
+    world
+        .workspace_until("stamped", "is filled", filled)
+        .await?;
+    Ok(())
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! them is what the test says.
 
 mod broker;
+mod definitions;
 mod verbs;
 
 use anyhow::Result;

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use oz_core::api::harness::HarnessRun;
+use oz_core::api::harness::{HarnessRun, Workspace};
 use oz_core::labels;
 use oz_e2e::{apply, install_harness, refused, stamped};
 use oz_testkit::{Cluster, eventually};
@@ -30,7 +30,12 @@ async fn ruin(prefix: &str) -> Result<Ruin> {
             .create(&dry_run, &pod("probe", &marks("x"))?)
             .await;
         let of_pods = answer.is_err_and(|why| why.to_string().contains("Jobs of oz alone"));
-        Ok((of_runs && of_pods).then_some(()))
+        let answer = ruin
+            .api()
+            .create(&dry_run, &workspace("probe", None)?)
+            .await;
+        let of_workspaces = answer.is_err_and(|why| why.to_string().contains("not stamped"));
+        Ok((of_runs && of_pods && of_workspaces).then_some(()))
     })
     .await?;
     Ok(ruin)
@@ -85,6 +90,50 @@ async fn a_run_is_submitted_with_nobody_there() -> Result<()> {
     runs.patch("mine", &merge, &labelled(&json!({"team": "shop"})))
         .await?;
     runs.delete("mine", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+fn workspace(name: &str, stamped_by: Option<&str>) -> Result<Workspace> {
+    let repository =
+        json!({"url": "https://git.test/a.git", "credentialsSecretRef": {"name": "key"}});
+    let mut workspace: Workspace = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"storage": {"size": "1Gi"}, "seed": {"repos": [repository]}},
+    }))?;
+    workspace.metadata.annotations = stamped_by.map(stamped);
+    Ok(workspace)
+}
+
+/// Creating a workspace that is filled by a Secret while no webhook asks whether its author may read it, without a
+/// stamp or with one that names somebody else, and changing the stamp of one: refused. By its URL the Secret would go
+/// anywhere. A workspace that names none needs no stamp.
+#[tokio::test]
+async fn a_secret_is_fetched_by_a_seed_with_nobody_there() -> Result<()> {
+    let ruin = ruin("ruin-seeds").await?;
+    let (workspaces, create, merge) = (
+        ruin.api::<Workspace>(),
+        PostParams::default(),
+        PatchParams::default(),
+    );
+    for by in [None, Some("alice")] {
+        let why = refused(workspaces.create(&create, &workspace("mine", by)?).await)?;
+        assert!(why.contains("not stamped"), "{why}");
+    }
+    workspaces
+        .create(&create, &workspace("mine", Some("carol"))?)
+        .await?;
+    for name in [labels::REQUESTER, labels::REQUESTED_BY] {
+        for value in [json!("mallory"), json!(null)] {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {name: value}}}));
+            let why = refused(workspaces.patch("mine", &merge, &patch).await)?;
+            assert!(why.contains("immutable"), "{why}");
+        }
+    }
+    let mut plain = workspace("plain", None)?;
+    let seed = plain.spec.seed.as_mut().context("no seed")?;
+    seed.repos[0].credentials_secret_ref = None;
+    workspaces.create(&create, &plain).await?;
+    workspaces.delete("mine", &DeleteParams::default()).await?;
     Ok(())
 }
 

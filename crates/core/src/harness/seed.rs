@@ -12,7 +12,7 @@ use super::overlay::{append, confined, confined_pod, variable};
 use super::pod::claim_name;
 use super::reserved;
 use crate::api::harness::{Repository, Workspace};
-use crate::labels;
+use crate::{encode, labels};
 
 /// Clones, and writes the list of what was cloned.
 const SCRIPT: &str = include_str!("seed.sh");
@@ -25,7 +25,7 @@ const PASSWD: &str = "seed:x:65532:65532::/tmp:/bin/sh\n";
 /// Annotation of the pod, which it has the file from.
 const PASSWD_ANNOTATION: &str = "oz.wizardofoz.co/passwd";
 /// How long the Job may take in all, in seconds.
-const DEADLINE_SECONDS: i64 = 1800;
+pub(super) const DEADLINE_SECONDS: i64 = 1800;
 /// How often a pod that failed is made again.
 const RETRIES: i32 = 2;
 
@@ -48,6 +48,19 @@ pub fn job_name(workspace: &str) -> String {
 pub fn repositories(workspace: &Workspace) -> &[Repository] {
     let seed = workspace.spec.seed.as_ref();
     seed.map_or(&[], |seed| seed.repos.as_slice())
+}
+
+/// Whether a workspace is filled with what somebody must be allowed to read Secrets for.
+#[must_use]
+pub fn names_secrets(workspace: &Workspace) -> bool {
+    let mut all = repositories(workspace).iter();
+    all.any(|it| it.credentials_secret_ref.is_some())
+}
+
+/// Digest of what a workspace is filled with, which never changes: what its stamp is for.
+#[must_use]
+pub fn digest(workspace: &Workspace) -> String {
+    encode::digest(&workspace.spec.seed)
 }
 
 /// The Job that fills a workspace, by an image.

@@ -10,6 +10,7 @@
 
 mod admission;
 mod definitions;
+mod git_server;
 mod lean;
 mod pods;
 mod policies;
@@ -18,6 +19,7 @@ mod requirements;
 mod runs;
 mod seeding;
 mod seeds;
+mod seeds_https;
 mod starting;
 mod templates;
 mod world;

@@ -1,14 +1,52 @@
 //! What each state of the filling of a workspace asks for, and what is said of it.
 
+use std::collections::BTreeMap;
+
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::api::harness::{Workspace, WorkspacePhase, WorkspaceStatus};
 use oz_core::controller::{Controller as _, Decision, Live, Outcome, Plan, Step};
-use oz_core::harness::seed;
+use oz_core::harness::seed::{self, Settings};
 use oz_core::harness::workspace::{Facts, SeedOutcome, State, Workspaces, seeding_ended};
+use oz_core::labels;
 use serde_json::{Value, json};
 
 use crate::now;
 use crate::seeds::{job, settings, workspace};
 use crate::world::live;
+
+fn controller() -> Workspaces {
+    Workspaces {
+        keys: keys(),
+        seeds: settings(),
+    }
+}
+
+fn keys() -> Keys {
+    Keys::new(vec![vec![7; 32]]).unwrap()
+}
+
+/// As the webhook does when one is created.
+fn stamped(mut workspace: Workspace) -> Workspace {
+    let stamp = Stamp {
+        requester: Requester {
+            user: "ada".to_owned(),
+            ..Requester::default()
+        },
+        kind: "Workspace".to_owned(),
+        namespace: "birds".to_owned(),
+        name: "cage".to_owned(),
+        spec_digest: seed::digest(&workspace),
+        at: now(),
+        nonce: "nonce".to_owned(),
+        ..Stamp::default()
+    };
+    let sealed = stamp.seal(&keys()).unwrap();
+    workspace.metadata.creation_timestamp = Some(now().into());
+    let annotations = BTreeMap::from([(labels::REQUESTER.to_owned(), sealed)]);
+    workspace.metadata.annotations = Some(annotations);
+    workspace
+}
 
 fn with_status(mut object: Value, status: Value) -> Live {
     object["metadata"]["uid"] = json!("u-2");
@@ -76,7 +114,7 @@ fn words(plan: &Plan) -> Vec<String> {
 #[test]
 fn it_is_filled_before_runs_have_it_and_cleared_up_after() {
     let one = workspace(json!([{"url": "https://git.test/a.git"}]));
-    let controller = Workspaces { seeds: settings() };
+    let controller = controller();
     let policy = || with_status(seed::network_policy(&one), json!({}));
     let job = |status: Value| with_status(job(&one), status);
     let condition = |type_: &str| json!({"conditions": [{"type": type_, "status": "True"}]});
@@ -138,7 +176,7 @@ fn one_that_goes_ends_what_fills_it_first() {
     one.metadata.deletion_timestamp =
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     one.metadata.finalizers = Some(vec!["paddock.dev/workspace-finalizer".to_owned()]);
-    let controller = Workspaces { seeds: settings() };
+    let controller = controller();
     let policy = with_status(seed::network_policy(&one), json!({}));
     let running = with_status(
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "birds"}}),
@@ -158,13 +196,13 @@ fn one_that_goes_ends_what_fills_it_first() {
 #[test]
 fn what_cannot_be_cloned_is_said() {
     let https = "https://git.test/a.git";
-    let with_image = Workspaces { seeds: settings() };
+    let with_image = controller();
+    let without_image = Workspaces {
+        seeds: Settings::default(),
+        ..controller()
+    };
     for (controller, repos, reason) in [
-        (
-            &Workspaces::default(),
-            json!([{"url": https}]),
-            "SeedImageMissing",
-        ),
+        (&without_image, json!([{"url": https}]), "SeedImageMissing"),
         (
             &with_image,
             json!([{"url": "http://git.test/a.git"}]),
@@ -185,6 +223,64 @@ fn what_cannot_be_cloned_is_said() {
         assert_eq!(steps, ["apply PersistentVolumeClaim"], "{repos}");
         assert_eq!(phase, Some(WorkspacePhase::Failed), "{repos}");
         assert!(why.starts_with(reason), "{repos}: {why}");
+    }
+}
+
+/// Whoever may write Workspaces while no webhook asks them would get any Secret of the namespace by a seed.
+#[test]
+fn r31_no_secret_is_handed_to_a_seed_whose_author_nobody_asked() {
+    let controller = controller();
+    let with = |secret: &str| {
+        let secret = json!({"name": secret});
+        workspace(json!([{"url": "https://git.test/a.git", "credentialsSecretRef": secret}]))
+    };
+    let mut other = stamped(with("key"));
+    other.spec = with("other").spec;
+    let mut renamed = stamped(with("key"));
+    renamed.metadata.name = Some("aviary".to_owned());
+    for (what, one) in [
+        ("none", with("key")),
+        ("for other Secrets", other),
+        ("for another workspace", renamed),
+    ] {
+        let (steps, phase, why) = decided(&controller, &one, &[]);
+        assert_eq!(steps, ["apply PersistentVolumeClaim"], "{what}");
+        assert_eq!(phase, Some(WorkspacePhase::Failed), "{what}");
+        assert!(why.starts_with("NotStamped: "), "{what}: {why}");
+    }
+    let plain = workspace(json!([{"url": "https://git.test/a.git"}]));
+    for one in [stamped(with("key")), plain] {
+        let (steps, phase, _) = decided(&controller, &one, &[]);
+        assert!(steps.contains(&"apply Job".to_owned()), "{steps:?}");
+        assert_eq!(phase, Some(WorkspacePhase::Seeding));
+    }
+    // What was filled before there were stamps stays.
+    let mut filled = with("key");
+    filled.status = serde_json::from_value(json!({"pvcName": "ws-cage", "conditions": [{
+        "type": "Seeded", "status": "True", "reason": "SeedJobSucceeded", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}))
+    .unwrap();
+    let (_, phase, why) = decided(&controller, &filled, &[claim()]);
+    assert_eq!(phase, Some(WorkspacePhase::Active), "{why}");
+}
+
+/// A repository without end, or a server that stops in the middle: the Job is ended, and its pods go with it.
+#[test]
+fn a_seed_that_takes_too_long_says_so() {
+    let one = workspace(json!([{"url": "https://git.test/a.git"}]));
+    let status = json!({"conditions": [{
+        "type": "Failed", "status": "True", "reason": "DeadlineExceeded",
+        "message": "Job was active longer than specified deadline",
+    }]});
+    for live in [
+        vec![with_status(job(&one), status.clone())],
+        // Of an attempt before.
+        vec![with_status(job(&one), status), failed_pod()],
+    ] {
+        let (_, phase, why) = decided(&controller(), &one, &live);
+        assert_eq!(phase, Some(WorkspacePhase::Failed));
+        assert!(why.contains("not cloned within 30 minutes"), "{why}");
     }
 }
 
@@ -213,7 +309,7 @@ fn a_pod_that_does_not_start_is_told_with_what_it_may_lack() {
         {"url": "https://git.test/b.git", "path": "b", "credentialsSecretRef": {"name": "key"}},
         {"url": "https://git.test/c.git", "path": "c", "credentialsSecretRef": {"name": "other"}},
     ]));
-    let controller = Workspaces { seeds: settings() };
+    let controller = controller();
     let job = || with_status(job(&one), json!({}));
     let creating = || first(json!({"waiting": {"reason": "PodInitializing"}}));
     let usual = "Seeding: its repositories are being cloned";
@@ -257,7 +353,7 @@ fn a_pod_that_does_not_start_is_told_with_what_it_may_lack() {
 fn nothing_is_filled_once_the_claim_is_lost() {
     let mut one = workspace(json!([{"url": "https://git.test/a.git"}]));
     one.status = serde_json::from_value(json!({"pvcName": "ws-cage"})).unwrap();
-    let controller = Workspaces { seeds: settings() };
+    let controller = controller();
     let (steps, phase, why) = decided(&controller, &one, &[]);
     assert_eq!(phase, Some(WorkspacePhase::Failed));
     assert!(why.starts_with("ClaimLost"), "{why}");
@@ -270,7 +366,7 @@ fn nothing_is_filled_once_the_claim_is_lost() {
 #[test]
 fn how_a_seeding_goes_is_an_event_once_and_how_long_it_took_is_known() {
     let mut one = workspace(json!([{"url": "https://git.test/a.git"}]));
-    let controller = Workspaces { seeds: settings() };
+    let controller = controller();
     let condition = |type_: &str| json!({"conditions": [{"type": type_, "status": "True"}]});
     let job = |status: Value| {
         with_status(

@@ -39,11 +39,11 @@ fn the_pod_that_clones_is_as_confined_as_a_run() {
 }
 
 /// Folders on this machine: repositories, and a workspace.
-struct World(tempfile::TempDir);
+pub(crate) struct World(tempfile::TempDir);
 
 impl World {
     /// With a repository that has two commits on `main`, one of them alone on `side`, and a link.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let world = Self(tempfile::tempdir().unwrap());
         fs::create_dir(world.path("home")).unwrap();
         fs::create_dir(world.path("workspace")).unwrap();
@@ -62,11 +62,11 @@ impl World {
         world
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn git(&self, words: &[&str]) -> String {
+    pub(crate) fn git(&self, words: &[&str]) -> String {
         git(&self.path("repo"), words)
     }
 
@@ -76,17 +76,30 @@ impl World {
 
     /// Runs the containers of the Job of a workspace one after the other, until one fails.
     fn seed(&self, repos: Value, from: &str, containers: usize) -> Result<(), String> {
+        self.said(repos, from, containers).map(drop)
+    }
+
+    /// As [`World::seed`]; gives all that they said.
+    pub(crate) fn said(
+        &self,
+        repos: Value,
+        from: &str,
+        containers: usize,
+    ) -> Result<String, String> {
         let job = job(&workspace(repos));
         let pod = &job["spec"]["template"]["spec"];
         let all = ["initContainers", "containers"];
         let all = all.iter().flat_map(|list| pod[list].as_array().unwrap());
+        let mut said = String::new();
         for container in all.take(containers) {
             let output = self.run(container, from);
+            said.push_str(&String::from_utf8(output.stdout).unwrap());
+            said.push_str(&String::from_utf8(output.stderr).unwrap());
             if !output.status.success() {
-                return Err(String::from_utf8(output.stderr).unwrap());
+                return Err(said);
             }
         }
-        Ok(())
+        Ok(said)
     }
 
     fn run(&self, container: &Value, protocols: &str) -> Output {
@@ -104,18 +117,22 @@ impl World {
         env.insert("HOME", self.path("home").display().to_string());
         env.insert("OZ_WORKSPACE", self.path("workspace").display().to_string());
         env.insert("GIT_ALLOW_PROTOCOL", protocols.to_owned());
+        // What the kubelet mounts.
+        if let Some(folder) = env.get_mut("OZ_CREDENTIALS") {
+            *folder = self.path("credentials").display().to_string();
+        }
         process
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap());
         process.envs(env).output().unwrap()
     }
 
-    fn read(&self, name: &str) -> Option<String> {
+    pub(crate) fn read(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.path("workspace").join(name)).ok()
     }
 }
 
-fn git(folder: &Path, words: &[&str]) -> String {
+pub(crate) fn git(folder: &Path, words: &[&str]) -> String {
     let output = Command::new("git")
         .args(["-c", "user.name=t", "-c", "user.email=t@t.test"])
         .args(words)

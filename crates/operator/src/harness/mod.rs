@@ -73,6 +73,7 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         metrics,
     };
     let controller = Workspaces {
+        keys: keys.clone(),
         seeds: args.harness.seeds(),
     };
     engine.controller(controller, observed);

@@ -10,7 +10,7 @@ use oz_runtime::Feeds;
 
 use super::rules::{Checked, Reviewed, name};
 use super::run::{Definitions, RunValidator};
-use super::stamp::RunStamper;
+use super::stamp::{Stamped, Stamper};
 use super::validate::{Installation, Validator};
 use crate::hooks::{Grounds, not_by_those_who_end_access};
 use crate::templates::Templates;
@@ -21,7 +21,9 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         return Vec::new();
     }
     vec![
-        stamp(grounds),
+        stamp::<HarnessRun>(grounds),
+        // Nobody looks at the stamp of one that is filled with nothing.
+        stamp::<Workspace>(grounds).when("has-a-seed", "has(object.spec) && has(object.spec.seed)"),
         run(grounds, feeds),
         checked::<Workspace>(grounds),
         checked::<BrokerPolicy>(grounds),
@@ -30,15 +32,16 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     ]
 }
 
-/// Nobody is left out: what is not stamped is never run.
-fn stamp(grounds: &Grounds) -> Hook {
-    Hook::mutating("stamp-harnessrun", RunStamper::new(grounds.keys.clone()))
+/// Nobody is left out: what is not stamped is never run, and filled with no Secret.
+fn stamp<K: Stamped>(grounds: &Grounds) -> Hook {
+    let handler = Stamper::<K>::new(grounds.keys.clone());
+    Hook::mutating(&format!("stamp-{}", name::<K>()), handler)
         .on([Operation::Create])
         .namespaces(NamespaceScope::All)
         .reinvoke(true)
         .side_effects(SideEffects::None)
-        .path(&path::<HarnessRun>("mutate"))
-        .webhook_name("mharnessrun.kb.io")
+        .path(&path::<K>("mutate"))
+        .webhook_name(&format!("m{}.kb.io", name::<K>()))
 }
 
 fn run(grounds: &Grounds, feeds: &Feeds) -> Hook {

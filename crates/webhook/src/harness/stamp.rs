@@ -1,36 +1,63 @@
-//! The stamp hook: writes on every new run who submits it, sealed, over whatever the user put there.
+//! The stamp hook: writes on what is new and never changes who creates it, sealed, over whatever the user put there.
 
-use kube::Resource as _;
+use std::marker::PhantomData;
+
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_core::access::seal::Keys;
-use oz_core::api::harness::HarnessRun;
+use oz_core::api::harness::{HarnessRun, Workspace};
 use oz_core::harness::run::spec_digest;
+use oz_core::harness::seed;
 
+use super::rules::Reviewed;
 use crate::stamp::{Sealing, Subject};
 
-/// Stamps runs.
-pub(crate) struct RunStamper(Sealing);
+/// A kind that is stamped.
+pub(crate) trait Stamped: Reviewed {
+    /// Digest of what stays as it is.
+    fn digest_of_asked(&self) -> String;
+}
 
-impl RunStamper {
-    pub(crate) fn new(keys: Keys) -> Self {
-        Self(Sealing::new(keys))
+impl Stamped for HarnessRun {
+    fn digest_of_asked(&self) -> String {
+        spec_digest(self)
     }
 }
 
-impl Mutate for RunStamper {
-    type Object = HarnessRun;
+impl Stamped for Workspace {
+    fn digest_of_asked(&self) -> String {
+        seed::digest(self)
+    }
+}
+
+/// Stamps objects of one kind.
+pub(crate) struct Stamper<K> {
+    sealing: Sealing,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Stamped> Stamper<K> {
+    pub(crate) fn new(keys: Keys) -> Self {
+        Self {
+            sealing: Sealing::new(keys),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K: Stamped> Mutate for Stamper<K> {
+    type Object = K;
 
     async fn mutate(
         &self,
         cx: &Cx,
-        review: &Review<HarnessRun>,
-        object: &mut HarnessRun,
+        review: &Review<K>,
+        object: &mut K,
     ) -> Result<Notes, Rejection> {
         let subject = Subject {
-            kind: HarnessRun::kind(&()).into_owned(),
-            spec_digest: spec_digest(object),
+            kind: K::kind(&()).into_owned(),
+            spec_digest: object.digest_of_asked(),
         };
-        self.0.stamp(cx, review, subject, object.meta_mut())?;
+        self.sealing.stamp(cx, review, subject, object.meta_mut())?;
         Ok(Notes::none())
     }
 }

@@ -29,6 +29,9 @@ const JOB_CREATED: &str = "JobCreated";
 /// Condition: its agent runs.
 const POD_READY: &str = "PodReady";
 
+/// Reason of [`POD_READY`]: something is in its pod's way.
+const NOT_STARTED: &str = "NotStarted";
+
 /// Reasons of waiting that are about the template.
 const OF_TEMPLATE: [&str; 4] = [
     "TemplateNotFound",
@@ -217,12 +220,20 @@ fn pod(conditions: &mut Conditions<'_>, seen: &Seen<'_>) {
         (Some(pod), None) => {
             let is_late = told_from(pod).is_some_and(|from| has_come(conditions.now, from));
             match obstacle(pod).filter(|_| is_late) {
-                Some(why) => conditions.set(POD_READY, false, "NotStarted", why),
+                Some(why) => conditions.set(POD_READY, false, NOT_STARTED, why),
                 None => conditions.set(POD_READY, false, "Starting", "the pod is starting"),
             }
         }
+        // What kept one from starting is not forgotten when it goes.
+        (None, _) if is_told_late(conditions.status) => {}
         (None, _) => conditions.set(POD_READY, false, "Starting", "the pod is starting"),
     }
+}
+
+/// Whether it is told what kept its pod from starting.
+fn is_told_late(status: &HarnessRunStatus) -> bool {
+    let known = conditions::find(&status.conditions, POD_READY);
+    known.is_some_and(|known| known.reason == NOT_STARTED)
 }
 
 fn is_over(conditions: &mut Conditions<'_>, end: &RunEnd, at: Timestamp) {

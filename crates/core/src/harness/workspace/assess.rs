@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use super::Workspaces;
 use super::seeding::Seeding;
 use crate::api::harness::{HarnessRun, Workspace, WorkspacePhase};
 use crate::controller::{Failure, Live};
 use crate::harness::objects::workspace_name;
 use crate::harness::pod::claim_name;
 use crate::harness::queue::{has_left, place};
-use crate::harness::seed::Settings;
 
 /// What is known besides the workspace and its objects.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +106,7 @@ fn wants(run: &HarnessRun, workspace: &Workspace) -> bool {
 
 pub(super) fn assess(
     now: Timestamp,
-    settings: &Settings,
+    controller: &Workspaces,
     workspace: &Workspace,
     facts: &Facts,
     live: &[Live],
@@ -118,7 +118,7 @@ pub(super) fn assess(
         .as_ref()
         .and_then(|claim| claim.status.as_ref()?.phase.clone());
     let is_bound = claim_phase.as_deref() == Some("Bound");
-    let seeding = Seeding::of(now, workspace, settings, live);
+    let seeding = Seeding::of(now, workspace, controller, live);
     let usable = usable(workspace, claim.as_ref(), claim_phase.as_deref());
     let usable = usable.and_then(|()| seeding.obstacle().map_or(Ok(()), Err));
     let (phase, why) = match usable {

@@ -14,13 +14,16 @@ pub use report::{SeedOutcome, seeding_ended};
 
 pub use super::objects::WORKSPACE_KIND as KIND;
 use super::seed;
+use crate::lifecycle::seal::Keys;
 
 /// The finalizer of a workspace while a run holds it. The original has it on all of them.
 pub const FINALIZER: &str = "paddock.dev/workspace-finalizer";
 
 /// The controller of Workspaces.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Workspaces {
+    /// What stamps are opened with.
+    pub keys: Keys,
     /// What they are filled with.
     pub seeds: seed::Settings,
 }

@@ -38,7 +38,7 @@ impl Controller for Workspaces {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<State>> {
-        let state = match assess(now, &self.seeds, workspace, facts, live) {
+        let state = match assess(now, self, workspace, facts, live) {
             Ok(state) => state,
             Err(question) => {
                 return Verdict::Need {

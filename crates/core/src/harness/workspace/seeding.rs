@@ -7,13 +7,18 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::assess::State;
+use super::{KIND, Workspaces};
+use crate::access::stamp;
 use crate::api::harness::{Workspace, WorkspacePhase};
 use crate::conditions;
 use crate::controller::{Live, Step};
 use crate::harness::admission;
 use crate::harness::child::child;
 use crate::harness::jobs::{self, condition, is_active};
-use crate::harness::seed::{Settings, job, job_name, network_policy, repositories};
+use crate::harness::seed::{
+    DEADLINE_SECONDS, Settings, digest, job, job_name, names_secrets, network_policy, repositories,
+};
+use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
 use crate::validate::Violation;
 
@@ -48,7 +53,7 @@ impl Seeding {
     pub(super) fn of(
         now: Timestamp,
         workspace: &Workspace,
-        settings: &Settings,
+        controller: &Workspaces,
         live: &[Live],
     ) -> Self {
         let repositories = repositories(workspace);
@@ -77,8 +82,11 @@ impl Seeding {
         let mut jobs = live.iter().filter_map(Live::parse::<Job>);
         let job = jobs.find(|job| job.metadata.name.as_deref() == Some(&name));
         let Some(job) = job else {
+            if let Some(why) = unstamped(workspace, &controller.keys) {
+                return Self::Refused("NotStamped", why);
+            }
             let missing = "the operator knows no image with git to clone by: set harness.gitImage of its chart";
-            return match &settings.image {
+            return match &controller.seeds.image {
                 Some(image) => Self::Wanted(image.clone()),
                 None => Self::Refused("SeedImageMissing", missing.to_owned()),
             };
@@ -88,7 +96,7 @@ impl Seeding {
             (true, _) => Self::Done,
             (_, true) => Self::Failed(format!(
                 "Job {name} failed: {}. `kubectl delete job {name}` has it tried again",
-                said(live).unwrap_or_else(|| "its pods say nothing".to_owned())
+                why_it_failed(&job, live)
             )),
             _ => Self::Running(delay(now, workspace, live)),
         }
@@ -147,6 +155,31 @@ fn delay(now: Timestamp, workspace: &Workspace, live: &[Live]) -> Option<String>
         format!("Pod {name} has not started; see that these Secrets of its credentialsSecretRefs exist: {needed}")
     });
     jobs::obstacle(&pod).or(secrets)
+}
+
+/// Why Secrets are not handed to the seed of a workspace: nobody has asked whether its author may read them.
+fn unstamped(workspace: &Workspace, keys: &Keys) -> Option<String> {
+    if !names_secrets(workspace) {
+        return None;
+    }
+    let stamped = stamp::verify(keys, KIND, &workspace.metadata, &digest(workspace));
+    let reason = stamped.err()?.reason();
+    Some(format!(
+        "its seed names Secrets, and oz's admission webhook did not vouch that its author may read them ({reason}): \
+         check that the webhook is registered and running, then create the workspace again"
+    ))
+}
+
+fn why_it_failed(job: &Job, live: &[Live]) -> String {
+    let failed = condition(job, "Failed").and_then(|it| it.reason.as_deref());
+    // Its pods are gone then.
+    if failed == Some("DeadlineExceeded") {
+        let minutes = DEADLINE_SECONDS / 60;
+        return format!(
+            "its repositories were not cloned within {minutes} minutes; less is cloned with a depth and a branch"
+        );
+    }
+    said(live).unwrap_or_else(|| "its pods say nothing".to_owned())
 }
 
 /// What was said last in the pod that was made last.

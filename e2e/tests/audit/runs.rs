@@ -1,23 +1,27 @@
-//! The operator killed again and again while harness runs share workspaces: each run ends, once and on record, and no
-//! workspace is left locked or was held twice. `OZ_HARNESS_RUNS` and `OZ_HARNESS_KILLS` make it as long as one likes.
+//! The operator killed again and again while harness runs share workspaces: each run ends, once and on record,
+//! no workspace is left locked or was held twice, and the trail is whole.
+//!
+//! By default a few times. `OZ_HARNESS_RUNS=500 OZ_HARNESS_KILLS=200 cargo test -p oz-e2e --test audit runs::` is the
+//! long run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::ListParams;
 use oz_core::api::harness::{HarnessRun, RunPhase, Workspace};
 use oz_core::audit::{Action, Record};
 use oz_e2e::{
-    Operator, Options, Scene, Webhook, announce_broker, apply, apply_as, install, install_harness,
+    Auditor, Operator, Options, Scene, Webhook, announce_broker, apply, apply_as, install_harness,
     records_in, volume,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::json;
 
 use crate::alone;
+use crate::support::clean;
 
 /// How many workspaces the runs share.
 const WORKSPACES: usize = 5;
@@ -55,14 +59,16 @@ async fn submit(scene: &Scene, runs: usize) -> Result<()> {
 }
 
 /// Starts the operator and kills it, at moments that move through all that it does. Gives what it put on record.
-async fn killed(cluster: &Cluster, kills: usize) -> Result<Vec<Record>> {
+async fn killed(cluster: &Cluster, kills: usize, auditor: &mut Auditor) -> Result<Vec<Record>> {
+    let began = Instant::now();
     let mut records = Vec::new();
-    for kill in 0..kills {
+    for _ in 0..kills {
         let mut operator = Operator::spawn(cluster, &options())?;
-        // Between none and two seconds, spread by the golden ratio.
-        let moment = (kill as u64 * 1_236) % 2_000;
-        tokio::time::sleep(Duration::from_millis(moment)).await;
+        // Moments that no two runs share: most of them when it leads and writes.
+        let nanos = u64::from(began.elapsed().subsec_nanos());
+        tokio::time::sleep(Duration::from_millis(nanos % 2_000)).await;
         operator.process.kill9();
+        auditor.log(&operator.process);
         records.extend(whole(&operator)?);
     }
     Ok(records)
@@ -100,54 +106,45 @@ async fn alone_on_workspaces(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Waits until every run is over, and sees that none shares its workspace meanwhile.
-async fn all_over(scene: &Scene, runs: usize) -> Result<()> {
-    let deadline = Instant::now() + CONDITION_TIMEOUT * 2;
+/// Sees all the while that no two pods share a workspace; it ends when they do.
+async fn never_shared(scene: &Scene) -> Result<()> {
     loop {
         alone_on_workspaces(scene).await?;
-        let all = scene
-            .api::<HarnessRun>()
-            .list(&ListParams::default())
-            .await?
-            .items;
-        let phase = |run: &HarnessRun| run.status.as_ref().and_then(|status| status.phase);
-        let over = all
-            .iter()
-            .filter(|run| phase(run) == Some(RunPhase::Succeeded))
-            .count();
-        if over == runs {
-            return Ok(());
-        }
-        let bad = [RunPhase::Failed, RunPhase::Cancelled];
-        let bad: Vec<_> = all
-            .iter()
-            .filter(|run| phase(run).is_some_and(|it| bad.contains(&it)))
-            .collect();
-        ensure!(bad.is_empty(), "{bad:?}");
-        ensure!(Instant::now() < deadline, "{over} of {runs} are over");
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-#[tokio::test]
-async fn killed_again_and_again_each_run_ends_once_and_workspaces_are_free() -> Result<()> {
-    let (_turn, cluster) = alone().await?;
-    let (runs, kills) = (
-        number("OZ_HARNESS_RUNS", 20)?,
-        number("OZ_HARNESS_KILLS", 12)?,
-    );
-    install(cluster).await?;
-    install_harness(cluster)?;
-    let _webhook = Webhook::start(cluster, &Options::default().flag("--harness")).await?;
-    apply(cluster, "deploy/policies/harness")?;
-    let scene = Scene::empty(cluster, "runs").await?;
-    set(cluster, &scene).await?;
-    submit(&scene, runs).await?;
-    let mut records = killed(cluster, kills).await?;
-    alone_on_workspaces(&scene).await?;
-    let operator = Operator::start(cluster, &options()).await?;
-    all_over(&scene, runs).await?;
+/// Waits until every run has succeeded. Nobody gave another run a reason to end otherwise.
+async fn all_over(scene: &Scene, runs: usize) -> Result<()> {
+    let api = scene.api::<HarnessRun>();
+    // What takes turns on a workspace takes the longer the more there are.
+    let turns = u32::try_from(runs.div_ceil(WORKSPACES))?;
+    let within = CONDITION_TIMEOUT + Duration::from_secs(5) * turns;
+    let mut ended = Vec::new();
+    eventually("all runs to be over", within, async || {
+        let all = api.list(&ListParams::default()).await?.items;
+        let with = |wanted: &[RunPhase]| -> Vec<String> {
+            let phase = |run: &HarnessRun| run.status.as_ref().and_then(|status| status.phase);
+            let found = all
+                .iter()
+                .filter(|run| phase(run).is_some_and(|it| wanted.contains(&it)));
+            found.map(ResourceExt::name_any).collect()
+        };
+        let over = with(&[RunPhase::Succeeded]).len();
+        ended = with(&[RunPhase::Failed, RunPhase::Cancelled]);
+        ensure!(
+            over == runs || !ended.is_empty(),
+            "{over} of {runs} are over"
+        );
+        Ok(Some(()))
+    })
+    .await?;
+    ensure!(ended.is_empty(), "they ended otherwise: {ended:?}");
+    Ok(())
+}
 
+/// Waits until nobody holds a workspace, and sees that each run had its own once.
+async fn all_free(scene: &Scene, runs: usize) -> Result<()> {
     let workspaces = scene.api::<Workspace>();
     eventually("workspaces to be free", CONDITION_TIMEOUT, async || {
         let all = workspaces.list(&ListParams::default()).await?.items;
@@ -166,9 +163,41 @@ async fn killed_again_and_again_each_run_ends_once_and_workspaces_are_free() -> 
         );
         Ok(Some(()))
     })
-    .await?;
+    .await
+}
+
+#[tokio::test]
+async fn killed_again_and_again_each_run_ends_once_and_workspaces_are_free() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let (runs, kills) = (
+        number("OZ_HARNESS_RUNS", 20)?,
+        number("OZ_HARNESS_KILLS", 12)?,
+    );
+    install_harness(cluster)?;
+    let webhook = Webhook::start(cluster, &Options::default().flag("--harness")).await?;
+    apply(cluster, "deploy/policies/harness")?;
+    let scene = Scene::empty(cluster, "runs").await?;
+    let mut auditor = Auditor::pinning(&scene.admin).await?;
+    auditor.log(&webhook.process);
+    set(cluster, &scene).await?;
+    submit(&scene, runs).await?;
+    let began = Instant::now();
+    let mut records = tokio::select! {
+        records = killed(cluster, kills, &mut auditor) => records?,
+        shared = never_shared(&scene) => return shared,
+    };
+    let while_killed = began.elapsed();
+    let operator = Operator::start(cluster, &options()).await?;
+    auditor.log(&operator.process);
+    tokio::select! {
+        over = all_over(&scene, runs) => over?,
+        shared = never_shared(&scene) => return shared,
+    }
+    all_free(&scene, runs).await?;
 
     // A record that was written twice is one: it has the same ID.
+    let before = records.len();
     records.extend(records_in(&operator.process)?);
     let about = |run: &str, action: Action| -> usize {
         let its = records
@@ -184,5 +213,13 @@ async fn killed_again_and_again_each_run_ends_once_and_workspaces_are_free() -> 
         }
         assert_eq!(about(&name, Action::DriftDetected), 0, "{name}");
     }
+    let report = auditor.report().await?;
+    assert!(report.is_whole(), "{:#?}", report.problems);
+    eprintln!(
+        "{runs} runs, {kills} kills in {while_killed:?} with {before} records; {} records of {} processes, {:?} in all",
+        report.records(),
+        report.chains.len(),
+        began.elapsed()
+    );
     Ok(())
 }

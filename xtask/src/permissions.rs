@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
+use oz_core::names;
 use oz_testkit::permissions::{Use, UsedIn, recorded};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -216,7 +217,10 @@ impl Permission {
             && self.api_group == one.api_group
             && self.resource == one.resource
             && (self.everywhere || one.used_in == UsedIn::Own)
-            && self.name.as_ref().is_none_or(|name| *name == one.name)
+            && self
+                .name
+                .as_ref()
+                .is_none_or(|name| *name == one.name || are_reserved(name, &one.name))
     }
 }
 
@@ -229,6 +233,12 @@ impl fmt::Display for Permission {
             None => Ok(()),
         }
     }
+}
+
+/// Whether both are reserved for Roles of grants: which of these a grant has is chance.
+fn are_reserved(one: &str, other: &str) -> bool {
+    let is_reserved = |name| names::grant_role_number(name).is_some();
+    is_reserved(one) && is_reserved(other)
 }
 
 /// As kubectl writes it, `deployments.apps`.
@@ -431,7 +441,11 @@ fn expand(
 ) {
     let names: Vec<Option<String>> = match rule.resource_names.as_deref() {
         None | Some([]) => vec![None],
-        Some(names) => names.iter().cloned().map(Some).collect(),
+        Some(listed) => {
+            let mut names: Vec<String> = listed.to_vec();
+            names.dedup_by(|one, before| are_reserved(one, before));
+            names.into_iter().map(Some).collect()
+        }
     };
     for api_group in rule.api_groups.iter().flatten() {
         for resource in rule.resources.iter().flatten() {

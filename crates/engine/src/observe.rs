@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{GetParams, ListParams};
 use kube::core::{ObjectList, Request};
 use kube::{Client, Resource};
-use oz_core::controller::{Controller, Failure, Live};
+use oz_core::controller::{Controller, Failure, Key, Live};
 use oz_core::labels;
 use oz_runtime::{Change, Clock, Identity, Kind, Store, Subscription};
 use serde::de::DeserializeOwned;
@@ -32,6 +32,13 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
     /// answered. Must not block.
     fn created(&self, owner: &str, child: &Live) {
         let _ = (owner, child);
+    }
+
+    /// Hears that the place of a child that was to be created for the object with the UID `owner` is taken
+    /// by what does not belong to it. Says whether another plan would be made now. Must not block.
+    fn taken(&self, owner: &str, key: &Key) -> bool {
+        let _ = (owner, key);
+        false
     }
 
     /// Hears of each status that was written, with the one before. Must not block.

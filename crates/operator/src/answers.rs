@@ -38,8 +38,8 @@ pub(crate) async fn answer<K: Kind>(
             facts.policies = Some(cx.list(request.namespace().as_deref(), &first).await);
         }
         Question::Trial(trial) => facts.tried = Some(try_as_author(cx, &trial).await),
-        // Of what is there of a workload each kind reads what it needs.
-        Question::Workload(_) | Question::Probes(_) => {}
+        // Of what is there of a workload each kind reads what it needs; names are kept by the process.
+        Question::Workload(_) | Question::Probes(_) | Question::RoleName(_) => {}
     }
 }
 

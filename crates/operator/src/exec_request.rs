@@ -9,11 +9,13 @@ use oz_core::access::exec::{ExecAccess, Facts};
 use oz_core::access::kind::{PodSeen, Question};
 use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase};
 use oz_core::connect::pod::PodIdentity;
+use oz_core::controller::Key;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
 use crate::answers::answer;
 use crate::continued::continued;
+use crate::role_names::RoleNames;
 use crate::session_probes::Probes;
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
@@ -22,6 +24,7 @@ pub(crate) struct ExecRequests {
     pub(crate) controller: ExecAccess,
     pub(crate) requests: Store<ExecAccessRequest>,
     pub(crate) stamps: Stamps,
+    pub(crate) role_names: RoleNames,
     pub(crate) templates: Store<ExecAccessTemplate>,
     pub(crate) workloads: Arc<Workloads>,
     /// Which pod has a name now.
@@ -69,7 +72,12 @@ impl Observe<ExecAccess> for ExecRequests {
             })
     }
 
+    fn taken(&self, _: &str, key: &Key) -> bool {
+        self.role_names.is_taken(key)
+    }
+
     fn known(&self, request: &ExecAccessRequest) -> Facts {
+        self.role_names.note::<ExecAccess>(request);
         let namespace = request.namespace();
         Facts {
             template: self
@@ -105,6 +113,10 @@ impl Observe<ExecAccess> for ExecRequests {
                         facts.workload = Some(read.await);
                     }
                 }
+            }
+            Question::RoleName(bound) => {
+                let name = self.role_names.take::<ExecAccess>(request, &bound);
+                facts.role_name = Some(name);
             }
             question => {
                 let (stamps, requests) = (&self.stamps, &self.requests);

@@ -15,6 +15,7 @@ mod pod_request;
 mod pod_template;
 mod policies;
 mod retention;
+mod role_names;
 mod roles;
 mod run;
 mod session_limits;

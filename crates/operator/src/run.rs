@@ -47,6 +47,7 @@ use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
 use crate::retention::Retention;
+use crate::role_names::{RoleNames, RoleNamesLock};
 use crate::session_probes::Probes;
 use crate::sessions::{LeaveSessions, Scripts};
 use crate::stamps::Stamps;
@@ -71,6 +72,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     )
     .await?;
     let operator = Operator {
+        role_names: RoleNames::default(),
         warnings: Warnings::new(client.clone(), labels::OZ, namespace, replica),
         args: &args,
         client,
@@ -100,6 +102,7 @@ struct Operator<'a> {
     keys: Keys,
     trail: Trail,
     warnings: Warnings,
+    role_names: RoleNames,
 }
 
 impl Operator<'_> {
@@ -137,10 +140,15 @@ impl Operator<'_> {
     /// Everything that is reconciled. The answer says what stands behind the objects that are made.
     fn controllers(&self, engine: &mut Engine) -> Owners {
         let mut owners = Owners::default();
-        let workloads = Arc::new(Workloads::default());
-        exec(engine, self.args, &self.keys, &workloads, &mut owners);
+        let parts = Parts {
+            args: self.args,
+            keys: &self.keys,
+            workloads: Arc::new(Workloads::default()),
+            role_names: self.role_names.clone(),
+        };
+        exec(engine, &parts, &mut owners);
         if self.args.pod_access {
-            pods(engine, self.args, &self.keys, &workloads, &mut owners);
+            pods(engine, &parts, &mut owners);
         }
         bindings(engine, self.args, &self.keys, &mut owners);
         owners
@@ -218,7 +226,12 @@ impl Operator<'_> {
             .task("clock alarm", Everyone, self.clock_alarm());
         if !self.args.policies.is_empty() {
             let alarm = self.policy_alarm(runtime)?;
-            runtime.task("policy alarm", Everyone, alarm);
+            let role_names = self.role_names_lock(runtime)?;
+            runtime.task("policy alarm", Everyone, alarm).task(
+                "reserved names",
+                Leader,
+                role_names,
+            );
         }
         Ok(())
     }
@@ -307,32 +320,62 @@ impl Operator<'_> {
         ClockAlarm::new(clock, names::OPERATOR, replica, self.warnings.clone())
     }
 
-    fn policy_alarm(&self, runtime: &Runtime) -> anyhow::Result<PolicyAlarm> {
-        let installation = Installation {
+    fn installation(&self) -> Installation {
+        Installation {
             name: self.args.policies.clone(),
             namespace: self.args.common.namespace.clone(),
             break_glass: self.args.break_glass.break_glass_groups.clone(),
             harness: self.args.harness.harness,
-        };
+        }
+    }
+
+    fn role_names_lock(&self, runtime: &Runtime) -> anyhow::Result<RoleNamesLock> {
+        let own = &self.args.common.namespace;
+        let namespace = self.args.access_namespaces.first().unwrap_or(own);
+        let lock = RoleNamesLock::new(
+            &self.client,
+            &self.role_names,
+            namespace,
+            &self.installation(),
+        )?;
+        runtime.registry().register(
+            "oz_reserved_names_in_use",
+            "Whether Roles of grants get reserved names, since a policy keeps others from these: 1 or 0",
+            lock.used.clone(),
+        );
+        Ok(lock)
+    }
+
+    fn policy_alarm(&self, runtime: &Runtime) -> anyhow::Result<PolicyAlarm> {
+        let installation = self.installation();
         let alarm = PolicyAlarm::new(&installation, &self.client, self.warnings.clone())?;
         alarm.register(&mut runtime.registry());
         Ok(alarm)
     }
 }
 
+/// What both kinds of access are made of.
+struct Parts<'a> {
+    args: &'a Args,
+    keys: &'a Keys,
+    workloads: Arc<Workloads>,
+    role_names: RoleNames,
+}
+
 /// Adds access to pods that run already.
-fn exec(
-    engine: &mut Engine,
-    args: &Args,
-    keys: &Keys,
-    workloads: &Arc<Workloads>,
-    owners: &mut Owners,
-) {
+fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
+    let Parts {
+        args,
+        keys,
+        workloads,
+        role_names,
+    } = parts;
     let feeds = engine.runtime().feeds();
     let pods_by_name = feeds.store_with(Selection::default().metadata_only());
     let templates = feeds.store();
     let requests = feeds.store();
     access::<ExecAccess>(owners, &requests);
+    role_names.of::<ExecAccess>(&requests);
     let probes = Probes::new(args.cut_sessions);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
     engine.controller(
@@ -343,13 +386,14 @@ fn exec(
             probes: probes.clone(),
         },
     );
-    let exec = args.settings().exec_access(keys.clone());
+    let exec = args.settings().exec_access((*keys).clone());
     engine.controller(
         exec.clone(),
         ExecRequests {
             controller: exec,
             requests,
             stamps: Stamps::default(),
+            role_names: role_names.clone(),
             templates,
             workloads: Arc::clone(workloads),
             pods: pods_by_name,
@@ -386,16 +430,17 @@ fn access<K: AccessKind>(owners: &mut Owners, requests: &Store<K::Request>) {
 }
 
 /// Adds what pods of one's own need.
-fn pods(
-    engine: &mut Engine,
-    args: &Args,
-    keys: &Keys,
-    workloads: &Arc<Workloads>,
-    owners: &mut Owners,
-) {
+fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
+    let Parts {
+        args,
+        keys,
+        workloads,
+        role_names,
+    } = parts;
     let feeds = engine.runtime().feeds();
     let (templates, requests) = (feeds.store(), feeds.store());
     access::<PodAccess>(owners, &requests);
+    role_names.of::<PodAccess>(&requests);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
     engine.controller(
         PodTemplate { interval },
@@ -404,13 +449,14 @@ fn pods(
             workloads: Arc::clone(workloads),
         },
     );
-    let access = args.settings().pod_access(keys.clone());
+    let access = args.settings().pod_access((*keys).clone());
     engine.controller(
         access.clone(),
         PodRequests {
             controller: access,
             requests,
             stamps: Stamps::default(),
+            role_names: role_names.clone(),
             templates,
             workloads: Arc::clone(workloads),
             made: Mutex::default(),

@@ -394,7 +394,7 @@ fn guard_role_binding(grounds: &Grounds) -> Hook {
         .webhook_name("guard-rolebinding.kb.io")
         .when(
             "to-a-role-that-is-called-like-one-of-ours",
-            "object.roleRef.kind == 'Role' && object.roleRef.name.matches('-[0-9a-f]{8}$')",
+            "object.roleRef.kind == 'Role' && object.roleRef.name.matches('-[0-9a-f]{8}$|^oz-grant-[0-9]{3}$')",
         )
         .when(
             "not-by-oz-or-break-glass",

@@ -25,16 +25,16 @@ async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_re
 
     system.operator.process.kill9();
     alice.api().delete("gone", &DeleteParams::default()).await?;
-    let name = asked.object_name();
+    let (name, role) = (asked.object_name(), asked.role_name());
     // Nobody of ours is there: the garbage collector ends access.
     scene.gone::<RoleBinding>(&name, CONDITION_TIMEOUT).await?;
     assert!(
-        scene.api::<Role>().get_opt(&name).await?.is_some(),
+        scene.api::<Role>().get_opt(&role).await?.is_some(),
         "the Role is what tells of it"
     );
 
     let operator = Operator::start(cluster, &Options::default()).await?;
-    scene.gone::<Role>(&name, CONDITION_TIMEOUT).await?;
+    scene.gone::<Role>(&role, CONDITION_TIMEOUT).await?;
     assert_eq!(
         records_of(&operator.process, scene.name(), "gone")?,
         [Action::AccessRevoked]
@@ -63,7 +63,7 @@ async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like
     let within = CONDITION_TIMEOUT;
     scene.gone::<ExecAccessRequest>("left", within).await?;
     let now = DeleteParams::default();
-    scene.api::<Role>().delete(&name, &now).await?;
+    scene.api::<Role>().delete(&asked.role_name(), &now).await?;
     let left = bindings.get(&name).await?;
     assert_eq!(left.metadata.owner_references, None, "nothing ends it");
     let mut forged = ours.clone();

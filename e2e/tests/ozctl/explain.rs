@@ -147,7 +147,7 @@ async fn compare<K: AccessRequest>(
             .unwrap_or_default()
             .to_owned();
         let made = match kind.as_str() {
-            "Role" => serde_json::to_value(scene.api::<Role>().get(&name).await?)?,
+            "Role" => serde_json::to_value(scene.api::<Role>().get(&asked.role_name()).await?)?,
             "RoleBinding" => serde_json::to_value(scene.api::<RoleBinding>().get(&name).await?)?,
             "Pod" => serde_json::to_value(scene.api::<Pod>().get(&name).await?)?,
             other => anyhow::bail!("{other} was planned"),

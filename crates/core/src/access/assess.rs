@@ -8,7 +8,8 @@ use super::continued;
 use super::decide;
 use super::grant::Grant;
 use super::kind::{
-    Assessment, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special, State,
+    Assessment, Blocked, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special,
+    State,
 };
 use super::objects::{self, Objects};
 use super::request::Request;
@@ -38,7 +39,7 @@ pub(super) fn assess<K: Kind>(
     live: &[Live],
 ) -> Result<Assessment, Need> {
     let request = object.view();
-    let strangers = objects::strangers(kind.keys(), &request, live);
+    let all = live;
     let live = &*objects::known(kind.keys(), &request, live);
     let mut facts = Vec::new();
     let asked = request.asked();
@@ -49,22 +50,32 @@ pub(super) fn assess<K: Kind>(
         facts,
         waits_until,
     };
-    let blocked = !strangers.is_empty() && Objects::of(&request, live).binding.is_none();
-    if let Some(state) = after_grant(kind, now, &request, known, live)? {
-        return Ok(match state {
-            State::Granted(_) if blocked => {
-                assessed(State::Special(Special::Blocked(strangers)), facts)
+    let objects = Objects::of(&request, live);
+    let blocked = |grant: &Grant| blocked(kind, &request, grant, &objects, all);
+    if let Some(mut state) = after_grant(kind, now, &request, known, live)? {
+        if let State::Granted(grant) = &mut state {
+            named(kind, &request, grant, &objects, known, all).map_err(|question| Need {
+                question,
+                until: grant.window.until,
+            })?;
+            if let Some(blocked) = blocked(grant) {
+                state = State::Special(Special::Blocked(blocked));
             }
-            state => assessed(state, facts),
-        });
+        }
+        return Ok(assessed(state, facts));
     }
     let decided = decide(kind, now, object, &request, known, &mut facts);
-    let decided = decided.and_then(|offer| {
-        if blocked {
-            return Err(State::Special(Special::Blocked(strangers)).into());
+    let decided = decided.and_then(|mut offer| {
+        let question = if offer.first.is_empty() {
+            named(kind, &request, &mut offer.grant, &objects, known, all).err()
+        } else {
+            None
+        };
+        if let Some(blocked) = blocked(&offer.grant) {
+            return Err(State::Special(Special::Blocked(blocked)).into());
         }
         tried(kind, &offer, known)?;
-        Ok(offer)
+        question.map_or(Ok(offer), |question| Err(Otherwise::Need(question)))
     });
     let state = match decided {
         Ok(offer) => State::Grantable(Box::new(offer)),
@@ -91,6 +102,42 @@ pub(super) fn assess<K: Kind>(
         }
     };
     Ok(assessed(state, facts))
+}
+
+/// Gives the Role that is to be made the name that was found for it. One that is there has its own.
+fn named<K: Kind>(
+    kind: &K,
+    request: &Request<'_>,
+    grant: &mut Grant,
+    objects: &Objects,
+    known: &FactsOf<K>,
+    live: &[Live],
+) -> Result<(), Question> {
+    if objects.role.is_some() || objects.binding.is_some() {
+        return Ok(());
+    }
+    match &known.role_name {
+        Some(name) => grant.role.clone_from(name),
+        None => {
+            let bound = objects::bound_by_others(kind.keys(), request, live);
+            return Err(Question::RoleName(bound));
+        }
+    }
+    Ok(())
+}
+
+/// Who waits for the Role of a grant that is not bound yet, if anybody does.
+fn blocked<K: Kind>(
+    kind: &K,
+    request: &Request<'_>,
+    grant: &Grant,
+    objects: &Objects,
+    live: &[Live],
+) -> Option<Blocked> {
+    let role = grant.role_name();
+    let bindings = objects::strangers(kind.keys(), request, &role, live);
+    let is_blocked = objects.binding.is_none() && !bindings.is_empty();
+    is_blocked.then_some(Blocked { role, bindings })
 }
 
 /// Whether what is offered was tried, where that is asked for.

@@ -96,7 +96,7 @@ pub fn ending(
         .then(armed)
         .then(powerful)
         // What is known is gone; only now is asked for what nobody has told of.
-        .then(unseen(&GrantObjects::of(request), &live))
+        .then(unseen(&GrantObjects::of(request, grant), &live))
         // Beside each other: what cannot be put on record runs on no longer for that.
         .then(records.into_iter().map(Step::Record).chain(sessions))
         .wake_at(if waiting {
@@ -144,7 +144,7 @@ pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: KeepFini
         .status
         .is_some_and(|status| status.granted_at.is_some());
     // The Role is the last to go, and after it nobody looks.
-    let role = GrantObjects::of(request).role();
+    let role = GrantObjects::of(request, None).role();
     let plan =
         remove(request.marks(), &live).then((just_now && granted).then_some(Step::Look(role)));
     if request.metadata.deletion_timestamp.is_some() {
@@ -220,8 +220,8 @@ fn decided_by(keys: &Keys, request: Option<&Request<'_>>, live: &Live) -> Option
     };
     let grant = Grant::open(keys, metadata, uid)?;
     let key = live.key();
-    (key.namespace.as_deref() == Some(&grant.request.namespace) && key.name == grant.object_name())
-        .then_some(grant)
+    let is_at = grant.is_at(&key.kind, key.namespace.as_deref(), &key.name);
+    is_at.then_some(grant)
 }
 
 /// Removes what another program made for a request that oz refuses. What oz makes is marked; this

@@ -36,6 +36,8 @@ pub struct Facts<T, W> {
     pub policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// The answer to [`Question::Trial`].
     pub tried: Option<Result<(), Failure>>,
+    /// The answer to [`Question::RoleName`]: a reserved name, or `None` if there is none for it.
+    pub role_name: Option<Option<String>>,
     /// The answer to [`Question::Predecessor`].
     pub predecessor: Option<Result<Vec<Live>, Failure>>,
 }
@@ -66,6 +68,8 @@ pub enum Question {
     Policies,
     /// Could the template's author make this pod themselves?
     Trial(Box<Trial>),
+    /// Which of the reserved names is the Role to have? Others bind to these already.
+    RoleName(Vec<String>),
 }
 
 /// A pod that was chosen among those of a workload.
@@ -154,6 +158,7 @@ impl<T, W> Default for Facts<T, W> {
             probes: None,
             policies: None,
             tried: None,
+            role_name: None,
             predecessor: None,
         }
     }
@@ -170,6 +175,7 @@ impl<T, W> Facts<T, W> {
             same_stamp: Some(None),
             policies: Some(Ok(Vec::new())),
             tried: Some(Ok(())),
+            role_name: Some(None),
             predecessor: Some(Ok(Vec::new())),
             ..Self::default()
         }

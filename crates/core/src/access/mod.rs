@@ -21,6 +21,7 @@ pub mod pod;
 pub mod pod_state;
 mod report;
 pub mod request;
+pub mod role_names;
 mod sessions;
 pub mod stamp;
 pub mod status;

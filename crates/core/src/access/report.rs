@@ -77,12 +77,12 @@ pub(super) fn status<K: Kind>(
             status.phase = *phase;
             status
         }
-        State::Special(Special::Blocked(strangers)) => {
-            let failure = unseen::others_wait(&request, strangers);
+        State::Special(Special::Blocked(blocked)) => {
+            let failure = unseen::others_wait(blocked);
             facts.retain(|fact| fact.type_ != conditions::ACCESS_RESOURCES_CREATED);
             facts.push(status::resources_created(String::new(), Some(&failure)));
             RequestStatus {
-                foreign_bindings: unseen::on_record(strangers),
+                foreign_bindings: unseen::on_record(&blocked.bindings),
                 ..known(facts)
             }
         }

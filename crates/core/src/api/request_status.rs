@@ -53,6 +53,10 @@ pub struct RequestStatus {
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
 
+    /// Name of the Role that access was granted by, if it is one of those that are reserved for oz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role_name: Option<String>,
+
     /// Digest of the template's spec as it was when access was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_digest: Option<String>,

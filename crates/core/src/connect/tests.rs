@@ -67,6 +67,7 @@ pub(super) fn grant() -> Grant {
         },
         own_pod: None,
         stamp: None,
+        role: None,
         rules: None,
     }
 }

@@ -107,6 +107,8 @@ pub struct Sought {
     pub namespace: Option<String>,
     /// Which of them.
     pub which: Which,
+    /// Whether the API server may answer from its cache, which may be behind by moments.
+    pub cached: bool,
 }
 
 /// Which objects of a kind are looked for.
@@ -142,6 +144,7 @@ impl Sought {
             resource: ApiResource::erase::<K>(&()),
             namespace: namespace.map(ToOwned::to_owned),
             which: Which::Name(name.into()),
+            cached: false,
         }
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::Resource;
 use kube::api::GetParams;
 use kube::core::{PartialObjectMeta, Request};
-use oz_core::controller::{Controller, Decision, Failure, Live, Verdict, merge_patch};
+use oz_core::controller::{Controller, Decision, Failure, Key, Live, Verdict, merge_patch};
 use oz_core::labels;
 use oz_core::lifecycle::window::has_come;
 use tokio::sync::Notify;
@@ -74,6 +74,10 @@ where
 {
     fn created(&self, owner: &str, child: &Live) {
         self.observe.created(owner, child);
+    }
+
+    fn taken(&self, owner: &str, key: &Key) -> bool {
+        self.observe.taken(owner, key)
     }
 }
 

@@ -62,6 +62,7 @@ pub(super) fn grant() -> Grant {
         },
         own_pod: None,
         stamp: None,
+        role: None,
         rules: None,
     }
 }

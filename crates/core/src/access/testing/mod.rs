@@ -93,6 +93,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) hidden: Vec<Live>,
     /// The pod that this process made.
     pub(crate) made: Option<PodMade>,
+    /// The reserved name that the Role gets.
+    pub(crate) role_name: Option<String>,
     stale: bool,
     next_uid: usize,
 }
@@ -134,6 +136,7 @@ impl<K: InMemory> World<K> {
             reworded: false,
             hidden: Vec::new(),
             made: None,
+            role_name: None,
             stale: false,
             next_uid: 0,
         };
@@ -176,6 +179,7 @@ impl<K: InMemory> World<K> {
             probes: Some(self.probes.clone()),
             policies: Some(self.policies.clone().unwrap_or(Ok(Vec::new()))),
             tried: self.tried.clone(),
+            role_name: Some(self.role_name.clone()),
             predecessor: Some(self.left.clone().unwrap_or(Ok(Vec::new()))),
         }
     }

@@ -7,6 +7,7 @@ mod granting;
 mod hidden;
 mod over;
 mod refusing;
+mod reserved;
 mod reworded;
 mod unlisted;
 mod upgrade;

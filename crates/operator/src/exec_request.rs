@@ -7,12 +7,12 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::exec::{ExecAccess, Facts};
 use oz_core::access::kind::{PodSeen, Question};
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase};
+use oz_core::api::{AccessRequestApproval, ExecAccessRequest, ExecAccessTemplate, Phase};
 use oz_core::connect::pod::PodIdentity;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
-use crate::answers::answer;
+use crate::answers::{about, answer, answered};
 use crate::continued::continued;
 use crate::session_probes::Probes;
 use crate::stamps::Stamps;
@@ -23,6 +23,7 @@ pub(crate) struct ExecRequests {
     pub(crate) requests: Store<ExecAccessRequest>,
     pub(crate) stamps: Stamps,
     pub(crate) templates: Store<ExecAccessTemplate>,
+    pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) workloads: Arc<Workloads>,
     /// Which pod has a name now.
     pub(crate) pods: Store<PodIdentity>,
@@ -60,6 +61,7 @@ impl Observe<ExecAccess> for ExecRequests {
                         })
                 })
             })
+            .related(&self.approvals, about)
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();
                 requests.select(|request| {
@@ -71,10 +73,12 @@ impl Observe<ExecAccess> for ExecRequests {
 
     fn known(&self, request: &ExecAccessRequest) -> Facts {
         let namespace = request.namespace();
+        let template = self
+            .templates
+            .get(namespace.as_deref(), &request.spec.template_name);
         Facts {
-            template: self
-                .templates
-                .get(namespace.as_deref(), &request.spec.template_name),
+            approvals: answered::<ExecAccess>(&self.approvals, template.as_deref(), request),
+            template,
             continued: continued(&self.controller, &self.requests, request),
             pod: self.seen(request),
             ..Facts::default()

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use kube::Resource;
 
+use super::approval::{self, Approvals};
 use super::continued;
 use super::decide;
 use super::grant::Grant;
@@ -41,16 +42,16 @@ pub(super) fn assess<K: Kind>(
     let strangers = objects::strangers(kind.keys(), &request, live);
     let live = &*objects::known(kind.keys(), &request, live);
     let mut facts = Vec::new();
-    let asked = request.asked();
-    let waits_until =
-        window::waits_until(request.created(), asked.as_ref().ok().copied().flatten());
+    let approvals = approval::of(kind, now, &request, known);
+    let waits_until = waits_until(&request, approvals.as_ref());
     let assessed = |state, facts| Assessment {
         state,
         facts,
         waits_until,
+        approval: approvals.as_ref().map(|approvals| approvals.status.clone()),
     };
     let blocked = !strangers.is_empty() && Objects::of(&request, live).binding.is_none();
-    if let Some(state) = after_grant(kind, now, &request, known, live)? {
+    if let Some(state) = after_grant(kind, now, &request, waits_until, known, live)? {
         return Ok(match state {
             State::Granted(_) if blocked => {
                 assessed(State::Special(Special::Blocked(strangers)), facts)
@@ -58,12 +59,14 @@ pub(super) fn assess<K: Kind>(
             state => assessed(state, facts),
         });
     }
-    let decided = decide(kind, now, object, &request, known, &mut facts);
+    let approved = approvals.as_ref();
+    let decided = decide(kind, now, object, &request, approved, known, &mut facts);
     let decided = decided.and_then(|offer| {
         if blocked {
             return Err(State::Special(Special::Blocked(strangers)).into());
         }
         tried(kind, &offer, known)?;
+        approval::confirmed::<K>(approved, known)?;
         Ok(offer)
     });
     let state = match decided {
@@ -93,6 +96,15 @@ pub(super) fn assess<K: Kind>(
     Ok(assessed(state, facts))
 }
 
+/// When the request stops waiting, if it is not granted. Approvals have a time of their own; what they allow
+/// waits from the last of them as it would have from its creation.
+fn waits_until(request: &Request<'_>, approvals: Option<&Approvals>) -> Timestamp {
+    let created = request.created();
+    let plain = window::waits_until(created, request.asked().ok().flatten());
+    let wait = plain.duration_since(created);
+    approvals.map_or(plain, |approvals| approvals.waits_until(wait))
+}
+
 /// Whether what is offered was tried, where that is asked for.
 fn tried<K: Kind>(kind: &K, offer: &Offer, known: &FactsOf<K>) -> Result<(), Otherwise> {
     let trial = known
@@ -114,6 +126,7 @@ fn after_grant<K: Kind>(
     kind: &K,
     now: Timestamp,
     request: &Request<'_>,
+    waits_until: Timestamp,
     known: &FactsOf<K>,
     live: &[Live],
 ) -> Result<Option<State>, Need> {
@@ -124,7 +137,7 @@ fn after_grant<K: Kind>(
     // An end that takes more than one pass stays the one it was.
     let begun = End::begun(request.status);
     let Some(grant) = kind.decision(request, live).map(Box::new) else {
-        return without_decision(kind, now, request, begun, known, live);
+        return without_decision(kind, now, request, (begun, waits_until), known, live);
     };
     let until = grant.window.until;
     let replaced = known.pod.as_ref().and_then(|pod| pod.replaced(&grant));
@@ -172,7 +185,7 @@ fn without_decision<K: Kind>(
     kind: &K,
     now: Timestamp,
     request: &Request<'_>,
-    begun: Option<End>,
+    (begun, waits_until): (Option<End>, Timestamp),
     known: &FactsOf<K>,
     live: &[Live],
 ) -> Result<Option<State>, Need> {
@@ -182,7 +195,6 @@ fn without_decision<K: Kind>(
         && stamp::of(request.metadata).is_some()
         && let Some(failure) = kind.blocked(request, live)
     {
-        let waits_until = window::waits_until(request.created(), request.asked().ok().flatten());
         return Ok(Some(if window::has_come(now, waits_until) {
             State::Ending(End::EXPIRED, None)
         } else {
@@ -225,6 +237,7 @@ fn decide<K: Kind>(
     now: Timestamp,
     object: &K::Request,
     request: &Request<'_>,
+    approvals: Option<&Approvals>,
     known: &FactsOf<K>,
     facts: &mut Vec<Fact>,
 ) -> Result<Offer, Otherwise> {
@@ -261,7 +274,15 @@ fn decide<K: Kind>(
     let terms = template
         .check()
         .map_err(|violations| invalid_template(request.template, &violations, facts))?;
-    let window = Window::new(request.created(), asked.duration, terms.default, terms.max);
+    let needed = template.config().approval.is_some();
+    let approvals = approval::settled(needed, approvals, facts)?;
+    // Nobody loses time by waiting for others.
+    let from = if needed {
+        whole_second(now)
+    } else {
+        request.created()
+    };
+    let window = Window::new(from, asked.duration, terms.default, terms.max);
     facts.push(Fact::holds(
         conditions::ACCESS_DURATIONS_VALID,
         window.message(),
@@ -290,11 +311,17 @@ fn decide<K: Kind>(
         template,
         terms,
         window,
+        approvals,
         workload,
         continued: known.continued.as_ref(),
         probes: known.probes.as_deref(),
         policies: known.policies.as_ref().map(|policies| policies.as_deref()),
     })
+}
+
+/// The second that an instant is in: ends are in whole seconds, and none is later than what was agreed.
+fn whole_second(instant: Timestamp) -> Timestamp {
+    Timestamp::from_second(instant.as_second()).unwrap_or(instant)
 }
 
 /// A stamp is for one request.

@@ -67,6 +67,7 @@ pub(super) fn grant() -> Grant {
         },
         own_pod: None,
         stamp: None,
+        approvals: Vec::new(),
         rules: None,
     }
 }

@@ -62,6 +62,7 @@ pub(super) fn grant() -> Grant {
         },
         own_pod: None,
         stamp: None,
+        approvals: Vec::new(),
         rules: None,
     }
 }

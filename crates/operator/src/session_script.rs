@@ -35,10 +35,16 @@ async fn end_in(
     pods: &Api<Pod>,
     pod: &str,
     container: &str,
-    grants: &[Ending<'_>],
+    clock: &ServerClock,
+    grants: &[&Sessions],
 ) -> Result<Answers, Unrun> {
-    let once = async |grants: Vec<Ending<'_>>| {
-        let (command, mut text) = (script::command(&grants), Vec::new());
+    let once = async |grants: Vec<&Sessions>| {
+        let now = clock.now();
+        let endings = grants.iter().map(|one| Ending {
+            grant: &one.mark,
+            age: now.duration_since(one.granted_at),
+        });
+        let (command, mut text) = (script::command(&endings.collect::<Vec<_>>()), Vec::new());
         let ran = run_into(pods, pod, container, command, SCRIPT_TIMEOUT, &mut text).await;
         let answers = script::answers(&String::from_utf8_lossy(&text));
         match ran {
@@ -52,8 +58,8 @@ async fn end_in(
         Err(Unrun::Unreached(_)) => BTreeMap::new(),
         Err(Unrun::Unable(_)) => return first,
     };
-    let rest = grants.iter().filter(|one| !answers.contains_key(one.grant));
-    let rest: Vec<Ending<'_>> = rest.copied().collect();
+    let rest = grants.iter().filter(|one| !answers.contains_key(&one.mark));
+    let rest: Vec<&Sessions> = rest.copied().collect();
     if rest.is_empty() {
         return Ok(answers);
     }
@@ -124,16 +130,9 @@ impl InPod {
         let namespace = pod.namespace().unwrap_or_default();
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
         let name = pod.name_any();
-        let now = self.clock.now();
-        let grants: Vec<Ending<'_>> = sessions
-            .iter()
-            .map(|one| Ending {
-                grant: &one.mark,
-                age: now.duration_since(one.granted_at),
-            })
-            .collect();
+        let grants: Vec<&Sessions> = sessions.iter().collect();
         let runs = running(pod).map(async |container| {
-            let answer = end_in(&pods, &name, &container.name, &grants).await;
+            let answer = end_in(&pods, &name, &container.name, &self.clock, &grants).await;
             (container.name.clone(), answer)
         });
         let answers = join_all(runs).await;

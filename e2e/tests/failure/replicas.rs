@@ -2,10 +2,14 @@
 //! authority behind the certificates or to the API server, no grant is lost, and none comes or goes
 //! later than is promised.
 
-use anyhow::Result;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use oz_e2e::{Outcome, Replicas, Scene, Traffic};
-use oz_testkit::Cluster;
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 
 use crate::alone;
 
@@ -69,13 +73,83 @@ async fn another_authority_takes_over_and_nobody_is_turned_away() -> Result<()> 
     Ok(())
 }
 
+/// `ozctl audit tail` of a namespace, from where it says that it follows.
+struct Tail {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Tail {
+    async fn start(scene: &Scene) -> Result<Self> {
+        let mut command = Command::new(cargo_binary("ozctl")?);
+        command
+            .args(["audit", "tail", "-n", scene.name()])
+            .env("KUBECONFIG", scene.cluster.kubeconfig("admin"))
+            .env("NO_COLOR", "1")
+            .stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let output = BufReader::new(child.stdout.take().context("no standard output")?);
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut tail = Self {
+            child,
+            lines,
+            seen: Vec::new(),
+        };
+        tail.shows("WRITER", "TIME").await?;
+        Ok(tail)
+    }
+
+    /// Waits until a line has both in it.
+    async fn shows(&mut self, action: &str, name: &str) -> Result<()> {
+        eventually(
+            "ozctl audit tail to show a record",
+            CONDITION_TIMEOUT,
+            async || {
+                ensure!(self.child.try_wait()?.is_none(), "it has ended");
+                self.seen.extend(self.lines.try_iter());
+                let mut seen = self.seen.iter();
+                let is_shown = seen.any(|line| {
+                    let has = |wanted: &str| line.split_whitespace().any(|word| word == wanted);
+                    has(action) && has(name)
+                });
+                ensure!(is_shown, "{action} of {name} in {:?}", self.seen);
+                Ok(Some(()))
+            },
+        )
+        .await
+    }
+}
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[tokio::test]
-async fn the_api_server_restarts_and_no_grant_is_lost() -> Result<()> {
+async fn the_api_server_restarts_and_no_grant_and_no_line_of_the_trail_is_lost() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let (_replicas, scene, traffic) = set(cluster, "restarted").await?;
+    let mut tail = Tail::start(&scene).await?;
+    let followed = Timestamp::now();
     let (killed, back) = cluster.restart_api_server().await?;
     traffic.granted(&scene).await?;
     let outcome = traffic.stop(&scene).await?;
+    for times in &outcome.granted {
+        if times.bound > followed {
+            tail.shows("AccessGranted", &times.name).await?;
+        }
+        tail.shows("AccessExpired", &times.name).await?;
+    }
     // Killed in the middle of an answer, it does not log that, which is little.
     let (unlogged, all) = (outcome.unlogged.len(), outcome.granted.len());
     assert!(unlogged * 10 <= all, "{:?}", outcome.unlogged);

@@ -1,15 +1,17 @@
 //! The chart and the image where they belong: pods of a real node, reached through Services. Installed
 //! by Helm, used, upgraded while people ask for access, rolled back, uninstalled with nothing left.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, PostParams};
 use oz_core::api::{Phase, TransientRoleBinding};
 use oz_core::audit::{Action, Record};
+use oz_core::names::LEASE;
 use oz_e2e::{
     NAMESPACE, Scene, TEMPLATE, chart, exec_request, helm, image_archive, left, pod_request,
     repository, run, unregister, unregister_hooks,
@@ -70,6 +72,7 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
 
     let scene = Scene::set(cluster, "chart").await?;
     story(cluster, &scene).await?;
+    leader_dies(cluster, &scene).await?;
     harness::runs(cluster).await?;
 
     // People go on asking while every pod of oz is replaced, twice.
@@ -251,6 +254,72 @@ async fn story(cluster: &'static Cluster, scene: &Scene) -> Result<()> {
         },
     )
     .await
+}
+
+/// The operator that leads is killed with its pod while somebody has access: the other one ends that, gives access to
+/// the next, and both are on record.
+async fn leader_dies(cluster: &Cluster, scene: &Scene) -> Result<()> {
+    let alice = scene.requests("alice").await?;
+    alice
+        .granted(&exec_request("outlives", TEMPLATE, "30s"))
+        .await?;
+    let namespace = format!("--namespace={NAMESPACE}");
+    let holder = "-ojsonpath={.spec.holderIdentity}";
+    let leader = || kubectl(cluster, &["get", "lease", LEASE, &namespace, holder]);
+    let before = leader()?;
+    let uid = "-ojsonpath={.metadata.uid}";
+    let uid = kubectl(cluster, &["get", "pod", &before, &namespace, uid])?;
+    kill_in(&uid, "oz-operator")?;
+    let force = ["--force", "--grace-period=0", "--wait=false"];
+    let delete = ["delete", "pod", &before, &namespace];
+    kubectl(cluster, &[&delete[..], &force].concat())?;
+
+    alice
+        .granted(&exec_request("after", TEMPLATE, "30s"))
+        .await?;
+    let after = leader()?;
+    assert_ne!(after, before);
+    for name in ["outlives", "after"] {
+        alice.phase(name, Phase::Expired).await?;
+    }
+    eventually(
+        "the ends to be on record, by the other one",
+        CONDITION_TIMEOUT,
+        async || {
+            let said = kubectl(cluster, &["logs", &after, &namespace, "--tail=-1"])?;
+            let ended = said
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok());
+            let ended = ended.filter(|it: &Record| it.action == Action::AccessExpired);
+            let names: Vec<String> = ended.map(|it| it.request.name).collect();
+            let all = ["outlives", "after"]
+                .iter()
+                .all(|name| names.iter().any(|it| it == name));
+            Ok(all.then_some(()))
+        },
+    )
+    .await
+}
+
+/// Kills a program in a pod without warning.
+fn kill_in(pod_uid: &str, program: &str) -> Result<()> {
+    let mut killed = 0;
+    for process in std::fs::read_dir("/proc")? {
+        let process = process?.path();
+        let read = |file: &str| std::fs::read_to_string(process.join(file)).unwrap_or_default();
+        let is_meant = read("cmdline").contains(program) && read("cgroup").contains(pod_uid);
+        let pid = process
+            .file_name()
+            .and_then(|name| name.to_str()?.parse::<i32>().ok());
+        if let Some(pid) = pid.filter(|_| is_meant) {
+            let mut kill = Command::new("kill");
+            kill.args(["-9", &pid.to_string()]);
+            run(kill)?;
+            killed += 1;
+        }
+    }
+    ensure!(killed > 0, "no process of {program} in the pod {pod_uid}");
+    Ok(())
 }
 
 /// What the pods of oz have on record, in no order.

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::SignedDuration;
@@ -71,9 +72,13 @@ impl Container {
         Ok(())
     }
 
-    /// Runs the script.
+    /// Runs the script, for a grant of a minute ago.
     fn end(&self, user: &str, shell: &[&str]) -> Result<Ended> {
-        let age = SignedDuration::from_secs(60);
+        self.end_of(SignedDuration::from_secs(60), user, shell)
+    }
+
+    /// Runs the script, for a grant of this age.
+    fn end_of(&self, age: SignedDuration, user: &str, shell: &[&str]) -> Result<Ended> {
         // Another grant, of which nothing runs, goes first.
         let other = Ending {
             grant: "other",
@@ -158,6 +163,33 @@ async fn a_stream_is_found_wherever_it_is_and_whatever_else_is_dropped() -> Resu
     let apart = "exec 7<&0 0</dev/null; (env -i setsid bash -c \
          'exec 9<&7 7<&- >/dev/null 2>&1; sleep 7001; :' &); echo here; exec >&- 2>&-; sleep 7002";
     tried(apart, ended(4, 0)).await
+}
+
+/// The age is that of when the script was asked for. The runtime of a busy node runs it many seconds later, and it then
+/// ends for good those by which others are known.
+#[tokio::test]
+async fn who_shares_a_stream_is_found_by_a_script_that_waited_for_its_turn() -> Result<()> {
+    if !Node::Real.is_possible()? {
+        return Ok(());
+    }
+    let words = "(env -i setsid sleep 7001 &); echo here; sleep 7002";
+    let mut containers = Vec::new();
+    for shell in SHELLS {
+        let mut container = Container::start(WAITS).await?;
+        container.open("0", true, words)?;
+        containers.push((shell, container));
+    }
+    let opened = Instant::now();
+    eventually("it to wait", CONDITION_TIMEOUT, async || {
+        Ok((opened.elapsed().as_secs() >= 10).then_some(()))
+    })
+    .await?;
+    for (shell, container) in containers {
+        let seen = container.end_of(SignedDuration::ZERO, "0", shell)?;
+        assert_eq!(seen, ended(3, 0), "{shell:?}: {}", container.running()?);
+        container.has("sleep 7", 0).await?;
+    }
+    Ok(())
 }
 
 /// Where nobody takes note of their end, they stay in the list of processes.

@@ -32,8 +32,8 @@ const FIGHT: &str = "trap '' HUP TERM INT; killed=; for p in /proc/[0-9]*; do \
      then kill -9 ${p#/proc/} && killed=1; fi;; esac; done 2>/dev/null; \
      [ $killed ] && echo here; while :; do sleep 1; done";
 
-/// A process of the pod whose command line has this in it.
-fn running(scene: &Scene, pod: &str, what: &str) -> Result<bool> {
+/// The command lines of the processes of the pod that have this in them.
+fn running(scene: &Scene, pod: &str, what: &str) -> Result<Vec<String>> {
     let listed = exec(
         scene.cluster,
         "admin",
@@ -42,9 +42,17 @@ fn running(scene: &Scene, pod: &str, what: &str) -> Result<bool> {
     )
     .output()?;
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    Ok(listed
+    let lines = listed
         .lines()
-        .any(|line| line.contains(what) && !line.contains("grep")))
+        .filter(|line| line.contains(what) && !line.contains("grep"));
+    Ok(lines.map(ToOwned::to_owned).collect())
+}
+
+/// There, once no process of a session is left.
+fn none_runs(scene: &Scene, pod: &str) -> Result<Option<()>> {
+    let left = running(scene, pod, "sleep 700")?;
+    anyhow::ensure!(left.is_empty(), "{left:#?}");
+    Ok(Some(()))
 }
 
 pub(crate) fn session(scene: &Scene, arguments: &[&str]) -> Command {
@@ -221,7 +229,7 @@ async fn sessions_end_with_their_grant_whatever_their_user_does() -> Result<()> 
         );
     }
     eventually("the processes to be gone", CONDITION_TIMEOUT, async || {
-        Ok((!running(&scene, &pod, "sleep 700")?).then_some(()))
+        none_runs(&scene, &pod)
     })
     .await?;
     let cut = eventually("the end to be on record", CONDITION_TIMEOUT, async || {
@@ -289,7 +297,7 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
         &scene,
         &["-i", &pod, "--", "sh", "-c", lost],
     ))?);
-    assert!(running(&scene, &pod, "sleep 7003")?);
+    assert!(!running(&scene, &pod, "sleep 7003")?.is_empty());
 
     let alice = scene.requests("alice").await?;
     alice.api().delete("mine", &DeleteParams::default()).await?;
@@ -297,14 +305,14 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
         gone(session).await?;
     }
     eventually("the processes to be gone", CONDITION_TIMEOUT, async || {
-        Ok((!running(&scene, &pod, "sleep 700")?).then_some(()))
+        none_runs(&scene, &pod)
     })
     .await?;
     assert!(
         theirs.try_wait()?.is_none(),
         "somebody else's session was ended"
     );
-    assert!(running(&scene, &pod, "sleep 8001")?);
+    assert!(!running(&scene, &pod, "sleep 8001")?.is_empty());
 
     // As one that was allowed before the end, whose client was slow to open its streams.
     let grant = asked.request.uid().context("no UID")?;
@@ -363,7 +371,7 @@ async fn deleting_the_role_of_a_grant_ends_its_sessions() -> Result<()> {
         alice.phase(name, Phase::Revoked).await?;
         gone(&mut open).await?;
         eventually("the processes to be gone", CONDITION_TIMEOUT, async || {
-            Ok((!running(&scene, &pod, "sleep 700")?).then_some(()))
+            none_runs(&scene, &pod)
         })
         .await?;
     }

@@ -36,6 +36,11 @@ impl Retry {
         Ok(())
     }
 
+    /// Whether what was tried last failed.
+    pub fn has_failed(&self) -> bool {
+        self.last.is_some()
+    }
+
     /// An answer came: how things are is known, but one good answer does not quicken the pace.
     pub fn eased(&mut self) {
         self.last = None;

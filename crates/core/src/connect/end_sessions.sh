@@ -91,10 +91,10 @@ spread() {
     done
   done
 }
-# Whether it began in the time of the grant, in no session of others.
+# Whether it began since then, in no session of others.
 late() {
   eval "started=\$started_$1 session=\$session_$1 parent=\$parent_$1"
-  ! eval "[ \"\$grants_$1\" ]" && [ "$started" -ge "$since" ] && ! has "$safe" "$session"
+  ! eval "[ \"\$grants_$1\" ]" && [ "$started" -ge "$2" ] && ! has "$safe" "$session"
 }
 # Writes the processes of the grant, and after a slash those that may be of it.
 look() {
@@ -136,7 +136,7 @@ look() {
     done
   done
   [ "$streams" ] && for pid in $table; do
-    late "$pid" || continue
+    late "$pid" "$since" || continue
     ends "$pid"
     for end in $ends; do
       same "$end" "$streams" && add "$pid" && break
@@ -144,7 +144,7 @@ look() {
   done
   spread
   [ "$found" ] || for pid in $table; do
-    late "$pid" && has "$own" "$parent" || continue
+    late "$pid" "$granted" && has "$own" "$parent" || continue
     if true < "/proc/$pid/environ"; then
       ends "$pid"
       for end in $ends; do
@@ -160,13 +160,34 @@ own=1 at=$$
 stat 1
 safe="0 $session"
 stat $$
-# Linux counts a hundred in a second here, whatever its clock does.
-since=$((started - age * 100))
+# Linux counts a hundred in a second here, whatever its clock does. A busy node runs this long after it
+# was asked to: who shares a stream with the grant may have begun earlier than it seems, and only what
+# nobody knows has to be of its time.
+since=$((started - (age + 60) * 100)) granted=$((started - (age + 5) * 100))
 while [ "$at" -gt 1 ] && stat "$at"; do
   safe="$safe $session" own="$own $at" at=$parent
 done
-ended=0 round=0 killed=
+# Seconds since the start, of the node.
+up() { read -r now rest < /proc/uptime && now=${now%.*}; } 2>/dev/null
+# Waits until these are gone, and counts who is not. What was killed takes a moment, more of it where the
+# node is busy: there a thousand looks are over before it had a turn. A shell that has no sleep of its own
+# passes the time by starting nothing.
+gone() {
+  while :; do
+    left=0 looks=$((looks + 1))
+    for pid; do
+      # A zombie is over, and so is what is being taken apart.
+      stat "$pid" && ! has "Z X x" "$state" && left=$((left + 1))
+    done
+    [ $left -gt 0 ] && { [ $looks -lt 1000 ] || [ $now -lt $until ]; } || break
+    (:)
+    up
+  done
+}
+ended=0 round=0 killed= now=0 looks=0 until=
 while [ $round -lt 8 ]; do
+  # Who waits for the answer hears that it goes on. Nobody may be there any more.
+  printf '. ' 2>/dev/null
   round=$((round + 1)) seen=$(look)
   marked=${seen%/*} left=0
   for pid in ${seen#*/}; do left=$((left + 1)); done
@@ -179,22 +200,8 @@ while [ $round -lt 8 ]; do
     kill -KILL "$pid" 2>/dev/null || continue
     has "$killed" "$pid" || killed="$killed $pid" ended=$((ended + 1))
   done
-done
-# Seconds since the start, of the node.
-up() { read -r now rest < /proc/uptime && now=${now%.*}; } 2>/dev/null
-# What was killed takes a moment to be gone, more of it where the node is busy: there a thousand looks
-# are over before it had a turn. A shell that has no sleep of its own passes the time by starting nothing.
-now=0 looks=0
-up
-until=$((now + 3))
-while [ $# -gt 0 ] && { [ $looks -lt 1000 ] || [ $now -lt $until ]; }; do
-  left=0 looks=$((looks + 1))
-  for pid; do
-    # A zombie is over, and so is what is being taken apart.
-    stat "$pid" && ! has "Z X x" "$state" && left=$((left + 1))
-  done
-  [ $left -gt 0 ] || break
-  (:)
-  up
+  # The next look is for others.
+  [ "$until" ] || { up; until=$((now + 3)); }
+  gone "$@"
 done
 echo "ended $ended left $left"

@@ -18,22 +18,23 @@ use super::cut::MARK;
 ///
 /// Never touched: PID 1 and what began outside of the container (parent 0) without the mark, which
 /// are the application and the sessions of others; and whatever this script itself runs under. By a
-/// stream nothing is found that began before the grant, that is in a session of these, or whose stream
+/// stream nothing is found that began long before the grant, that is in a session of these, or whose stream
 /// these hold or was opened by its name, as a user does who looks into the streams of others.
 ///
 /// The cost is bounded by reading everything once in a round: there may be hundreds of processes on
 /// either side. Who makes it take too long makes it fail, which is said, and does not hide by that.
 const SCRIPT: &str = include_str!("end_sessions.sh");
 
-/// How long it may take until the script runs, in seconds.
-const START: i64 = 5;
+/// What the script writes at each of its rounds.
+const GOES_ON: &str = ".";
 
 /// The shell that runs the script.
 const SHELL: &str = "/bin/sh";
 
 /// Runs the script for one grant after the other, by the shell that is its name: what each answer is
-/// about goes before it.
-const EACH: &str = r#"script=$1; shift
+/// about goes before it. None breaks off because nobody reads what it says any more.
+const EACH: &str = r#"trap '' PIPE
+script=$1; shift
 while [ $# -gt 1 ]; do printf '%s ' "$1"; $0 -c "$script" oz "$1" "$2"; shift 2; done
 "#;
 
@@ -51,11 +52,9 @@ pub struct Ending<'a> {
 pub fn command(grants: &[Ending<'_>]) -> Vec<String> {
     let script = SCRIPT.replace("@MARK@", MARK);
     let start = [SHELL, "-c", EACH, SHELL, &script].map(str::to_owned);
-    let each = grants.iter().flat_map(|Ending { grant, age }| {
-        // Counted back from when the script runs, which is some seconds later on a busy node.
-        let age = age.as_secs().max(0).saturating_add(START);
-        [(*grant).to_owned(), age.to_string()]
-    });
+    let each = grants
+        .iter()
+        .flat_map(|Ending { grant, age }| [(*grant).to_owned(), age.as_secs().max(0).to_string()]);
     start.into_iter().chain(each).collect()
 }
 
@@ -72,7 +71,8 @@ pub struct Ended {
 /// its end.
 #[must_use]
 pub fn answers(text: &str) -> BTreeMap<String, Ended> {
-    let words: Vec<&str> = text.split_whitespace().collect();
+    let words = text.split_whitespace().filter(|word| *word != GOES_ON);
+    let words: Vec<&str> = words.collect();
     let answers = words.windows(5).filter_map(|words| match words {
         [grant, "ended", ended, "left", left] => Some((
             (*grant).to_owned(),

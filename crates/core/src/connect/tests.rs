@@ -700,7 +700,7 @@ fn a_probe_is_believed_for_what_it_says() {
 
 #[test]
 fn an_answer_is_for_the_grant_before_it_and_one_that_did_not_come_is_none() {
-    let found = answers("a ended 2 left 0\nb c noise\nc ended 0 left 1\nd ended 7");
+    let found = answers("a . . ended 2 left 0\nb c noise\nc ended 0 left 1\nd . ended 7");
     let found: Vec<_> = found
         .iter()
         .map(|(id, it)| (id.as_str(), it.ended, it.left))

@@ -1,14 +1,15 @@
 //! `ozctl audit tail`: records as they come.
 
 use clap::Args;
-use futures::TryStreamExt;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use oz_core::audit::Entry;
+use futures::{Stream, TryStreamExt};
+use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
+use oz_client::request::Retry;
+use oz_core::audit::{Entry, Query};
 
 use super::read::{Filter, cells, table};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::trail::events;
 
 /// Show records as they come, until Ctrl-C
@@ -23,57 +24,85 @@ impl Tail {
         let query = self.filter.query(context);
         let cluster = context.cluster().await?;
         let events = events(&cluster);
-        let selector = query.selector();
         let now = async || -> Result<String> {
             let one = ListParams::default().limit(1);
             let list = cluster.answer(events.list(&one)).await?;
             Ok(list.metadata.resource_version.unwrap_or_default())
         };
-        let mut version = Some(now().await?);
+        let mut seen = now().await?;
         // Whoever reads it may count on what comes after.
         if !context.pass_on(table(&[], true).to_string().as_bytes())? {
             return Ok(Exit::SUCCESS);
         }
+        let parameters = WatchParams::default().labels(&query.selector());
+        let mut retry = Retry::default();
         loop {
-            let from = match version.take() {
-                Some(version) => version,
-                None => now().await?,
+            let stream = cluster.answer(events.watch(&parameters, &seen)).await;
+            let followed = match stream {
+                Ok(stream) => {
+                    if retry.has_failed() {
+                        context.say("the API server answers again");
+                    }
+                    retry.over();
+                    follow(context, &query, stream, &mut seen).await
+                }
+                Err(failure) => Err(failure),
             };
-            let watch = WatchParams::default().labels(&selector);
-            let stream = cluster.answer(events.watch(&watch, &from)).await?;
-            let mut stream = std::pin::pin!(stream);
-            let mut seen = from;
-            loop {
-                match stream.try_next().await {
-                    Ok(Some(WatchEvent::Added(event))) => {
-                        seen = event.metadata.resource_version.unwrap_or(seen);
-                        let entry = serde_json::from_value::<Entry>(event.data["spec"].clone());
-                        if let Ok(entry) = entry
-                            && query.matches(&entry)
-                        {
-                            let line = format!("{}\n", cells(&entry, true).join("   "));
-                            if !context.pass_on(line.as_bytes())? {
-                                return Ok(Exit::SUCCESS);
-                            }
-                        }
+            match followed {
+                Ok(Followed::Broken) => {}
+                Ok(Followed::Unread) => return Ok(Exit::SUCCESS),
+                Err(failure) if failure.is_gone() => {
+                    context.say("records may have been missed: `ozctl audit list` has them");
+                    seen = now().await?;
+                }
+                Err(failure) => {
+                    if failure.passes() && !retry.has_failed() {
+                        context.say_plain(&format!("{}: trying again", failure.message()));
                     }
-                    Ok(Some(WatchEvent::Bookmark(mark))) => {
-                        seen = mark.metadata.resource_version;
-                    }
-                    // Too old to go on from there: from now, then.
-                    Ok(Some(WatchEvent::Error(status))) if status.code == 410 => break,
-                    Ok(Some(WatchEvent::Error(status))) => {
-                        return Err(Failure::new(status.message.clone()));
-                    }
-                    Ok(Some(_)) => {}
-                    // The API server ends a watch every few minutes.
-                    Ok(None) => {
-                        version = Some(seen);
-                        break;
-                    }
-                    Err(error) => return Err(error.into()),
+                    retry.with(failure).await?;
                 }
             }
         }
     }
+}
+
+/// Why a watch is followed no longer.
+enum Followed {
+    /// The API server ended it, as it does every few minutes, or the connection broke.
+    Broken,
+    /// Nobody reads what is written any more.
+    Unread,
+}
+
+/// Writes the records that one watch brings; `seen` is from where the next one goes on.
+async fn follow(
+    context: &Context,
+    query: &Query,
+    stream: impl Stream<Item = kube::Result<WatchEvent<DynamicObject>>>,
+    seen: &mut String,
+) -> Result<Followed> {
+    let mut stream = std::pin::pin!(stream);
+    // Where it breaks, the next watch brings what this one did not, or says what is wrong.
+    while let Ok(Some(event)) = stream.try_next().await {
+        match event {
+            WatchEvent::Added(event) => {
+                if let Some(version) = event.metadata.resource_version {
+                    *seen = version;
+                }
+                let entry = serde_json::from_value::<Entry>(event.data["spec"].clone());
+                if let Ok(entry) = entry
+                    && query.matches(&entry)
+                {
+                    let line = format!("{}\n", cells(&entry, true).join("   "));
+                    if !context.pass_on(line.as_bytes())? {
+                        return Ok(Followed::Unread);
+                    }
+                }
+            }
+            WatchEvent::Bookmark(mark) => *seen = mark.metadata.resource_version,
+            WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
+            WatchEvent::Modified(_) | WatchEvent::Deleted(_) => {}
+        }
+    }
+    Ok(Followed::Broken)
 }

@@ -75,6 +75,32 @@ impl Scene {
             .await
     }
 
+    /// Lets a group answer requests, as far as RBAC goes.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn may_approve(&self, group: &str) -> Result<()> {
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": "people-may-approve"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "oz-approve-access",
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group},
+            ],
+        }))?;
+        let bindings = self.api::<RoleBinding>();
+        bindings.create(&PostParams::default(), &binding).await?;
+        let right = json!({
+            "apiGroups": ["crds.wizardofoz.co"], "resources": ["accessrequestapprovals"],
+            "verbs": ["create"],
+        });
+        let somebody = format!("{}-{group}", self.name());
+        self.cluster.issue_kubeconfig(&somebody, &[group])?;
+        self.known(&somebody, &[right]).await
+    }
+
     async fn people_may(&self, name: &str, role: &str, verb: &str) -> Result<()> {
         let binding: RoleBinding = serde_json::from_value(json!({
             "metadata": {"name": name},

@@ -61,6 +61,13 @@ const UNUSED: &[Exception] = &[
         on_node: false,
         why: "before the claim of a workspace is given up that is not in the list: it is, after a restart",
     },
+    Exception {
+        account: "oz-operator",
+        verb: "delete",
+        resource: "accessrequestapprovals.crds.wizardofoz.co",
+        on_node: false,
+        why: "an hour after an answer was given, once its request is gone",
+    },
     made_again("oz-operator"),
     made_again("oz-webhook"),
     lost_answer("oz-broker", "get", "auditevents.crds.wizardofoz.co"),

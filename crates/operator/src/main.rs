@@ -1,6 +1,7 @@
 //! The oz operator: carries out what `oz-core` plans.
 
 mod answers;
+mod approval_retention;
 mod args;
 mod as_author;
 mod bindings;

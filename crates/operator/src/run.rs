@@ -37,6 +37,7 @@ use oz_runtime::{
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::approval_retention::{ApprovalRetention, Uids};
 use crate::args::Args;
 use crate::bindings::Bindings;
 use crate::canary::Canary;
@@ -214,10 +215,12 @@ impl Operator<'_> {
     fn tasks(&self, runtime: &mut Runtime, owners: Owners) -> anyhow::Result<()> {
         let sweeper = self.sweeper(runtime, owners);
         let retention = self.retention(runtime);
+        let approval_retention = self.approval_retention(runtime);
         let canary = self.canary(runtime);
         runtime
             .task("sweep", Leader, sweeper)
             .task("retention", Leader, retention)
+            .task("approval retention", Leader, approval_retention)
             .task("audit key rotation", Leader, self.audit_key_rotation())
             .task("signing key rotation", Leader, self.signing_key_rotation())
             .task("signing key watch", Everyone, self.signing_key_watch())
@@ -265,6 +268,19 @@ impl Operator<'_> {
             most: self.args.audit_max_events,
             namespace: self.args.common.namespace.clone(),
             reaped,
+        }
+    }
+
+    /// Answers whose requests are gone.
+    fn approval_retention(&self, runtime: &Runtime) -> ApprovalRetention {
+        let feeds = runtime.feeds();
+        let mut requests: Vec<Box<dyn Uids>> = Vec::new();
+        for_each_kind!(requests R => { requests.push(Box::new(feeds.store::<R>())) });
+        ApprovalRetention {
+            client: self.client.clone(),
+            clock: Arc::new(self.clock.clone()),
+            approvals: feeds.store(),
+            requests,
         }
     }
 
@@ -374,6 +390,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let pods_by_name = feeds.store_with(Selection::default().metadata_only());
     let templates = feeds.store();
     let requests = feeds.store();
+    let approvals = feeds.store();
     access::<ExecAccess>(owners, &requests);
     role_names.of::<ExecAccess>(&requests);
     let probes = Probes::new(args.cut_sessions);
@@ -395,6 +412,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             stamps: Stamps::default(),
             role_names: role_names.clone(),
             templates,
+            approvals,
             workloads: Arc::clone(workloads),
             pods: pods_by_name,
             probes,
@@ -438,7 +456,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
         role_names,
     } = parts;
     let feeds = engine.runtime().feeds();
-    let (templates, requests) = (feeds.store(), feeds.store());
+    let (templates, requests, approvals) = (feeds.store(), feeds.store(), feeds.store());
     access::<PodAccess>(owners, &requests);
     role_names.of::<PodAccess>(&requests);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
@@ -458,6 +476,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             stamps: Stamps::default(),
             role_names: role_names.clone(),
             templates,
+            approvals,
             workloads: Arc::clone(workloads),
             made: Mutex::default(),
         },

@@ -7,6 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+use super::approval;
 use super::grant::Grant;
 use super::kind::KeepFinished;
 use super::objects;
@@ -14,7 +15,7 @@ use super::request::Request;
 use super::sessions;
 use super::status::{self, Fact, end_message, end_reason};
 use super::unseen::{GrantObjects, undecided, unseen};
-use crate::api::{Ending, GROUP, RequestStatus, VERSION};
+use crate::api::{EndReason, Ending, GROUP, RequestStatus, VERSION};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::{self, reason};
 use crate::controller::{Failure, Live, Plan, Step};
@@ -29,17 +30,20 @@ use crate::sessions::{NOT_ENDED, SessionsEnded};
 /// The record of a grant.
 #[must_use]
 pub fn granted(now: Timestamp, grant: &Grant) -> Record {
-    let message = format!(
+    let mut message = format!(
         "{} may use pod {} until {}",
         grant.requester.user, grant.pod.name, grant.window.until
     );
-    grant.record(
-        now,
-        Action::AccessGranted,
-        Decision::Allow,
-        reason::SUCCESS,
-        message,
-    )
+    let approvers = approval::approvers(&grant.approvals);
+    if !approvers.is_empty() {
+        message = format!("{message}; approved by {approvers}");
+    }
+    let (action, reason) = (Action::AccessGranted, reason::SUCCESS);
+    let record = grant.record(now, action, Decision::Allow, reason, message);
+    if approvers.is_empty() {
+        return record;
+    }
+    record.detail("approvedBy", approvers)
 }
 
 /// The record of a grant that goes on in another pod, for this reason.
@@ -123,6 +127,10 @@ fn records(now: Timestamp, request: &Request<'_>, end: &End, grant: Option<&Gran
     }
     if let Some(grant) = grant {
         records.push(ended(now, end, grant));
+    }
+    if end.reason == EndReason::ApprovalTimedOut {
+        let (action, reason) = (Action::ApprovalTimedOut, end_reason(end));
+        records.push(request.record(now, action, Decision::End, reason, end.detail()));
     }
     records
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use super::continued::Continued;
 use super::grant::Grant;
 use super::stamp::Requester;
-use crate::api::{CrossVersionObjectReference, SessionProbe};
+use crate::api::{AccessRequestApproval, CrossVersionObjectReference, SessionProbe};
 use crate::build;
 use crate::controller::{Child, Failure, Live};
 
@@ -20,6 +20,10 @@ pub struct Facts<T, W> {
     pub template: Option<Arc<T>>,
     /// What is known of the request that this one continues.
     pub continued: Option<Continued>,
+    /// The answers of those who are asked to approve the request, as the watch has shown them.
+    pub approvals: Vec<AccessRequestApproval>,
+    /// The answer to [`Question::Approvals`].
+    pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
     /// What has the name of the pod that was granted, if that is known.
     pub pod: Option<PodSeen>,
     /// The pod that this process made for the request, if it did.
@@ -46,6 +50,9 @@ pub struct Facts<T, W> {
 /// closes.
 pub const MAX_POLICIES: u32 = 500;
 
+/// How many answers to one request are read to tell whether it is approved; with more, it is not.
+pub const MAX_ANSWERS: u32 = 1_000;
+
 /// What must be found out before it can be decided about a request. It is asked in this order, and only
 /// what the answer to matters: a request that waits, was granted or is over costs no reads.
 #[derive(Clone, Debug)]
@@ -70,6 +77,9 @@ pub enum Question {
     Trial(Box<Trial>),
     /// Which of the reserved names is the Role to have? Others bind to these already.
     RoleName(Vec<String>),
+    /// What do those say who are asked to approve the request, by the API server's own word? At most
+    /// [`MAX_ANSWERS`].
+    Approvals,
 }
 
 /// A pod that was chosen among those of a workload.
@@ -150,6 +160,8 @@ impl<T, W> Default for Facts<T, W> {
         Self {
             template: None,
             continued: None,
+            approvals: Vec::new(),
+            confirmed: None,
             pod: None,
             made: None,
             is_deleted: None,
@@ -176,6 +188,7 @@ impl<T, W> Facts<T, W> {
             policies: Some(Ok(Vec::new())),
             tried: Some(Ok(())),
             role_name: Some(None),
+            confirmed: None,
             predecessor: Some(Ok(Vec::new())),
             ..Self::default()
         }

@@ -10,6 +10,7 @@ use k8s_openapi::api::rbac::v1::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::approval::Approved;
 use super::pod::Isolation;
 use super::stamp::Requester;
 use crate::api::{
@@ -68,6 +69,9 @@ pub struct Grant {
     /// and for one that has the name that all other objects of the grant have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
+    /// Who approved it under which rule, where its template asks for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approved>,
     /// Digest of the Role's rules, since another release may write others for the same grant; `None`
     /// until there is a Role, and in grants of releases that did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,8 +8,11 @@ use std::fmt::Debug;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
-pub use super::facts::{Chosen, Facts, MAX_POLICIES, PodMade, PodSeen, Question, Trial};
+pub use super::facts::{
+    Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, PodMade, PodSeen, Question, Trial,
+};
 
+use super::approval::Approved;
 use super::continued::Continued;
 use super::decide;
 use super::grant::{Grant, SessionTerms};
@@ -17,7 +20,7 @@ use super::objects::{self, Objects};
 use super::request::Request;
 use super::stamp::{self, Requester};
 use super::status::Fact;
-use crate::api::{OnTemplateChange, Phase, RequestStatus, SessionProbe};
+use crate::api::{ApprovalStatus, OnTemplateChange, Phase, RequestStatus, SessionProbe};
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
 use crate::controller::{Child, Failure, Live, Plan};
@@ -193,6 +196,8 @@ pub struct Case<'a, K: Kind> {
     pub terms: ValidatedTemplate<K::Target>,
     /// Until when.
     pub window: Window,
+    /// Who approved, where somebody has to.
+    pub approvals: Vec<Approved>,
     /// What was read of the workload; there if the template names one.
     pub workload: Option<&'a K::Workload>,
     /// What is known of the request that this one continues.
@@ -226,6 +231,7 @@ impl<K: Kind> Case<'_, K> {
             following: None,
             own_pod: None,
             role: None,
+            approvals: self.approvals,
             rules: None,
         }
     }
@@ -284,4 +290,6 @@ pub struct Assessment {
     pub facts: Vec<Fact>,
     /// When a request that is not granted stops waiting.
     pub waits_until: Timestamp,
+    /// What the status says of the approvals that it takes.
+    pub approval: Option<ApprovalStatus>,
 }

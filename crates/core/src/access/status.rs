@@ -35,7 +35,7 @@ pub fn end_message(end: &End) -> String {
                 .to_owned()
         }
         EndReason::DriftDetected | EndReason::PodReplaced => format!("Access revoked: {detail}"),
-        EndReason::PodNotReady => detail.to_owned(),
+        EndReason::PodNotReady | EndReason::ApprovalTimedOut => detail.to_owned(),
     }
 }
 

@@ -15,7 +15,7 @@ use super::continued::Continued;
 use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, PodMade, PodSeen, Question};
 use super::stamp::{Requester, Stamp};
-use crate::api::{RequestStatus, SessionProbe};
+use crate::api::{AccessRequestApproval, RequestStatus, SessionProbe};
 use crate::audit::Record;
 use crate::controller::{
     Answers, Child, Controller, Decision, Failure, FailureClass, Live, Outcome, Plan, Step,
@@ -66,6 +66,10 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) probes: Vec<SessionProbe>,
     /// What the request continues.
     pub(crate) continued: Option<Continued>,
+    /// The answers of those who are asked to approve it, as the watch shows them.
+    pub(crate) approvals: Vec<AccessRequestApproval>,
+    /// Those that the watch has not shown yet.
+    pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
     /// The NetworkPolicies of others.
     pub(crate) policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// What comes of the pod when its template's author tries to make it.
@@ -120,6 +124,8 @@ impl<K: InMemory> World<K> {
             same_stamp: None,
             probes: Vec::new(),
             continued: None,
+            approvals: Vec::new(),
+            unseen_approvals: Vec::new(),
             policies: None,
             tried: None,
             live: Vec::new(),
@@ -171,6 +177,8 @@ impl<K: InMemory> World<K> {
         FactsOf::<K> {
             template: self.template.clone().map(Arc::new),
             continued: self.continued.clone(),
+            approvals: self.approvals.clone(),
+            confirmed: Some(Ok([&*self.approvals, &*self.unseen_approvals].concat())),
             pod: self.pod.clone(),
             made: self.made.clone(),
             is_deleted: Some(false),

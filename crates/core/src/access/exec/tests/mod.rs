@@ -1,5 +1,6 @@
 //! The rules of exec access, without a cluster: a [`World`] carries plans out in memory.
 
+mod approving;
 mod downgrade;
 mod ending;
 mod following;

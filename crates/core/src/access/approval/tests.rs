@@ -200,7 +200,7 @@ const TABLE: &[Row] = &[
     ("alice", GROUPS, "bob%sre,sec +10; erin%sre +11", 12, "granted sre=erin security=bob at 11"),
     ("alice", GROUPS, "bob%sre,sec +10; erin%sec +11", 12, "granted sre=bob security=erin at 11"),
     ("alice", GROUPS, "bob/u1%sre +10; rob/u1%sec +11", 12, "waiting security: group sec may"),
-    ("alice", CHAIN, "carol +10; dave +11; erin +12", 13, "waiting one: bob may"),
+    ("alice", CHAIN, "carol +10; dave +11; erin +12", 13, "granted one=carol two=dave three=erin at 12"),
     ("alice", CHAIN, "carol +10; dave +11; bob +12", 13, "granted one=bob two=carol three=dave at 12"),
     // Service accounts, by their own names only.
     ("alice", ROBOT, "system:serviceaccount:ci:gate +10", 11, "granted gate=system:serviceaccount:ci:gate at 10"),

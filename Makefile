@@ -19,7 +19,11 @@ demo: ## Show the main job on an embedded cluster (KEEP=1 leaves it up)
 # With SUITE, what is needed is compiled in one run of cargo.
 PROGRAMS := --bin xtask --bin oz-operator --bin oz-webhook --bin oz-broker --bin ozctl
 
-test: ## Run every test that needs no root (SUITE="access pod" for some suites, FILTER=text for some tests)
+# Some tests read the metadata of all packages, for whichever system, and ask no registry.
+fetch:
+	@cargo fetch --quiet --locked
+
+test: fetch ## Run every test that needs no root (SUITE="access pod" for some suites, FILTER=text for some tests)
 	@cargo build --workspace $(if $(SUITE),$(PROGRAMS) $(SUITE:%=--test %),--bins --tests --examples)
 	@cargo xtask test $(SUITE:%=--suite %) $(if $(FILTER),--filter '$(FILTER)')
 
@@ -32,7 +36,7 @@ LIBRARY := oz-listen oz-runtime oz-admission
 # What its users may choose, each by itself and with the others.
 FEATURES := aws-lc-rs ring aws-lc-rs,metrics ring,metrics
 
-check: ## Formatting, lints, generated files, links, the purity of core and rego, dependencies
+check: fetch ## Formatting, lints, generated files, links, the purity of core and rego, dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo check -p oz-core
@@ -94,4 +98,4 @@ guides: ## Follow the guides, command by command, on a real node (root)
 e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
 	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-[0-9]*64.oci.tar)" $(NODE_TEST) -- the_chart
 
-.PHONY: help demo test check deny fuzz generate bench cluster image e2e-node guides e2e-chart
+.PHONY: help demo fetch test check deny fuzz generate bench cluster image e2e-node guides e2e-chart

@@ -174,7 +174,7 @@ mod tests {
         };
         let (with, without) = (names(true), names(false));
         let of_runs = |name: &&String| name.contains("-harness-");
-        assert_eq!(with.iter().filter(of_runs).count(), 2, "{with:?}");
+        assert_eq!(with.iter().filter(of_runs).count(), 3, "{with:?}");
         assert_eq!(without.iter().filter(of_runs).count(), 0, "{without:?}");
     }
 

@@ -3,7 +3,6 @@
 use anyhow::{Context as _, Result};
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
-use kube::api::DeleteParams;
 use oz_core::api::{AccessRequestApproval, EndReason, ExecAccessRequest, Phase};
 use oz_e2e::{
     Person, Scene, answer_to, approval_rule, approved_template, conditions_line, exec_request,
@@ -137,9 +136,7 @@ async fn a_change_of_the_template_voids_what_was_approved() -> Result<()> {
         conditions_line(status).contains("1 given for what the request or its template was before")
     });
     let request = voided.await?;
-    scene
-        .api::<AccessRequestApproval>()
-        .delete("one", &DeleteParams::default())
+    BOB.delete(&scene.admin, scene.name(), ANSWERS, "one")
         .await?;
     give(&scene, BOB, &answer_to(&request, "anew", true)?).await?;
     give(&scene, CAROL, &answer_to(&request, "two", true)?).await?;

@@ -6,9 +6,11 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
 use oz_core::api::{ExecAccessRequest, Phase};
 use oz_core::audit::Action;
+use oz_core::labels;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, exec_request, records_of};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
@@ -154,15 +156,15 @@ async fn killed_at_any_moment_of_a_grant_the_next_one_completes_it() -> Result<(
 /// The pods that Roles of this request name.
 async fn decided(scene: &Scene, request: &str) -> Result<Vec<Option<Vec<String>>>> {
     let roles = scene.api::<Role>().list(&ListParams::default()).await?;
-    let prefix = format!("{request}-");
+    let is_of = |role: &Role| {
+        role.annotations()
+            .get(labels::OWNER_NAME)
+            .is_some_and(|it| it == request)
+    };
     Ok(roles
         .items
         .into_iter()
-        .filter(|role| {
-            let name = role.metadata.name.as_deref().unwrap_or_default();
-            name.strip_prefix(&prefix)
-                .is_some_and(|rest| rest.len() == 8)
-        })
+        .filter(is_of)
         .filter_map(|role| role.rules)
         .map(|rules| rules.first().and_then(|rule| rule.resource_names.clone()))
         .collect())

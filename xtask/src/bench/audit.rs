@@ -196,7 +196,7 @@ async fn waited(scene: &Scene, mark: AuditMark) -> Result<Values> {
     let requests = requests.list(&ListParams::default()).await?;
     let names: BTreeMap<String, String> = requests
         .iter()
-        .map(|request| Request::from(request))
+        .map(Request::from)
         .map(|request| (request.uid().to_owned(), request.role_name()))
         .collect();
     let waits: Values = granted

@@ -10,7 +10,6 @@ use k8s_openapi::api::rbac::v1::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::approval::Approved;
 use super::pod::Isolation;
 use super::stamp::Requester;
 use crate::api::{
@@ -23,6 +22,20 @@ use crate::lifecycle::seal::{self, Keys, SealError};
 use crate::lifecycle::window::Window;
 
 const PURPOSE: &str = "oz.wizardofoz.co/grant/v1";
+
+/// That somebody approved, as a grant keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approved {
+    /// Under which rule.
+    pub rule: String,
+    /// User name.
+    pub user: String,
+    /// The identity provider's unique id, if it gave one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// When.
+    pub at: Timestamp,
+}
 
 /// Access for exactly these subjects, to exactly this pod, until exactly this instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

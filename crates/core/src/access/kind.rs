@@ -12,9 +12,9 @@ pub use super::facts::{
     Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, PodMade, PodSeen, Question, Trial,
 };
 
-use super::approval::Approved;
 use super::continued::Continued;
 use super::decide;
+use super::grant::Approved;
 use super::grant::{Grant, SessionTerms};
 use super::objects::{self, Objects};
 use super::request::Request;

@@ -35,23 +35,23 @@ impl RoleNames {
         }
     }
 
-    /// A name for the Role of the request with this UID, `now` counted from wherever; always the same as long as it holds it: what a
+    /// A name for the Role of the request with this UID, `elapsed` counted from wherever; always the same as long as it holds it: what a
     /// process that was killed has created is found under the name that is tried first. `None` if there
     /// is none, and the grant gets a name of its own. Names in `bound` have bindings of others, and
     /// `is_over` tells that a request needs its Role no more.
     pub fn take(
         &mut self,
         uid: &str,
-        now: Duration,
+        elapsed: Duration,
         bound: &[String],
         is_over: impl Fn(&str) -> bool,
     ) -> Option<String> {
         for number in bound.iter().filter_map(|name| grant_role_number(name)) {
-            self.0.insert(number, Holder::Other(now + PASSED_OVER));
+            self.0.insert(number, Holder::Other(elapsed + PASSED_OVER));
         }
         self.0.retain(|_, holder| match holder {
             Holder::Request(holder) => holder == uid || !is_over(holder),
-            Holder::Other(until) => now < *until,
+            Holder::Other(again) => elapsed < *again,
         });
         let is_others = |holder: &&Holder| matches!(holder, Holder::Other(_));
         if self.0.values().filter(is_others).count() >= MOST_TAKEN {
@@ -70,11 +70,11 @@ impl RoleNames {
     }
 
     /// A name that was handed out is somebody else's. Says whether it was one of the reserved.
-    pub fn is_taken(&mut self, role: &str, now: Duration) -> bool {
+    pub fn is_taken(&mut self, role: &str, elapsed: Duration) -> bool {
         let Some(number) = grant_role_number(role) else {
             return false;
         };
-        self.0.insert(number, Holder::Other(now + PASSED_OVER));
+        self.0.insert(number, Holder::Other(elapsed + PASSED_OVER));
         true
     }
 

@@ -228,7 +228,7 @@ impl Served {
             .unwrap();
         let output = process.wait_with_output().unwrap().stdout;
         let end = output.windows(4).position(|four| four == b"\r\n\r\n");
-        let (head, body) = output.split_at(end.expect("no headers"));
+        let (head, body) = output.split_at(end.unwrap());
         let head = String::from_utf8(head.to_vec()).unwrap();
         let (status, rest): (Vec<_>, Vec<_>) =
             head.lines().partition(|line| line.starts_with("Status: "));

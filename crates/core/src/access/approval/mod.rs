@@ -10,9 +10,9 @@ mod stage;
 mod tests;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::grant::Approved;
 use super::request::Request;
 use super::stamp::{self, Requester, StampError};
 use crate::api::{AccessRequestApproval, ApprovalConfig, ApprovalRule};
@@ -146,20 +146,6 @@ pub fn is_named(rule: &ApprovalRule, person: &Requester) -> bool {
 pub fn may_approve(asked: &Asked<'_>, person: &Requester) -> bool {
     let named = |rule: &ApprovalRule| is_named(rule, person);
     !is_same_person(asked.requester, person) && asked.config.rules.iter().any(named)
-}
-
-/// That somebody approved, as a grant keeps it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Approved {
-    /// Under which rule.
-    pub rule: String,
-    /// User name.
-    pub user: String,
-    /// The identity provider's unique id, if it gave one.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-    /// When.
-    pub at: Timestamp,
 }
 
 /// Who approved under which rule, in words.

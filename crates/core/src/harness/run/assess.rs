@@ -9,7 +9,6 @@ use super::Runs;
 use super::decided::{Decided, HeldWorkspace, reference};
 use super::drift::lasting;
 use super::existing::{self, RunEnd, Seen, deadline_exceeded, deleted};
-use super::plan::told_at;
 use crate::access::stamp::{self, Requester, StampError};
 use crate::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, HarnessTemplateSpec,
@@ -199,7 +198,7 @@ impl Runs {
             let ready_until = self.ready_until(seen).or(looked_for_at(now, seen));
             let told_from = seen.newest().and_then(jobs::told_from);
             let told_from = told_from.filter(|from| !has_come(now, *from));
-            let told_at = facts.job_made.then(|| told_at(&decided));
+            let told_at = facts.job_made.then(|| decided.told_at());
             let pending = Pending {
                 until,
                 ready_until,

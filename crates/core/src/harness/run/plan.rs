@@ -22,9 +22,6 @@ use crate::labels;
 use crate::lifecycle::drift::{has_finalizer, is_owned};
 use crate::lifecycle::window::{after, has_come};
 
-/// How long a run that begins is silent about its Job: most pods start within it, and one status tells of both.
-const TOLD_AFTER: SignedDuration = SignedDuration::from_secs(2);
-
 /// The finalizers of the original, which stored objects may have still.
 const ORIGINAL_FINALIZERS: [&str; 2] = [
     "paddock.dev/harnessrun-finalizer",
@@ -260,16 +257,11 @@ fn starting(now: Timestamp, decided: &Decided, job: &Value) -> Plan {
     let plan = Plan::default()
         .then([started_record(decided)])
         .then(child::<Job>(job.clone()).map(Step::Apply));
-    let told = told_at(decided);
+    let told = decided.told_at();
     match has_come(now, told) {
         true => plan,
         false => plan.wake_at(told),
     }
-}
-
-/// When the status of a run tells that its Job was made, if its pod has not started by then.
-pub(super) fn told_at(decided: &Decided) -> Timestamp {
-    after(decided.decided_at, TOLD_AFTER)
 }
 
 fn started_record(decided: &Decided) -> Step {

@@ -7,7 +7,6 @@ use super::Runs;
 use super::assess::State;
 use super::decided::Decided;
 use super::existing::{COMPLETED, RunEnd, Seen};
-use super::plan::told_at;
 use crate::api::harness::{HarnessRun, HarnessRunStatus, RunPhase};
 use crate::conditions;
 use crate::controller::{Failure, Outcome, Transition};
@@ -90,7 +89,7 @@ pub(super) fn report(
             let seen = Seen::of(&runs.keys, run, &outcome.live);
             let is_quiet = match state {
                 State::Begun(_, pending) => pending.quiet_until.is_some(),
-                _ => !has_come(now, told_at(decided)),
+                _ => !has_come(now, decided.told_at()),
             };
             if is_quiet && failure.is_none() && !seen.newest().is_some_and(has_started) {
                 return status;

@@ -64,7 +64,7 @@ impl Controller for Workspaces {
             _ => plan,
         };
         let plan = parts
-            .steps(workspace, &state, &self.seeds)
+            .steps(workspace, &state.seeding, state.phase, &self.seeds)
             .into_iter()
             .fold(plan, Plan::then);
         // What we delete ourselves tells nobody that it is gone.

@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::assess::State;
 use super::{KIND, Workspaces};
 use crate::access::stamp;
 use crate::api::harness::{Workspace, WorkspacePhase};
@@ -221,11 +220,12 @@ impl<'a> Parts<'a> {
     pub(super) fn steps(
         &self,
         workspace: &Workspace,
-        state: &State,
+        seeding: &Seeding,
+        phase: WorkspacePhase,
         settings: &Settings,
     ) -> Vec<Vec<Step>> {
         let policy = || child::<NetworkPolicy>(network_policy(workspace)).map(Step::Apply);
-        match &state.seeding {
+        match seeding {
             _ if is_to_go(workspace) => {
                 let stays = |live: &&Live| live.object.metadata.deletion_timestamp.is_none();
                 let all = self.job.into_iter().chain(self.pods.iter().copied());
@@ -236,7 +236,7 @@ impl<'a> Parts<'a> {
                 vec![ends.collect(), policy.into_iter().collect()]
             }
             // There is nothing that could be filled.
-            Seeding::Wanted(_) if state.phase == WorkspacePhase::Failed => Vec::new(),
+            Seeding::Wanted(_) if phase == WorkspacePhase::Failed => Vec::new(),
             Seeding::Wanted(image) => {
                 let job = child::<Job>(job(workspace, settings, image)).map(Step::Apply);
                 vec![policy().into_iter().collect(), job.into_iter().collect()]

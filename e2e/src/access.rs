@@ -102,7 +102,14 @@ impl<K: AccessRequest> Asked<K> {
         self.status().pod_name.unwrap_or_default()
     }
 
-    /// The name that its Role and RoleBinding share.
+    /// The name of its Role, as its status has it.
+    #[must_use]
+    pub fn role_name(&self) -> String {
+        let reserved = self.status().role_name;
+        reserved.unwrap_or_else(|| self.object_name())
+    }
+
+    /// The name of its RoleBinding and its pod, and of its Role where that has no reserved one.
     #[must_use]
     pub fn object_name(&self) -> String {
         oz_core::access::grant::object_name(

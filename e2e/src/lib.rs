@@ -4,6 +4,7 @@
 
 mod access;
 mod api_proxy;
+mod approvals;
 mod audit;
 mod broker;
 mod connections;
@@ -29,6 +30,7 @@ pub use access::{
     exec_request, exec_template, pod_request, pod_template,
 };
 pub use api_proxy::{ApiProxy, Kept};
+pub use approvals::{Person, answer_to, approval_rule, approved_template};
 pub use audit::Auditor;
 pub use broker::{Broker, BrokerAnswer, BrokerClient};
 pub use connections::{refusal, refused};

@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, Resource};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use oz_core::access::grant::object_name;
 use oz_core::api::{ExecAccessTemplate, PodAccessTemplate, TargetKind};
 use oz_core::labels;
 use oz_testkit::{Cluster, TestNamespace, eventually, fixtures};
@@ -72,6 +73,32 @@ impl Scene {
     pub async fn people_may_look(&self) -> Result<()> {
         self.people_may("people-may-look", "oz-view-access", "list")
             .await
+    }
+
+    /// Lets a group answer requests, as far as RBAC goes.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn may_approve(&self, group: &str) -> Result<()> {
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": "people-may-approve"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "oz-approve-access",
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group},
+            ],
+        }))?;
+        let bindings = self.api::<RoleBinding>();
+        bindings.create(&PostParams::default(), &binding).await?;
+        let right = json!({
+            "apiGroups": ["crds.wizardofoz.co"], "resources": ["accessrequestapprovals"],
+            "verbs": ["create"],
+        });
+        let somebody = format!("{}-{group}", self.name());
+        self.cluster.issue_kubeconfig(&somebody, &[group])?;
+        self.known(&somebody, &[right]).await
     }
 
     async fn people_may(&self, name: &str, role: &str, verb: &str) -> Result<()> {
@@ -187,10 +214,19 @@ impl Scene {
     /// # Errors
     /// When the API server does not answer.
     pub async fn grant(&self, name: &str) -> Result<(Option<Role>, Option<RoleBinding>)> {
-        Ok((
-            self.api().get_opt(name).await?,
-            self.api().get_opt(name).await?,
-        ))
+        let binding: Option<RoleBinding> = self.api().get_opt(name).await?;
+        if let Some(role) = self.api::<Role>().get_opt(name).await? {
+            return Ok((Some(role), binding));
+        }
+        // One with a reserved name is known by whose it is.
+        let roles = self.api::<Role>().list(&ListParams::default()).await?;
+        let is_of_grant = |role: &Role| {
+            let uid = role.labels().get(labels::OWNER_UID);
+            let of = role.annotations().get(labels::OWNER_NAME);
+            uid.zip(of)
+                .is_some_and(|(uid, of)| object_name(of, uid) == name)
+        };
+        Ok((roles.items.into_iter().find(is_of_grant), binding))
     }
 
     /// Waits until the scene has no object of this kind and name.

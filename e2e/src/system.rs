@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
-use oz_testkit::{Cluster, Process, cargo_binary, eventually, free_address, shift_clock};
+use oz_testkit::{
+    CONDITION_TIMEOUT, Cluster, Process, cargo_binary, eventually, free_address, shift_clock,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -234,6 +236,23 @@ impl Operator {
     /// When it does not answer.
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.address, "/metrics").await?.1)
+    }
+
+    /// Waits until Roles of grants get reserved names: until it has seen that a policy keeps others from
+    /// these.
+    ///
+    /// # Errors
+    /// When it does not come to that.
+    pub async fn reserves(&self) -> Result<()> {
+        eventually(
+            "reserved names to be in use",
+            CONDITION_TIMEOUT,
+            async || {
+                let metrics = self.metrics().await?;
+                Ok(metrics.contains("oz_reserved_names_in_use 1").then_some(()))
+            },
+        )
+        .await
     }
 
     /// What `/readyz` answers: the code and the text.

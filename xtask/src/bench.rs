@@ -10,6 +10,7 @@ mod ends;
 mod exec;
 mod grants;
 mod ha;
+mod live_runs;
 mod plan;
 mod pods;
 mod process;

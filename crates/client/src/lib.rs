@@ -1,8 +1,9 @@
 //! Working with oz on behalf of somebody: which template leads to a target ([`choose`]), asking and
-//! waiting ([`request`]), how a decision is made ([`explain`]), what happened ([`trail`]), which
+//! waiting ([`request`]), answering what others ask for ([`approvals`]), how a decision is made ([`explain`]), what happened ([`trail`]), which
 //! controllers are functions ([`composites`]), harness runs ([`harness`]). Without a
 //! terminal: `ozctl` is a command line over it.
 
+pub mod approvals;
 pub mod choose;
 pub mod cluster;
 pub mod composites;

@@ -55,6 +55,12 @@ impl<'a> Named<'a> {
         self.kind.is_none()
     }
 
+    /// Whether it may be an object of the kind with this name.
+    pub fn is_called(&self, title: &str) -> bool {
+        let kind = self.kind.as_ref();
+        kind.is_none_or(|kind| kind.resource.kind == title)
+    }
+
     /// Whether it may be an object of this kind.
     pub fn may_be<K: Kind>(&self) -> bool {
         let kind = self.kind.as_ref();

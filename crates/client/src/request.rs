@@ -7,6 +7,7 @@ mod wait;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, PostParams};
+use oz_core::access::approval;
 use oz_core::access::decide::REASON_REQUIRED;
 use oz_core::access::stamp::{self, Requester};
 use oz_core::access::target::NO_SUCH_POD;
@@ -196,6 +197,15 @@ pub fn why_not(status: &RequestStatus) -> Option<&str> {
             .find_map(|prefix| message.strip_prefix(prefix))
             .unwrap_or(message),
     )
+}
+
+/// Whom a request waits for to approve it, in the operator's words; `None` if it does not.
+pub fn waits_for_others(status: &RequestStatus) -> Option<&str> {
+    let approved = conditions::find(&status.conditions, conditions::APPROVED)?;
+    let waits = status.phase == Phase::Pending
+        && approved.status == "False"
+        && approved.reason == approval::WAITING;
+    waits.then_some(approved.message.as_str())
 }
 
 /// The failure that a request which ended is.

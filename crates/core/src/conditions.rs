@@ -17,6 +17,8 @@ pub const TARGET_TEMPLATE_EXISTS: &str = "TargetTemplateExists";
 pub const ACCESS_DURATIONS_VALID: &str = "AccessDurationsValid";
 /// Request: who asked is proven, and they may have access.
 pub const REQUESTER_VERIFIED: &str = "RequesterVerified";
+/// Request: those who have to agree did, where a template says that somebody has to.
+pub const APPROVED: &str = "Approved";
 /// Request: its time is not over, and it was not revoked.
 pub const ACCESS_STILL_VALID: &str = "AccessStillValid";
 /// Request: what the grant consists of exists.

@@ -24,6 +24,8 @@ pub const OWNER_NAME: &str = "oz.wizardofoz.co/owner-name";
 pub const REQUESTED_BY: &str = "crds.wizardofoz.co/requested-by";
 /// Annotation on a request: the signed stamp, see [`crate::access::stamp`].
 pub const REQUESTER: &str = "crds.wizardofoz.co/requester";
+/// Label on an answer to a request: UID of the request.
+pub const REQUEST_UID: &str = "crds.wizardofoz.co/request-uid";
 /// Annotation on a template: who wrote it, see [`crate::access::author`].
 pub const AUTHOR: &str = "crds.wizardofoz.co/author";
 /// Annotation on the first object of a grant: the signed decision, see [`crate::access::grant`].

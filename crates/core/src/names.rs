@@ -33,6 +33,27 @@ pub const AUDIT_PUBLIC_KEYS: &str = "oz-audit-keys";
 /// The ConfigMap that orders the operator to shorten the audit trail.
 pub const AUDIT_PRUNE: &str = "oz-audit-prune";
 
+/// What the names of Roles begin with that are reserved for grants, in every namespace: nobody but the
+/// operator writes such a Role, or a binding to one (the policy `role-names`), and it holds `bind` on these
+/// names alone. Three digits follow.
+const GRANT_ROLE: &str = "oz-grant-";
+/// How many of these names the operator may bind, and so uses: as many as deploy/rbac lists.
+pub const GRANT_ROLES: u16 = 256;
+
+/// The reserved name of this number.
+#[must_use]
+pub fn grant_role(number: u16) -> String {
+    format!("{GRANT_ROLE}{number:03}")
+}
+
+/// The number of a reserved name; `None` of any other name.
+#[must_use]
+pub fn grant_role_number(name: &str) -> Option<u16> {
+    let digits = name.strip_prefix(GRANT_ROLE)?;
+    let plain = digits.len() == 3 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    plain.then(|| digits.parse().ok()).flatten()
+}
+
 /// The user name of a service account.
 #[must_use]
 pub fn service_account(namespace: &str, name: &str) -> String {

@@ -180,8 +180,8 @@ fn requests_name_a_template_that_is_there() {
 fn every_field_has_an_example() {
     let objects = objects();
     for crd in oz_core::api::crds() {
-        if crd.spec.names.kind == "AuditEvent" {
-            // Nobody but oz writes these.
+        if ["AuditEvent", "AccessRequestApproval"].contains(&crd.spec.names.kind.as_str()) {
+            // Nobody but oz writes the ones; the others name the UID of one request.
             continue;
         }
         let kind = crd.spec.names.kind.as_str();

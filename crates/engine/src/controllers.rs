@@ -167,12 +167,13 @@ impl Controllers {
             Belonging::Marked(mark) => Selection::default().labels(&labels::children_of(mark)),
             Belonging::Controlled => Selection::default(),
         };
-        let keep = Keep {
-            group_of: Some(watches.belonging.group_of()),
-            stand_in: Some(Packed::unread),
-        };
         let identity = watches.identity.as_ref();
         let stores = watches.children.iter().map(|child| {
+            let keep = Keep {
+                group_of: Some(watches.belonging.group_of()),
+                stand_in: Some(Packed::unread),
+                lean: child.lean,
+            };
             let selection = selection.clone();
             self.feeds.store_as(identity, &child.kind, selection, &keep)
         });

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{GetParams, ListParams};
 use kube::core::{ObjectList, Request};
 use kube::{Client, Resource};
-use oz_core::controller::{Controller, Failure, Live};
+use oz_core::controller::{Controller, Failure, Key, Live};
 use oz_core::labels;
 use oz_runtime::{Change, Clock, Identity, Kind, Store, Subscription};
 use serde::de::DeserializeOwned;
@@ -32,6 +32,13 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
     /// answered. Must not block.
     fn created(&self, owner: &str, child: &Live) {
         let _ = (owner, child);
+    }
+
+    /// Hears that the place of a child that was to be created for the object with the UID `owner` is taken
+    /// by what does not belong to it. Says whether another plan would be made now. Must not block.
+    fn taken(&self, owner: &str, key: &Key) -> bool {
+        let _ = (owner, key);
+        false
     }
 
     /// Hears of each status that was written, with the one before. Must not block.
@@ -142,6 +149,8 @@ impl Belonging {
 pub(crate) struct ChildKind {
     pub(crate) kind: Kind,
     pub(crate) grace_seconds: Option<u32>,
+    /// Takes from a child what nothing is decided by.
+    pub(crate) lean: Option<fn(Packed) -> Packed>,
 }
 
 /// Starts calling back with the objects that an event of another kind concerns.
@@ -239,7 +248,16 @@ where
     /// As [`Watches::child`], for a kind that is named at run time, see [`Kind::discover`].
     #[must_use]
     pub fn child_of(self, kind: Kind) -> Self {
-        self.child_kind(kind, None)
+        self.child_kind(kind, None, None)
+    }
+
+    /// As [`Watches::child`], for a kind of which `lean` says what is kept of a child. Plans are made by that.
+    #[must_use]
+    pub fn child_kept_as<K>(self, lean: fn(Packed) -> Packed) -> Self
+    where
+        K: Resource<DynamicType = ()> + 'static,
+    {
+        self.child_kind(Kind::of::<K>(), None, Some(lean))
     }
 
     /// As [`Watches::child`]; deletions give a child this many seconds to end.
@@ -248,13 +266,19 @@ where
     where
         K: Resource<DynamicType = ()> + 'static,
     {
-        self.child_kind(Kind::of::<K>(), Some(grace_seconds))
+        self.child_kind(Kind::of::<K>(), Some(grace_seconds), None)
     }
 
-    fn child_kind(mut self, kind: Kind, grace_seconds: Option<u32>) -> Self {
+    fn child_kind(
+        mut self,
+        kind: Kind,
+        grace_seconds: Option<u32>,
+        lean: Option<fn(Packed) -> Packed>,
+    ) -> Self {
         self.children.push(ChildKind {
             kind,
             grace_seconds,
+            lean,
         });
         self
     }

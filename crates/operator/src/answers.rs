@@ -1,17 +1,22 @@
 //! What both kinds of access may ask before it is decided about a request, and that is found out the same
 //! way for each.
 
+use std::sync::Arc;
+
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Resource, ResourceExt};
+use oz_core::access::approval;
 use oz_core::access::grant::object_name;
-use oz_core::access::kind::{FactsOf, Kind, MAX_POLICIES, Question};
+use oz_core::access::kind::{FactsOf, Kind, MAX_ANSWERS, MAX_POLICIES, Question};
 use oz_core::access::request::Request;
+use oz_core::api::{AccessRequestApproval, Phase};
 use oz_core::controller::{Failure, Live};
-use oz_core::kinds::AccessRequest as _;
+use oz_core::kinds::{AccessRequest, AccessTemplate as _};
+use oz_core::labels;
 use oz_engine::Cx;
 use oz_runtime::Store;
 
@@ -37,9 +42,10 @@ pub(crate) async fn answer<K: Kind>(
             let first = ListParams::default().limit(MAX_POLICIES);
             facts.policies = Some(cx.list(request.namespace().as_deref(), &first).await);
         }
+        Question::Approvals => facts.confirmed = Some(approvals(cx, &request.view()).await),
         Question::Trial(trial) => facts.tried = Some(try_as_author(cx, &trial).await),
-        // Of what is there of a workload each kind reads what it needs.
-        Question::Workload(_) | Question::Probes(_) => {}
+        // Of what is there of a workload each kind reads what it needs; names are kept by the process.
+        Question::Workload(_) | Question::Probes(_) | Question::RoleName(_) => {}
     }
 }
 
@@ -56,6 +62,52 @@ where
             found.uid() != request.uid() || found.meta().deletion_timestamp.is_some()
         })
     })
+}
+
+/// What those say who were asked to approve a request. If they are more than are read, who denied it cannot
+/// be told.
+async fn approvals(cx: &Cx, request: &Request<'_>) -> Result<Vec<AccessRequestApproval>, Failure> {
+    let about = labels::value(request.uid());
+    let selection = ListParams::default()
+        .labels(&format!("{}={about}", labels::REQUEST_UID))
+        .limit(MAX_ANSWERS);
+    let namespace = request.metadata.namespace.as_deref();
+    let answers = cx.list(namespace, &selection).await?;
+    if u32::try_from(answers.len()).is_ok_and(|count| count < MAX_ANSWERS) {
+        return Ok(answers);
+    }
+    Err(Failure::invalid(
+        "TooManyAnswers",
+        format!("there are {MAX_ANSWERS} answers to the request or more; have it asked for again"),
+    ))
+}
+
+/// The answers to a request that a watch has shown, if its template asks for any.
+pub(crate) fn answered<K: Kind>(
+    approvals: &Store<AccessRequestApproval>,
+    template: Option<&K::Template>,
+    request: &K::Request,
+) -> Vec<AccessRequestApproval> {
+    let view = request.view();
+    let asks = template.is_some_and(|template| template.config().approval.is_some());
+    if !asks || view.phase() != Phase::Pending {
+        return Vec::new();
+    }
+    let about = approvals.select(|answer| approval::is_about(answer, &view));
+    about
+        .iter()
+        .map(|answer| AccessRequestApproval::clone(answer))
+        .collect()
+}
+
+/// The requests of a kind that an answer is about.
+pub(crate) fn about<R: AccessRequest>(
+    answer: &AccessRequestApproval,
+    requests: &Store<R>,
+) -> Vec<Arc<R>> {
+    let found = requests.by_uid(&answer.spec.access_request_ref.uid);
+    let found = found.filter(|request| approval::is_about(answer, &request.view()));
+    found.into_iter().collect()
 }
 
 /// What has the name of the request's grant, whoever made it. What the program that was there before oz

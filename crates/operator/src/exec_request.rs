@@ -7,13 +7,15 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::exec::{ExecAccess, Facts};
 use oz_core::access::kind::{PodSeen, Question};
-use oz_core::api::{ExecAccessRequest, ExecAccessTemplate, Phase};
+use oz_core::api::{AccessRequestApproval, ExecAccessRequest, ExecAccessTemplate, Phase};
 use oz_core::connect::pod::PodIdentity;
+use oz_core::controller::Key;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
-use crate::answers::answer;
+use crate::answers::{about, answer, answered};
 use crate::continued::continued;
+use crate::role_names::RoleNames;
 use crate::session_probes::Probes;
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
@@ -22,7 +24,9 @@ pub(crate) struct ExecRequests {
     pub(crate) controller: ExecAccess,
     pub(crate) requests: Store<ExecAccessRequest>,
     pub(crate) stamps: Stamps,
+    pub(crate) role_names: RoleNames,
     pub(crate) templates: Store<ExecAccessTemplate>,
+    pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) workloads: Arc<Workloads>,
     /// Which pod has a name now.
     pub(crate) pods: Store<PodIdentity>,
@@ -60,6 +64,7 @@ impl Observe<ExecAccess> for ExecRequests {
                         })
                 })
             })
+            .related(&self.approvals, about)
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();
                 requests.select(|request| {
@@ -69,12 +74,19 @@ impl Observe<ExecAccess> for ExecRequests {
             })
     }
 
+    fn taken(&self, _: &str, key: &Key) -> bool {
+        self.role_names.is_taken(key)
+    }
+
     fn known(&self, request: &ExecAccessRequest) -> Facts {
+        self.role_names.note::<ExecAccess>(request);
         let namespace = request.namespace();
+        let template = self
+            .templates
+            .get(namespace.as_deref(), &request.spec.template_name);
         Facts {
-            template: self
-                .templates
-                .get(namespace.as_deref(), &request.spec.template_name),
+            approvals: answered::<ExecAccess>(&self.approvals, template.as_deref(), request),
+            template,
             continued: continued(&self.controller, &self.requests, request),
             pod: self.seen(request),
             ..Facts::default()
@@ -105,6 +117,10 @@ impl Observe<ExecAccess> for ExecRequests {
                         facts.workload = Some(read.await);
                     }
                 }
+            }
+            Question::RoleName(bound) => {
+                let name = self.role_names.take::<ExecAccess>(request, &bound);
+                facts.role_name = Some(name);
             }
             question => {
                 let (stamps, requests) = (&self.stamps, &self.requests);

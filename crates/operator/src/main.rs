@@ -1,6 +1,7 @@
 //! The oz operator: carries out what `oz-core` plans.
 
 mod answers;
+mod approval_retention;
 mod args;
 mod as_author;
 mod bindings;
@@ -15,6 +16,7 @@ mod pod_request;
 mod pod_template;
 mod policies;
 mod retention;
+mod role_names;
 mod roles;
 mod run;
 mod session_limits;

@@ -11,13 +11,14 @@ use oz_core::access::kind::{PodMade, Question};
 use oz_core::access::pod::{Facts, PodAccess};
 use oz_core::access::pod_state::GRACE_SECONDS;
 use oz_core::access::request::Request;
-use oz_core::api::{Phase, PodAccessRequest, PodAccessTemplate};
-use oz_core::controller::Live;
+use oz_core::api::{AccessRequestApproval, Phase, PodAccessRequest, PodAccessTemplate};
+use oz_core::controller::{Key, Live};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
-use crate::answers::answer;
+use crate::answers::{about, answer, answered};
 use crate::continued::continued;
+use crate::role_names::RoleNames;
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
 
@@ -28,7 +29,9 @@ pub(crate) struct PodRequests {
     pub(crate) controller: PodAccess,
     pub(crate) requests: Store<PodAccessRequest>,
     pub(crate) stamps: Stamps,
+    pub(crate) role_names: RoleNames,
     pub(crate) templates: Store<PodAccessTemplate>,
+    pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) workloads: Arc<Workloads>,
     /// The pods that this process made, by the UID of their request, until they are granted.
     pub(crate) made: Mutex<HashMap<String, PodMade>>,
@@ -48,6 +51,7 @@ impl Observe<PodAccess> for PodRequests {
             .child_with_grace::<Pod>(grace)
             .child::<Role>()
             .child::<RoleBinding>()
+            .related(&self.approvals, about)
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();
                 requests.select(|request| {
@@ -68,13 +72,20 @@ impl Observe<PodAccess> for PodRequests {
         all.insert(owner.to_owned(), made);
     }
 
+    fn taken(&self, _: &str, key: &Key) -> bool {
+        self.role_names.is_taken(key)
+    }
+
     fn known(&self, request: &PodAccessRequest) -> Facts {
+        self.role_names.note::<PodAccess>(request);
         let namespace = request.namespace();
         let uid = request.uid().unwrap_or_default();
+        let template = self
+            .templates
+            .get(namespace.as_deref(), &request.spec.template_name);
         let mut facts = Facts {
-            template: self
-                .templates
-                .get(namespace.as_deref(), &request.spec.template_name),
+            approvals: answered::<PodAccess>(&self.approvals, template.as_deref(), request),
+            template,
             continued: continued(&self.controller, &self.requests, request),
             ..Facts::default()
         };
@@ -97,6 +108,10 @@ impl Observe<PodAccess> for PodRequests {
         match question {
             Question::Workload(target) => {
                 facts.workload = Some(self.workloads.model(cx, &namespace, &target).await);
+            }
+            Question::RoleName(bound) => {
+                let name = self.role_names.take::<PodAccess>(request, &bound);
+                facts.role_name = Some(name);
             }
             question => {
                 let (stamps, requests) = (&self.stamps, &self.requests);

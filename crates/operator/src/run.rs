@@ -37,6 +37,7 @@ use oz_runtime::{
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::approval_retention::{ApprovalRetention, Uids};
 use crate::args::Args;
 use crate::bindings::Bindings;
 use crate::canary::Canary;
@@ -47,6 +48,7 @@ use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
 use crate::retention::Retention;
+use crate::role_names::{RoleNames, RoleNamesLock};
 use crate::session_probes::Probes;
 use crate::sessions::{LeaveSessions, Scripts};
 use crate::stamps::Stamps;
@@ -71,6 +73,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     )
     .await?;
     let operator = Operator {
+        role_names: RoleNames::default(),
         warnings: Warnings::new(client.clone(), labels::OZ, namespace, replica),
         args: &args,
         client,
@@ -100,6 +103,7 @@ struct Operator<'a> {
     keys: Keys,
     trail: Trail,
     warnings: Warnings,
+    role_names: RoleNames,
 }
 
 impl Operator<'_> {
@@ -137,10 +141,15 @@ impl Operator<'_> {
     /// Everything that is reconciled. The answer says what stands behind the objects that are made.
     fn controllers(&self, engine: &mut Engine) -> Owners {
         let mut owners = Owners::default();
-        let workloads = Arc::new(Workloads::default());
-        exec(engine, self.args, &self.keys, &workloads, &mut owners);
+        let parts = Parts {
+            args: self.args,
+            keys: &self.keys,
+            workloads: Arc::new(Workloads::default()),
+            role_names: self.role_names.clone(),
+        };
+        exec(engine, &parts, &mut owners);
         if self.args.pod_access {
-            pods(engine, self.args, &self.keys, &workloads, &mut owners);
+            pods(engine, &parts, &mut owners);
         }
         bindings(engine, self.args, &self.keys, &mut owners);
         owners
@@ -206,10 +215,12 @@ impl Operator<'_> {
     fn tasks(&self, runtime: &mut Runtime, owners: Owners) -> anyhow::Result<()> {
         let sweeper = self.sweeper(runtime, owners);
         let retention = self.retention(runtime);
+        let approval_retention = self.approval_retention(runtime);
         let canary = self.canary(runtime);
         runtime
             .task("sweep", Leader, sweeper)
             .task("retention", Leader, retention)
+            .task("approval retention", Leader, approval_retention)
             .task("audit key rotation", Leader, self.audit_key_rotation())
             .task("signing key rotation", Leader, self.signing_key_rotation())
             .task("signing key watch", Everyone, self.signing_key_watch())
@@ -218,7 +229,12 @@ impl Operator<'_> {
             .task("clock alarm", Everyone, self.clock_alarm());
         if !self.args.policies.is_empty() {
             let alarm = self.policy_alarm(runtime)?;
-            runtime.task("policy alarm", Everyone, alarm);
+            let role_names = self.role_names_lock(runtime)?;
+            runtime.task("policy alarm", Everyone, alarm).task(
+                "reserved names",
+                Leader,
+                role_names,
+            );
         }
         Ok(())
     }
@@ -252,6 +268,19 @@ impl Operator<'_> {
             most: self.args.audit_max_events,
             namespace: self.args.common.namespace.clone(),
             reaped,
+        }
+    }
+
+    /// Answers whose requests are gone.
+    fn approval_retention(&self, runtime: &Runtime) -> ApprovalRetention {
+        let feeds = runtime.feeds();
+        let mut requests: Vec<Box<dyn Uids>> = Vec::new();
+        for_each_kind!(requests R => { requests.push(Box::new(feeds.store::<R>())) });
+        ApprovalRetention {
+            client: self.client.clone(),
+            clock: Arc::new(self.clock.clone()),
+            approvals: feeds.store(),
+            requests,
         }
     }
 
@@ -307,32 +336,63 @@ impl Operator<'_> {
         ClockAlarm::new(clock, names::OPERATOR, replica, self.warnings.clone())
     }
 
-    fn policy_alarm(&self, runtime: &Runtime) -> anyhow::Result<PolicyAlarm> {
-        let installation = Installation {
+    fn installation(&self) -> Installation {
+        Installation {
             name: self.args.policies.clone(),
             namespace: self.args.common.namespace.clone(),
             break_glass: self.args.break_glass.break_glass_groups.clone(),
             harness: self.args.harness.harness,
-        };
+        }
+    }
+
+    fn role_names_lock(&self, runtime: &Runtime) -> anyhow::Result<RoleNamesLock> {
+        let own = &self.args.common.namespace;
+        let namespace = self.args.access_namespaces.first().unwrap_or(own);
+        let lock = RoleNamesLock::new(
+            &self.client,
+            &self.role_names,
+            namespace,
+            &self.installation(),
+        )?;
+        runtime.registry().register(
+            "oz_reserved_names_in_use",
+            "Whether Roles of grants get reserved names, since a policy keeps others from these: 1 or 0",
+            lock.used.clone(),
+        );
+        Ok(lock)
+    }
+
+    fn policy_alarm(&self, runtime: &Runtime) -> anyhow::Result<PolicyAlarm> {
+        let installation = self.installation();
         let alarm = PolicyAlarm::new(&installation, &self.client, self.warnings.clone())?;
         alarm.register(&mut runtime.registry());
         Ok(alarm)
     }
 }
 
+/// What both kinds of access are made of.
+struct Parts<'a> {
+    args: &'a Args,
+    keys: &'a Keys,
+    workloads: Arc<Workloads>,
+    role_names: RoleNames,
+}
+
 /// Adds access to pods that run already.
-fn exec(
-    engine: &mut Engine,
-    args: &Args,
-    keys: &Keys,
-    workloads: &Arc<Workloads>,
-    owners: &mut Owners,
-) {
+fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
+    let Parts {
+        args,
+        keys,
+        workloads,
+        role_names,
+    } = parts;
     let feeds = engine.runtime().feeds();
     let pods_by_name = feeds.store_with(Selection::default().metadata_only());
     let templates = feeds.store();
     let requests = feeds.store();
+    let approvals = feeds.store();
     access::<ExecAccess>(owners, &requests);
+    role_names.of::<ExecAccess>(&requests);
     let probes = Probes::new(args.cut_sessions);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
     engine.controller(
@@ -343,14 +403,16 @@ fn exec(
             probes: probes.clone(),
         },
     );
-    let exec = args.settings().exec_access(keys.clone());
+    let exec = args.settings().exec_access((*keys).clone());
     engine.controller(
         exec.clone(),
         ExecRequests {
             controller: exec,
             requests,
             stamps: Stamps::default(),
+            role_names: role_names.clone(),
             templates,
+            approvals,
             workloads: Arc::clone(workloads),
             pods: pods_by_name,
             probes,
@@ -386,16 +448,17 @@ fn access<K: AccessKind>(owners: &mut Owners, requests: &Store<K::Request>) {
 }
 
 /// Adds what pods of one's own need.
-fn pods(
-    engine: &mut Engine,
-    args: &Args,
-    keys: &Keys,
-    workloads: &Arc<Workloads>,
-    owners: &mut Owners,
-) {
+fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
+    let Parts {
+        args,
+        keys,
+        workloads,
+        role_names,
+    } = parts;
     let feeds = engine.runtime().feeds();
-    let (templates, requests) = (feeds.store(), feeds.store());
+    let (templates, requests, approvals) = (feeds.store(), feeds.store(), feeds.store());
     access::<PodAccess>(owners, &requests);
+    role_names.of::<PodAccess>(&requests);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
     engine.controller(
         PodTemplate { interval },
@@ -404,14 +467,16 @@ fn pods(
             workloads: Arc::clone(workloads),
         },
     );
-    let access = args.settings().pod_access(keys.clone());
+    let access = args.settings().pod_access((*keys).clone());
     engine.controller(
         access.clone(),
         PodRequests {
             controller: access,
             requests,
             stamps: Stamps::default(),
+            role_names: role_names.clone(),
             templates,
+            approvals,
             workloads: Arc::clone(workloads),
             made: Mutex::default(),
         },

@@ -21,7 +21,8 @@ mod verbs;
 mod waiting;
 
 use oz_client::{
-    choose, cluster, composites, exit, explain, failure, harness, names, request, target, trail,
+    approvals, choose, cluster, composites, exit, explain, failure, harness, names, request,
+    target, trail,
 };
 
 pub use cli::{command, main};

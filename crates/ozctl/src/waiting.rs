@@ -74,6 +74,9 @@ impl Drop for Waiting<'_> {
 
 /// What a status says is waited for, and whether it is in the way.
 pub(crate) fn waited_for(name: &str, status: &RequestStatus) -> (String, bool) {
+    if let Some(who) = request::waits_for_others(status) {
+        return (format!("{name}: {who}"), true);
+    }
     match (request::why_not(status), status.phase) {
         (Some(why), _) => (format!("waiting for {name}: {why}"), true),
         (None, phase) if phase.is_granted() => (format!("waiting for {name} to be ready"), false),

@@ -102,6 +102,8 @@ pub struct Keep<K> {
     pub group_of: Option<fn(&K) -> Option<&str>>,
     /// What is kept in place of an object that does not decode.
     pub stand_in: Option<fn(ObjectMeta) -> K>,
+    /// Takes from an object what nobody asks the store for. Who shares a store has what the first one keeps.
+    pub lean: Option<fn(K) -> K>,
 }
 
 impl<K> Default for Keep<K> {
@@ -109,6 +111,7 @@ impl<K> Default for Keep<K> {
         Self {
             group_of: None,
             stand_in: None,
+            lean: None,
         }
     }
 }
@@ -273,13 +276,7 @@ impl Feeds {
         };
         let (resource, cluster_scoped) = (kind.resource.clone(), kind.cluster_scoped);
         let watches = namespaces.len();
-        let store = Store::new(
-            resource,
-            cluster_scoped,
-            watches,
-            keep.group_of,
-            ended.clone(),
-        );
+        let store = Store::new(resource, cluster_scoped, watches, keep, ended.clone());
         let undecodable = Arc::new(inner.metrics.of_kind(&kind.resource.kind));
         for namespace in namespaces {
             let name = gate_name(&store, selection, namespace.as_deref());

@@ -11,6 +11,7 @@ use kube::{Api, Client, ResourceExt as _};
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 use oz_core::access::grant;
 use oz_core::for_each_kind;
+use oz_core::names;
 
 use crate::connect::Grants;
 
@@ -30,6 +31,14 @@ impl Validate for RoleBindingGuard {
             return Ok(Notes::none());
         };
         let role = &binding.role_ref.name;
+        if names::grant_role_number(role).is_some() {
+            return Err(Rejection::forbidden(
+                "GrantRoleReserved",
+                format!(
+                    "the name {role} is reserved for Roles that oz makes for grants; name another Role"
+                ),
+            ));
+        }
         let namespace = review.namespace.as_deref().unwrap_or_default();
         let request = match self.grants.request_of(namespace, role) {
             // One that was created a moment ago may not have come by the watch.

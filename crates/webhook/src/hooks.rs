@@ -24,6 +24,7 @@ use oz_core::transient::Policy;
 use oz_core::{for_each_kind, labels};
 use oz_runtime::Feeds;
 
+use crate::approval;
 use crate::connect::{self, Connect, Connections, Mode};
 use crate::deletion::DeletionObserver;
 use crate::guard_copies::Copies;
@@ -81,12 +82,15 @@ pub(crate) struct Grounds {
 /// bound: who creates one is to learn that nothing comes of it. Templates are watched through `feeds`.
 pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     let mut all = Vec::new();
+    let mut approved: Vec<Box<dyn approval::Approvable>> = Vec::new();
     for_each_kind!(requests R => {
         let templates = Templates(feeds.store());
+        approved.push(Box::new(approval::Requests::<R>(templates.clone())));
         all.push(stamp::<R>(grounds, &templates));
         all.push(request::<R>(grounds, templates));
         all.push(deletion::<R>(grounds));
     });
+    all.extend(approval::hooks(grounds, approved));
     for_each_kind!(templates T => {
         all.push(template::<T>(grounds));
         if T::NOTES_AUTHOR {
@@ -183,13 +187,18 @@ fn deletion<R: AccessRequest>(grounds: &Grounds) -> Hook {
         .webhook_name(&format!("d{kind}.kb.io"))
         .when(
             "not-by-oz-or-the-system",
-            &format!(
-                "!(request.userInfo.username in [{}, {}] || {})",
-                quoted(&grounds.operator),
-                quoted(CONTROLLER_MANAGER),
-                in_groups(&SYSTEM.map(ToOwned::to_owned)),
-            ),
+            &format!("!({})", by_the_system(grounds)),
         )
+}
+
+/// That it is done by oz, or by what follows owner references and empties namespaces.
+pub(crate) fn by_the_system(grounds: &Grounds) -> String {
+    format!(
+        "request.userInfo.username in [{}, {}] || {}",
+        quoted(&grounds.operator),
+        quoted(CONTROLLER_MANAGER),
+        in_groups(&SYSTEM.map(ToOwned::to_owned)),
+    )
 }
 
 fn template<T: AccessTemplate>(grounds: &Grounds) -> Hook {
@@ -394,7 +403,7 @@ fn guard_role_binding(grounds: &Grounds) -> Hook {
         .webhook_name("guard-rolebinding.kb.io")
         .when(
             "to-a-role-that-is-called-like-one-of-ours",
-            "object.roleRef.kind == 'Role' && object.roleRef.name.matches('-[0-9a-f]{8}$')",
+            "object.roleRef.kind == 'Role' && object.roleRef.name.matches('-[0-9a-f]{8}$|^oz-grant-[0-9]{3}$')",
         )
         .when(
             "not-by-oz-or-break-glass",

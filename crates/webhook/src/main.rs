@@ -1,5 +1,6 @@
 //! The oz webhook: says who asks, and keeps out what could only be denied later.
 
+mod approval;
 mod args;
 mod connect;
 mod deletion;

@@ -23,7 +23,9 @@ async fn gone(scene: &Scene, asked: &Asked) -> Result<Timestamp> {
     let within = Duration::from_secs(60);
     scene.gone::<RoleBinding>(&name, within).await?;
     let at = Timestamp::now();
-    scene.gone::<Role>(&name, CONDITION_TIMEOUT).await?;
+    scene
+        .gone::<Role>(&asked.role_name(), CONDITION_TIMEOUT)
+        .await?;
     Ok(at)
 }
 
@@ -176,7 +178,10 @@ impl Tampering {
                 bindings.patch(&name, &merge, &free).await?;
             }
             Self::HoldRole => {
-                scene.api::<Role>().patch(&name, &merge, &free).await?;
+                scene
+                    .api::<Role>()
+                    .patch(&asked.role_name(), &merge, &free)
+                    .await?;
             }
             _ => {}
         }
@@ -194,13 +199,16 @@ impl Tampering {
             }
             Self::HoldRole => {
                 let hold = Patch::Merge(json!({"metadata": {"finalizers": [HOLD]}}));
-                scene.api::<Role>().patch(&name, &merge, &hold).await?;
+                scene
+                    .api::<Role>()
+                    .patch(&asked.role_name(), &merge, &hold)
+                    .await?;
             }
             Self::Rules => {
                 let rules = json!({"rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}]});
                 scene
                     .api::<Role>()
-                    .patch(&name, &merge, &Patch::Merge(&rules))
+                    .patch(&asked.role_name(), &merge, &Patch::Merge(&rules))
                     .await?;
             }
             Self::Subjects => {
@@ -221,7 +229,7 @@ impl Tampering {
             Self::DeleteRole => {
                 scene
                     .api::<Role>()
-                    .delete(&name, &DeleteParams::default())
+                    .delete(&asked.role_name(), &DeleteParams::default())
                     .await?;
             }
             Self::Unlabel => {
@@ -237,8 +245,9 @@ impl Tampering {
 }
 
 #[tokio::test]
-async fn a_foreign_role_of_the_same_name_is_said_and_never_taken() -> Result<()> {
+async fn a_foreign_role_of_the_same_name_is_in_nobodys_way_and_never_taken() -> Result<()> {
     let scene = scene("conflict").await?;
+    system().await?.operator.reserves().await?;
     let alice = scene.requests("alice").await?;
     // The name is known once the request has its UID, and before its template comes.
     let waiting = alice.create(&exec_request("clash", "later", "5m")).await?;
@@ -254,26 +263,20 @@ async fn a_foreign_role_of_the_same_name_is_said_and_never_taken() -> Result<()>
     scene
         .template(&exec_template("later", TargetKind::Deployment, WORKLOAD))
         .await?;
-    let status = alice
-        .until("clash", "to meet the foreign role", |status| {
-            conditions_line(status).contains("NameConflict")
-        })
-        .await?
-        .status
-        .context("no status")?;
-    assert_eq!((status.phase, status.ready), (Phase::Pending, false));
-    let (role, binding) = scene.grant(&asked.object_name()).await?;
-    assert_eq!(
-        role.map(|role| role.metadata.resource_version),
-        Some(foreign.metadata.resource_version)
-    );
-    assert!(binding.is_none());
-    // Out of the way, and the request is granted.
-    scene
-        .api::<Role>()
-        .delete(&asked.object_name(), &DeleteParams::default())
+    // The Role has a reserved name.
+    let granted = alice.ready("clash").await?;
+    assert!(granted.status().role_name.is_some());
+    alice
+        .api()
+        .delete("clash", &DeleteParams::default())
         .await?;
-    alice.ready("clash").await?;
+    let gone = CONDITION_TIMEOUT;
+    scene.gone::<Role>(&granted.role_name(), gone).await?;
+    let role = scene.api::<Role>().get(&asked.object_name()).await?;
+    assert_eq!(
+        role.metadata.resource_version,
+        foreign.metadata.resource_version
+    );
     Ok(())
 }
 

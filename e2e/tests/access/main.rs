@@ -1,5 +1,6 @@
 //! Exec access on a real API server: one cluster and one oz for all tests, a namespace for each.
 
+mod approving;
 mod deletion;
 mod end;
 mod examples;

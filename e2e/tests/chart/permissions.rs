@@ -77,10 +77,12 @@ fn the_charts_roles_are_those_that_demo_and_tests_run_under() -> Result<()> {
     }
     let (mut written, charts) = (meanings(written), meanings(rendered(&[])?));
     // A role of its own there, so that it can be left out; a value here.
-    let pods = written.remove("ClusterRole oz-operator-pods");
-    written.remove("ClusterRoleBinding oz-operator-pods");
-    let operator = written.get_mut("ClusterRole oz-operator");
-    operator.unwrap().extend(pods.unwrap());
+    for part in ["pods", "role-names"] {
+        let of_part = written.remove(&format!("ClusterRole oz-operator-{part}"));
+        written.remove(&format!("ClusterRoleBinding oz-operator-{part}"));
+        let operator = written.get_mut("ClusterRole oz-operator");
+        operator.unwrap().extend(of_part.unwrap());
+    }
     assert_eq!(
         written.keys().collect::<Vec<_>>(),
         charts.keys().collect::<Vec<_>>()
@@ -104,6 +106,21 @@ fn with_transient_bindings_the_operator_may_bind_what_is_listed() -> Result<()> 
     let refused = crate::template(&["--set=transient.bindableRoles={team-*}"])?;
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("RBAC knows no patterns"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn without_its_policies_the_operator_binds_no_reserved_names() -> Result<()> {
+    let binds = |meanings: BTreeMap<String, BTreeSet<String>>| {
+        let rights = meanings.into_values().flatten();
+        rights.filter(|right| right.starts_with("\"bind\"")).count()
+    };
+    let with = binds(meanings(rendered(&[])?));
+    assert_eq!(with, usize::from(oz_core::names::GRANT_ROLES));
+    assert_eq!(
+        binds(meanings(rendered(&["--set=policies.create=false"])?)),
+        0
+    );
     Ok(())
 }
 

@@ -58,7 +58,7 @@ async fn a_grant_that_follows_lets_in_again_in_the_successor_alone() -> Result<(
             Ok(enter(&moved)?.is_none().then_some(()))
         })
         .await?;
-        let role = scene.api::<Role>().get(&after.object_name()).await?;
+        let role = scene.api::<Role>().get(&after.role_name()).await?;
         for rule in role.rules.context("no rules")? {
             assert_eq!(rule.resource_names, Some(vec![moved.clone()]));
         }

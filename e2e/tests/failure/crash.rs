@@ -6,9 +6,11 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
 use oz_core::api::{ExecAccessRequest, Phase};
 use oz_core::audit::Action;
+use oz_core::labels;
 use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, exec_request, records_of};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
@@ -25,16 +27,16 @@ async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_re
 
     system.operator.process.kill9();
     alice.api().delete("gone", &DeleteParams::default()).await?;
-    let name = asked.object_name();
+    let (name, role) = (asked.object_name(), asked.role_name());
     // Nobody of ours is there: the garbage collector ends access.
     scene.gone::<RoleBinding>(&name, CONDITION_TIMEOUT).await?;
     assert!(
-        scene.api::<Role>().get_opt(&name).await?.is_some(),
+        scene.api::<Role>().get_opt(&role).await?.is_some(),
         "the Role is what tells of it"
     );
 
     let operator = Operator::start(cluster, &Options::default()).await?;
-    scene.gone::<Role>(&name, CONDITION_TIMEOUT).await?;
+    scene.gone::<Role>(&role, CONDITION_TIMEOUT).await?;
     assert_eq!(
         records_of(&operator.process, scene.name(), "gone")?,
         [Action::AccessRevoked]
@@ -63,7 +65,7 @@ async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like
     let within = CONDITION_TIMEOUT;
     scene.gone::<ExecAccessRequest>("left", within).await?;
     let now = DeleteParams::default();
-    scene.api::<Role>().delete(&name, &now).await?;
+    scene.api::<Role>().delete(&asked.role_name(), &now).await?;
     let left = bindings.get(&name).await?;
     assert_eq!(left.metadata.owner_references, None, "nothing ends it");
     let mut forged = ours.clone();
@@ -154,15 +156,15 @@ async fn killed_at_any_moment_of_a_grant_the_next_one_completes_it() -> Result<(
 /// The pods that Roles of this request name.
 async fn decided(scene: &Scene, request: &str) -> Result<Vec<Option<Vec<String>>>> {
     let roles = scene.api::<Role>().list(&ListParams::default()).await?;
-    let prefix = format!("{request}-");
+    let is_of = |role: &Role| {
+        role.annotations()
+            .get(labels::OWNER_NAME)
+            .is_some_and(|it| it == request)
+    };
     Ok(roles
         .items
         .into_iter()
-        .filter(|role| {
-            let name = role.metadata.name.as_deref().unwrap_or_default();
-            name.strip_prefix(&prefix)
-                .is_some_and(|rest| rest.len() == 8)
-        })
+        .filter(is_of)
         .filter_map(|role| role.rules)
         .map(|rules| rules.first().and_then(|rule| rule.resource_names.clone()))
         .collect())

@@ -45,9 +45,11 @@ async fn r7_nothing_is_told_that_did_not_happen() -> Result<()> {
     world.let_out("hello").await?;
     let normal = |reason: &str| ("Normal".to_owned(), reason.to_owned());
     let expected = BTreeSet::from(["JobCreated", "Running", "Succeeded"].map(normal));
+    // One event tells of Job and agent where one status does.
+    let in_one = BTreeSet::from(["JobCreated", "Succeeded"].map(normal));
     eventually("the events of the run", CONDITION_TIMEOUT, async || {
         let told = told(&world, "hello").await?;
-        ensure!(told == expected, "{told:?}");
+        ensure!(told == expected || told == in_one, "{told:?}");
         Ok(Some(()))
     })
     .await?;

@@ -2,6 +2,7 @@
 //! server. docs/reference/attempts.md is made from the doc comments: what is tried, and after the
 //! colon what comes of it.
 
+mod approving;
 mod asked;
 mod authors;
 mod bytes;

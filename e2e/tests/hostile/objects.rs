@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use oz_core::api::{AuditEvent, Phase, TargetKind};
 use oz_core::audit::Action;
 use oz_core::labels;
+use oz_core::names;
 use oz_e2e::{
     Asked, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_in, refusal,
     refused,
@@ -35,9 +36,13 @@ where
         .granted(&exec_request("mine", TEMPLATE, "10m"))
         .await?;
     let patch = Patch::Merge(&change);
+    let name = match K::kind(&()).as_ref() {
+        "Role" => asked.role_name(),
+        _ => asked.object_name(),
+    };
     stage
         .api::<K>()
-        .patch(&asked.object_name(), &PatchParams::default(), &patch)
+        .patch(&name, &PatchParams::default(), &patch)
         .await?;
     let status = alice.phase("mine", Phase::Revoked).await?;
     let line = conditions_line(&status);
@@ -118,7 +123,7 @@ async fn a_role_that_is_deleted() -> Result<()> {
         .await?;
     stage
         .api::<Role>()
-        .delete(&asked.object_name(), &DeleteParams::default())
+        .delete(&asked.role_name(), &DeleteParams::default())
         .await?;
     alice.phase("mine", Phase::Revoked).await?;
     worthless(&stage, &asked).await?;
@@ -140,7 +145,7 @@ async fn a_decision_that_is_copied() -> Result<()> {
     let asked = alice
         .granted(&exec_request("mine", TEMPLATE, "10m"))
         .await?;
-    let mut role = stage.api::<Role>().get(&asked.object_name()).await?;
+    let mut role = stage.api::<Role>().get(&asked.role_name()).await?;
     role.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         name: Some("another".to_owned()),
         labels: role.metadata.labels,
@@ -167,11 +172,12 @@ async fn a_decision_that_is_copied() -> Result<()> {
     Ok(())
 }
 
-/// Occupying the name that oz will use with a Role of one's own: oz says so and takes nothing over;
-/// nobody gets anything.
+/// Occupying the name that the grant's other objects have with a Role of one's own: oz takes nothing over, and
+/// its own Role has a reserved name, which nobody else can take.
 #[tokio::test]
 async fn a_role_that_is_there_first() -> Result<()> {
     let stage = Stage::set("first").await?;
+    stage.oz()?.operator.reserves().await?;
     let asked = waiting(&stage, "mine").await?;
     let role = json!({"metadata": {"name": asked.object_name()}, "rules": []});
     let role: Role = serde_json::from_value(role)?;
@@ -180,13 +186,61 @@ async fn a_role_that_is_there_first() -> Result<()> {
         .create(&PostParams::default(), &role)
         .await?;
     comes(&stage).await?;
-    conflicts(&stage, "mine").await?;
-    let (role, binding) = stage.grant(&asked.object_name()).await?;
+    let granted = stage.requests("alice").await?.ready("mine").await?;
+    assert!(names::grant_role_number(&granted.role_name()).is_some());
+    let there = stage.api::<Role>().get(&asked.object_name()).await?;
+    assert_eq!(there.metadata.uid, foreign.metadata.uid);
+    assert!(there.rules.unwrap_or_default().is_empty());
+    Ok(())
+}
+
+/// Writing a Role of a name that is reserved for grants, or having a binding wait for one, with every right on
+/// RBAC objects, and as an administrator: refused by the policy. What oz made is bound by nobody else either,
+/// whoever may `bind` whatever there is.
+#[tokio::test]
+async fn a_binding_that_waits_for_a_reserved_name() -> Result<()> {
+    let stage = Stage::set("reserved").await?;
+    stage.oz()?.operator.reserves().await?;
+    let rule = json!({
+        "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["*"],
+    });
+    stage.allow("rbac", "mallory", &[rule]).await?;
+    let alice = stage.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("mine", TEMPLATE, "10m"))
+        .await?;
+    let taken = asked.role_name();
+    assert!(names::grant_role_number(&taken).is_some(), "{taken}");
+    let create = PostParams::default();
+    for user in ["mallory", "admin"] {
+        let client = stage.cluster.client(user).await?;
+        let roles: Api<Role> = Api::namespaced(client.clone(), stage.name());
+        let bindings: Api<RoleBinding> = Api::namespaced(client, stage.name());
+        for name in [&taken, &names::grant_role(250), &names::grant_role(999)] {
+            let role: Role =
+                serde_json::from_value(json!({"metadata": {"name": name}, "rules": []}))?;
+            let why = refused(roles.create(&create, &role).await)?;
+            let reserved = "reserved for Roles that oz makes";
+            assert!(why.contains(reserved), "{user} {name}: {why}");
+            for called in [name.as_str(), "innocent"] {
+                let why = refused(bindings.create(&create, &binding(called, name)?).await)?;
+                assert!(why.contains(reserved), "{user} {called} {name}: {why}");
+            }
+        }
+        let marked = json!({"metadata": {"name": "oz-grant-251", "labels": {
+            labels::OWNER_UID: "00000000-0000-0000-0000-000000000000", labels::MANAGED_BY: labels::OZ,
+        }}, "rules": []});
+        refused(
+            roles
+                .create(&create, &serde_json::from_value(marked)?)
+                .await,
+        )?;
+    }
+    assert!(!stage.can("mallory", "get", &format!("pods/{}", asked.pod()))?);
     assert_eq!(
-        role.map(|role| role.metadata.uid),
-        Some(foreign.metadata.uid)
+        asked.request.metadata.uid,
+        alice.ready("mine").await?.request.metadata.uid
     );
-    assert!(binding.is_none());
     Ok(())
 }
 
@@ -247,19 +301,8 @@ async fn comes(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-async fn conflicts(stage: &Stage, name: &str) -> Result<()> {
-    let alice = stage.requests("alice").await?;
-    let request = alice
-        .until(name, "to say what is in the way", |status| {
-            conditions_line(status).contains("NameConflict")
-        })
-        .await?;
-    assert_eq!(request.status.context("no status")?.phase, Phase::Pending);
-    Ok(())
-}
-
 /// Binding somebody else to a grant's Role while it exists, without holding its rights: Kubernetes'
-/// check against escalation refuses.
+/// check against escalation refuses, before any policy is asked.
 #[tokio::test]
 async fn a_second_binding_to_the_role() -> Result<()> {
     let stage = Stage::set("second").await?;
@@ -269,7 +312,7 @@ async fn a_second_binding_to_the_role() -> Result<()> {
     stage.allow("rbac", "mallory", &[rule]).await?;
     let alice = stage.requests("alice").await?;
     let asked = alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
-    let binding = binding("second", &asked.object_name())?;
+    let binding = binding("second", &asked.role_name())?;
     let bindings: Api<RoleBinding> =
         Api::namespaced(stage.cluster.client("mallory").await?, stage.name());
     let why = refused(bindings.create(&PostParams::default(), &binding).await)?;

@@ -15,11 +15,12 @@ use oz_core::api::{
 };
 use oz_core::audit::{Action, Record};
 use oz_core::labels;
+use oz_core::names;
 use oz_core::transient::Kind;
 use oz_e2e::{
     Asked, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, WORKLOAD, Webhook,
     conditions_line, established, exec_request, exec_template, install, pod_request, records_in,
-    records_of, repository, run, unregister,
+    records_of, refused, repository, run, unregister,
 };
 use oz_testkit::{Cluster, eventually};
 use serde::Serialize;
@@ -73,7 +74,7 @@ async fn revokes(prefix: &str, role: Option<Value>, binding: Option<Value>) -> R
     let asked = granted(&stage, "mine").await?;
     let name = asked.object_name();
     if let Some(metadata) = role {
-        change(&stage.api::<Role>(), &name, &metadata).await?;
+        change(&stage.api::<Role>(), &asked.role_name(), &metadata).await?;
     }
     if let Some(metadata) = binding {
         change(&stage.api::<RoleBinding>(), &name, &metadata).await?;
@@ -111,7 +112,7 @@ async fn a_label_that_names_another_owner() -> Result<()> {
 async fn marks_taken_off_and_the_request_deleted() -> Result<()> {
     let stage = Stage::set("orphans").await?;
     let asked = granted(&stage, "mine").await?;
-    let name = asked.object_name();
+    let (name, role) = (asked.object_name(), asked.role_name());
     let marks = json!({"labels": null, "ownerReferences": null});
     let (roles, bindings) = (stage.api::<Role>(), stage.api::<RoleBinding>());
     let requests = stage.api::<ExecAccessRequest>();
@@ -121,7 +122,7 @@ async fn marks_taken_off_and_the_request_deleted() -> Result<()> {
     };
     let (one, two, three) = tokio::join!(
         change(&bindings, &name, &marks),
-        change(&roles, &name, &marks),
+        change(&roles, &role, &marks),
         requests.delete("mine", &orphaning),
     );
     // Whichever comes too late finds nothing: oz may have been faster.
@@ -164,9 +165,9 @@ async fn marks_taken_off_while_the_operator_is_down() -> Result<()> {
     system.operator.process.kill9();
     let marks = json!({"labels": null, "ownerReferences": null});
     let (roles, bindings) = (scene.api::<Role>(), scene.api::<RoleBinding>());
-    for name in [gone.object_name(), stays.object_name()] {
-        change(&roles, &name, &marks).await?;
-        change(&bindings, &name, &marks).await?;
+    for asked in [&gone, &stays] {
+        change(&roles, &asked.role_name(), &marks).await?;
+        change(&bindings, &asked.object_name(), &marks).await?;
     }
     // Of this one not even the seal is left.
     change(&bindings, &stays.object_name(), &all_marks()).await?;
@@ -196,6 +197,9 @@ async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
     let role = Asked { request }.object_name();
     system.webhook.process.kill9();
     unregister(cluster)?;
+    // One that has seen the policies goes by them for a while.
+    system.operator.process.kill9();
+    system.operator = Operator::start(cluster, &Options::default()).await?;
     let bindings = scene.api::<RoleBinding>();
     let innocent = bound("innocent", &role)?;
     bindings.create(&PostParams::default(), &innocent).await?;
@@ -223,6 +227,48 @@ async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
     Ok(())
 }
 
+/// Having a RoleBinding wait for every name that is reserved for Roles of grants, while the policies and the webhook
+/// are out of the path: the Role has a name of its own, as before there were reserved ones; and when the
+/// policies are back, a name that somebody binds to is not used.
+#[tokio::test]
+async fn reserved_names_without_their_policy() -> Result<()> {
+    let (_place, mut system, cluster) = alone().await?;
+    let scene = Scene::set(cluster, "unlocked").await?;
+    let alice = scene.requests("alice").await?;
+    system.operator.reserves().await?;
+    let with = granted(&scene, "with").await?;
+    assert!(names::grant_role_number(&with.role_name()).is_some());
+    // What a request waits for is read when it is made; then nothing of oz is in the path.
+    alice
+        .create(&exec_request("without", "later", "1h"))
+        .await?;
+    alice.create(&exec_request("again", "last", "1h")).await?;
+    system.webhook.process.kill9();
+    unregister(cluster)?;
+    let bindings = scene.api::<RoleBinding>();
+    let all = (0..names::GRANT_ROLES).map(names::grant_role);
+    for role in all {
+        let binding = bound(&format!("waits-for-{role}"), &role)?;
+        bindings.create(&PostParams::default(), &binding).await?;
+    }
+    system.operator.process.kill9();
+    system.operator = Operator::start(cluster, &Options::default()).await?;
+    let template = |name| exec_template(name, TargetKind::Deployment, WORKLOAD);
+    scene.template(&template("later")).await?;
+    let without = alice.ready("without").await?;
+    assert_eq!(without.role_name(), without.object_name());
+
+    // One name is left that nobody binds to, or none that is tried.
+    install(cluster).await?;
+    system.operator.reserves().await?;
+    scene.template(&template("last")).await?;
+    let again = alice.ready("again").await?;
+    let pod = format!("pods/{}", again.pod());
+    assert!(!scene.can("mallory", "get", &pod)?);
+    assert_eq!(again.role_name(), again.object_name());
+    Ok(())
+}
+
 /// A binding of mallory to a Role.
 fn bound(name: &str, role: &str) -> serde_json::Result<RoleBinding> {
     serde_json::from_value(json!({
@@ -237,12 +283,16 @@ fn bound(name: &str, role: &str) -> serde_json::Result<RoleBinding> {
 /// binding is named in an alarm, since it is not oz's to delete.
 #[tokio::test]
 async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
-    let (mut place, mut system, cluster) = alone().await?;
+    let (_place, mut system, cluster) = alone().await?;
     let scene = Scene::set(cluster, "copies").await?;
+    system.operator.reserves().await?;
     let asked = granted(&scene, "mine").await?;
     let name = asked.object_name();
     let (roles, bindings) = (scene.api::<Role>(), scene.api::<RoleBinding>());
-    let (mut role, mut binding) = (roles.get(&name).await?, bindings.get(&name).await?);
+    let (mut role, mut binding) = (
+        roles.get(&asked.role_name()).await?,
+        bindings.get(&name).await?,
+    );
     let alice = scene.requests("alice").await?;
     alice.api().delete("mine", &DeleteParams::default()).await?;
     nothing_left(&scene, &name).await?;
@@ -250,9 +300,16 @@ async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
         (metadata.uid, metadata.resource_version) = (None, None);
         (metadata.labels, metadata.owner_references) = (None, None);
     }
+    // With the policy in place nobody brings them back.
+    let why = refused(roles.create(&PostParams::default(), &role).await)?;
+    assert!(why.contains("reserved for Roles that oz makes"), "{why}");
+    let mine = bound("innocent", &asked.role_name())?;
+    let why = refused(bindings.create(&PostParams::default(), &mine).await)?;
+    assert!(why.contains("reserved for Roles that oz makes"), "{why}");
+    system.webhook.process.kill9();
+    unregister(cluster)?;
     roles.create(&PostParams::default(), &role).await?;
     bindings.create(&PostParams::default(), &binding).await?;
-    let mine = bound("innocent", &name)?;
     bindings.create(&PostParams::default(), &mine).await?;
     assert!(scene.can("alice", "get", &format!("pods/{}", asked.pod()))?);
 
@@ -275,7 +332,7 @@ async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
     assert!(bindings.get_opt("innocent").await?.is_some(), "not oz's");
     let metrics = system.operator.metrics().await?;
     assert!(metrics.contains("oz_sweep_ended_total"), "{metrics}");
-    *place = Some(system);
+    // What comes next begins with policies again.
     Ok(())
 }
 

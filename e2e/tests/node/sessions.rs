@@ -367,7 +367,9 @@ async fn deleting_the_role_of_a_grant_ends_its_sessions() -> Result<()> {
                 .await?;
         }
         let roles = scene.api::<Role>();
-        roles.delete(&object, &DeleteParams::default()).await?;
+        roles
+            .delete(&asked.role_name(), &DeleteParams::default())
+            .await?;
         alice.phase(name, Phase::Revoked).await?;
         gone(&mut open).await?;
         eventually("the processes to be gone", CONDITION_TIMEOUT, async || {

@@ -139,7 +139,7 @@ async fn compare<K: AccessRequest>(
     planned: &[Value],
     asked: &Asked<K>,
 ) -> Result<Vec<String>> {
-    let name = asked.object_name();
+    let (name, role) = (asked.object_name(), asked.role_name());
     let mut kinds = Vec::new();
     for child in planned {
         let kind = child["resource"]["kind"]
@@ -147,7 +147,7 @@ async fn compare<K: AccessRequest>(
             .unwrap_or_default()
             .to_owned();
         let made = match kind.as_str() {
-            "Role" => serde_json::to_value(scene.api::<Role>().get(&name).await?)?,
+            "Role" => serde_json::to_value(scene.api::<Role>().get(&role).await?)?,
             "RoleBinding" => serde_json::to_value(scene.api::<RoleBinding>().get(&name).await?)?,
             "Pod" => serde_json::to_value(scene.api::<Pod>().get(&name).await?)?,
             other => anyhow::bail!("{other} was planned"),
@@ -162,7 +162,11 @@ async fn compare<K: AccessRequest>(
         if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
             spec.remove("activeDeadlineSeconds");
         }
-        let object: Value = serde_json::from_str(&object.to_string().replace(called, &name))?;
+        let mut object: Value = serde_json::from_str(&object.to_string().replace(called, &name))?;
+        // Which of the reserved names its Role gets is known only once it is made.
+        if kind == "RoleBinding" {
+            object["roleRef"]["name"] = json!(role);
+        }
         assert!(has(&made, &object), "planned {object}\nmade {made}");
         kinds.push(kind);
     }

@@ -138,9 +138,13 @@ async fn meddling_with_what_was_made_revokes() -> Result<()> {
     let request = alice.granted("role", "pod", "5m").await?;
     let rules = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]});
     let name = pod_name(&request);
+    let role = request
+        .status
+        .as_ref()
+        .and_then(|one| one.role_name.clone());
     scene
         .api::<Role>()
-        .patch(&name, &plain, &Patch::Merge(rules))
+        .patch(role.as_ref().unwrap_or(&name), &plain, &Patch::Merge(rules))
         .await?;
     alice.phase("role", Phase::Revoked).await?;
     pod_gone(&scene, &name).await?;

@@ -32,9 +32,10 @@ async fn the_pod_is_for_the_requester_alone() -> Result<()> {
     let told = status(&request);
     assert_eq!(told.pod_uid, pod.uid());
     assert!(told.pod_digest.is_some());
-    assert!(conditions_line(&told).contains(&format!(
-        "Success. Pod {name}, Role {name}, RoleBinding {name} created"
-    )));
+    let role = told.role_name.as_ref().unwrap_or(&name);
+    let created = format!("Success. Pod {name}, Role {role}, RoleBinding {name} created");
+    let conditions = conditions_line(&told);
+    assert!(conditions.contains(&created), "{conditions}");
     assert_eq!(
         told.access_message,
         Some(format!(

@@ -10,9 +10,9 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use oz_core::access::grant::object_name;
+use oz_core::access::request::Request;
 use oz_core::access::stamp::Requester;
-use oz_core::api::AuditEvent;
+use oz_core::api::{AuditEvent, ExecAccessRequest};
 use oz_core::audit::verify::{Evidence, Terms, verify};
 use oz_core::audit::{
     Action, AuditKey, Chain, Decision, Entry, PodRef, Record, RequestRef, Trust, Writer,
@@ -192,12 +192,19 @@ async fn waited(scene: &Scene, mark: AuditMark) -> Result<Values> {
     let granted = Api::<AuditEvent>::all(scene.admin.clone())
         .list(&granted)
         .await?;
+    let requests = scene.api::<ExecAccessRequest>();
+    let requests = requests.list(&ListParams::default()).await?;
+    let names: BTreeMap<String, String> = requests
+        .iter()
+        .map(Request::from)
+        .map(|request| (request.uid().to_owned(), request.role_name()))
+        .collect();
     let waits: Values = granted
         .iter()
         .filter(|event| event.spec.record.request.namespace == scene.name())
         .filter_map(|event| {
             let request = &event.spec.record.request;
-            let role = roles.get(&object_name(&request.name, &request.uid))?;
+            let role = roles.get(names.get(&request.uid)?)?;
             let event = events.get(&event.name_any())?;
             Some(event.duration_since(*role).as_secs_f64().max(0.0) * 1e3)
         })

@@ -12,7 +12,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::harness::{HarnessRun, HarnessTemplate, RunPhase};
@@ -28,7 +28,7 @@ use serde_json::json;
 use super::report::{Budget, Report};
 use super::scene::{self, CHANGE_TIMEOUT};
 use super::stats::Values;
-use super::{Size, grants, process};
+use super::{Size, grants, live_runs, process};
 use crate::changes::Watching;
 
 /// Templates: of pods that end by themselves, of pods that do not, and of pods that no node takes.
@@ -57,7 +57,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     let mut system = System::start_as(cluster, &webhook, &operator).await?;
     for _ in 0..size.runs {
         let bench = Bench::set(cluster).await?;
-        bench.at_once(size.at_once, report).await?;
+        bench.at_once(&system, size.at_once, report).await?;
         bench.beside_a_stuck_one(size.pods, report).await?;
         let held = bench.held("up", size.pod_endings).await?;
         told(held, "up", 1000.0, report).await?;
@@ -66,6 +66,8 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     bench
         .finished(system.operator.process.pid(), size.many / 4, report)
         .await?;
+    let live = Bench::set(cluster).await?;
+    live.live(size.many / 4, report).await?;
     let held = bench.held("down", size.pod_endings).await?;
     system.operator.process.kill9();
     told(held, "down", 4000.0, report).await
@@ -75,6 +77,23 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
 struct Bench {
     scene: Scene,
     clients: Vec<Client>,
+}
+
+/// Processor time so far.
+struct Spent {
+    machine: Duration,
+    operator: Duration,
+    webhook: Duration,
+}
+
+impl Spent {
+    fn so_far(system: &System) -> Result<Self> {
+        Ok(Self {
+            machine: process::machine_time()?,
+            operator: process::processor_time(system.operator.process.pid())?,
+            webhook: process::processor_time(system.webhook.process.pid())?,
+        })
+    }
 }
 
 /// Pods that do not end by themselves: when each is to be told to, and the watch that sees it.
@@ -193,12 +212,16 @@ impl Bench {
         Ok(last.await? - began)
     }
 
-    async fn at_once(&self, count: usize, report: &mut Report) -> Result<()> {
+    async fn at_once(&self, system: &System, count: usize, report: &mut Report) -> Result<()> {
         let like = self.scene.api::<Job>().get("warm-0").await?;
         self.jobs("warm-job", &like, self.clients.len()).await?;
+        let busy = process::machine_time()?;
         let jobs = self.jobs("job", &like, count).await?;
+        let of_jobs = process::machine_time()? - busy;
         let mark = self.scene.cluster.audit().mark()?;
+        let before = Spent::so_far(system)?;
         let runs = self.many("run", count).await?;
+        let spent = Spent::so_far(system)?;
         let writes = self.scene.cluster.audit().since(mark)?.writes();
         let writes = writes.by_user(&grants::operator()).len();
         let each = f64::from(u32::try_from(writes)?) / f64::from(u32::try_from(count)?);
@@ -212,6 +235,19 @@ impl Bench {
         );
         let what = "  writes of the operator a run meanwhile";
         report.add(what, "", Budget::None, each);
+        let count = f64::from(u32::try_from(count)?);
+        for (what, time) in [
+            ("processor time of the machine a plain Job", of_jobs),
+            (
+                "processor time of the machine a run",
+                spent.machine - before.machine,
+            ),
+            ("  of the operator", spent.operator - before.operator),
+            ("  of the webhook", spent.webhook - before.webhook),
+        ] {
+            let each = time.as_secs_f64() * 1000.0 / count;
+            report.add(what, "ms", Budget::None, each);
+        }
         Ok(())
     }
 
@@ -270,6 +306,27 @@ impl Bench {
             "they did not run before their end"
         );
         Ok(Held { pods, ends })
+    }
+
+    /// What live runs cost: memory of a broker.
+    async fn live(&self, count: usize, report: &mut Report) -> Result<()> {
+        let mut pods = Watching::start(self.scene.api::<Pod>()).await?;
+        let runs = self.runs("live", NOWHERE, count)?;
+        self.create(&runs).await?;
+        all_seen(&mut pods, names(&runs), job_of).await?;
+        live_runs::memory_of_the_broker(&self.scene, "live-", report).await?;
+        let (how, all) = (DeleteParams::default(), ListParams::default());
+        self.scene
+            .api::<HarnessRun>()
+            .delete_collection(&how, &all)
+            .await?;
+        let pods = self.scene.api::<Pod>();
+        eventually("no pod of a live run", CHANGE_TIMEOUT, async || {
+            let left = pods.list_metadata(&all).await?.items;
+            let mut left = left.iter().map(kube::ResourceExt::name_any);
+            Ok((!left.any(|name| name.starts_with("live-"))).then_some(()))
+        })
+        .await
     }
 
     /// What finished runs cost: memory of the operator, and writes while nothing happens.

@@ -34,6 +34,7 @@ const CLUSTER_SCOPED: [&str; 14] = [
 
 /// What one of our processes may do.
 #[derive(Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Permissions {
     /// On what belongs to no namespace: only a ClusterRoleBinding gives it.
     cluster: Vec<PolicyRule>,
@@ -41,6 +42,9 @@ struct Permissions {
     namespaced: Vec<PolicyRule>,
     /// On what belongs to namespaces, for pods of one's own.
     pods: Vec<PolicyRule>,
+    /// On Roles with reserved names, where a policy keeps others from these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    role_names: Vec<PolicyRule>,
     /// In the namespace that oz runs in.
     own: Vec<PolicyRule>,
 }
@@ -74,6 +78,7 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
         let mut documents = documents(root, &file)?;
         if component == "operator" {
             documents.extend(self::documents(root, "operator-pods.yaml")?);
+            documents.extend(self::documents(root, "operator-role-names.yaml")?);
         }
         let permissions = permissions(&format!("oz-{component}"), &documents)
             .with_context(|| format!("failed to read the roles in {SOURCE}/{file}"))?;
@@ -131,6 +136,12 @@ fn permissions(name: &str, documents: &[Value]) -> Result<Permissions> {
             "ClusterRole" if document["metadata"]["name"] == format!("{name}-pods") => {
                 let role: ClusterRole = serde_json::from_value(document.clone())?;
                 permissions.pods.extend(role.rules.unwrap_or_default());
+            }
+            "ClusterRole" if document["metadata"]["name"] == format!("{name}-role-names") => {
+                let role: ClusterRole = serde_json::from_value(document.clone())?;
+                permissions
+                    .role_names
+                    .extend(role.rules.unwrap_or_default());
             }
             "Role" if is_ours => {
                 let role: Role = serde_json::from_value(document.clone())?;

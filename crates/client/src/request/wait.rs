@@ -1,5 +1,6 @@
 //! Waiting for a request: a watch where that is permitted, else a look now and then.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use oz_core::kinds::AccessRequest;
 
 use super::retry::Retry;
+use super::waits_for_others;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
@@ -37,7 +39,21 @@ pub async fn wait<R: AccessRequest>(
     within: Duration,
     seen: impl FnMut(&RequestStatus),
 ) -> Result<Outcome<R>> {
-    let deadline = Instant::now() + within;
+    // What others take to answer does not count: they have a time of their own, and then it is over.
+    let others = Cell::new(false);
+    let late = async {
+        loop {
+            tokio::time::sleep_until(Instant::now() + within).await;
+            if !others.get() {
+                break;
+            }
+        }
+    };
+    let mut seen = seen;
+    let seen = |status: &RequestStatus| {
+        others.set(waits_for_others(status).is_some());
+        seen(status);
+    };
     let mut wait = Wait {
         api: cluster.api::<R>(),
         name: created.name_any(),
@@ -45,10 +61,14 @@ pub async fn wait<R: AccessRequest>(
         seen,
         retry: Retry::default(),
     };
-    match tokio::time::timeout_at(deadline, wait.watch()).await {
-        Ok(outcome) => outcome,
+    let outcome = tokio::select! {
+        outcome = wait.watch() => Some(outcome),
+        () = late => None,
+    };
+    match outcome {
+        Some(outcome) => outcome,
         // What it is like now is not known.
-        Err(_) => match wait.retry.at_the_end() {
+        None => match wait.retry.at_the_end() {
             Some(failure) => {
                 let what = format!("request {} is not ready after {within:?}", wait.name);
                 Err(failure.during(&what))

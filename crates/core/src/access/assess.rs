@@ -4,11 +4,13 @@
 use jiff::Timestamp;
 use kube::Resource;
 
+use super::approval::{self, Approvals};
 use super::continued;
 use super::decide;
 use super::grant::Grant;
 use super::kind::{
-    Assessment, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special, State,
+    Assessment, Blocked, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special,
+    State,
 };
 use super::objects::{self, Objects};
 use super::request::Request;
@@ -38,33 +40,45 @@ pub(super) fn assess<K: Kind>(
     live: &[Live],
 ) -> Result<Assessment, Need> {
     let request = object.view();
-    let strangers = objects::strangers(kind.keys(), &request, live);
+    let all = live;
     let live = &*objects::known(kind.keys(), &request, live);
     let mut facts = Vec::new();
-    let asked = request.asked();
-    let waits_until =
-        window::waits_until(request.created(), asked.as_ref().ok().copied().flatten());
+    let approvals = approval::of(kind, now, &request, known);
+    let waits_until = waits_until(&request, approvals.as_ref());
     let assessed = |state, facts| Assessment {
         state,
         facts,
         waits_until,
+        approval: approvals.as_ref().map(|approvals| approvals.status.clone()),
     };
-    let blocked = !strangers.is_empty() && Objects::of(&request, live).binding.is_none();
-    if let Some(state) = after_grant(kind, now, &request, known, live)? {
-        return Ok(match state {
-            State::Granted(_) if blocked => {
-                assessed(State::Special(Special::Blocked(strangers)), facts)
+    let objects = Objects::of(&request, live);
+    let blocked = |grant: &Grant| blocked(kind, &request, grant, &objects, all);
+    if let Some(mut state) = after_grant(kind, now, &request, waits_until, known, live)? {
+        if let State::Granted(grant) = &mut state {
+            named(kind, &request, grant, &objects, known, all).map_err(|question| Need {
+                question,
+                until: grant.window.until,
+            })?;
+            if let Some(blocked) = blocked(grant) {
+                state = State::Special(Special::Blocked(blocked));
             }
-            state => assessed(state, facts),
-        });
+        }
+        return Ok(assessed(state, facts));
     }
-    let decided = decide(kind, now, object, &request, known, &mut facts);
-    let decided = decided.and_then(|offer| {
-        if blocked {
-            return Err(State::Special(Special::Blocked(strangers)).into());
+    let approved = approvals.as_ref();
+    let decided = decide(kind, now, object, &request, approved, known, &mut facts);
+    let decided = decided.and_then(|mut offer| {
+        let question = if offer.first.is_empty() {
+            named(kind, &request, &mut offer.grant, &objects, known, all).err()
+        } else {
+            None
+        };
+        if let Some(blocked) = blocked(&offer.grant) {
+            return Err(State::Special(Special::Blocked(blocked)).into());
         }
         tried(kind, &offer, known)?;
-        Ok(offer)
+        approval::confirmed::<K>(approved, known)?;
+        question.map_or(Ok(offer), |question| Err(Otherwise::Need(question)))
     });
     let state = match decided {
         Ok(offer) => State::Grantable(Box::new(offer)),
@@ -93,6 +107,51 @@ pub(super) fn assess<K: Kind>(
     Ok(assessed(state, facts))
 }
 
+/// Gives the Role that is to be made the name that was found for it. One that is there has its own.
+fn named<K: Kind>(
+    kind: &K,
+    request: &Request<'_>,
+    grant: &mut Grant,
+    objects: &Objects,
+    known: &FactsOf<K>,
+    live: &[Live],
+) -> Result<(), Question> {
+    if objects.role.is_some() || objects.binding.is_some() {
+        return Ok(());
+    }
+    match &known.role_name {
+        Some(name) => grant.role.clone_from(name),
+        None => {
+            let bound = objects::bound_by_others(kind.keys(), request, live);
+            return Err(Question::RoleName(bound));
+        }
+    }
+    Ok(())
+}
+
+/// Who waits for the Role of a grant that is not bound yet, if anybody does.
+fn blocked<K: Kind>(
+    kind: &K,
+    request: &Request<'_>,
+    grant: &Grant,
+    objects: &Objects,
+    live: &[Live],
+) -> Option<Blocked> {
+    let role = grant.role_name();
+    let bindings = objects::strangers(kind.keys(), request, &role, live);
+    let is_blocked = objects.binding.is_none() && !bindings.is_empty();
+    is_blocked.then_some(Blocked { role, bindings })
+}
+
+/// When the request stops waiting, if it is not granted. Approvals have a time of their own; what they allow
+/// waits from the last of them as it would have from its creation.
+fn waits_until(request: &Request<'_>, approvals: Option<&Approvals>) -> Timestamp {
+    let created = request.created();
+    let plain = window::waits_until(created, request.asked().ok().flatten());
+    let wait = plain.duration_since(created);
+    approvals.map_or(plain, |approvals| approvals.waits_until(wait))
+}
+
 /// Whether what is offered was tried, where that is asked for.
 fn tried<K: Kind>(kind: &K, offer: &Offer, known: &FactsOf<K>) -> Result<(), Otherwise> {
     let trial = known
@@ -114,6 +173,7 @@ fn after_grant<K: Kind>(
     kind: &K,
     now: Timestamp,
     request: &Request<'_>,
+    waits_until: Timestamp,
     known: &FactsOf<K>,
     live: &[Live],
 ) -> Result<Option<State>, Need> {
@@ -124,7 +184,7 @@ fn after_grant<K: Kind>(
     // An end that takes more than one pass stays the one it was.
     let begun = End::begun(request.status);
     let Some(grant) = kind.decision(request, live).map(Box::new) else {
-        return without_decision(kind, now, request, begun, known, live);
+        return without_decision(kind, now, request, (begun, waits_until), known, live);
     };
     let until = grant.window.until;
     let replaced = known.pod.as_ref().and_then(|pod| pod.replaced(&grant));
@@ -172,7 +232,7 @@ fn without_decision<K: Kind>(
     kind: &K,
     now: Timestamp,
     request: &Request<'_>,
-    begun: Option<End>,
+    (begun, waits_until): (Option<End>, Timestamp),
     known: &FactsOf<K>,
     live: &[Live],
 ) -> Result<Option<State>, Need> {
@@ -182,7 +242,6 @@ fn without_decision<K: Kind>(
         && stamp::of(request.metadata).is_some()
         && let Some(failure) = kind.blocked(request, live)
     {
-        let waits_until = window::waits_until(request.created(), request.asked().ok().flatten());
         return Ok(Some(if window::has_come(now, waits_until) {
             State::Ending(End::EXPIRED, None)
         } else {
@@ -225,6 +284,7 @@ fn decide<K: Kind>(
     now: Timestamp,
     object: &K::Request,
     request: &Request<'_>,
+    approvals: Option<&Approvals>,
     known: &FactsOf<K>,
     facts: &mut Vec<Fact>,
 ) -> Result<Offer, Otherwise> {
@@ -261,7 +321,15 @@ fn decide<K: Kind>(
     let terms = template
         .check()
         .map_err(|violations| invalid_template(request.template, &violations, facts))?;
-    let window = Window::new(request.created(), asked.duration, terms.default, terms.max);
+    let needed = template.config().approval.is_some();
+    let approvals = approval::settled(needed, approvals, facts)?;
+    // Nobody loses time by waiting for others.
+    let from = if needed {
+        whole_second(now)
+    } else {
+        request.created()
+    };
+    let window = Window::new(from, asked.duration, terms.default, terms.max);
     facts.push(Fact::holds(
         conditions::ACCESS_DURATIONS_VALID,
         window.message(),
@@ -290,11 +358,17 @@ fn decide<K: Kind>(
         template,
         terms,
         window,
+        approvals,
         workload,
         continued: known.continued.as_ref(),
         probes: known.probes.as_deref(),
         policies: known.policies.as_ref().map(|policies| policies.as_deref()),
     })
+}
+
+/// The second that an instant is in: ends are in whole seconds, and none is later than what was agreed.
+fn whole_second(instant: Timestamp) -> Timestamp {
+    Timestamp::from_second(instant.as_second()).unwrap_or(instant)
 }
 
 /// A stamp is for one request.

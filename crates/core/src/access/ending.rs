@@ -7,6 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+use super::approval;
 use super::grant::Grant;
 use super::kind::KeepFinished;
 use super::objects;
@@ -14,7 +15,7 @@ use super::request::Request;
 use super::sessions;
 use super::status::{self, Fact, end_message, end_reason};
 use super::unseen::{GrantObjects, undecided, unseen};
-use crate::api::{Ending, GROUP, RequestStatus, VERSION};
+use crate::api::{EndReason, Ending, GROUP, RequestStatus, VERSION};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions::{self, reason};
 use crate::controller::{Failure, Live, Plan, Step};
@@ -29,17 +30,20 @@ use crate::sessions::{NOT_ENDED, SessionsEnded};
 /// The record of a grant.
 #[must_use]
 pub fn granted(now: Timestamp, grant: &Grant) -> Record {
-    let message = format!(
+    let mut message = format!(
         "{} may use pod {} until {}",
         grant.requester.user, grant.pod.name, grant.window.until
     );
-    grant.record(
-        now,
-        Action::AccessGranted,
-        Decision::Allow,
-        reason::SUCCESS,
-        message,
-    )
+    let approvers = approval::approvers(&grant.approvals);
+    if !approvers.is_empty() {
+        message = format!("{message}; approved by {approvers}");
+    }
+    let (action, reason) = (Action::AccessGranted, reason::SUCCESS);
+    let record = grant.record(now, action, Decision::Allow, reason, message);
+    if approvers.is_empty() {
+        return record;
+    }
+    record.detail("approvedBy", approvers)
 }
 
 /// The record of a grant that goes on in another pod, for this reason.
@@ -96,7 +100,7 @@ pub fn ending(
         .then(armed)
         .then(powerful)
         // What is known is gone; only now is asked for what nobody has told of.
-        .then(unseen(&GrantObjects::of(request), &live))
+        .then(unseen(&GrantObjects::of(request, grant), &live))
         // Beside each other: what cannot be put on record runs on no longer for that.
         .then(records.into_iter().map(Step::Record).chain(sessions))
         .wake_at(if waiting {
@@ -124,6 +128,10 @@ fn records(now: Timestamp, request: &Request<'_>, end: &End, grant: Option<&Gran
     if let Some(grant) = grant {
         records.push(ended(now, end, grant));
     }
+    if end.reason == EndReason::ApprovalTimedOut {
+        let (action, reason) = (Action::ApprovalTimedOut, end_reason(end));
+        records.push(request.record(now, action, Decision::End, reason, end.detail()));
+    }
     records
 }
 
@@ -144,7 +152,7 @@ pub fn over(now: Timestamp, request: &Request<'_>, live: &[Live], keep: KeepFini
         .status
         .is_some_and(|status| status.granted_at.is_some());
     // The Role is the last to go, and after it nobody looks.
-    let role = GrantObjects::of(request).role();
+    let role = GrantObjects::of(request, None).role();
     let plan =
         remove(request.marks(), &live).then((just_now && granted).then_some(Step::Look(role)));
     if request.metadata.deletion_timestamp.is_some() {
@@ -220,8 +228,8 @@ fn decided_by(keys: &Keys, request: Option<&Request<'_>>, live: &Live) -> Option
     };
     let grant = Grant::open(keys, metadata, uid)?;
     let key = live.key();
-    (key.namespace.as_deref() == Some(&grant.request.namespace) && key.name == grant.object_name())
-        .then_some(grant)
+    let is_at = grant.is_at(&key.kind, key.namespace.as_deref(), &key.name);
+    is_at.then_some(grant)
 }
 
 /// Removes what another program made for a request that oz refuses. What oz makes is marked; this

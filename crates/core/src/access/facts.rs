@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use super::continued::Continued;
 use super::grant::Grant;
 use super::stamp::Requester;
-use crate::api::{CrossVersionObjectReference, SessionProbe};
+use crate::api::{AccessRequestApproval, CrossVersionObjectReference, SessionProbe};
 use crate::build;
 use crate::controller::{Child, Failure, Live};
 
@@ -20,6 +20,10 @@ pub struct Facts<T, W> {
     pub template: Option<Arc<T>>,
     /// What is known of the request that this one continues.
     pub continued: Option<Continued>,
+    /// The answers of those who are asked to approve the request, as the watch has shown them.
+    pub approvals: Vec<AccessRequestApproval>,
+    /// The answer to [`Question::Approvals`].
+    pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
     /// What has the name of the pod that was granted, if that is known.
     pub pod: Option<PodSeen>,
     /// The pod that this process made for the request, if it did.
@@ -36,6 +40,8 @@ pub struct Facts<T, W> {
     pub policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// The answer to [`Question::Trial`].
     pub tried: Option<Result<(), Failure>>,
+    /// The answer to [`Question::RoleName`]: a reserved name, or `None` if there is none for it.
+    pub role_name: Option<Option<String>>,
     /// The answer to [`Question::Predecessor`].
     pub predecessor: Option<Result<Vec<Live>, Failure>>,
 }
@@ -43,6 +49,9 @@ pub struct Facts<T, W> {
 /// How many NetworkPolicies of a namespace are looked at, to tell which of them open what a template
 /// closes.
 pub const MAX_POLICIES: u32 = 500;
+
+/// How many answers to one request are read to tell whether it is approved; with more, it is not.
+pub const MAX_ANSWERS: u32 = 1_000;
 
 /// What must be found out before it can be decided about a request. It is asked in this order, and only
 /// what the answer to matters: a request that waits, was granted or is over costs no reads.
@@ -66,6 +75,11 @@ pub enum Question {
     Policies,
     /// Could the template's author make this pod themselves?
     Trial(Box<Trial>),
+    /// Which of the reserved names is the Role to have? Others bind to these already.
+    RoleName(Vec<String>),
+    /// What do those say who are asked to approve the request, by the API server's own word? At most
+    /// [`MAX_ANSWERS`].
+    Approvals,
 }
 
 /// A pod that was chosen among those of a workload.
@@ -146,6 +160,8 @@ impl<T, W> Default for Facts<T, W> {
         Self {
             template: None,
             continued: None,
+            approvals: Vec::new(),
+            confirmed: None,
             pod: None,
             made: None,
             is_deleted: None,
@@ -154,6 +170,7 @@ impl<T, W> Default for Facts<T, W> {
             probes: None,
             policies: None,
             tried: None,
+            role_name: None,
             predecessor: None,
         }
     }
@@ -170,6 +187,8 @@ impl<T, W> Facts<T, W> {
             same_stamp: Some(None),
             policies: Some(Ok(Vec::new())),
             tried: Some(Ok(())),
+            role_name: Some(None),
+            confirmed: None,
             predecessor: Some(Ok(Vec::new())),
             ..Self::default()
         }

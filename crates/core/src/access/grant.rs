@@ -23,6 +23,20 @@ use crate::lifecycle::window::Window;
 
 const PURPOSE: &str = "oz.wizardofoz.co/grant/v1";
 
+/// That somebody approved, as a grant keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approved {
+    /// Under which rule.
+    pub rule: String,
+    /// User name.
+    pub user: String,
+    /// The identity provider's unique id, if it gave one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// When.
+    pub at: Timestamp,
+}
+
 /// Access for exactly these subjects, to exactly this pod, until exactly this instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,6 +78,13 @@ pub struct Grant {
     /// About the pod, if it was made for this grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_pod: Option<OwnPod>,
+    /// The Role's name, if it is one of those that are reserved for grants; `None` until there is a Role,
+    /// and for one that has the name that all other objects of the grant have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Who approved it under which rule, where its template asks for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approved>,
     /// Digest of the Role's rules, since another release may write others for the same grant; `None`
     /// until there is a Role, and in grants of releases that did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,10 +190,28 @@ pub struct OwnPod {
 }
 
 impl Grant {
-    /// The name that all objects of the grant share: `<request>-<first 8 characters of its UID>`.
+    /// The name that all objects of the grant share, but for a Role with a reserved name:
+    /// `<request>-<first 8 characters of its UID>`.
     #[must_use]
     pub fn object_name(&self) -> String {
         object_name(&self.request.name, &self.request.uid)
+    }
+
+    /// The name of its Role.
+    #[must_use]
+    pub fn role_name(&self) -> String {
+        self.role.clone().unwrap_or_else(|| self.object_name())
+    }
+
+    /// Whether an object of this kind, namespace and name is where one of the grant is.
+    #[must_use]
+    pub fn is_at(&self, kind: &str, namespace: Option<&str>, name: &str) -> bool {
+        let expected = if kind == "Role" {
+            self.role_name()
+        } else {
+            self.object_name()
+        };
+        namespace == Some(&self.request.namespace) && name == expected
     }
 
     /// The container that a connection goes to: the one it names, or the only one there is.
@@ -259,7 +298,7 @@ impl Grant {
     }
 }
 
-/// The name that all objects of a request's grant share.
+/// The name that all objects of a request's grant share, but for a Role with a reserved name.
 #[must_use]
 pub fn object_name(request: &str, uid: &str) -> String {
     let short: String = uid.chars().take(8).collect();

@@ -8,16 +8,19 @@ use std::fmt::Debug;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
-pub use super::facts::{Chosen, Facts, MAX_POLICIES, PodMade, PodSeen, Question, Trial};
+pub use super::facts::{
+    Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, PodMade, PodSeen, Question, Trial,
+};
 
 use super::continued::Continued;
 use super::decide;
+use super::grant::Approved;
 use super::grant::{Grant, SessionTerms};
-use super::objects::Objects;
+use super::objects::{self, Objects};
 use super::request::Request;
 use super::stamp::{self, Requester};
 use super::status::Fact;
-use crate::api::{OnTemplateChange, Phase, RequestStatus, SessionProbe};
+use crate::api::{ApprovalStatus, OnTemplateChange, Phase, RequestStatus, SessionProbe};
 use crate::audit::PodRef;
 use crate::conditions::{self, message};
 use crate::controller::{Child, Failure, Live, Plan};
@@ -88,7 +91,7 @@ pub trait Kind: Send + Sync + Sized + 'static {
     /// The decision that the live objects carry.
     fn decision(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
         let role = Objects::of(request, live).role?;
-        Grant::open(self.keys(), &role.metadata, request.uid())
+        objects::decision(self.keys(), request, &role)
     }
 
     /// The decision as the RoleBinding carries it: good for ending what it gave when the Role is gone
@@ -157,8 +160,8 @@ pub trait Kind: Send + Sync + Sized + 'static {
 
     /// The message that everything was created.
     fn created(&self, grant: &Grant) -> String {
-        let name = grant.object_name();
-        format!("Success. Role {name}, RoleBinding {name} created")
+        let (role, name) = (grant.role_name(), grant.object_name());
+        format!("Success. Role {role}, RoleBinding {name} created")
     }
 
     /// Whether a grant that stands can be used, and what else is to be said of it.
@@ -193,6 +196,8 @@ pub struct Case<'a, K: Kind> {
     pub terms: ValidatedTemplate<K::Target>,
     /// Until when.
     pub window: Window,
+    /// Who approved, where somebody has to.
+    pub approvals: Vec<Approved>,
     /// What was read of the workload; there if the template names one.
     pub workload: Option<&'a K::Workload>,
     /// What is known of the request that this one continues.
@@ -225,6 +230,8 @@ impl<K: Kind> Case<'_, K> {
             sessions: SessionTerms::of(rules),
             following: None,
             own_pod: None,
+            role: None,
+            approvals: self.approvals,
             rules: None,
         }
     }
@@ -246,12 +253,21 @@ pub type State = lifecycle::State<Grant, Offer, Special>;
 /// Where only a request can stand.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Special {
-    /// It could be granted, but others would have what its Role hands out, by these RoleBindings.
-    Blocked(Vec<String>),
+    /// It could be granted, but others would have what its Role hands out.
+    Blocked(Blocked),
     /// It was granted, and goes on in another pod.
     Moving(Box<Move>),
     /// It is being deleted, which the watch has not shown yet.
     Leaving,
+}
+
+/// What others wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The Role that the request would get.
+    pub role: String,
+    /// Their RoleBindings to it.
+    pub bindings: Vec<String>,
 }
 
 /// A grant whose pod was replaced.
@@ -274,4 +290,6 @@ pub struct Assessment {
     pub facts: Vec<Fact>,
     /// When a request that is not granted stops waiting.
     pub waits_until: Timestamp,
+    /// What the status says of the approvals that it takes.
+    pub approval: Option<ApprovalStatus>,
 }

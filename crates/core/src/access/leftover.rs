@@ -11,6 +11,7 @@ use crate::controller::{Child, Live, Reference};
 use crate::labels;
 use crate::lifecycle::revoke::{self, Marks};
 use crate::lifecycle::seal::Keys;
+use crate::names;
 use crate::transient;
 
 /// How many names of others' Roles are kept. Beyond it, bindings to Roles that do not exist are not told
@@ -70,9 +71,9 @@ impl<'a> Sweep<'a> {
     pub fn role(&mut self, live: &Live) -> Finding {
         let finding = self.sealed(live);
         let key = live.key();
-        let place = (key.namespace.unwrap_or_default(), key.name);
+        let place = (key.namespace.clone().unwrap_or_default(), key.name.clone());
         let in_place = Grant::open_any(self.keys, &live.object.metadata)
-            .is_some_and(|grant| place == (grant.request.namespace.clone(), grant.object_name()));
+            .is_some_and(|grant| grant.is_at(&key.kind, Some(&place.0), &place.1));
         if in_place {
             self.ours.insert(place);
         } else if is_named_by_oz(&place.1) && self.others.len() < MOST_NAMES {
@@ -93,8 +94,7 @@ impl<'a> Sweep<'a> {
         let (in_place, mark, request, record) =
             if let Some(grant) = Grant::open_any(self.keys, metadata) {
                 let key = live.key();
-                let in_place = key.namespace.as_deref() == Some(&grant.request.namespace)
-                    && key.name == grant.object_name();
+                let in_place = grant.is_at(&key.kind, key.namespace.as_deref(), &key.name);
                 let record = self.record(live, |action, reason, message| {
                     grant.record(self.now, action, Decision::End, reason, message)
                 });
@@ -171,8 +171,12 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Whether a name ends as those of a grant's objects do: in eight digits of a UID.
+/// Whether a name is reserved for the Roles of grants, or ends as those of a grant's objects do: in eight
+/// digits of a UID.
 fn is_named_by_oz(name: &str) -> bool {
+    if names::grant_role_number(name).is_some() {
+        return true;
+    }
     let end = name.rsplit_once('-').map(|(_, end)| end);
     end.is_some_and(|end| {
         let is_digit = |letter: u8| matches!(letter, b'0'..=b'9' | b'a'..=b'f');

@@ -2,6 +2,7 @@
 //! they ([`decide`]), what was decided ([`grant`]), what follows from it for every kind of access
 //! ([`kind`]), and what is special about each ([`exec`], [`pod`]).
 
+pub mod approval;
 mod assess;
 pub mod author;
 pub mod continued;
@@ -21,6 +22,7 @@ pub mod pod;
 pub mod pod_state;
 mod report;
 pub mod request;
+pub mod role_names;
 mod sessions;
 pub mod stamp;
 pub mod status;

@@ -15,8 +15,10 @@ use super::stamp;
 use crate::build;
 use crate::controller::Live;
 use crate::encode;
+use crate::labels;
 use crate::lifecycle::drift;
 use crate::lifecycle::seal::Keys;
+use crate::names;
 
 /// The live objects of one request, typed.
 pub(crate) struct Objects {
@@ -26,22 +28,35 @@ pub(crate) struct Objects {
     pub(crate) network_policy: Option<NetworkPolicy>,
 }
 
-/// The objects of a request among those that are marked as its: in its namespace, under its name.
-/// Marks are labels, which others can write too; what else bears them is none of our business.
+/// The objects of a request among those that are marked as its: in its namespace, under its name, a Role
+/// also under a reserved one. Marks are labels, which others can write too; what else bears them is none of
+/// our business.
 pub(crate) fn ours(request: &Request<'_>, live: &[Live]) -> Vec<Live> {
     let name = request.object_name();
     named(request.metadata.namespace.as_deref(), &name, live)
 }
 
-/// The objects of this namespace and name.
+/// The objects of this namespace and name, and its Roles of reserved names.
 pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<Live> {
     live.iter()
         .filter(|live| {
             let key = live.key();
-            key.namespace.as_deref() == namespace && key.name == name
+            key.namespace.as_deref() == namespace && (key.name == name || is_reserved(live))
         })
         .cloned()
         .collect()
+}
+
+/// Whether this is a Role of a reserved name.
+fn is_reserved(live: &Live) -> bool {
+    live.resource.kind == "Role" && names::grant_role_number(&live.key().name).is_some()
+}
+
+/// The decision that a Role carries, if it is the Role that it was made for.
+pub(crate) fn decision(keys: &Keys, request: &Request<'_>, role: &Role) -> Option<Grant> {
+    let metadata = &role.metadata;
+    let grant = Grant::open(keys, metadata, request.uid())?;
+    (metadata.name.as_deref() == Some(&grant.role_name())).then_some(grant)
 }
 
 /// Without what bears no mark and was not made by oz for this request either. A mark can be taken off;
@@ -67,7 +82,9 @@ fn is_told(request: &Request<'_>, live: &Live) -> bool {
         return false;
     };
     match live.resource.kind.as_str() {
-        "RoleBinding" => binds(live, &request.object_name()),
+        "RoleBinding" => binds(live, &request.role_name()),
+        // The name is free for others as soon as a Role of it is gone.
+        "Role" if is_reserved(live) && bears_marks(&live.object.metadata) => false,
         "Role" => live.parse::<Role>().is_some_and(|role| {
             let rules = role.rules.into_iter().flatten();
             let mut pods = rules.flat_map(|rule| rule.resource_names.unwrap_or_default());
@@ -78,20 +95,62 @@ fn is_told(request: &Request<'_>, live: &Live) -> bool {
     }
 }
 
-/// The bindings to the Role of the request that were not made by oz: they give others what it hands
-/// out as soon as it exists.
-pub(crate) fn strangers(keys: &Keys, request: &Request<'_>, live: &[Live]) -> Vec<String> {
-    let (name, ours) = (request.object_name(), known(keys, request, live));
-    let is_ours = |live: &Live| {
-        let mut ours = ours.iter();
-        live.key().name == name && ours.any(|one| one.reference() == live.reference())
-    };
-    let strange = live
-        .iter()
-        .filter(|live| binds(live, &name) && !is_ours(live));
-    let mut names: Vec<String> = strange.map(|live| live.key().name).collect();
+/// Whether an object says whose it is.
+fn bears_marks(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    labels::owner_uid(metadata).is_some()
+        || annotations.is_some_and(|annotations| annotations.contains_key(labels::GRANT))
+}
+
+/// The bindings to the Role of this name that were not made by oz for the request: they give others what it
+/// hands out as soon as it exists.
+pub(crate) fn strangers(
+    keys: &Keys,
+    request: &Request<'_>,
+    role: &str,
+    live: &[Live],
+) -> Vec<String> {
+    let mut names: Vec<String> = foreign(keys, request, live)
+        .filter(|live| binds(live, role))
+        .map(|live| live.key().name)
+        .collect();
     names.sort();
     names
+}
+
+/// The reserved names that others bind to.
+pub(crate) fn bound_by_others(keys: &Keys, request: &Request<'_>, live: &[Live]) -> Vec<String> {
+    let role = |live: &Live| {
+        Some(
+            live.object
+                .data
+                .get("roleRef")?
+                .get("name")?
+                .as_str()?
+                .to_owned(),
+        )
+    };
+    foreign(keys, request, live)
+        .filter_map(role)
+        .filter(|role| names::grant_role_number(role).is_some())
+        .collect()
+}
+
+/// The RoleBindings that were not made by oz for the request.
+fn foreign<'a>(
+    keys: &Keys,
+    request: &Request<'_>,
+    live: &'a [Live],
+) -> impl Iterator<Item = &'a Live> {
+    let (name, known) = (
+        request.object_name(),
+        known(keys, request, live).into_owned(),
+    );
+    live.iter().filter(move |live| {
+        let mut ours = known.iter();
+        live.resource.kind == "RoleBinding"
+            && !(live.key().name == name && ours.any(|one| one.reference() == live.reference()))
+    })
 }
 
 /// Whether this is a binding to the Role of this name.
@@ -135,9 +194,20 @@ fn told_of(live: &Live, uid: Option<&str>) -> bool {
 impl Objects {
     pub(crate) fn of(request: &Request<'_>, live: &[Live]) -> Self {
         let live = ours(request, live);
+        let binding: Option<RoleBinding> = live.iter().find_map(Live::parse);
+        // Somebody may have put the marks of the request on another Role as well.
+        let bound = binding
+            .as_ref()
+            .map(|binding| binding.role_ref.name.as_str());
+        let name = request.role_name();
+        let roles = live.iter().filter_map(Live::parse::<Role>);
+        let role = roles.min_by_key(|role| {
+            let this = role.metadata.name.as_deref();
+            (this != bound, this != Some(&name))
+        });
         Self {
-            role: live.iter().find_map(Live::parse),
-            binding: live.iter().find_map(Live::parse),
+            role,
+            binding,
             pod: live.iter().find_map(Live::parse),
             network_policy: live.iter().find_map(Live::parse),
         }
@@ -158,7 +228,7 @@ impl Objects {
     /// What differs from what the grant says; only in fields that are ours, since others may label
     /// and annotate.
     pub(crate) fn drift(&self, request: &Request<'_>, grant: &Grant) -> Option<String> {
-        let name = grant.object_name();
+        let (role_name, name) = (grant.role_name(), grant.object_name());
         let request_name = &grant.request.name;
         if grant.stamp.is_some() && grant.stamp != stamp::digest(request.metadata) {
             return Some(format!("the stamp of {request_name} was changed"));
@@ -168,7 +238,7 @@ impl Objects {
             None => role.rules.as_deref() != Some(&build::rules(grant)),
         };
         if self.role.as_ref().is_some_and(differs) {
-            return Some(format!("the rules of Role {name} were changed"));
+            return Some(format!("the rules of Role {role_name} were changed"));
         }
         let metadata = [
             self.role.as_ref().map(|role| &role.metadata),

@@ -76,8 +76,8 @@ pub(super) fn plan<K: Kind>(
                 }
             }
         }
-        State::Special(Special::Blocked(strangers)) => {
-            unseen::blocked(now, &request, strangers, live).wake_at(waits_until)
+        State::Special(Special::Blocked(blocked)) => {
+            unseen::blocked(now, &request, blocked, live).wake_at(waits_until)
         }
         // Soon the watch shows it, and it is ended as what was deleted is.
         State::Special(Special::Leaving) => Plan::default().because(Failure::transient(
@@ -105,12 +105,14 @@ fn granting<K: Kind>(
         let owner = K::Template::kind(&());
         ending::adoption(object.meta(), &owner, template.meta())
     });
+    // Where a policy lets nobody bind to the name, none comes between.
+    let between = grant.role.is_none().then(|| unseen::bound_by_others(grant));
     Plan::default()
         // A binding that waits gives access as soon as there is a Role, so before; and one that came
         // between is found after, when none can come any more: Kubernetes then checks what it gives.
         .then([unseen::bound_by_others(grant)])
         .then([Step::Apply(role), Step::Record(ending::granted(now, grant))])
-        .then([unseen::bound_by_others(grant)])
+        .then(between)
         .then([Step::Apply(binding)])
         .then(adoption.map(Step::Own))
         .wake_at(grant.window.until)

@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 
+use super::approval;
 use super::ending::{self, CleanupResult};
 use super::grant::Grant;
 use super::kind::{Assessment, Kind, Special, State};
@@ -33,6 +34,7 @@ pub(super) fn status<K: Kind>(
     let known = |facts| RequestStatus {
         ready: false,
         access_message: None,
+        approval: assessment.approval.clone(),
         ..status::with_facts(now, request.metadata, request.status, facts)
     };
     match &assessment.state {
@@ -77,12 +79,12 @@ pub(super) fn status<K: Kind>(
             status.phase = *phase;
             status
         }
-        State::Special(Special::Blocked(strangers)) => {
-            let failure = unseen::others_wait(&request, strangers);
+        State::Special(Special::Blocked(blocked)) => {
+            let failure = unseen::others_wait(blocked);
             facts.retain(|fact| fact.type_ != conditions::ACCESS_RESOURCES_CREATED);
             facts.push(status::resources_created(String::new(), Some(&failure)));
             RequestStatus {
-                foreign_bindings: unseen::on_record(strangers),
+                foreign_bindings: unseen::on_record(&blocked.bindings),
                 ..known(facts)
             }
         }
@@ -108,6 +110,7 @@ fn granted<K: Kind>(
         // Half way, on to the rest: not worth a write.
         return request.status.cloned().unwrap_or_default();
     }
+    let approved = (!grant.approvals.is_empty()).then(|| approval::fact(&grant.approvals));
     let mut facts = vec![
         Fact::holds(
             conditions::REQUESTER_VERIFIED,
@@ -117,6 +120,7 @@ fn granted<K: Kind>(
         Fact::holds(conditions::ACCESS_DURATIONS_VALID, grant.window.message()),
         Fact::holds(conditions::ACCESS_STILL_VALID, message::STILL_VALID),
     ];
+    facts.extend(approved);
     if bound {
         facts.push(status::resources_created(kind.created(grant), None));
         let said = kind.facts(request, grant, live).into_iter();

@@ -61,7 +61,14 @@ impl Request<'_> {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// The name that all objects of its grant share.
+    /// The name of the Role of its grant, as far as its status tells.
+    #[must_use]
+    pub fn role_name(&self) -> String {
+        let told = self.status.and_then(|status| status.role_name.clone());
+        told.unwrap_or_else(|| self.object_name())
+    }
+
+    /// The name that all objects of its grant share, but for a Role with a reserved name.
     #[must_use]
     pub fn object_name(&self) -> String {
         grant::object_name(

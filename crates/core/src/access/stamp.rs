@@ -171,7 +171,8 @@ pub fn authors(
     Ok(first.chain(stamp.also).collect())
 }
 
-fn open(
+/// Opens the stamp of an object, if it was sealed for this very one.
+pub(super) fn open(
     keys: &Keys,
     kind: &str,
     metadata: &ObjectMeta,

@@ -35,7 +35,7 @@ pub fn end_message(end: &End) -> String {
                 .to_owned()
         }
         EndReason::DriftDetected | EndReason::PodReplaced => format!("Access revoked: {detail}"),
-        EndReason::PodNotReady => detail.to_owned(),
+        EndReason::PodNotReady | EndReason::ApprovalTimedOut => detail.to_owned(),
     }
 }
 
@@ -73,6 +73,7 @@ pub fn describe(status: &mut RequestStatus, grant: &Grant) {
     status.expires_at = Some(grant.window.until);
     status.pod_name = Some(grant.pod.name.clone());
     status.pod_uid = Some(grant.pod.uid.clone());
+    status.role_name.clone_from(&grant.role);
     status.template_digest = Some(grant.template_digest.clone());
     status.access_message = Some(grant.access_message.clone());
     status.pod_digest = grant.own_pod.as_ref().map(|own| own.digest.clone());

@@ -9,6 +9,7 @@ use kube::Resource;
 use kube::core::ApiResource;
 
 use super::grant::Grant;
+use super::kind::Blocked;
 use super::objects;
 use super::request::Request;
 use super::status::{end_message, end_reason};
@@ -24,14 +25,17 @@ pub(super) struct GrantObjects<'a> {
     pub(super) kind: &'a str,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: String,
+    pub(super) role: String,
 }
 
 impl<'a> GrantObjects<'a> {
-    pub(super) fn of(request: &Request<'a>) -> Self {
+    /// Of a request, by its grant if that is known.
+    pub(super) fn of(request: &Request<'a>, grant: Option<&Grant>) -> Self {
         Self {
             kind: request.kind,
             namespace: request.metadata.namespace.as_deref(),
             name: request.object_name(),
+            role: grant.map_or_else(|| request.role_name(), Grant::role_name),
         }
     }
 
@@ -40,11 +44,12 @@ impl<'a> GrantObjects<'a> {
             kind: &grant.request.kind,
             namespace: Some(&grant.request.namespace),
             name: grant.object_name(),
+            role: grant.role_name(),
         }
     }
 
     pub(super) fn role(&self) -> Sought {
-        Sought::named::<Role>(self.namespace, &self.name)
+        Sought::named::<Role>(self.namespace, &self.role)
     }
 }
 
@@ -80,18 +85,18 @@ pub(super) fn undecided(now: Timestamp, keys: &Keys, request: &Request<'_>, live
     Plan::default()
         .then(disarm(request.marks(), &live))
         .then(powerful)
-        .then(unseen(&GrantObjects::of(request), &live))
+        .then(unseen(&GrantObjects::of(request, None), &live))
         .then(record)
         .then(others)
 }
 
 /// Why nothing is granted while these RoleBindings bind to the Role that it would be.
-pub(super) fn others_wait(request: &Request<'_>, strangers: &[String]) -> Failure {
+pub(super) fn others_wait(blocked: &Blocked) -> Failure {
     Failure::conflict(format!(
         "RoleBinding {} binds to Role {} and was not made by oz: whoever it names would have \
          the same access. It is left alone, and nothing is granted; delete it",
-        strangers.join(", "),
-        request.object_name()
+        blocked.bindings.join(", "),
+        blocked.role
     ))
 }
 
@@ -107,19 +112,19 @@ pub(super) fn on_record(strangers: &[String]) -> Vec<String> {
 pub(super) fn blocked(
     now: Timestamp,
     request: &Request<'_>,
-    strangers: &[String],
+    blocked: &Blocked,
     live: &[Live],
 ) -> Plan {
     let roles: Vec<Live> = objects::ours(request, live)
         .into_iter()
         .filter(|live| live.resource.kind == "Role")
         .collect();
-    let failure = others_wait(request, strangers);
+    let failure = others_wait(blocked);
     let told = request.status.is_some_and(|status| {
         if status.foreign_bindings.is_empty() {
             is_blocked_told(&status.conditions, &failure.message)
         } else {
-            status.foreign_bindings == on_record(strangers)
+            status.foreign_bindings == on_record(&blocked.bindings)
         }
     });
     let record = (!told).then(|| {
@@ -128,17 +133,23 @@ pub(super) fn blocked(
     });
     remove(request.marks(), &roles)
         // One that is hidden.
-        .then([Step::Look(GrantObjects::of(request).role())])
+        .then([Step::Look(Sought::named::<Role>(
+            request.metadata.namespace.as_deref(),
+            &blocked.role,
+        ))])
         .then(record)
         .because(failure)
 }
 
-/// Looks whether somebody binds to the Role of a grant: before it is made, and once it is.
+/// Looks whether somebody binds to the Role of a grant: before it is made, and once it is. Of a reserved name
+/// the API server's cache tells: it is used only while a policy keeps others from such bindings, for longer
+/// than any cache is behind.
 #[must_use]
 pub(super) fn bound_by_others(grant: &Grant) -> Step {
     Step::Look(Sought {
+        cached: grant.role.is_some(),
         resource: ApiResource::erase::<RoleBinding>(&()),
         namespace: Some(grant.request.namespace.clone()),
-        which: Which::Having("roleRef", objects::role_ref(&grant.object_name())),
+        which: Which::Having("roleRef", objects::role_ref(&grant.role_name())),
     })
 }

@@ -5,6 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ApprovalConfig;
 use super::schema::{DURATION, DURATION_MESSAGE};
 
 /// `defaultDuration` where a template names none.
@@ -102,6 +103,10 @@ pub struct AccessConfig {
     /// Whether a request must give a reason.
     #[serde(default)]
     pub require_reason: bool,
+
+    /// Who has to agree before a request is granted. Absent means nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalConfig>,
 }
 
 impl Default for AccessConfig {
@@ -123,6 +128,7 @@ impl Default for AccessConfig {
             on_template_change: OnTemplateChange::default(),
             record_arguments: false,
             require_reason: false,
+            approval: None,
         }
     }
 }

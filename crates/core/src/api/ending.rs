@@ -74,4 +74,6 @@ pub enum EndReason {
     PodNotReady,
     /// Its pod is gone, or another one has its name.
     PodReplaced,
+    /// Those who had to approve it did not in time.
+    ApprovalTimedOut,
 }

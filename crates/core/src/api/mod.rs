@@ -8,6 +8,7 @@
 )]
 
 mod access_config;
+mod approval;
 pub(crate) mod binding;
 mod ending;
 mod mutation;
@@ -18,6 +19,7 @@ pub(crate) mod schema;
 mod target_ref;
 mod template_status;
 
+pub use crate::kinds::access_request_approval::{AccessRequestApproval, AccessRequestApprovalSpec};
 pub use crate::kinds::audit_event::{AuditEvent, AuditEventSpec};
 pub use crate::kinds::example_com;
 pub use crate::kinds::exec_access_request::{ExecAccessRequest, ExecAccessRequestSpec};
@@ -32,6 +34,10 @@ pub mod harness;
 pub use access_config::{
     AccessConfig, Bind, DEFAULT_ACCESS_COMMAND, DEFAULT_DURATION, DEFAULT_MAX_DURATION, Follow,
     OnTemplateChange, Operation, Sessions,
+};
+pub use approval::{
+    AccessRequestReference, ApprovalConfig, ApprovalRule, ApprovalStatus, ApprovedKind,
+    DEFAULT_APPROVAL_TIMEOUT,
 };
 pub use binding::{
     BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,

@@ -6,8 +6,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Ending;
 use super::schema::timestamp;
+use super::{ApprovalStatus, Ending};
 
 /// What became of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -43,7 +43,8 @@ pub struct RequestStatus {
     #[schemars(schema_with = "timestamp")]
     pub granted_at: Option<Timestamp>,
 
-    /// When access ends: the request's creation plus what was granted. Never moves.
+    /// When access ends: the request's creation plus what was granted, or the grant plus that if it took
+    /// approvals. Never moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub expires_at: Option<Timestamp>,
@@ -53,6 +54,10 @@ pub struct RequestStatus {
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
 
+    /// Name of the Role that access was granted by, if it is one of those that are reserved for oz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role_name: Option<String>,
+
     /// Digest of the template's spec as it was when access was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_digest: Option<String>,
@@ -60,6 +65,10 @@ pub struct RequestStatus {
     /// Digest of the pod as it was made from the template, if it was made for this request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_digest: Option<String>,
+
+    /// What an approval must name, and until when it counts; if the request takes any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalStatus>,
 
     /// How access ends, once that has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]

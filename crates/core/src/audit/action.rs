@@ -36,6 +36,16 @@ pub enum Action {
     /// A request was deleted, by the user that is named; or that was refused. The details name who had
     /// made it.
     RequestDeleted,
+    /// Somebody who may approved a request. The details name the rules that it may count for.
+    ApprovalGiven,
+    /// Somebody who could have approved a request denied it, which ends it.
+    ApprovalDenied,
+    /// An answer to a request was refused: whoever gave it may not, or not to that.
+    ApprovalRefused,
+    /// An answer was taken back by whoever gave it; or that was refused.
+    ApprovalWithdrawn,
+    /// A request was not approved in time.
+    ApprovalTimedOut,
     /// Access was given, to the pod that the record names by its UID.
     AccessGranted,
     /// A grant moved to another pod of the same workload.
@@ -112,19 +122,25 @@ impl Action {
     pub fn decisions(self) -> &'static [Decision] {
         match self {
             Self::RequestCreated
+            | Self::ApprovalGiven
             | Self::AccessGranted
             | Self::TargetPinned
             | Self::RunStarted
             | Self::SessionOpened => &[Decision::Allow],
-            Self::RequestDenied | Self::SessionRefused | Self::RunRefused => &[Decision::Deny],
+            Self::RequestDenied
+            | Self::ApprovalDenied
+            | Self::ApprovalRefused
+            | Self::SessionRefused
+            | Self::RunRefused => &[Decision::Deny],
             Self::TemplateChanged
             | Self::PolicyChanged
             | Self::RunSubmitted
             | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
             Self::RightCopied => &[Decision::Deny, Decision::Note],
-            Self::RequestDeleted => &[Decision::End, Decision::Deny],
+            Self::RequestDeleted | Self::ApprovalWithdrawn => &[Decision::End, Decision::Deny],
             Self::AccessExpired
             | Self::AccessRevoked
+            | Self::ApprovalTimedOut
             | Self::SessionEnded
             | Self::SessionCut
             | Self::RunEnded => &[Decision::End],
@@ -147,6 +163,10 @@ impl Action {
             Self::RequestDenied => "webhook (at admission), operator (later)",
             Self::RequestCreated
             | Self::RequestDeleted
+            | Self::ApprovalGiven
+            | Self::ApprovalDenied
+            | Self::ApprovalRefused
+            | Self::ApprovalWithdrawn
             | Self::TemplateChanged
             | Self::PolicyChanged
             | Self::RunSubmitted
@@ -161,6 +181,7 @@ impl Action {
             | Self::TargetPinned
             | Self::AccessExpired
             | Self::AccessRevoked
+            | Self::ApprovalTimedOut
             | Self::DriftDetected
             | Self::SessionEnded
             | Self::SessionCut

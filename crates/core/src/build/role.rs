@@ -16,7 +16,7 @@ use crate::labels;
 #[must_use]
 pub fn role(grant: &Grant, sealed: String) -> Role {
     let mut metadata = ObjectMeta {
-        name: Some(grant.object_name()),
+        name: Some(grant.role_name()),
         namespace: Some(grant.request.namespace.clone()),
         annotations: Some(BTreeMap::from([(labels::GRANT.to_owned(), sealed)])),
         ..ObjectMeta::default()

@@ -33,7 +33,7 @@ pub(crate) fn bare(grant: &Grant) -> RoleBinding {
         role_ref: RoleRef {
             api_group: "rbac.authorization.k8s.io".to_owned(),
             kind: "Role".to_owned(),
-            name: grant.object_name(),
+            name: grant.role_name(),
         },
         subjects: Some(grant.subjects.clone()),
     }

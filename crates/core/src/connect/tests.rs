@@ -67,6 +67,8 @@ pub(super) fn grant() -> Grant {
         },
         own_pod: None,
         stamp: None,
+        role: None,
+        approvals: Vec::new(),
         rules: None,
     }
 }

@@ -25,6 +25,9 @@ pub struct Plan {
     /// Why the plan could not be all that was asked for: something that was to be observed was not
     /// there or could not be read. A transient one is tried again with backoff.
     pub obstacle: Option<Failure>,
+    /// Whether another pass follows at once, if this one succeeds: it sees what this one wrote.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
 }
 
 impl Plan {
@@ -42,6 +45,13 @@ impl Plan {
     #[must_use]
     pub fn wake_at(mut self, at: Timestamp) -> Self {
         self.wake = Some(self.wake.map_or(at, |known| known.min(at)));
+        self
+    }
+
+    /// Has another pass follow at once, which sees what this plan brought about.
+    #[must_use]
+    pub fn again(mut self) -> Self {
+        self.again = true;
         self
     }
 
@@ -97,6 +107,8 @@ pub struct Sought {
     pub namespace: Option<String>,
     /// Which of them.
     pub which: Which,
+    /// Whether the API server may answer from its cache, which may be behind by moments.
+    pub cached: bool,
 }
 
 /// Which objects of a kind are looked for.
@@ -132,6 +144,7 @@ impl Sought {
             resource: ApiResource::erase::<K>(&()),
             namespace: namespace.map(ToOwned::to_owned),
             which: Which::Name(name.into()),
+            cached: false,
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod definitions;
 pub mod glob;
 pub mod host;
 mod jobs;
+pub mod lean;
 pub mod objects;
 mod overlay;
 pub mod pod;

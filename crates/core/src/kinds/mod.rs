@@ -8,6 +8,7 @@
     reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
 )]
 
+pub(crate) mod access_request_approval;
 pub(crate) mod audit_event;
 pub mod example_com;
 pub(crate) mod exec_access_request;
@@ -47,6 +48,8 @@ pub enum Role {
     Template,
     /// Binds subjects to a role for a time: a [`transient::Kind`](crate::transient::Kind).
     Binding,
+    /// Says whether a request may be granted, in the name of whoever creates it.
+    Approval,
     /// Keeps what happened.
     Record,
 }

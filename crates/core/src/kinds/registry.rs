@@ -12,8 +12,8 @@ use super::{Kind, Role};
 use crate::validate::Violation;
 
 /// Does something for each kind of a role: `for_each_kind!(requests R => { … })`, with `R` for the
-/// type. The roles are `requests`, `templates`, `bindings`, those of them as they were `published`, and
-/// `records`.
+/// type. The roles are `requests`, `templates`, `bindings`, those of them as they were `published`,
+/// `approvals` and `records`.
 #[macro_export]
 macro_rules! for_each_kind {
     (requests $kind:ident => $body:block) => {
@@ -34,6 +34,9 @@ macro_rules! for_each_kind {
             type $kind = $crate::api::example_com::ClusterRoleBinding;
             $body
         }
+    };
+    (approvals $kind:ident => $body:block) => {
+        $crate::for_each_kind!(@ $kind $body [AccessRequestApproval]);
     };
     (records $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [AuditEvent]);
@@ -138,6 +141,7 @@ pub fn all() -> Vec<Entry> {
     for_each_kind!(requests K => { all.push(Entry::of::<K>()) });
     for_each_kind!(templates K => { all.push(Entry::of::<K>()) });
     for_each_kind!(bindings K => { all.push(Entry::of::<K>()) });
+    for_each_kind!(approvals K => { all.push(Entry::of::<K>()) });
     for_each_kind!(records K => { all.push(Entry::of::<K>()) });
     for_each_kind!(published K => { all.push(Entry::of::<K>()) });
     all
@@ -191,7 +195,7 @@ mod tests {
             .into_iter()
             .filter(|entry| entry.definition().is_some());
         let ours: Vec<Entry> = ours.collect();
-        assert_eq!(ours.len(), 7);
+        assert_eq!(ours.len(), 8);
         for entry in &ours {
             for word in entry
                 .short_names
@@ -212,9 +216,10 @@ mod tests {
         for_each_kind!(templates K => { names.push(K::NAME) });
         for_each_kind!(bindings K => { names.push(K::NAME) });
         for_each_kind!(published K => { names.push(K::NAME) });
+        for_each_kind!(approvals K => { names.push(K::NAME) });
         let count = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), count), (8, 8));
+        assert_eq!((names.len(), count), (9, 9));
     }
 }

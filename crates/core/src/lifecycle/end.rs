@@ -58,6 +58,12 @@ impl End {
         Self::with(EndReason::PodReplaced, what)
     }
 
+    /// Those who had to approve it did not in time.
+    #[must_use]
+    pub fn approval_timed_out(who: String) -> Self {
+        Self::with(EndReason::ApprovalTimedOut, who)
+    }
+
     /// How what lasts until `until` ends when the object that asked for it is gone.
     pub(crate) fn of_gone(now: Timestamp, until: Timestamp) -> Self {
         if has_come(now, until) {
@@ -89,7 +95,9 @@ impl End {
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.reason {
-            EndReason::Expired | EndReason::NeverActive => Phase::Expired,
+            EndReason::Expired | EndReason::NeverActive | EndReason::ApprovalTimedOut => {
+                Phase::Expired
+            }
             EndReason::Deleted
             | EndReason::TemplateChanged
             | EndReason::DriftDetected

@@ -23,13 +23,14 @@ pub fn after(instant: Timestamp, length: impl Into<SignedDuration>) -> Timestamp
     instant.checked_add(length.into()).unwrap_or(Timestamp::MAX)
 }
 
-/// The time of a grant: from the creation of its request until, and not including, `until`.
+/// The time of a grant: from the creation of its request, or from the grant if it took approvals, until and
+/// not including `until`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
     /// The agreed instant. At it, access is over.
     pub until: Timestamp,
-    /// How long that is from the creation of the request, in nanoseconds.
+    /// How long it is, in nanoseconds.
     nanoseconds: i64,
     /// Where the length comes from.
     pub source: Source,

@@ -74,7 +74,7 @@ pub fn request(
     found.finish(Some(ValidatedRequest { duration, ..asked }))
 }
 
-fn own_name(metadata: &ObjectMeta, found: &mut Found) {
+pub(super) fn own_name(metadata: &ObjectMeta, found: &mut Found) {
     let (field, name, longest) = match (&metadata.name, &metadata.generate_name) {
         (Some(name), _) if !name.is_empty() => ("metadata.name", name, MAX_REQUEST_NAME),
         (_, Some(prefix)) => ("metadata.generateName", prefix, MAX_GENERATE_NAME),
@@ -98,7 +98,7 @@ fn lifetime(text: &str, found: &mut Found) -> Option<GoDuration> {
 }
 
 /// A reason is read in terminals and logs.
-fn check_reason(reason: &str, found: &mut Found) {
+pub(super) fn check_reason(reason: &str, found: &mut Found) {
     if reason.len() > MAX_REASON {
         found.add("spec.reason", format!("must be at most {MAX_REASON} bytes"));
     }

@@ -11,6 +11,7 @@
 mod admission;
 mod definitions;
 mod git_server;
+mod lean;
 mod pods;
 mod policies;
 mod readers;
@@ -19,6 +20,7 @@ mod runs;
 mod seeding;
 mod seeds;
 mod seeds_https;
+mod starting;
 mod templates;
 mod world;
 

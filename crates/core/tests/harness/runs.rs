@@ -17,22 +17,22 @@ use crate::world::{broker, live, run, settings};
 use crate::{now, template};
 
 /// A run whose Job was made at [`now`], and what there is of it.
-struct Begun {
-    controller: Runs,
-    run: HarnessRun,
-    policy: Live,
-    job: Value,
+pub(crate) struct Begun {
+    pub(crate) controller: Runs,
+    pub(crate) run: HarnessRun,
+    pub(crate) policy: Live,
+    pub(crate) job: Value,
 }
 
 /// A run that was submitted at [`now`], what is known of it, and who decides about it.
-struct Submitted {
-    controller: Runs,
-    run: HarnessRun,
-    facts: Facts,
+pub(crate) struct Submitted {
+    pub(crate) controller: Runs,
+    pub(crate) run: HarnessRun,
+    pub(crate) facts: Facts,
 }
 
 impl Submitted {
-    fn new(fields: Value) -> Self {
+    pub(crate) fn new(fields: Value) -> Self {
         let keys = Keys::new(vec![vec![7; 32]]).unwrap();
         let labels = BTreeMap::from([("app".to_owned(), "oz-broker".to_owned())]);
         let controller = Runs {
@@ -78,7 +78,7 @@ impl Submitted {
 }
 
 impl Begun {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let Submitted {
             controller,
             run,

@@ -44,9 +44,11 @@ pub(crate) struct Executor<'a, K: Resource> {
     pub(crate) on_created: &'a dyn OnCreated,
 }
 
-/// Hears of children that are created.
+/// Hears of children that are created, or that were to be.
 pub(crate) trait OnCreated: Sync {
     fn created(&self, owner: &str, child: &Live);
+    /// The place is taken. Says whether another plan would be made now.
+    fn taken(&self, owner: &str, key: &Key) -> bool;
 }
 
 /// What carrying out a plan led to, for the pass.
@@ -287,7 +289,10 @@ where
                 Ok(Done::Live(Box::new(made.object)))
             }
             Created::Exists(object) => {
-                self.check_ours(&key, &object)?;
+                match self.check_ours(&key, &object) {
+                    Err(_) if self.on_created.taken(self.owner, &key) => return Ok(Done::Stale),
+                    answer => answer?,
+                }
                 store.wrote(object);
                 Ok(Done::Stale)
             }

@@ -92,8 +92,21 @@ impl Packed {
 
     /// Whether it has this value in this field. Looked up in its text, without unpacking it: members are
     /// sorted, so that one value has one text. What only looks so is told when it is unpacked.
-    pub(crate) fn has(&self, field: &str, value: &Value) -> bool {
+    #[must_use]
+    pub fn has(&self, field: &str, value: &Value) -> bool {
         self.json.contains(&format!("\"{field}\":{value}"))
+    }
+
+    /// What is left of it when `change` has taken from it.
+    #[must_use]
+    pub fn changed(self, change: impl FnOnce(&mut DynamicObject)) -> Self {
+        match self.unpack() {
+            Some(mut object) => {
+                change(&mut object);
+                Self::new(object)
+            }
+            None => self,
+        }
     }
 
     /// The object as it was; `None` is impossible for one that was made by [`Packed::new`].

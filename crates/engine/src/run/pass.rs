@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::Resource;
 use kube::api::GetParams;
 use kube::core::{PartialObjectMeta, Request};
-use oz_core::controller::{Controller, Decision, Failure, Live, Verdict, merge_patch};
+use oz_core::controller::{Controller, Decision, Failure, Key, Live, Verdict, merge_patch};
 use oz_core::labels;
 use oz_core::lifecycle::window::has_come;
 use tokio::sync::Notify;
@@ -21,7 +21,7 @@ use super::runner::{Runner, SLICE};
 use super::write::title;
 use crate::observe::{Observe, within};
 
-/// How often a pass begins anew because it found children that it had not known of.
+/// How often a pass begins anew because it found children that it had not known of, or because a plan asked for it.
 const ATTEMPTS: usize = 5;
 
 /// How many questions a decision may ask.
@@ -75,6 +75,10 @@ where
     fn created(&self, owner: &str, child: &Live) {
         self.observe.created(owner, child);
     }
+
+    fn taken(&self, owner: &str, key: &Key) -> bool {
+        self.observe.taken(owner, key)
+    }
 }
 
 impl<C, O> Runner<C, O>
@@ -90,7 +94,8 @@ where
     ///    [`Observe::answer`]; what is due asks nothing. An object that is gone has
     ///    [`Controller::orphaned`] instead.
     /// 3. **carry out**: stage by stage. If a child is found that nobody had told of, or time has
-    ///    gone past the plan's wake, the pass begins anew, since another plan would be made now.
+    ///    gone past the plan's wake, the pass begins anew, since another plan would be made now. So it does
+    ///    after a plan that asks for it, with what that wrote.
     /// 4. **status**: from the decision and the outcome; written at most once, only if it differs. Events follow
     ///    the write, once each.
     /// 5. **wake**: the queue brings the object back at the plan's wake, and earlier if the pass
@@ -168,6 +173,9 @@ where
         }
         if carried.deleted_self {
             return Some(self.deleted_self(uid, now, carried));
+        }
+        if plan.again && carried.outcome.failure.is_none() {
+            return None;
         }
         let status = self
             .controller

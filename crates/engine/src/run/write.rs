@@ -12,7 +12,7 @@ use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Client, Resource};
 use oz_core::controller::{Child, Failure, Key, Live, Reference, Sought, Which};
 use oz_core::labels;
-use oz_runtime::{Leadership, get, scan};
+use oz_runtime::{Age, Leadership, get, scan};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -130,7 +130,12 @@ impl Writer {
                     Belonging::Controlled => None,
                 };
                 let others = others.as_deref();
-                scan(&self.client, resource, namespace, others, |object| {
+                let age = if sought.cached {
+                    Age::Cached
+                } else {
+                    Age::Current
+                };
+                scan(&self.client, resource, namespace, others, age, |object| {
                     if has(&object) && found.len() < MOST_FOUND {
                         found.push(object);
                     }

@@ -35,6 +35,43 @@ async fn children_are_created_stage_by_stage_and_then_the_status_is_written_once
 }
 
 #[tokio::test]
+async fn a_pass_that_a_plan_asks_for_follows_at_once_and_one_status_tells_of_both() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    mock.expect_create(MAPS, "outer-uid");
+    mock.expect_create(SECRETS, "inner-uid");
+    mock.expect_status(open());
+    let controller = Timeboxes {
+        in_two_passes: true,
+        ..Timeboxes::default()
+    };
+    let plans = Arc::clone(&controller.plans);
+    mock.run_with(controller, oz_audit::LogSink, Election::Off)
+        .finish()
+        .await;
+    assert_eq!(plans.load(std::sync::atomic::Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_pass_that_failed_is_followed_by_none_at_once() {
+    let mock = Mock::default();
+    mock.list(BOXES, json!([timebox(900)]));
+    mock.expect(Method::POST, MAPS, |_| {
+        (422, status(422, "Invalid", "it cannot be"))
+    });
+    mock.expect_status(json!({"phase": "Failed", "reason": "Rejected", "children": 0}));
+    let controller = Timeboxes {
+        in_two_passes: true,
+        ..Timeboxes::default()
+    };
+    let plans = Arc::clone(&controller.plans);
+    mock.run_with(controller, oz_audit::LogSink, Election::Off)
+        .finish()
+        .await;
+    assert_eq!(plans.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
 async fn what_is_as_it_should_be_is_not_written() {
     let mock = Mock::default();
     let mut settled = timebox(900);

@@ -89,6 +89,8 @@ pub(crate) struct Timeboxes {
     pub(crate) plans: Arc<AtomicUsize>,
     /// Whether plans begin with a record.
     pub(crate) recorded: bool,
+    /// Whether the inner child is planned once the outer one is seen, in a pass that follows at once.
+    pub(crate) in_two_passes: bool,
     /// Whether a port is asked for something once the inner child is gone, before the outer one goes.
     pub(crate) effects: bool,
 }
@@ -208,8 +210,11 @@ impl Timeboxes {
         if self.recorded {
             plan = plan.then([Step::Record(record(object))]);
         }
-        plan.then([Step::Apply(outer(object))])
-            .then([Step::Apply(inner(object))])
+        let plan = plan.then([Step::Apply(outer(object))]);
+        if self.in_two_passes && live.is_empty() {
+            return plan.again();
+        }
+        plan.then([Step::Apply(inner(object))])
     }
 }
 

@@ -13,15 +13,16 @@ use oz_core::access::seal::Keys;
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
+use oz_core::harness::lean;
 use oz_core::harness::run::Runs;
 use oz_core::harness::workspace::Workspaces;
 use oz_core::names;
 use oz_engine::Engine;
-use oz_runtime::{Kind, Selection};
+use oz_runtime::{Keep, Kind, Selection};
 
 pub(crate) use self::args::HarnessArgs;
 use self::metrics::Metrics;
-use self::runs::HarnessRuns;
+use self::runs::{HarnessRuns, Made};
 use self::workspaces::HarnessWorkspaces;
 use crate::args::Args;
 use crate::stamps::Stamps;
@@ -31,7 +32,11 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
     let namespace = &args.common.namespace;
     let metrics = Metrics::register(&mut engine.runtime().registry());
     let feeds = engine.runtime().feeds();
-    let runs = feeds.store::<HarnessRun>();
+    let keep = Keep {
+        lean: Some(lean::run),
+        ..Keep::default()
+    };
+    let runs = feeds.store_of(&Kind::of::<HarnessRun>(), Selection::default(), &keep);
     let workspaces = feeds.store::<Workspace>();
     let certificates = feeds.store_in(
         &Kind::of::<ConfigMap>(),
@@ -53,6 +58,7 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
         certificates,
         services,
         metrics: metrics.clone(),
+        made: Made::default(),
     };
     let controller = Runs {
         keys: keys.clone(),

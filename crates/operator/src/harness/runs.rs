@@ -1,21 +1,26 @@
 //! HarnessRuns: their children, and what each pass is told of templates, policies and workspaces.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::ListParams;
+use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use oz_core::api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessRunStatus, HarnessTemplate, Workspace,
 };
+use oz_core::controller::Live;
 use oz_core::harness::authority::Endpoint;
+use oz_core::harness::lean;
 use oz_core::harness::policy::Matching;
 use oz_core::harness::queue::{ahead, place, workspace_of};
 use oz_core::harness::run::{Facts, Question, Runs, is_hidden, is_over};
-use oz_engine::{Cx, Observe, Watches};
+use oz_engine::{Cx, Observe, Packed, Watches};
 use oz_runtime::Store;
 
 use super::metrics::Metrics;
@@ -33,6 +38,8 @@ pub(crate) struct HarnessRuns {
     /// The Service of the broker.
     pub(crate) services: Store<Service>,
     pub(crate) metrics: Metrics,
+    /// The UIDs of the runs whose Jobs this process made, as long as their statuses do not tell of them.
+    pub(crate) made: Made,
 }
 
 impl Observe<Runs> for HarnessRuns {
@@ -40,8 +47,8 @@ impl Observe<Runs> for HarnessRuns {
         Watches::new(&self.runs)
             .child::<Workspace>()
             .child::<NetworkPolicy>()
-            .child::<Job>()
-            .child::<Pod>()
+            .child_kept_as::<Job>(|job| kept(job, lean::job))
+            .child_kept_as::<Pod>(|pod| kept(pod, lean::pod))
             .related(&self.templates, |template, runs| {
                 let (namespace, name) = (template.namespace(), template.name_any());
                 waiting(runs, |run| {
@@ -81,6 +88,12 @@ impl Observe<Runs> for HarnessRuns {
             .related(&self.services, |_, runs| waiting(runs, |_| true))
     }
 
+    fn created(&self, owner: &str, child: &Live) {
+        if child.resource.kind == Job::KIND {
+            self.made.note(owner, &self.runs);
+        }
+    }
+
     fn reported(&self, _: Timestamp, before: Option<&HarnessRunStatus>, after: &HarnessRunStatus) {
         self.metrics.run(before, after);
     }
@@ -89,7 +102,9 @@ impl Observe<Runs> for HarnessRuns {
         let namespace = run.namespace();
         let namespace = namespace.as_deref();
         // What has begun is told by what was made for it.
+        let uid = run.metadata.uid.as_deref().unwrap_or_default();
         if !has_not_begun(run) {
+            self.made.forget(uid);
             return Facts::default();
         }
         let name = &run.spec.template_ref.name;
@@ -114,6 +129,7 @@ impl Observe<Runs> for HarnessRuns {
             policies,
             workspace,
             broker: self.broker().map(Arc::new),
+            job_made: self.made.has(uid),
             same_stamp: None,
             hidden_pod: None,
         }
@@ -162,7 +178,11 @@ impl HarnessRuns {
         let older = self.runs.select(|other| {
             other.metadata.namespace == run.metadata.namespace
                 && !is_over(other)
-                && (!has_not_begun(other) || place(other) < place(run))
+                && (!has_not_begun(other)
+                    || place(other) < place(run)
+                    || self
+                        .made
+                        .has(other.metadata.uid.as_deref().unwrap_or_default()))
                 && other.metadata.uid != run.metadata.uid
                 && !Matching::of(limiting.iter().copied(), &other.spec.template_ref.name).is_empty()
         });
@@ -172,6 +192,43 @@ impl HarnessRuns {
     fn broker(&self) -> Option<Endpoint> {
         let (services, certificates) = (self.services.objects(), self.certificates.objects());
         Endpoint::of(services.first()?, certificates.first()?)
+    }
+}
+
+/// What is kept of a Job or a pod. Most changes are told by the text to be of one that has not ended.
+fn kept(child: Packed, lean: fn(&mut DynamicObject)) -> Packed {
+    match lean::may_have_ended(|field, value| child.has(field, value)) {
+        true => child.changed(lean),
+        false => child,
+    }
+}
+
+/// How many runs may be remembered before it is looked for some that are gone.
+const MANY: usize = 1_024;
+
+/// See [`HarnessRuns::made`].
+#[derive(Default)]
+pub(crate) struct Made(Mutex<BTreeSet<String>>);
+
+impl Made {
+    fn note(&self, uid: &str, runs: &Store<HarnessRun>) {
+        let mut all = self.all();
+        if all.len() >= MANY {
+            all.retain(|uid| runs.by_uid(uid).is_some_and(|run| has_not_begun(&run)));
+        }
+        all.insert(uid.to_owned());
+    }
+
+    fn has(&self, uid: &str) -> bool {
+        self.all().contains(uid)
+    }
+
+    fn forget(&self, uid: &str) {
+        self.all().remove(uid);
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -326,6 +326,7 @@ fn of_oz(method: &str, path: &str, asked: &Asked) -> Answer {
         "execaccessrequests" => ("ExecAccessRequest", vec![hers(), his()]),
         "podaccessrequests" => ("PodAccessRequest", vec![own_pod()]),
         "transientrolebindings" => ("TransientRoleBinding", vec![binding()]),
+        "accessrequestapprovals" => ("AccessRequestApproval", Vec::new()),
         "auditevents" => ("AuditEvent", trail::events()),
         _ => return status(404, "the server could not find the requested resource"),
     };
@@ -385,7 +386,7 @@ fn kinds() -> Answer {
                 resource("PodAccessTemplate", "pat", true), resource("PodAccessRequest", "par", true),
                 resource("TransientRoleBinding", "trb", true),
                 resource("TransientClusterRoleBinding", "tcrb", false),
-                resource("AuditEvent", "oza", false),
+                resource("AuditEvent", "oza", false), resource("AccessRequestApproval", "ara", true),
             ],
         }),
     )

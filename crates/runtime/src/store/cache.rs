@@ -39,6 +39,8 @@ pub(crate) struct Cache<K> {
     /// Where the object with a UID is.
     paths: HashMap<String, Path>,
     groups: Option<Groups<K>>,
+    /// What is kept of an object.
+    lean: Option<fn(K) -> K>,
     gone: HashSet<String>,
     gone_since: VecDeque<(Instant, String)>,
     /// UIDs of objects whose newest version does not decode, with namespace and path.
@@ -105,7 +107,7 @@ fn uid(metadata: &ObjectMeta) -> &str {
 }
 
 impl<K: Resource> Cache<K> {
-    pub(crate) fn new(group_of: Option<fn(&K) -> Option<&str>>) -> Self {
+    pub(crate) fn new(group_of: Option<fn(&K) -> Option<&str>>, lean: Option<fn(K) -> K>) -> Self {
         Self {
             entries: HashMap::new(),
             paths: HashMap::new(),
@@ -113,6 +115,7 @@ impl<K: Resource> Cache<K> {
                 group_of,
                 members: HashMap::new(),
             }),
+            lean,
             gone: HashSet::new(),
             gone_since: VecDeque::new(),
             undecodable: HashMap::new(),
@@ -296,7 +299,10 @@ impl<K: Resource> Cache<K> {
 
     fn put(&mut self, path: Path, object: K, unconfirmed: Option<u64>) -> Vec<Change<K>> {
         let mut changes = Vec::with_capacity(1);
-        let object = Arc::new(object);
+        let object = Arc::new(match self.lean {
+            Some(lean) => lean(object),
+            None => object,
+        });
         let entry = Entry {
             version: version(object.meta()),
             object: Arc::clone(&object),

@@ -17,6 +17,7 @@ use kube::core::ApiResource;
 use tokio::sync::watch as channel;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::feeds::Keep;
 use crate::kind::Kind;
 use cache::Cache;
 pub use cache::Change;
@@ -175,7 +176,13 @@ impl<K: Resource<DynamicType = ()> + 'static> Store<K> {
     pub fn fixed(objects: impl IntoIterator<Item = K>) -> Self {
         let kind = Kind::of::<K>();
         let ended = CancellationToken::new();
-        let store = Self::new(kind.resource, kind.cluster_scoped, 0, None, ended);
+        let store = Self::new(
+            kind.resource,
+            kind.cluster_scoped,
+            0,
+            &Keep::default(),
+            ended,
+        );
         for object in objects {
             store.wrote(object, None);
         }
@@ -185,19 +192,19 @@ impl<K: Resource<DynamicType = ()> + 'static> Store<K> {
 
 impl<K: Resource> Store<K> {
     /// An empty store that `watches` watches are going to feed until `ended`, which is when the last
-    /// clone is dropped. `group_of` makes the index that [`Store::group`] reads.
+    /// clone is dropped.
     pub(crate) fn new(
         resource: ApiResource,
         cluster_scoped: bool,
         watches: usize,
-        group_of: Option<fn(&K) -> Option<&str>>,
+        keep: &Keep<K>,
         ended: CancellationToken,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 resource,
                 cluster_scoped,
-                cache: RwLock::new(Cache::new(group_of)),
+                cache: RwLock::new(Cache::new(keep.group_of, keep.lean)),
                 subscribers: RwLock::default(),
                 next_subscriber: AtomicUsize::new(0),
                 unlisted: AtomicUsize::new(watches),

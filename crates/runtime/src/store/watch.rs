@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::source::{Selection, Watch, WatchError};
 use super::{Health, Store, WeakStore};
+use crate::feeds::Keep;
 use crate::kind::Kind;
 use crate::raw::Undecodable;
 
@@ -98,7 +99,13 @@ where
         cluster_scoped,
     } = Kind::of::<K>();
     let ended = CancellationToken::new();
-    let store = Store::new(resource.clone(), cluster_scoped, 1, None, ended.clone());
+    let store = Store::new(
+        resource.clone(),
+        cluster_scoped,
+        1,
+        &Keep::default(),
+        ended.clone(),
+    );
     let (watch, health) = guarded_watch(client, &resource, namespace, selection);
     let feed = Feed {
         watch,

@@ -46,7 +46,7 @@ impl PodNow {
 impl Grants {
     /// Whether the API server has this very grant at this moment.
     pub(super) async fn confirm(&self, client: &Client, grant: &Grant) -> Result<(), Box<Refusal>> {
-        let (namespace, name) = (&grant.request.namespace, grant.object_name());
+        let (namespace, name) = (&grant.request.namespace, grant.role_name());
         let role = metadata::<Role>(client, namespace, &name).await;
         let role = role.map_err(|why| unconfirmed(grant, Err(&why)))?;
         let now = role.as_ref().and_then(|role| self.opened(role));

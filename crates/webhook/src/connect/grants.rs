@@ -233,9 +233,8 @@ impl Grants {
     pub(super) fn opened(&self, role: &ObjectMeta) -> Option<Grant> {
         let owner = labels::owner_uid(role)?;
         let grant = Grant::open(&self.keys, role, owner)?;
-        let here = role.namespace.as_deref() == Some(&grant.request.namespace)
-            && role.name.as_deref() == Some(&grant.object_name());
-        here.then_some(grant)
+        let (namespace, name) = (role.namespace.as_deref(), role.name.as_deref()?);
+        grant.is_at("Role", namespace, name).then_some(grant)
     }
 
     #[cfg(test)]

@@ -76,6 +76,9 @@ impl Server {
             }
             "/apis/crds.wizardofoz.co/v1alpha1/execaccessrequests" => list("ExecAccessRequest"),
             "/apis/crds.wizardofoz.co/v1alpha1/podaccessrequests" => list("PodAccessRequest"),
+            "/apis/crds.wizardofoz.co/v1alpha1/namespaces/shop/accessrequestapprovals" => {
+                list("AccessRequestApproval")
+            }
             "/apis/paddock.dev/v1alpha1/harnesstemplates" => list("HarnessTemplate"),
             "/apis/paddock.dev/v1alpha1/clusterharnesstemplates" => list("ClusterHarnessTemplate"),
             "/apis/paddock.dev/v1alpha1/brokerpolicies" => list("BrokerPolicy"),

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::author;
 use super::grant::Grant;
 use super::kind::{self, Case, KeepFinished, Kind, Offer, Otherwise, PodMade, Trial};
-use super::objects::Objects;
+use super::objects::{self, Objects};
 use super::request::Request;
 use super::status::Fact;
 use crate::access_command;
@@ -104,7 +104,7 @@ impl Kind for PodAccess {
     fn decision(&self, request: &Request<'_>, live: &[Live]) -> Option<Grant> {
         let objects = Objects::of(request, live);
         if let Some(role) = &objects.role {
-            return Grant::open(&self.keys, &role.metadata, request.uid());
+            return objects::decision(&self.keys, request, role);
         }
         if request.phase() != Phase::Pending || objects.binding.is_some() {
             return None;
@@ -195,8 +195,8 @@ impl Kind for PodAccess {
     }
 
     fn created(&self, grant: &Grant) -> String {
-        let name = grant.object_name();
-        format!("Success. Pod {name}, Role {name}, RoleBinding {name} created")
+        let (role, name) = (grant.role_name(), grant.object_name());
+        format!("Success. Pod {name}, Role {role}, RoleBinding {name} created")
     }
 
     fn facts(&self, request: &Request<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {

@@ -15,7 +15,7 @@ use super::continued::Continued;
 use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, PodMade, PodSeen, Question};
 use super::stamp::{Requester, Stamp};
-use crate::api::{RequestStatus, SessionProbe};
+use crate::api::{AccessRequestApproval, RequestStatus, SessionProbe};
 use crate::audit::Record;
 use crate::controller::{
     Answers, Child, Controller, Decision, Failure, FailureClass, Live, Outcome, Plan, Step,
@@ -66,6 +66,10 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) probes: Vec<SessionProbe>,
     /// What the request continues.
     pub(crate) continued: Option<Continued>,
+    /// The answers of those who are asked to approve it, as the watch shows them.
+    pub(crate) approvals: Vec<AccessRequestApproval>,
+    /// Those that the watch has not shown yet.
+    pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
     /// The NetworkPolicies of others.
     pub(crate) policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// What comes of the pod when its template's author tries to make it.
@@ -93,6 +97,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) hidden: Vec<Live>,
     /// The pod that this process made.
     pub(crate) made: Option<PodMade>,
+    /// The reserved name that the Role gets.
+    pub(crate) role_name: Option<String>,
     stale: bool,
     next_uid: usize,
 }
@@ -118,6 +124,8 @@ impl<K: InMemory> World<K> {
             same_stamp: None,
             probes: Vec::new(),
             continued: None,
+            approvals: Vec::new(),
+            unseen_approvals: Vec::new(),
             policies: None,
             tried: None,
             live: Vec::new(),
@@ -134,6 +142,7 @@ impl<K: InMemory> World<K> {
             reworded: false,
             hidden: Vec::new(),
             made: None,
+            role_name: None,
             stale: false,
             next_uid: 0,
         };
@@ -168,6 +177,8 @@ impl<K: InMemory> World<K> {
         FactsOf::<K> {
             template: self.template.clone().map(Arc::new),
             continued: self.continued.clone(),
+            approvals: self.approvals.clone(),
+            confirmed: Some(Ok([&*self.approvals, &*self.unseen_approvals].concat())),
             pod: self.pod.clone(),
             made: self.made.clone(),
             is_deleted: Some(false),
@@ -176,6 +187,7 @@ impl<K: InMemory> World<K> {
             probes: Some(self.probes.clone()),
             policies: Some(self.policies.clone().unwrap_or(Ok(Vec::new()))),
             tried: self.tried.clone(),
+            role_name: Some(self.role_name.clone()),
             predecessor: Some(self.left.clone().unwrap_or(Ok(Vec::new()))),
         }
     }

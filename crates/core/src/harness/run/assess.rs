@@ -53,6 +53,8 @@ pub struct Facts {
     pub older: usize,
     /// Where the broker is; `None` before it has an address and a certificate.
     pub broker: Option<Arc<Endpoint>>,
+    /// Whether this process made its Job, of which its status does not tell yet.
+    pub job_made: bool,
     /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
     pub same_stamp: Option<Option<String>>,
     /// The answer to [`Question::HiddenPod`].
@@ -100,6 +102,8 @@ pub struct Pending {
     pub ready_until: Option<Timestamp>,
     /// From when on it is told why its pod has not started.
     pub told_from: Option<Timestamp>,
+    /// Until when nothing is told of it before its pod starts: one status then tells of all.
+    pub quiet_until: Option<Timestamp>,
 }
 
 /// Why a run does not begin.
@@ -138,7 +142,7 @@ impl Runs {
             return Ok(State::Over);
         }
         let decided = || seen.decided.clone().map(Box::new);
-        if seen.has_begun(run) {
+        if facts.job_made || seen.has_begun(run) {
             return self.begun(now, run, facts, seen);
         }
         if run.metadata.deletion_timestamp.is_some() {
@@ -196,10 +200,12 @@ impl Runs {
             let ready_until = self.ready_until(seen).or(looked_for_at(now, seen));
             let told_from = seen.newest().and_then(jobs::told_from);
             let told_from = told_from.filter(|from| !has_come(now, *from));
+            let told_at = facts.job_made.then(|| decided.told_at());
             let pending = Pending {
                 until,
                 ready_until,
                 told_from,
+                quiet_until: told_at.filter(|at| !has_come(now, *at)),
             };
             return Ok(State::Begun(decided, pending));
         };

@@ -1,7 +1,7 @@
 //! What was decided when a run began, sealed, in an annotation of its NetworkPolicy and of its Job: later edits of
 //! templates and policies change nothing of it, and a restart finds the same again.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::access::stamp::Requester;
@@ -11,8 +11,12 @@ use crate::controller::Live;
 use crate::harness::objects::{Broker, KIND};
 use crate::labels;
 use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::window::after;
 
 const PURPOSE: &str = "oz.wizardofoz.co/harness-run/v1";
+
+/// How long a run that begins is silent about its Job: most pods start within it, and one status tells of both.
+const TOLD_AFTER: SignedDuration = SignedDuration::from_secs(2);
 
 /// A run that may begin, or has begun.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,6 +67,11 @@ pub struct HeldWorkspace {
 }
 
 impl Decided {
+    /// When the status of the run tells that its Job was made, if its pod has not started by then.
+    pub(super) fn told_at(&self) -> Timestamp {
+        after(self.decided_at, TOLD_AFTER)
+    }
+
     /// The decision that an object carries for the run with this UID, in its namespace.
     pub(super) fn open(keys: &Keys, live: &Live, run: &HarnessRun) -> Option<Self> {
         let decided = Self::open_any(keys, live)?;

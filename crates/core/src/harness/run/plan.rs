@@ -70,11 +70,14 @@ impl Controller for Runs {
                 let workspace = child::<Workspace>(objects::workspace(run));
                 Plan::default().then(workspace.map(Step::Apply))
             }
-            State::Confinable(decided) => self.confining(now, run, decided, &seen),
-            State::Startable(_, job) => starting(job),
+            State::Confinable(decided) => self.confining(run, decided, &seen),
+            State::Startable(decided, job) => starting(now, decided, job),
             State::Begun(decided, pending) => going_on(now, run, decided, *pending, &seen),
             State::Ending(end, decided) => ending(now, run, end, decided.as_deref(), &seen),
-            State::Ended(end, _, decided) => ended(now, run, end, decided.as_deref(), &seen),
+            State::Ended(end, _, decided) => {
+                let has_begun = facts.job_made || seen.has_begun(run);
+                ended(now, run, end, decided.as_deref(), &seen, has_begun)
+            }
         };
         Verdict::Decided(Decision { plan, state })
     }
@@ -140,27 +143,21 @@ impl Controller for Runs {
 }
 
 impl Runs {
-    /// On record, and confined. Its Job comes in the next pass, which sees the NetworkPolicy: so does whoever
-    /// would give its workspace to another.
-    fn confining(
-        &self,
-        now: Timestamp,
-        run: &HarnessRun,
-        decided: &Decided,
-        seen: &Seen<'_>,
-    ) -> Plan {
+    /// On record, and confined, side by side: its Job comes in the next pass, which sees the NetworkPolicy, as does
+    /// whoever would give its workspace to another.
+    fn confining(&self, run: &HarnessRun, decided: &Decided, seen: &Seen<'_>) -> Plan {
         let sealed = match decided.seal(&self.keys) {
             Ok(sealed) => sealed,
             Err(error) => return Plan::default().because(error.of("decision")),
         };
-        let message = format!("{} begins by {}", decided.run.name, decided.template);
-        let (action, allow) = (Action::RunStarted, Decision_::Allow);
-        let record = decided.record(now, action, allow, "Admitted", message);
         let policy = drift::policy(decided, run, &sealed, seen.policy);
         Plan::default()
-            .then([Step::Record(record)])
-            .then(policy.map(Step::Apply))
-            .wake_at(now)
+            .then(
+                [started_record(decided)]
+                    .into_iter()
+                    .chain(policy.map(Step::Apply)),
+            )
+            .again()
     }
 }
 
@@ -201,7 +198,12 @@ fn going_on(
         .then(look)
         .then(records.into_iter().flatten())
         .then([policy, job].into_iter().flatten().map(Step::Apply));
-    let wakes = [pending.until, pending.ready_until, pending.told_from];
+    let wakes = [
+        pending.until,
+        pending.ready_until,
+        pending.told_from,
+        pending.quiet_until,
+    ];
     for at in wakes.into_iter().flatten() {
         plan = plan.wake_at(at);
     }
@@ -254,8 +256,23 @@ fn waiting(now: Timestamp, run: &HarnessRun, obstacle: &crate::controller::Failu
     }
 }
 
-fn starting(job: &Value) -> Plan {
-    Plan::default().then(child::<Job>(job.clone()).map(Step::Apply))
+/// The record comes first again: a process that was killed may have left the NetworkPolicy alone. One that is known is
+/// not written twice.
+fn starting(now: Timestamp, decided: &Decided, job: &Value) -> Plan {
+    let plan = Plan::default()
+        .then([started_record(decided)])
+        .then(child::<Job>(job.clone()).map(Step::Apply));
+    let told = decided.told_at();
+    match has_come(now, told) {
+        true => plan,
+        false => plan.wake_at(told),
+    }
+}
+
+fn started_record(decided: &Decided) -> Step {
+    let message = format!("{} begins by {}", decided.run.name, decided.template);
+    let (at, action, allow) = (decided.decided_at, Action::RunStarted, Decision_::Allow);
+    Step::Record(decided.record(at, action, allow, "Admitted", message))
 }
 
 /// Nothing runs any more: that is put on record, and then nothing needs to be confined.
@@ -265,8 +282,9 @@ fn ended(
     end: &RunEnd,
     decided: Option<&Decided>,
     seen: &Seen<'_>,
+    has_begun: bool,
 ) -> Plan {
-    let is_lost = seen.has_begun(run) && seen.job.is_none();
+    let is_lost = has_begun && seen.job.is_none();
     let looks = is_lost.then(|| look_for_job(run));
     let record = match decided {
         Some(decided) => ended_record(now, end, decided),

@@ -87,6 +87,13 @@ pub(super) fn report(
         }
         State::Startable(decided, _) | State::Begun(decided, _) => {
             let seen = Seen::of(&runs.keys, run, &outcome.live);
+            let is_quiet = match state {
+                State::Begun(_, pending) => pending.quiet_until.is_some(),
+                _ => !has_come(now, decided.told_at()),
+            };
+            if is_quiet && failure.is_none() && !seen.newest().is_some_and(has_started) {
+                return status;
+            }
             goes_on(&mut conditions, run, decided, &seen, failure);
         }
         State::Ending(end, _) => {
@@ -249,15 +256,16 @@ pub(super) fn transitions(
             due: None,
         });
     };
-    if let Some(job) = after.job_name.as_ref().filter(|_| !had_job) {
-        tell(
-            false,
-            "JobCreated",
-            "Start",
-            format!("Job {job} was created"),
-        );
-    }
     let phase = after.phase.unwrap_or_default();
+    let new_job = after.job_name.as_ref().filter(|_| !had_job);
+    if let Some(job) = new_job {
+        let runs = match phase {
+            RunPhase::Running => ", and the agent runs",
+            _ => "",
+        };
+        let note = format!("Job {job} was created{runs}");
+        tell(false, "JobCreated", "Start", note);
+    }
     if phase == phase_before {
         return told;
     }
@@ -266,6 +274,8 @@ pub(super) fn transitions(
         .map_or("", |completed| completed.message.as_str())
         .to_owned();
     match phase {
+        // One event tells of both, where one status does.
+        RunPhase::Running if new_job.is_some() => {}
         RunPhase::Running => tell(false, "Running", "Start", "the agent runs".to_owned()),
         RunPhase::Succeeded => tell(false, "Succeeded", "End", why),
         RunPhase::Failed => tell(true, "Failed", "End", why),

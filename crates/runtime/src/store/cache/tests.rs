@@ -26,7 +26,7 @@ fn group_of(object: &ConfigMap) -> Option<&str> {
 }
 
 fn cache() -> Cache<ConfigMap> {
-    Cache::new(Some(group_of))
+    Cache::new(Some(group_of), None)
 }
 
 /// What the changes are, as `+uid` and `-uid`.
@@ -42,6 +42,26 @@ fn version_of(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
     cache
         .get(&format!("dev/{name}"))
         .map(|object| version(&object.metadata))
+}
+
+#[test]
+fn what_nobody_asks_for_is_kept_of_no_object_whoever_tells_of_it() {
+    fn lean(mut object: ConfigMap) -> ConfigMap {
+        object.data = None;
+        object
+    }
+    let mut cache = Cache::new(None, Some(lean));
+    let full = |version| ConfigMap {
+        data: Some([("a".to_owned(), "b".to_owned())].into()),
+        ..object("a", "u1", version)
+    };
+    for changes in [cache.wrote(full(5)), cache.seen(&ALL, full(6))] {
+        let [Change::Applied(kept)] = changes.as_slice() else {
+            panic!("{changes:?}");
+        };
+        assert_eq!(kept.data, None);
+    }
+    assert_eq!(version_of(&cache, "a"), Some(6));
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn granted() -> World {
 }
 
 /// Ways to hide an object.
-const WAYS: [fn(&mut ObjectMeta); 4] = [
+pub(super) const WAYS: [fn(&mut ObjectMeta); 4] = [
     |metadata| metadata.labels = None,
     |metadata| {
         metadata.labels = None;
@@ -37,7 +37,7 @@ const WAYS: [fn(&mut ObjectMeta); 4] = [
 ];
 
 /// A RoleBinding of mallory to the Role of this name.
-fn binding(name: &str, role: &str) -> Live {
+pub(super) fn binding(name: &str, role: &str) -> Live {
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"name": name, "namespace": "shop", "uid": format!("uid-of-{name}")},

@@ -1,5 +1,6 @@
 //! The rules of exec access, without a cluster: a [`World`] carries plans out in memory.
 
+mod approving;
 mod downgrade;
 mod ending;
 mod following;
@@ -7,6 +8,7 @@ mod granting;
 mod hidden;
 mod over;
 mod refusing;
+mod reserved;
 mod reworded;
 mod unlisted;
 mod upgrade;

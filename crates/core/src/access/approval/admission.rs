@@ -1,0 +1,214 @@
+//! Who may answer. An answer that would not count is refused when it is created, and whoever gives it is told
+//! why; the operator counts again what is stored.
+
+use jiff::Timestamp;
+
+use super::super::decide::Denial;
+use super::super::request::Request;
+use super::super::stamp::Requester;
+use super::decide::MAX_APPROVALS;
+use super::{Answer, Asked, is_about, is_named, is_same_person};
+use crate::api::{AccessRequestApproval, ApprovalConfig, Phase};
+use crate::lifecycle::seal::Keys;
+use crate::lifecycle::window::has_come;
+
+/// What an answer is about, as far as it was found.
+pub struct Found<'a> {
+    /// The request that has the name.
+    pub request: Request<'a>,
+    /// Digest of its template, and who has to agree by it; `None` if the template is not there.
+    pub template: Option<(String, Option<&'a ApprovalConfig>)>,
+    /// The answers that it has.
+    pub answers: &'a [AccessRequestApproval],
+}
+
+/// The rules that the answer may count for, by their names.
+pub type Rules = Vec<String>;
+
+/// Whether `approver` may give `answer` at `now`.
+///
+/// # Errors
+/// A [`Denial`] that says why not and what to do next.
+pub fn may(
+    keys: &Keys,
+    approver: &Requester,
+    answer: &AccessRequestApproval,
+    found: &Found<'_>,
+    now: Timestamp,
+) -> Result<Rules, Denial> {
+    let request = &found.request;
+    waits(answer, request)?;
+    let requester = request.requester(keys).map_err(|error| {
+        let why = format!("{} cannot be approved: {error}", named(request));
+        Denial::new(error.reason(), why)
+    })?;
+    if is_same_person(&requester, approver) {
+        let why = format!(
+            "{} asked for {} themselves; somebody else has to answer",
+            requester.user,
+            named(request)
+        );
+        return Err(Denial::new("OwnRequest", why));
+    }
+    let asked = asked(found, &requester)?;
+    let rules = rules(&asked, approver, request)?;
+    if has_come(now, asked.until) {
+        let why = format!(
+            "{} could be answered until {}; have it asked for again",
+            named(request),
+            asked.until
+        );
+        return Err(Denial::new("ApprovalTimedOut", why));
+    }
+    if answer.spec.digest != asked.digest {
+        let why = format!(
+            "{} or its template is not what was seen: spec.digest must be {}; look at both again",
+            named(request),
+            asked.digest
+        );
+        return Err(Denial::new("RequestChanged", why));
+    }
+    if asked.config.require_reason && answer.spec.reason.as_deref().is_none_or(is_blank) {
+        let why = format!("template {} requires a reason", request.template);
+        return Err(Denial::new(
+            "ReasonRequired",
+            format!("{why}; set spec.reason"),
+        ));
+    }
+    first(keys, approver, answer, found)?;
+    Ok(rules)
+}
+
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
+/// The request must be the one that is meant, and wait.
+fn waits(answer: &AccessRequestApproval, request: &Request<'_>) -> Result<(), Denial> {
+    if !is_about(answer, request) {
+        let why = format!(
+            "{} is another request than the one with UID {}: it was made anew; look at it, and answer that",
+            named(request),
+            answer.spec.access_request_ref.uid
+        );
+        return Err(Denial::new("RequestReplaced", why));
+    }
+    let phase = request.phase();
+    if phase != Phase::Pending || request.metadata.deletion_timestamp.is_some() {
+        let state = match phase {
+            Phase::Pending => "being deleted".to_owned(),
+            phase => format!("{phase} already"),
+        };
+        let why = format!(
+            "{} is {state}, and waits for no answer; to end access, delete the request",
+            named(request)
+        );
+        return Err(Denial::new("NotWaiting", why));
+    }
+    Ok(())
+}
+
+fn asked<'a>(found: &Found<'a>, requester: &'a Requester) -> Result<Asked<'a>, Denial> {
+    let request = &found.request;
+    let Some((digest, config)) = &found.template else {
+        let why = format!(
+            "template {} of {} does not exist, so nobody knows who may approve; wait until it does",
+            request.template,
+            named(request)
+        );
+        return Err(Denial::new("TemplateMissing", why));
+    };
+    let asked = config.and_then(|config| Asked::of(request, requester, digest, config));
+    asked.ok_or_else(|| {
+        let why = format!(
+            "template {} asks for no approval of {}, or says it in a way that cannot be used; \
+             there is nothing to answer",
+            request.template,
+            named(request)
+        );
+        Denial::new("NoApprovalNeeded", why)
+    })
+}
+
+fn rules(asked: &Asked<'_>, approver: &Requester, request: &Request<'_>) -> Result<Rules, Denial> {
+    let all = asked.config.rules.iter();
+    let theirs = all.filter(|rule| is_named(rule, approver));
+    let theirs: Rules = theirs.map(|rule| rule.name.clone()).collect();
+    if !theirs.is_empty() {
+        return Ok(theirs);
+    }
+    let all = asked.config.rules.iter();
+    let names: Vec<&str> = all.map(|rule| rule.name.as_str()).collect();
+    let account = match approver.service_account() {
+        Some(_) => "; a service account is only by its own name, in users",
+        None => "",
+    };
+    let why = format!(
+        "{} is in no approval rule of template {} ({}){account}; ask one of those who are",
+        approver.user,
+        request.template,
+        names.join(", ")
+    );
+    Err(Denial::new("NotAnApprover", why))
+}
+
+/// One answer of each person, and no more than are looked at. A denial always finds room.
+fn first(
+    keys: &Keys,
+    approver: &Requester,
+    answer: &AccessRequestApproval,
+    found: &Found<'_>,
+) -> Result<(), Denial> {
+    let request = &found.request;
+    let earlier = found.answers.iter();
+    let earlier = earlier.filter_map(|object| Answer::read(keys, object, request)?.ok());
+    let earlier: Vec<Answer> = earlier.collect();
+    if let Some(own) = earlier
+        .iter()
+        .find(|earlier| is_same_person(&earlier.by, approver))
+    {
+        let why = format!(
+            "{} answered {} already, by {}; delete that to answer anew",
+            own.by.user,
+            named(request),
+            own.name
+        );
+        return Err(Denial::new("AnsweredAlready", why));
+    }
+    if answer.spec.approval && earlier.len() >= MAX_APPROVALS {
+        let why = format!(
+            "{} has {} answers, which is as many as are looked at",
+            named(request),
+            earlier.len()
+        );
+        return Err(Denial::new("TooManyAnswers", why));
+    }
+    Ok(())
+}
+
+/// Whether whoever gave an answer may take it back, by the phase of its request; `None` if that is gone.
+///
+/// # Errors
+/// A [`Denial`] that says why not and what to do next.
+pub fn may_withdraw(author: &str, user: &str, request: Option<&Request<'_>>) -> Result<(), Denial> {
+    if author != user {
+        let why = format!("the answer is {author}'s, and is withdrawn by nobody else; ask them");
+        return Err(Denial::new("NotYours", why));
+    }
+    match request {
+        Some(request) if request.phase() != Phase::Pending => {
+            let why = format!(
+                "{} is {} already, so the answer stands; to end access, delete the request",
+                named(request),
+                request.phase()
+            );
+            Err(Denial::new("NotWaiting", why))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn named(request: &Request<'_>) -> String {
+    let name = request.metadata.name.as_deref().unwrap_or_default();
+    format!("{} {name}", request.kind)
+}

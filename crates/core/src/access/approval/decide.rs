@@ -1,0 +1,223 @@
+//! What the answers to a request come to. One denial by anybody who could approve ends it; a person counts
+//! for one rule; what was given too late, or to something else than what is asked now, does not count.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::super::stamp::Requester;
+use super::{Answer, Approved, Asked, matching, may_approve};
+use crate::lifecycle::window::has_come;
+
+/// How many approvals of one request are looked at, the earliest first. No rules take more than 64.
+pub const MAX_APPROVALS: usize = 256;
+/// The longest message about approvals, in bytes.
+const MAX_MESSAGE: usize = 512;
+/// How many of those who may approve are named for each rule.
+const MAX_NAMED: usize = 5;
+/// How long a name may be where several are listed, in bytes.
+const MAX_NAME: usize = 64;
+
+/// What the answers come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All rules hold.
+    Granted {
+        /// Who approved under which rule.
+        by: Vec<Approved>,
+        /// When the last of them did.
+        at: Timestamp,
+    },
+    /// Some rules do not hold yet.
+    Waiting {
+        /// Those, in the order of the template.
+        missing: Vec<Missing>,
+        /// How many answers do not count, since they were given to something else than what is asked now.
+        void: usize,
+    },
+    /// Somebody who could approve said no.
+    Denied {
+        /// Who.
+        by: Requester,
+        /// Why, in their words.
+        reason: Option<String>,
+        /// When.
+        at: Timestamp,
+    },
+    /// The time is over, and some rules do not hold.
+    TimedOut {
+        /// Those.
+        missing: Vec<Missing>,
+    },
+}
+
+/// A rule that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What it is called.
+    pub rule: String,
+    /// How many have to approve under it.
+    pub needed: usize,
+    /// How many have.
+    pub given: usize,
+    /// Who still may: users by their names, groups as `group NAME`.
+    pub may: Vec<String>,
+}
+
+/// What `answers` to what is `asked` come to at `now`.
+#[must_use]
+pub fn decide(asked: &Asked<'_>, answers: &[Answer], now: Timestamp) -> Verdict {
+    let own = own(asked, answers);
+    let in_time = |answer: &&Answer| !has_come(answer.at, asked.until);
+    let (mut counted, void): (Vec<&Answer>, Vec<&Answer>) = answers
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| !own.contains(number))
+        .map(|(_, answer)| answer)
+        .filter(in_time)
+        .filter(|answer| may_approve(asked, &answer.by))
+        .partition(|answer| answer.digest == asked.digest);
+    counted.sort_by(|one, other| (one.at, &one.name).cmp(&(other.at, &other.name)));
+    if let Some(denial) = counted.iter().find(|answer| !answer.approves) {
+        return Verdict::Denied {
+            by: denial.by.clone(),
+            reason: denial.reason.clone(),
+            at: denial.at,
+        };
+    }
+    counted.truncate(MAX_APPROVALS);
+    if let Some((by, at)) = granted(asked, &counted) {
+        return Verdict::Granted { by, at };
+    }
+    let missing = missing(asked, &counted);
+    if has_come(now, asked.until) {
+        return Verdict::TimedOut { missing };
+    }
+    let void = void.len();
+    Verdict::Waiting { missing, void }
+}
+
+/// The requester's own answers, by their numbers. Whoever goes by their name or UID in one answer is the
+/// requester in all of them.
+fn own(asked: &Asked<'_>, answers: &[Answer]) -> BTreeSet<usize> {
+    let names = std::iter::once(asked.requester);
+    let names: Vec<&Requester> = names
+        .chain(answers.iter().map(|answer| &answer.by))
+        .collect();
+    let persons = matching::persons(&names).into_iter();
+    let requester = persons.filter(|person| person.contains(&0)).flatten();
+    requester.filter_map(|name| name.checked_sub(1)).collect()
+}
+
+/// Who counts for which rule among the earliest approvals that fill all of them; `None` if they do not.
+fn granted(asked: &Asked<'_>, approvals: &[&Answer]) -> Option<(Vec<Approved>, Timestamp)> {
+    let places = matching::places(&asked.config.rules);
+    let is_full = |count: usize| {
+        let (_, assigned) = assigned(asked, &approvals[..count]);
+        matching::is_full(&places, &assigned)
+    };
+    if !is_full(approvals.len()) {
+        return None;
+    }
+    // One more approval may tell that two names are one person, and so fill less: the first that fills all.
+    let count = (0..=approvals.len()).find(|&count| is_full(count))?;
+    let approvals = &approvals[..count];
+    let (persons, assigned) = assigned(asked, approvals);
+    let rules = asked.config.rules.iter().zip(&assigned);
+    let by = rules.flat_map(|(rule, people)| {
+        let mut people = people.clone();
+        people.sort_unstable();
+        let persons = &persons;
+        people.into_iter().filter_map(move |person| {
+            let first = approvals[*persons[person].first()?];
+            Some(Approved {
+                rule: rule.name.clone(),
+                user: first.by.user.clone(),
+                uid: first.by.uid.clone(),
+                at: first.at,
+            })
+        })
+    });
+    let last = approvals.last()?.at;
+    Some((by.collect(), last))
+}
+
+/// The persons behind approvals, and for which rule each counts.
+fn assigned(asked: &Asked<'_>, approvals: &[&Answer]) -> (Vec<Vec<usize>>, matching::Assignment) {
+    let rules = &asked.config.rules;
+    let names: Vec<&Requester> = approvals.iter().map(|answer| &answer.by).collect();
+    let persons = matching::persons(&names);
+    let people: Vec<Vec<usize>> = persons
+        .iter()
+        .map(|person| matching::rules_of(rules, person.iter().map(|&name| names[name])))
+        .collect();
+    let assigned = matching::assign(&matching::places(rules), &people);
+    (persons, assigned)
+}
+
+fn missing(asked: &Asked<'_>, approvals: &[&Answer]) -> Vec<Missing> {
+    let rules = &asked.config.rules;
+    let (_, assigned) = assigned(asked, approvals);
+    let places = matching::places(rules);
+    let lacking = rules.iter().zip(places).zip(assigned);
+    let lacking = lacking.filter(|((_, places), people)| people.len() < *places);
+    lacking
+        .map(|((rule, needed), people)| {
+            let answered = |user: &String| approvals.iter().any(|answer| answer.by.user == *user);
+            let users = rule.users.iter();
+            let users = users.filter(|user| **user != asked.requester.user && !answered(user));
+            let groups = rule.groups.iter().map(|group| format!("group {group}"));
+            Missing {
+                rule: rule.name.clone(),
+                needed,
+                given: people.len(),
+                may: users.cloned().chain(groups).collect(),
+            }
+        })
+        .collect()
+}
+
+/// What is waited for, in words of bounded length: `security: bob, carol may`.
+#[must_use]
+pub fn waited_for(missing: &[Missing]) -> String {
+    let mut text = missing.iter().map(one).collect::<Vec<_>>().join("; ");
+    cut(&mut text, MAX_MESSAGE);
+    text
+}
+
+fn one(missing: &Missing) -> String {
+    let Missing {
+        rule,
+        needed,
+        given,
+        may,
+    } = missing;
+    let counted = if *needed > 1 {
+        format!(" ({given} of {needed})")
+    } else {
+        String::new()
+    };
+    if may.is_empty() {
+        return format!("{rule}{counted}: nobody else may");
+    }
+    let named = may.iter().take(MAX_NAMED).map(|name| {
+        let mut name = name.clone();
+        cut(&mut name, MAX_NAME);
+        name
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = may.len().saturating_sub(MAX_NAMED);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!("{rule}{counted}: {named}{more} may")
+}
+
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most - "…".len()));
+        text.push('…');
+    }
+}

@@ -1,0 +1,158 @@
+//! Who agrees: the answers that others gave to a request, what they come to ([`decide`]), and who may give
+//! one ([`admission`]). The operator asks before it grants, the webhook when an answer is created, the
+//! command line to say what is missing.
+
+pub mod admission;
+pub mod decide;
+pub mod matching;
+mod stage;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::grant::Approved;
+use super::request::Request;
+use super::stamp::{self, Requester, StampError};
+use crate::api::{AccessRequestApproval, ApprovalConfig, ApprovalRule};
+use crate::duration::GoDuration;
+use crate::encode;
+use crate::kinds::Kind as _;
+use crate::lifecycle::seal::Keys;
+use crate::lifecycle::window::after;
+
+pub use decide::{Missing, Verdict, decide};
+pub(super) use stage::{Approvals, confirmed, fact, of, settled};
+pub use stage::{DENIED, WAITING};
+
+/// What those who answer are asked.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// Who wants access.
+    pub requester: &'a Requester,
+    /// Who has to agree.
+    pub config: &'a ApprovalConfig,
+    /// What an answer must name.
+    pub digest: String,
+    /// The instant from which on nothing counts any more.
+    pub until: Timestamp,
+}
+
+impl<'a> Asked<'a> {
+    /// What a request asks of others by a template whose spec has this digest; `None` if the template says
+    /// nothing that makes sense of how long they have.
+    #[must_use]
+    pub fn of(
+        request: &Request<'_>,
+        requester: &'a Requester,
+        template_digest: &str,
+        config: &'a ApprovalConfig,
+    ) -> Option<Self> {
+        let timeout: GoDuration = config.timeout.parse().ok()?;
+        Some(Self {
+            requester,
+            config,
+            digest: digest(request, template_digest, config),
+            until: after(request.created(), timeout),
+        })
+    }
+}
+
+/// Digest of what is asked: of the request and its stamp, of the template and of the rules.
+#[must_use]
+pub fn digest(request: &Request<'_>, template_digest: &str, config: &ApprovalConfig) -> String {
+    encode::digest(&json!({
+        "request": request.reference(),
+        "stamp": stamp::of(request.metadata),
+        "template": template_digest,
+        "rules": config,
+    }))
+}
+
+/// One answer, as it was sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Name of the object.
+    pub name: String,
+    /// Who gave it.
+    pub by: Requester,
+    /// Whether it approves.
+    pub approves: bool,
+    /// Why.
+    pub reason: Option<String>,
+    /// What was seen.
+    pub digest: String,
+    /// When it was given.
+    pub at: Timestamp,
+}
+
+impl Answer {
+    /// Reads an answer to this request; `None` if it is about another.
+    ///
+    /// # Errors
+    /// Why it is not believed.
+    pub fn read(
+        keys: &Keys,
+        object: &AccessRequestApproval,
+        request: &Request<'_>,
+    ) -> Option<Result<Self, StampError>> {
+        if !is_about(object, request) {
+            return None;
+        }
+        let kind = AccessRequestApproval::title();
+        let stamp = stamp::open(keys, kind, &object.metadata, &object.spec_digest());
+        Some(stamp.map(|stamp| Self {
+            name: object.metadata.name.clone().unwrap_or_default(),
+            by: stamp.requester,
+            approves: object.spec.approval,
+            reason: object.spec.reason.clone(),
+            digest: object.spec.digest.clone(),
+            at: stamp.at,
+        }))
+    }
+}
+
+/// Whether an answer names this request, by its UID.
+#[must_use]
+pub fn is_about(object: &AccessRequestApproval, request: &Request<'_>) -> bool {
+    let reference = &object.spec.access_request_ref;
+    let metadata = request.metadata;
+    reference.uid == request.uid()
+        && !reference.uid.is_empty()
+        && <&str>::from(reference.kind) == request.kind
+        && Some(&reference.name) == metadata.name.as_ref()
+        && object.metadata.namespace == metadata.namespace
+}
+
+/// Whether two are one person: the same user name, or the same UID of the identity provider.
+#[must_use]
+pub fn is_same_person(one: &Requester, other: &Requester) -> bool {
+    one.user == other.user || (!one.uid.is_empty() && one.uid == other.uid)
+}
+
+/// Whether somebody is among those whom a rule names. A service account is only by its own name.
+#[must_use]
+pub fn is_named(rule: &ApprovalRule, person: &Requester) -> bool {
+    if rule.users.contains(&person.user) {
+        return true;
+    }
+    let is_in = |group: &String| rule.groups.contains(group);
+    person.service_account().is_none() && person.groups.iter().any(is_in)
+}
+
+/// Whether somebody could approve what is asked.
+#[must_use]
+pub fn may_approve(asked: &Asked<'_>, person: &Requester) -> bool {
+    let named = |rule: &ApprovalRule| is_named(rule, person);
+    !is_same_person(asked.requester, person) && asked.config.rules.iter().any(named)
+}
+
+/// Who approved under which rule, in words.
+#[must_use]
+pub fn approvers(approved: &[Approved]) -> String {
+    let each = approved
+        .iter()
+        .map(|one| format!("{} ({})", one.user, one.rule));
+    each.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,151 @@
+//! The place of approvals in the decision about a request: after it is known who asks by which template,
+//! and before anything is chosen for them.
+
+use jiff::{SignedDuration, Timestamp};
+use kube::Resource as _;
+
+use super::super::kind::{FactsOf, Kind, Otherwise, Question, State};
+use super::super::request::Request;
+use super::super::status::Fact;
+use super::decide::waited_for;
+use super::{Answer, Approved, Asked, Verdict, approvers, decide};
+use crate::api::{ApprovalStatus, Phase};
+use crate::conditions;
+use crate::controller::Failure;
+use crate::kinds::{AccessTemplate as _, Kind as _};
+use crate::lifecycle::End;
+use crate::lifecycle::window::after;
+
+/// Reason of a request that waits for somebody to approve it.
+pub const WAITING: &str = "Waiting";
+/// Reason of a request that somebody denied who could have approved it.
+pub const DENIED: &str = "ApprovalDenied";
+
+/// What is known of the approvals of a request.
+pub(in crate::access) struct Approvals {
+    verdict: Verdict,
+    /// What the status says of them.
+    pub(in crate::access) status: ApprovalStatus,
+}
+
+/// What came of the approvals that a request takes; `None` if it takes none, or if it is not known who asks
+/// by which template.
+pub(in crate::access) fn of<K: Kind>(
+    kind: &K,
+    now: Timestamp,
+    request: &Request<'_>,
+    known: &FactsOf<K>,
+) -> Option<Approvals> {
+    let template = known.template.as_deref()?;
+    let config = template.config().approval.as_ref()?;
+    if template.meta().deletion_timestamp.is_some() {
+        return None;
+    }
+    let requester = request.requester(kind.keys()).ok()?;
+    let asked = Asked::of(request, &requester, &template.spec_digest(), config)?;
+    let read = known.confirmed.as_ref();
+    let objects = read.and_then(|read| read.as_ref().ok());
+    let objects = objects.unwrap_or(&known.approvals);
+    let answers = objects.iter();
+    let answers = answers.filter_map(|object| Answer::read(kind.keys(), object, request)?.ok());
+    let answers: Vec<Answer> = answers.collect();
+    Some(Approvals {
+        verdict: decide(&asked, &answers, now),
+        status: ApprovalStatus {
+            until: asked.until,
+            digest: asked.digest,
+        },
+    })
+}
+
+impl Approvals {
+    /// When a request with these stops waiting, if one without them would after `wait`. An approval is good
+    /// for as long as a request waits that takes none.
+    pub(in crate::access) fn waits_until(&self, wait: SignedDuration) -> Timestamp {
+        match self.verdict {
+            Verdict::Granted { at, .. } => after(at, wait),
+            _ => self.status.until,
+        }
+    }
+}
+
+/// Who approved, if all did who have to; the requester is not let in before. `needed` says whether the
+/// template asks for approvals.
+///
+/// # Errors
+/// The state that the request is in instead.
+pub(in crate::access) fn settled(
+    needed: bool,
+    approvals: Option<&Approvals>,
+    facts: &mut Vec<Fact>,
+) -> Result<Vec<Approved>, State> {
+    if !needed {
+        return Ok(Vec::new());
+    }
+    let Some(approvals) = approvals else {
+        let message = "who has to approve the request cannot be told: spec.accessConfig.approval of \
+                       its template cannot be used; have its owners mend it";
+        return Err(waits(facts, WAITING, message.to_owned()));
+    };
+    match &approvals.verdict {
+        Verdict::Granted { by, .. } => {
+            facts.push(fact(by));
+            Ok(by.clone())
+        }
+        Verdict::Waiting { missing, void } => {
+            let mut message = format!("waiting for {}", waited_for(missing));
+            if *void > 0 {
+                message.push_str(&format!(
+                    "; {void} given for what the request or its template was before: \
+                     these do not count, and have to be given anew"
+                ));
+            }
+            Err(waits(facts, WAITING, message))
+        }
+        Verdict::Denied { by, reason, .. } => {
+            let why = reason.as_ref().map(|reason| format!(": {reason}"));
+            let message = format!("{} denied it{}", by.user, why.unwrap_or_default());
+            facts.push(Fact::fails(conditions::APPROVED, DENIED, message.clone()));
+            let failure = Failure::invalid(DENIED, message);
+            Err(State::Refused(Phase::Denied, failure))
+        }
+        Verdict::TimedOut { missing } => {
+            let message = format!(
+                "not approved in time (until {}): it waited for {}",
+                approvals.status.until,
+                waited_for(missing)
+            );
+            let end = End::approval_timed_out(message.clone());
+            let reason = end.reason.into();
+            facts.push(Fact::fails(conditions::APPROVED, reason, message));
+            Err(State::Ending(end, None))
+        }
+    }
+}
+
+/// Asks the API server itself before what was approved is granted: a denial may have been given that the
+/// watch has not shown yet.
+///
+/// # Errors
+/// What must be found out, or why that could not be.
+pub(in crate::access) fn confirmed<K: Kind>(
+    approvals: Option<&Approvals>,
+    known: &FactsOf<K>,
+) -> Result<(), Otherwise> {
+    match (approvals, &known.confirmed) {
+        (None, _) | (Some(_), Some(Ok(_))) => Ok(()),
+        (Some(_), None) => Err(Otherwise::Need(Question::Approvals)),
+        (Some(_), Some(Err(failure))) => Err(State::Waiting(failure.clone()).into()),
+    }
+}
+
+/// That a grant was approved.
+pub(in crate::access) fn fact(by: &[Approved]) -> Fact {
+    let message = format!("Approved by {}", approvers(by));
+    Fact::holds(conditions::APPROVED, message)
+}
+
+fn waits(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> State {
+    facts.push(Fact::fails(conditions::APPROVED, reason, message.clone()));
+    State::Waiting(Failure::invalid(reason, message))
+}

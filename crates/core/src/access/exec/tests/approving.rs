@@ -1,0 +1,295 @@
+//! A grant that others have to approve.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use super::world::*;
+use crate::access::approval;
+use crate::access::grant::Grant;
+use crate::access::kind::Question;
+use crate::access::stamp::{Requester, Stamp};
+use crate::api::{
+    AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovalConfig,
+    ApprovalRule, ApprovedKind, EndReason, Phase,
+};
+use crate::audit::Action;
+use crate::conditions;
+use crate::controller::Live;
+use crate::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
+use crate::labels;
+
+/// Alice's request, which bob or carol of security has to approve within ten minutes.
+fn world() -> World {
+    let mut world = World::new();
+    world.config().approval = Some(ApprovalConfig {
+        rules: vec![ApprovalRule {
+            name: "security".into(),
+            groups: Vec::new(),
+            users: vec!["bob".into(), "carol".into()],
+            approvals: 1,
+        }],
+        timeout: "10m".into(),
+        require_reason: false,
+    });
+    world
+}
+
+/// What an answer must name now.
+fn digest(world: &World) -> String {
+    let template = world.template.as_ref().unwrap();
+    let config = template.config().approval.as_ref().unwrap();
+    approval::digest(&world.request.view(), &template.spec_digest(), config)
+}
+
+/// An answer of a user's after so many seconds, stamped as the webhook would.
+fn answer(world: &World, user: &str, approval: bool, second: i64) -> AccessRequestApproval {
+    let spec = AccessRequestApprovalSpec {
+        access_request_ref: AccessRequestReference {
+            kind: ApprovedKind::ExecAccessRequest,
+            name: "debug".into(),
+            uid: world.request.metadata.uid.clone().unwrap(),
+        },
+        approval,
+        reason: None,
+        digest: digest(world),
+    };
+    let mut object = AccessRequestApproval::new(&format!("debug-{user}"), spec);
+    let stamp = Stamp {
+        requester: Requester {
+            user: user.into(),
+            ..Requester::default()
+        },
+        kind: "AccessRequestApproval".into(),
+        namespace: "shop".into(),
+        name: format!("debug-{user}"),
+        spec_digest: object.spec_digest(),
+        at: at(second),
+        nonce: user.into(),
+        ..Stamp::default()
+    };
+    object.metadata = ObjectMeta {
+        namespace: Some("shop".into()),
+        creation_timestamp: Some(Time(at(second))),
+        annotations: Some(BTreeMap::from([(
+            labels::REQUESTER.to_owned(),
+            stamp.seal(&keys()).unwrap(),
+        )])),
+        ..object.metadata
+    };
+    object
+}
+
+fn approved(world: &World) -> (String, String, String) {
+    let status = world.status();
+    let found = conditions::find(&status.conditions, conditions::APPROVED).unwrap();
+    (
+        found.status.clone(),
+        found.reason.clone(),
+        found.message.clone(),
+    )
+}
+
+fn actions(world: &World) -> Vec<Action> {
+    world.records.iter().map(|record| record.action).collect()
+}
+
+#[test]
+fn nothing_is_written_for_a_request_until_it_is_approved_and_its_status_says_who_may() {
+    let mut world = world();
+    let status = world.settle(at(1));
+    assert_eq!((status.phase, world.live.len()), (Phase::Pending, 0));
+    assert_eq!(
+        approved(&world),
+        (
+            "False".to_owned(),
+            "Waiting".to_owned(),
+            "waiting for security: bob, carol may".to_owned()
+        )
+    );
+    let asked = status.approval.unwrap();
+    assert_eq!((asked.digest, asked.until), (digest(&world), at(600)));
+    // However long it waits, that is one write.
+    let writes = world.writes;
+    world.settle(at(500));
+    assert_eq!(world.writes, writes);
+}
+
+#[test]
+fn the_time_of_an_approved_grant_counts_from_the_grant_and_the_record_names_who_approved() {
+    let mut world = world();
+    world.settle(at(1));
+    world.approvals.push(answer(&world, "bob", true, 400));
+    let status = world.settle(at(401));
+    assert_eq!(status.phase, Phase::Active);
+    assert_eq!(status.expires_at, Some(at(401 + 300)));
+    assert_eq!(approved(&world).2, "Approved by bob (security)");
+    let granted = &world.records[0];
+    assert_eq!(granted.action, Action::AccessGranted);
+    assert_eq!(granted.details["approvedBy"], "bob (security)");
+    let grant = Grant::open_any(&keys(), &world.live[0].object.metadata).unwrap();
+    let [one] = grant.approvals.as_slice() else {
+        panic!("{:?}", grant.approvals)
+    };
+    assert_eq!((one.rule.as_str(), one.user.as_str()), ("security", "bob"));
+}
+
+#[test]
+fn a_grant_without_approvals_counts_from_the_request_and_says_nothing_of_them() {
+    let mut world = World::new();
+    let status = world.settle(at(40));
+    assert_eq!(status.expires_at, Some(at(300)));
+    assert!(conditions::find(&status.conditions, conditions::APPROVED).is_none());
+    assert_eq!(status.approval, None);
+}
+
+#[test]
+fn one_denial_ends_the_request() {
+    let mut world = world();
+    world.approvals.push(answer(&world, "bob", true, 5));
+    world.approvals.push(answer(&world, "carol", false, 5));
+    let status = world.settle(at(6));
+    assert_eq!((status.phase, world.live.len()), (Phase::Denied, 0));
+    assert_eq!(approved(&world).1, "ApprovalDenied");
+    assert_eq!(actions(&world), [Action::RequestDenied]);
+}
+
+#[test]
+fn a_denial_that_no_watch_has_shown_yet_is_found_before_the_grant() {
+    let mut world = world();
+    world.approvals.push(answer(&world, "bob", true, 5));
+    world
+        .unseen_approvals
+        .push(answer(&world, "carol", false, 5));
+    let mut known = world.facts();
+    known.confirmed = None;
+    assert!(matches!(
+        world.asks(at(6), &known),
+        Some(Question::Approvals)
+    ));
+    assert_eq!(world.settle(at(6)).phase, Phase::Denied);
+    assert!(world.live.is_empty());
+}
+
+#[test]
+fn what_is_not_approved_in_time_ends_and_is_on_record() {
+    let mut world = world();
+    assert_eq!(world.settle(at(600) - NANOSECOND).phase, Phase::Pending);
+    let status = world.settle(at(600));
+    assert_eq!(status.phase, Phase::Expired);
+    let ending = status.ending.unwrap();
+    assert_eq!(ending.reason, EndReason::ApprovalTimedOut);
+    assert!(ending.detail.unwrap().contains("security: bob, carol may"));
+    assert_eq!(actions(&world), [Action::ApprovalTimedOut]);
+}
+
+#[test]
+fn an_approval_given_in_time_is_good_as_long_as_a_request_waits_otherwise() {
+    let mut world = world();
+    let ready = std::mem::replace(&mut world.workload, Ok(workload(&[])));
+    world.approvals.push(answer(&world, "bob", true, 599));
+    assert_eq!(world.settle(at(700)).phase, Phase::Pending);
+    // Five minutes is what it asks for.
+    let mut late = world.clone();
+    assert_eq!(late.settle(at(599 + 300)).phase, Phase::Expired);
+    world.workload = ready;
+    let status = world.settle(at(700));
+    assert_eq!(
+        (status.phase, status.expires_at),
+        (Phase::Active, Some(at(1000)))
+    );
+}
+
+#[test]
+fn what_changed_since_voids_an_approval_and_the_condition_says_so() {
+    let mut world = world();
+    world.approvals.push(answer(&world, "bob", true, 5));
+    world.config().max_duration = "25h".into();
+    assert_eq!(world.settle(at(6)).phase, Phase::Pending);
+    let (_, _, message) = approved(&world);
+    assert!(
+        message.contains("1 given for what the request"),
+        "{message}"
+    );
+    world.approvals.push(answer(&world, "carol", true, 7));
+    assert_eq!(world.settle(at(8)).phase, Phase::Active);
+}
+
+/// Something that somebody does to an approval of bob's.
+type Forge = fn(&World, &mut AccessRequestApproval);
+
+#[test]
+fn an_approval_that_the_webhook_did_not_seal_for_this_request_counts_for_nothing() {
+    let forges: [(&str, Forge); 6] = [
+        ("no stamp", |_, object| object.metadata.annotations = None),
+        ("another answer's stamp", |world, object| {
+            let other = answer(world, "carol", true, 5);
+            object.metadata.annotations = other.metadata.annotations;
+        }),
+        ("another name", |_, object| {
+            object.metadata.name = Some("other".into());
+        }),
+        ("a denial turned into an approval", |world, object| {
+            let denial = answer(world, "bob", false, 5);
+            object.metadata.annotations = denial.metadata.annotations;
+        }),
+        ("created long after", |_, object| {
+            object.metadata.creation_timestamp = Some(Time(at(60)));
+        }),
+        ("the request before this one", |_, object| {
+            object.spec.access_request_ref.uid = "uid-before".into();
+        }),
+    ];
+    for (what, forge) in forges {
+        let mut world = world();
+        let mut object = answer(&world, "bob", true, 5);
+        forge(&world, &mut object);
+        world.approvals.push(object);
+        assert_eq!(world.settle(at(6)).phase, Phase::Pending, "{what}");
+        assert!(world.live.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn a_process_that_dies_between_approval_and_grant_leaves_exactly_one_grant() {
+    for left in 0..8 {
+        let mut world = world();
+        world.settle(at(1));
+        world.approvals.push(answer(&world, "bob", true, 5));
+        world.writes_left = left;
+        for _ in 0..3 {
+            world.pass(at(6));
+        }
+        world.writes_left = usize::MAX;
+        let status = world.settle(at(9));
+        assert_eq!(status.phase, Phase::Active, "{left}");
+        let count = |kind: &str| {
+            let all = world.live.iter();
+            all.filter(|live| live.resource.kind == kind).count()
+        };
+        assert_eq!((count("Role"), count("RoleBinding")), (1, 1), "{left}");
+        let until = |live: &Live| {
+            Grant::open_any(&keys(), &live.object.metadata)
+                .unwrap()
+                .window
+                .until
+        };
+        let until: Vec<_> = world.live.iter().map(until).collect();
+        assert!(
+            until.iter().all(|one| Some(*one) == status.expires_at),
+            "{left}"
+        );
+    }
+}
+
+#[test]
+fn a_withdrawn_approval_does_not_count_and_one_after_the_grant_changes_nothing() {
+    let mut world = world();
+    world.approvals.push(answer(&world, "bob", true, 5));
+    let given = world.approvals.pop().unwrap();
+    assert_eq!(world.settle(at(6)).phase, Phase::Pending);
+    world.approvals.push(given);
+    assert_eq!(world.settle(at(7)).phase, Phase::Active);
+    world.approvals.clear();
+    assert_eq!(world.settle(at(8)).phase, Phase::Active);
+}

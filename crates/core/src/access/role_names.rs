@@ -1,0 +1,182 @@
+//! Which of the reserved names the Role of a grant gets. The API server does not check a binding to a name
+//! that its author may `bind`, which is what a grant would wait for. What is kept here only saves trying
+//! names that are taken: the creation of the Role decides, and the decision is the sealed grant on it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::names::{GRANT_ROLES, grant_role, grant_role_number};
+
+/// For how long a name that turned out to be somebody else's is passed over.
+const PASSED_OVER: Duration = Duration::from_secs(60);
+/// From how many such names on a namespace gets none of the reserved ones: somebody takes them, and a grant
+/// does not wait for one after the other to be tried.
+const MOST_TAKEN: usize = 3;
+
+/// The reserved names of one namespace, as far as they are known to be taken.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RoleNames(BTreeMap<u16, Holder>);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Holder {
+    /// The request with this UID.
+    Request(String),
+    /// Somebody else, as was found out; it is tried again from then on.
+    Other(Duration),
+}
+
+impl RoleNames {
+    /// The request with this UID has a Role of this name.
+    pub fn note(&mut self, uid: &str, role: &str) {
+        if let Some(number) = grant_role_number(role) {
+            self.0.insert(number, Holder::Request(uid.to_owned()));
+        }
+    }
+
+    /// A name for the Role of the request with this UID, `elapsed` counted from wherever; always the same as long as it holds it: what a
+    /// process that was killed has created is found under the name that is tried first. `None` if there
+    /// is none, and the grant gets a name of its own. Names in `bound` have bindings of others, and
+    /// `is_over` tells that a request needs its Role no more.
+    pub fn take(
+        &mut self,
+        uid: &str,
+        elapsed: Duration,
+        bound: &[String],
+        is_over: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        for number in bound.iter().filter_map(|name| grant_role_number(name)) {
+            self.0.insert(number, Holder::Other(elapsed + PASSED_OVER));
+        }
+        self.0.retain(|_, holder| match holder {
+            Holder::Request(holder) => holder == uid || !is_over(holder),
+            Holder::Other(again) => elapsed < *again,
+        });
+        let is_others = |holder: &&Holder| matches!(holder, Holder::Other(_));
+        if self.0.values().filter(is_others).count() >= MOST_TAKEN {
+            return None;
+        }
+        let own = |(number, holder): (&u16, &Holder)| {
+            matches!(holder, Holder::Request(holder) if holder == uid).then_some(*number)
+        };
+        let number = self.0.iter().find_map(own).or_else(|| {
+            let first = first(uid);
+            let mut numbers = (first..GRANT_ROLES).chain(0..first);
+            numbers.find(|number| !self.0.contains_key(number))
+        })?;
+        self.0.insert(number, Holder::Request(uid.to_owned()));
+        Some(grant_role(number))
+    }
+
+    /// A name that was handed out is somebody else's. Says whether it was one of the reserved.
+    pub fn is_taken(&mut self, role: &str, elapsed: Duration) -> bool {
+        let Some(number) = grant_role_number(role) else {
+            return false;
+        };
+        self.0.insert(number, Holder::Other(elapsed + PASSED_OVER));
+        true
+    }
+
+    /// Whether nothing is known to be taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Where the search begins: elsewhere for each request, and always at the same place for one.
+fn first(uid: &str) -> u16 {
+    let digest = Sha256::digest(uid);
+    u16::from_be_bytes([digest[0], digest[1]]) % GRANT_ROLES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn never(_: &str) -> bool {
+        false
+    }
+
+    #[test]
+    fn each_request_has_one_name_and_keeps_it_also_in_a_process_that_knows_nothing() {
+        let mut names = RoleNames::default();
+        let mut given = BTreeSet::new();
+        for number in 0..GRANT_ROLES {
+            let uid = format!("uid-{number}");
+            let name = names.take(&uid, at(0), &[], never).unwrap();
+            assert_eq!(names.take(&uid, at(1), &[], never).as_ref(), Some(&name));
+            assert!(grant_role_number(&name).unwrap() < GRANT_ROLES);
+            assert!(given.insert(name));
+        }
+        assert_eq!(names.take("one more", at(2), &[], never), None);
+        // As soon as one is over there is a name again.
+        let name = names.take("one more", at(2), &[], |uid| uid == "uid-7");
+        assert!(name.is_some());
+        let mut anew = [RoleNames::default(), RoleNames::default()];
+        let [one, other] = anew.each_mut();
+        assert_eq!(
+            one.take("uid-1", at(0), &[], never),
+            other.take("uid-1", at(9), &[], never)
+        );
+    }
+
+    #[test]
+    fn what_others_hold_is_passed_over_for_a_while_and_a_namespace_full_of_it_gets_none() {
+        let mut names = RoleNames::default();
+        let first = names.take("a", at(0), &[], never).unwrap();
+        assert!(names.is_taken(&first, at(0)));
+        let second = names.take("a", at(0), &[], never).unwrap();
+        assert_ne!(first, second);
+        // A binding of somebody else's waits for the second.
+        let third = names.take("a", at(0), std::slice::from_ref(&second), never);
+        let third = third.unwrap();
+        assert!(third != first && third != second);
+        assert!(names.is_taken(&third, at(1)));
+        assert_eq!(names.take("a", at(1), &[], never), None);
+        assert_eq!(names.take("b", at(59), &[], never), None);
+        assert_eq!(names.take("a", at(61), &[], never), Some(first));
+        assert!(!names.is_taken("debug-0a1b2c3d", at(61)));
+    }
+
+    #[test]
+    fn what_is_known_of_before_is_not_handed_out() {
+        let mut names = RoleNames::default();
+        let wanted = RoleNames::default().take("a", at(0), &[], never).unwrap();
+        names.note("b", &wanted);
+        names.note("c", "debug-0a1b2c3d");
+        let got = names.take("a", at(0), &[], never).unwrap();
+        assert_ne!(got, wanted);
+        assert_eq!(names.take("b", at(0), &[], never), Some(wanted));
+        // `a` alone is left.
+        assert_eq!(
+            names.take("d", at(0), &[], |_| true),
+            RoleNames::default().take("d", at(0), &[], never)
+        );
+        assert!(!names.is_empty());
+    }
+
+    #[test]
+    fn only_three_digits_make_a_reserved_name() {
+        for (name, number) in [
+            ("oz-grant-000", Some(0)),
+            ("oz-grant-255", Some(255)),
+            ("oz-grant-999", Some(999)),
+            ("oz-grant-1", None),
+            ("oz-grant-0000", None),
+            ("oz-grant-+01", None),
+            ("my-oz-grant-001", None),
+            ("oz-grant-", None),
+        ] {
+            assert_eq!(grant_role_number(name), number, "{name}");
+        }
+        assert_eq!(grant_role(7), "oz-grant-007");
+    }
+}

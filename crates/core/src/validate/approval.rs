@@ -1,0 +1,107 @@
+//! `spec.accessConfig.approval`, and the answers that it asks for.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::request::{check_reason, own_name};
+use super::{Found, Violation, name};
+use crate::access::approval::matching;
+use crate::api::{AccessRequestApprovalSpec, ApprovalConfig};
+use crate::duration::GoDuration;
+
+/// The most rules of a template.
+const MAX_RULES: usize = 8;
+/// The most approvals that a rule can ask for.
+const MAX_APPROVALS: i32 = 8;
+/// The longest that a request can wait to be approved.
+const MAX_TIMEOUT: GoDuration = GoDuration::from_secs(7 * 24 * 60 * 60);
+
+const FIELD: &str = "spec.accessConfig.approval";
+
+/// Notes what is wrong with the rules of a template.
+pub(super) fn check(config: &ApprovalConfig, found: &mut Found) {
+    let before = found.0.len();
+    let field = format!("{FIELD}.rules");
+    match config.rules.len() {
+        0 => found.add(
+            &field,
+            "must name at least one rule; leave approval out to need none",
+        ),
+        1..=MAX_RULES => {}
+        _ => found.add(&field, format!("must be at most {MAX_RULES} rules")),
+    }
+    for (index, rule) in config.rules.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        let named = format!("{field}.name");
+        found.check(&named, &rule.name, name::dns_label(&rule.name));
+        let earlier = &config.rules[..index];
+        if earlier.iter().any(|other| other.name == rule.name) {
+            found.check(&named, &rule.name, Err::<(), _>("must not be named twice"));
+        }
+        for (list, names) in [("groups", &rule.groups), ("users", &rule.users)] {
+            for (at, name) in names.iter().enumerate() {
+                if name.trim().is_empty() {
+                    found.add(&format!("{field}.{list}[{at}]"), "must not be empty");
+                }
+            }
+        }
+        if rule.groups.is_empty() && rule.users.is_empty() {
+            found.add(&field, "must name a group or a user: nobody could approve");
+        }
+        if !(1..=MAX_APPROVALS).contains(&rule.approvals) {
+            let message = format!("must be from 1 to {MAX_APPROVALS}");
+            let field = format!("{field}.approvals");
+            found.check(&field, rule.approvals.to_string(), Err::<(), _>(message));
+        }
+    }
+    timeout(config, found);
+    if found.0.len() == before
+        && let Some(index) = matching::unsatisfiable(&config.rules)
+    {
+        found.add(
+            &format!("{field}[{index}]"),
+            "can never hold: each person counts for one rule, and the users that the rules name are too few",
+        );
+    }
+}
+
+fn timeout(config: &ApprovalConfig, found: &mut Found) {
+    let field = format!("{FIELD}.timeout");
+    let text = config.timeout.as_str();
+    let Some(timeout) = found.duration(&field, text) else {
+        return;
+    };
+    let wrong = if !timeout.is_positive() {
+        "must be greater than zero".to_owned()
+    } else if timeout > MAX_TIMEOUT {
+        format!("must be at most {MAX_TIMEOUT}")
+    } else {
+        return;
+    };
+    found.check(&field, text, Err::<(), _>(wrong));
+}
+
+/// What is wrong with an answer, as far as that can be told from itself.
+#[must_use]
+pub fn approval(metadata: &ObjectMeta, spec: &AccessRequestApprovalSpec) -> Vec<Violation> {
+    let mut found = Found::default();
+    own_name(metadata, &mut found);
+    let reference = &spec.access_request_ref;
+    let field = "spec.accessRequestRef.name";
+    found.check(field, &reference.name, name::dns_subdomain(&reference.name));
+    if reference.uid.trim().is_empty() {
+        found.add(
+            "spec.accessRequestRef.uid",
+            "must be the UID of the request",
+        );
+    }
+    if spec.digest.trim().is_empty() {
+        found.add(
+            "spec.digest",
+            "must be what status.approval.digest of the request says",
+        );
+    }
+    if let Some(reason) = &spec.reason {
+        check_reason(reason, &mut found);
+    }
+    found.0
+}

@@ -1,0 +1,81 @@
+//! Answers to requests have no owner, so nothing deletes them with their request. They go an hour after
+//! they were given, once their request is gone: the trail keeps what they said.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream;
+use jiff::SignedDuration;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use oz_core::api::AccessRequestApproval;
+use oz_core::lifecycle::window::{after, has_come};
+use oz_runtime::{Clock, Store, Task};
+
+/// How long an answer is kept at least.
+const KEEP: SignedDuration = SignedDuration::from_hours(1);
+/// How often it is looked which can go.
+const LOOK: Duration = Duration::from_secs(60);
+/// How many deletions are under way at once.
+const AT_ONCE: usize = 8;
+
+/// Requests by their UIDs.
+pub(crate) trait Uids: Send + Sync {
+    /// Whether the request is not there; it is as long as that is not known.
+    fn lacks(&self, uid: &str) -> bool;
+}
+
+impl<R: Resource + Send + Sync + 'static> Uids for Store<R> {
+    fn lacks(&self, uid: &str) -> bool {
+        self.is_ready() && self.by_uid(uid).is_none() && !self.is_undecodable(uid)
+    }
+}
+
+/// Deletes answers whose requests are gone.
+pub(crate) struct ApprovalRetention {
+    pub(crate) client: Client,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) approvals: Store<AccessRequestApproval>,
+    /// The requests of all kinds.
+    pub(crate) requests: Vec<Box<dyn Uids>>,
+}
+
+impl Task for ApprovalRetention {
+    async fn run(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let old = self.approvals.select(|answer| self.is_done(answer));
+            stream::iter(old)
+                .for_each_concurrent(AT_ONCE, |answer| self.delete(answer))
+                .await;
+        }
+    }
+}
+
+impl ApprovalRetention {
+    fn is_done(&self, answer: &AccessRequestApproval) -> bool {
+        let created = answer.metadata.creation_timestamp.as_ref();
+        let created = created.map(|time| time.0).unwrap_or_default();
+        let uid = &answer.spec.access_request_ref.uid;
+        has_come(self.clock.now(), after(created, KEEP))
+            && self.requests.iter().all(|requests| requests.lacks(uid))
+    }
+
+    async fn delete(&self, answer: Arc<AccessRequestApproval>) {
+        let namespace = answer.namespace().unwrap_or_default();
+        let answers = Api::<AccessRequestApproval>::namespaced(self.client.clone(), &namespace);
+        let parameters = DeleteParams::default().preconditions(Preconditions {
+            uid: answer.uid(),
+            resource_version: None,
+        });
+        let name = answer.name_any();
+        match answers.delete(&name, &parameters).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(error)) if error.code == 404 => {}
+            Err(error) => {
+                tracing::warn!(%namespace, name, %error, "failed to delete an answer whose request is gone");
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The reserved names of Roles: which grant gets which, and whether they may be used at all. They may as
+//! long as the API server was seen to keep others from them, by a policy that refuses a Role of such a name
+//! and a binding to one unless the operator makes it for a request.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::PostParams;
+use kube::{Api, Client, Resource};
+use oz_core::access::kind::Kind;
+use oz_core::access::role_names as core;
+use oz_core::controller::Key;
+use oz_core::kinds::AccessRequest as _;
+use oz_core::names;
+use oz_core::policies::{Installation, Policy};
+use oz_runtime::{Store, Task};
+use prometheus_client::metrics::gauge::Gauge;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+/// How often to look whether the policy is in force.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// For how long what was seen counts: a look may fail, or be late on a busy machine, once.
+const COUNTS_FOR: Duration = Duration::from_secs(130);
+/// After a failure. At first the policy may just have been installed.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
+/// How long the API server may take to answer.
+const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the policy is called, after the name of the installation.
+const POLICY: &str = "role-names";
+/// The name that is tried.
+const CANARY: u16 = 0;
+
+type IsOver = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
+
+/// Which request has which name, for both kinds of access.
+#[derive(Clone)]
+pub(crate) struct RoleNames(Arc<Inner>);
+
+struct Inner {
+    /// What time is counted from.
+    began: Instant,
+    /// When the policy was last seen to be in force.
+    held: Mutex<Option<Instant>>,
+    /// By namespace.
+    names: Mutex<HashMap<String, core::RoleNames>>,
+    /// Says of a UID whether its request is over; `None` for one that is not there.
+    requests: Mutex<Vec<IsOver>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for RoleNames {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            began: Instant::now(),
+            held: Mutex::default(),
+            names: Mutex::default(),
+            requests: Mutex::default(),
+        }))
+    }
+}
+
+impl RoleNames {
+    /// Lets names be free again when requests of this store are over or gone.
+    pub(crate) fn of<K: Kind>(&self, requests: &Store<K::Request>) {
+        let requests = requests.clone();
+        let is_over = move |uid: &str| Some(requests.by_uid(uid)?.view().phase().is_terminal());
+        lock(&self.0.requests).push(Box::new(is_over));
+    }
+
+    /// Notes which name a request has.
+    pub(crate) fn note<K: Kind>(&self, request: &K::Request) {
+        let request = request.view();
+        let told = request.status.and_then(|status| status.role_name.as_ref());
+        if let Some(role) = told
+            && !request.phase().is_terminal()
+        {
+            let namespace = request.metadata.namespace.clone().unwrap_or_default();
+            let mut names = lock(&self.0.names);
+            names
+                .entry(namespace)
+                .or_default()
+                .note(request.uid(), role);
+        }
+    }
+
+    /// A name for the Role of a request; `None` if it is to have one of its own.
+    pub(crate) fn take<K: Kind>(&self, request: &K::Request, bound: &[String]) -> Option<String> {
+        if !self.hold() {
+            return None;
+        }
+        let request = request.view();
+        let namespace = request.metadata.namespace.clone().unwrap_or_default();
+        if !bound.is_empty() {
+            tracing::warn!(
+                namespace,
+                ?bound,
+                "others bind to Roles with names that are reserved for oz; these are not used"
+            );
+        }
+        let is_over = |uid: &str| {
+            let requests = lock(&self.0.requests);
+            requests
+                .iter()
+                .find_map(|is_over| is_over(uid))
+                .unwrap_or(true)
+        };
+        let mut names = lock(&self.0.names);
+        let names = names.entry(namespace).or_default();
+        names.take(request.uid(), self.0.began.elapsed(), bound, is_over)
+    }
+
+    /// Notes that the place of a Role is taken by somebody else. Says whether another name would be tried.
+    pub(crate) fn is_taken(&self, key: &Key) -> bool {
+        if key.kind != Role::kind(&()) {
+            return false;
+        }
+        let namespace = key.namespace.clone().unwrap_or_default();
+        let mut names = lock(&self.0.names);
+        let taken = names
+            .entry(namespace)
+            .or_default()
+            .is_taken(&key.name, self.0.began.elapsed());
+        if taken {
+            tracing::info!(%key, "a name that is reserved for a grant is taken; another is tried");
+        }
+        taken
+    }
+
+    /// Whether the policy was seen to be in force, not long ago.
+    fn hold(&self) -> bool {
+        lock(&self.0.held).is_some_and(|held| held.elapsed() < COUNTS_FOR)
+    }
+
+    /// Says whether this is another answer than before.
+    fn held(&self, now: bool) -> bool {
+        let before = self.hold();
+        *lock(&self.0.held) = now.then(Instant::now);
+        before != now
+    }
+}
+
+/// Looks every minute whether the policy is in force.
+pub(crate) struct RoleNamesLock {
+    pub(crate) client: Client,
+    pub(crate) names: RoleNames,
+    /// Where it is tried: a namespace in which the operator may write Roles.
+    pub(crate) namespace: String,
+    pub(crate) policy: Policy,
+    /// 1 while the reserved names are used.
+    pub(crate) used: Gauge,
+}
+
+impl RoleNamesLock {
+    pub(crate) fn new(
+        client: &Client,
+        names: &RoleNames,
+        namespace: &str,
+        installation: &Installation,
+    ) -> anyhow::Result<Self> {
+        let policies = Policy::all(installation).context("failed to read the policies")?;
+        let name = format!("{}-{POLICY}", installation.name);
+        let policy = policies.into_iter().find(|policy| policy.name == name);
+        Ok(Self {
+            client: client.clone(),
+            names: names.clone(),
+            namespace: namespace.to_owned(),
+            policy: policy.with_context(|| format!("there is no policy {name}"))?,
+            used: Gauge::default(),
+        })
+    }
+
+    /// Whether nobody but the operator writes a Role of a reserved name, or a binding to one: the policy
+    /// stands as it was installed, and refuses what the operator itself writes without saying for whom.
+    async fn look(&self) -> Result<(), String> {
+        let name = &self.policy.name;
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
+        let (policy, binding) =
+            futures::future::try_join(policies.get_opt(name), bindings.get_opt(name))
+                .await
+                .map_err(|error| format!("failed to read it: {error}"))?;
+        let policy = policy.and_then(|one| one.spec);
+        let binding = binding.and_then(|one| one.spec);
+        if let Some(fault) = self.policy.fault(policy.as_ref(), binding.as_ref()) {
+            return Err(format!("it {fault}"));
+        }
+        let role = names::grant_role(CANARY);
+        let group = Role::group(&());
+        self.is_refused::<Role>(&json!({"metadata": {"name": role}, "rules": []}))
+            .await?;
+        self.is_refused::<RoleBinding>(&json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": role},
+            "subjects": [],
+        }))
+        .await
+    }
+
+    /// Tries to create an object that nothing says the request of, without storing it.
+    async fn is_refused<K>(&self, object: &serde_json::Value) -> Result<(), String>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Serialize,
+    {
+        let kind = K::kind(&());
+        let object: K = serde_json::from_value(object.clone())
+            .map_err(|error| format!("failed to make a {kind}: {error}"))?;
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let answer = tokio::time::timeout(DRY_RUN_TIMEOUT, api.create(&dry_run, &object))
+            .await
+            .map_err(|_| format!("no answer to a {kind} in time"))?;
+        let sign = format!("ValidatingAdmissionPolicy '{}'", self.policy.name);
+        match answer {
+            Ok(_) => Err(format!("a {kind} that is for no request is let through")),
+            Err(error) if error.to_string().contains(&sign) => Ok(()),
+            Err(error) => Err(format!("a {kind} is refused otherwise: {error}")),
+        }
+    }
+}
+
+impl Task for RoleNamesLock {
+    async fn run(&self) {
+        loop {
+            let seen = self.look().await;
+            let changed = self.names.held(seen.is_ok());
+            self.used.set(i64::from(seen.is_ok()));
+            match &seen {
+                Ok(()) if changed => tracing::info!(
+                    policy = self.policy.name,
+                    "the policy is in force: Roles of grants get reserved names"
+                ),
+                Err(why) if changed => tracing::warn!(
+                    policy = self.policy.name,
+                    why,
+                    "the policy is not in force: Roles of grants get names of their own"
+                ),
+                Err(why) => tracing::info!(policy = self.policy.name, why, "not in force yet"),
+                Ok(()) => {}
+            }
+            let pause = if seen.is_ok() { INTERVAL } else { RETRY_PAUSE };
+            tokio::time::sleep(pause).await;
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `ozctl approvals`: which requests wait for whoever asks.
+
+use clap::Args;
+use futures::FutureExt as _;
+use futures::future::try_join_all;
+use jiff::Timestamp;
+use oz_core::for_each_kind;
+
+use crate::approvals::{self, Waiting};
+use crate::choose;
+use crate::cluster::Cluster;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::output::{Table, short};
+
+/// Show which requests wait for you to approve them
+#[derive(Args)]
+#[command(after_help = "\
+A request is listed if a rule of its template names you or a group of yours, you did not ask for it yourself, and
+you have not answered it yet. `ozctl approve NAME` approves it, `ozctl deny NAME --reason WHY` ends it.
+
+Examples:
+  ozctl approvals
+  ozctl approvals -A")]
+pub(crate) struct Approvals {
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+}
+
+impl Approvals {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let mut waiting = waiting(&cluster, self.all_namespaces).await?;
+        if waiting.is_empty() {
+            context.say("Nothing waits for you.");
+            return Ok(Exit::SUCCESS);
+        }
+        waiting.sort_by_key(|one| one.until);
+        let mut head = Vec::new();
+        if self.all_namespaces {
+            head.push("NAMESPACE");
+        }
+        head.extend(["NAME", "FOR", "REQUESTER", "TEMPLATE", "DURATION", "LEFT", "REASON"]);
+        let mut table = Table::new(&head);
+        let now = Timestamp::now();
+        for one in waiting {
+            let mut cells = Vec::new();
+            if self.all_namespaces {
+                cells.push(one.namespace);
+            }
+            cells.extend([
+                one.about.name,
+                one.purpose.to_owned(),
+                one.requester,
+                one.template,
+                one.duration.unwrap_or_default(),
+                short(one.until.duration_since(now)),
+                one.reason.unwrap_or_default(),
+            ]);
+            table.row(cells);
+        }
+        context.print(&table.to_string())?;
+        Ok(Exit::SUCCESS)
+    }
+}
+
+/// What waits for whoever asks.
+pub(super) async fn waiting(cluster: &Cluster, everywhere: bool) -> Result<Vec<Waiting>> {
+    let me = choose::myself(cluster).await?;
+    let me = &me;
+    let mut lists = Vec::new();
+    for_each_kind!(requests R => {
+        lists.push(approvals::waiting::<R>(cluster, everywhere, me).boxed_local());
+    });
+    Ok(try_join_all(lists).await?.concat())
+}

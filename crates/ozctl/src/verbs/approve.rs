@@ -1,0 +1,82 @@
+//! `ozctl approve`: says yes to a request of somebody else's.
+
+use clap::Args;
+use clap_complete::ArgValueCandidates;
+
+use super::approvals::waiting;
+use crate::approvals::{self, Waiting};
+use crate::cluster::Cluster;
+use crate::complete;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::names::Named;
+
+/// Approve a request of somebody else's
+#[derive(Args)]
+#[command(after_help = "\
+The answer is on record with your name, as the API server knows you. It is about the request and its template as they
+are now: if either changes before access is granted, it counts for nothing. Until then
+`kubectl delete ara NAME` withdraws it.
+
+Examples:
+  ozctl approve alice-x7k2p
+  ozctl approve alice-x7k2p --reason 'seen INC-42'")]
+pub(crate) struct Approve {
+    /// Name of the request, or KIND/NAME
+    #[arg(add = ArgValueCandidates::new(complete::requests))]
+    name: String,
+    /// Why; some templates require it
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+impl Approve {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        answer(context, &self.name, true, self.reason.as_deref()).await
+    }
+}
+
+/// Answers the request of this name, if it waits for whoever asks.
+pub(super) async fn answer(
+    context: &Context,
+    word: &str,
+    approval: bool,
+    reason: Option<&str>,
+) -> Result<Exit> {
+    let named = Named::request(word)?;
+    let cluster = context.cluster().await?;
+    let waiting = waiting(&cluster, false).await?;
+    let of_kind = |one: &&Waiting| {
+        let title: &str = one.about.kind.into();
+        one.about.name == named.name && named.is_called(title)
+    };
+    let found: Vec<&Waiting> = waiting.iter().filter(of_kind).collect();
+    let one = match found.as_slice() {
+        [one] => one,
+        [] => return Err(none(&cluster, named.name)),
+        [..] => {
+            let message = format!("two requests are called {}", named.name);
+            return Err(Failure::new(message).next("write ear/NAME or par/NAME"));
+        }
+    };
+    let given = approvals::answer(&cluster, one, approval, reason).await?;
+    let verb = if approval { "approved" } else { "denied" };
+    let answer = given.metadata.name.unwrap_or_default();
+    context.print(&format!(
+        "{} {} of {} {verb} ({answer})\n",
+        one.about.kind, one.about.name, one.requester
+    ))?;
+    Ok(Exit::SUCCESS)
+}
+
+fn none(cluster: &Cluster, name: &str) -> Failure {
+    Failure::new(format!(
+        "no request {name} in namespace {} waits for you: it is over, your own, answered by you already, or \
+         its template names others",
+        cluster.namespace
+    ))
+    .next(format!(
+        "`ozctl explain {name}` says what it waits for, `ozctl approvals` what waits for you"
+    ))
+}

@@ -1,0 +1,140 @@
+//! Answering requests as somebody would, by the API alone.
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use oz_core::api::{
+    AccessConfig, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
+    ApprovalConfig, ApprovalRule, ApprovedKind, ExecAccessRequest, ExecAccessTemplate, TargetKind,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{WORKLOAD, exec_template};
+
+/// Somebody as an identity provider would name them, whom the administrator impersonates.
+#[derive(Clone, Copy, Debug)]
+pub struct Person {
+    /// User name.
+    pub user: &'static str,
+    /// UID; empty for none.
+    pub uid: &'static str,
+    /// Groups.
+    pub groups: &'static [&'static str],
+}
+
+impl Person {
+    /// A user without a UID.
+    #[must_use]
+    pub const fn named(user: &'static str, groups: &'static [&'static str]) -> Self {
+        Self {
+            user,
+            uid: "",
+            groups,
+        }
+    }
+
+    /// Creates an object as this person. `admin` may impersonate everybody.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn create<T: Serialize>(
+        self,
+        admin: &Client,
+        namespace: &str,
+        plural: &str,
+        object: &T,
+    ) -> kube::Result<Value> {
+        let uri = format!("/apis/crds.wizardofoz.co/v1alpha1/namespaces/{namespace}/{plural}");
+        let request = http::Request::post(uri).header("content-type", "application/json");
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        admin.request(self.acting(request, body)?).await
+    }
+
+    /// Deletes an object as this person.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn delete(
+        self,
+        admin: &Client,
+        namespace: &str,
+        plural: &str,
+        name: &str,
+    ) -> kube::Result<Value> {
+        let uri =
+            format!("/apis/crds.wizardofoz.co/v1alpha1/namespaces/{namespace}/{plural}/{name}");
+        let request = http::Request::delete(uri);
+        admin.request(self.acting(request, Vec::new())?).await
+    }
+
+    fn acting(
+        self,
+        request: http::request::Builder,
+        body: Vec<u8>,
+    ) -> kube::Result<http::Request<Vec<u8>>> {
+        let mut request = request.header("Impersonate-User", self.user);
+        for group in self.groups {
+            request = request.header("Impersonate-Group", *group);
+        }
+        if !self.uid.is_empty() {
+            request = request.header("Impersonate-Uid", self.uid);
+        }
+        request.body(body).map_err(kube::Error::HttpError)
+    }
+}
+
+/// A rule that this many of these users and groups hold.
+#[must_use]
+pub fn approval_rule(name: &str, users: &[&str], groups: &[&str], approvals: i32) -> ApprovalRule {
+    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    ApprovalRule {
+        name: name.to_owned(),
+        groups: owned(groups),
+        users: owned(users),
+        approvals,
+    }
+}
+
+/// A template for the group `devs` whose requests others have to approve.
+#[must_use]
+pub fn approved_template(
+    name: &str,
+    rules: Vec<ApprovalRule>,
+    timeout: &str,
+) -> ExecAccessTemplate {
+    let mut template = exec_template(name, TargetKind::Deployment, WORKLOAD);
+    template.spec.access_config = AccessConfig {
+        approval: Some(ApprovalConfig {
+            rules,
+            timeout: timeout.to_owned(),
+            require_reason: false,
+        }),
+        ..template.spec.access_config
+    };
+    template
+}
+
+/// An answer to a request that waits, as it is now.
+///
+/// # Errors
+/// When its status does not say yet what an answer must name.
+pub fn answer_to(
+    request: &ExecAccessRequest,
+    name: &str,
+    approval: bool,
+) -> Result<AccessRequestApproval> {
+    let status = request.status.as_ref();
+    let asked = status.and_then(|status| status.approval.as_ref());
+    let metadata = &request.metadata;
+    let spec = AccessRequestApprovalSpec {
+        access_request_ref: AccessRequestReference {
+            kind: ApprovedKind::ExecAccessRequest,
+            name: metadata.name.clone().context("no name")?,
+            uid: metadata.uid.clone().context("no UID")?,
+        },
+        approval,
+        reason: None,
+        digest: asked.context("the status names no digest")?.digest.clone(),
+    };
+    Ok(AccessRequestApproval::new(name, spec))
+}

@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
 use oz_core::audit::{AuditKey, Chain, Writer};
 use oz_core::labels;
-use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
+use oz_testkit::{AuditEntry, CONDITION_TIMEOUT, eventually, fixtures};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -42,6 +42,13 @@ pub fn forged_record() -> AuditEvent {
     let writer = Writer::new("oz-operator", "oz-0", now, 1);
     let (_, entry) = Chain::begin(writer, now, &[], &AuditKey::new(&[1; 32]));
     AuditEvent::from(entry)
+}
+
+/// Whether a request is one by which oz finds out whether its policies stand: a dry run that they are to refuse.
+#[must_use]
+pub fn is_probe(entry: &AuditEntry) -> bool {
+    let probed = ["execaccessrequests", "roles", "rolebindings"];
+    entry.dry_run && probed.contains(&entry.resource.as_str())
 }
 
 /// A Role with these rules.

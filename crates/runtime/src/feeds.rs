@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::WeakEvents;
+use crate::keep::Keep;
 use crate::kind::Kind;
 use crate::metrics::{Metrics, OfKind};
 use crate::raw::Undecodable;
@@ -94,26 +95,6 @@ struct Known {
     store: Box<dyn Any + Send>,
     /// When nobody has it any more.
     ended: CancellationToken,
-}
-
-/// How objects are kept, if not as they are.
-pub struct Keep<K> {
-    /// Makes the index that [`Store::group`] reads.
-    pub group_of: Option<fn(&K) -> Option<&str>>,
-    /// What is kept in place of an object that does not decode.
-    pub stand_in: Option<fn(ObjectMeta) -> K>,
-    /// Takes from an object what nobody asks the store for. Who shares a store has what the first one keeps.
-    pub lean: Option<fn(K) -> K>,
-}
-
-impl<K> Default for Keep<K> {
-    fn default() -> Self {
-        Self {
-            group_of: None,
-            stand_in: None,
-            lean: None,
-        }
-    }
 }
 
 /// Watches that run, until this is dropped.

@@ -17,7 +17,7 @@ use kube::core::ApiResource;
 use tokio::sync::watch as channel;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::feeds::Keep;
+use crate::keep::Keep;
 use crate::kind::Kind;
 use cache::Cache;
 pub use cache::Change;

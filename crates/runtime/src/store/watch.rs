@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::source::{Selection, Watch, WatchError};
 use super::{Health, Store, WeakStore};
-use crate::feeds::Keep;
+use crate::keep::Keep;
 use crate::kind::Kind;
 use crate::raw::Undecodable;
 

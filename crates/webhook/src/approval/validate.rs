@@ -1,6 +1,4 @@
-//! The hooks of answers to requests: each is stamped with who gives it, and refused if it would not count.
-//! Whoever gave one takes it back while its request waits, and nobody else does. What happens is on record
-//! first.
+//! Whether an answer is let in, and whether it is taken back.
 
 use std::sync::Arc;
 
@@ -8,107 +6,36 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::api::ListParams;
 use kube::{Api, Resource as _};
-use oz_admission::{
-    Cx, Hook, Mutate, NamespaceScope, Notes, Operation, Rejection, Review, SideEffects, Validate,
-};
+use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_audit::Sink;
 use oz_core::access::approval::admission::{self, Found};
 use oz_core::access::decide::Denial;
 use oz_core::access::kind::MAX_ANSWERS;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
-use oz_core::api::AccessRequestApproval;
+use oz_core::api::AccessRequestApproval as Answer;
 use oz_core::audit::{Action, Decision, Record, RequestRef};
 use oz_core::kinds::{AccessRequest, AccessTemplate as _, Kind as _};
 use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
 
-use crate::hooks::{Grounds, by_the_system, not_by_those_who_end_access, path};
 use crate::permission::within_permission_timeout;
 use crate::record;
 use crate::refusal::{bounded, forbidden, immutable, invalid, own_namespace, served};
-use crate::stamp::{Sealing, Subject, is_who_asks, requester};
+use crate::stamp::{is_who_asks, requester};
 use crate::templates::Templates;
 use crate::validate_request::same_requester;
 
-type Answer = AccessRequestApproval;
-
-/// The hooks of answers to requests of these kinds.
-pub(crate) fn hooks(grounds: &Grounds, approved: Vec<Box<dyn Approvable>>) -> [Hook; 2] {
-    let kind = Answer::NAME;
-    let stamp = Hook::mutating(
-        &format!("stamp-{kind}"),
-        Stamper(Sealing::new(grounds.keys.clone())),
-    )
-    .on([Operation::Create])
-    .namespaces(NamespaceScope::All)
-    .reinvoke(true)
-    .side_effects(SideEffects::None)
-    .path(&path::<Answer>("mutate"))
-    .webhook_name(&format!("m{kind}.kb.io"));
-    let validator = ApprovalValidator {
-        keys: grounds.keys.clone(),
-        namespace: grounds.namespace.clone(),
-        served: grounds.served.clone(),
-        records: grounds.records.clone(),
-        approved,
-    };
-    let validate = Hook::validating(&format!("validate-{kind}"), validator)
-        .on([Operation::Create, Operation::Update, Operation::Delete])
-        .namespaces(NamespaceScope::All)
-        .side_effects(SideEffects::NoneOnDryRun)
-        .when(
-            "not-an-update-by-those-who-end-access",
-            &not_by_those_who_end_access(grounds),
-        )
-        .when(
-            "not-a-deletion-by-oz-or-the-system",
-            &format!(
-                "!(request.operation == 'DELETE' && ({}))",
-                by_the_system(grounds)
-            ),
-        )
-        .path(&path::<Answer>("validate"))
-        .webhook_name(&format!("v{kind}.kb.io"));
-    [stamp, validate]
-}
-
-/// Stamps answers.
-struct Stamper(Sealing);
-
-impl Mutate for Stamper {
-    type Object = Answer;
-
-    async fn mutate(
-        &self,
-        cx: &Cx,
-        review: &Review<Answer>,
-        object: &mut Answer,
-    ) -> Result<Notes, Rejection> {
-        let subject = Subject {
-            kind: Answer::title().to_owned(),
-            spec_digest: object.spec_digest(),
-        };
-        let about = labels::value(&object.spec.access_request_ref.uid);
-        let metadata = &mut object.metadata;
-        metadata.owner_references = None;
-        let all = metadata.labels.get_or_insert_default();
-        all.insert(labels::REQUEST_UID.to_owned(), about);
-        self.0.stamp(cx, review, subject, metadata)?;
-        Ok(Notes::none())
-    }
-}
-
 /// Checks answers.
-struct ApprovalValidator {
-    keys: Keys,
+pub(super) struct ApprovalValidator {
+    pub(super) keys: Keys,
     /// oz's own namespace, into which it lets nobody.
-    namespace: Arc<str>,
+    pub(super) namespace: Arc<str>,
     /// The namespaces that the operator serves; none for all.
-    served: Arc<[String]>,
-    records: Arc<dyn Sink>,
+    pub(super) served: Arc<[String]>,
+    pub(super) records: Arc<dyn Sink>,
     /// The kinds of requests that can be approved.
-    approved: Vec<Box<dyn Approvable>>,
+    pub(super) approved: Vec<Box<dyn Approvable>>,
 }
 
 impl Validate for ApprovalValidator {

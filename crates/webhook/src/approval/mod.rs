@@ -1,0 +1,9 @@
+//! Answers to requests: each is stamped with who gives it, and refused if it would not count. Whoever gave one takes
+//! it back while its request waits, and nobody else does. What happens is on record first.
+
+mod hooks;
+mod stamp;
+mod validate;
+
+pub(crate) use hooks::hooks;
+pub(crate) use validate::{Approvable, Requests};

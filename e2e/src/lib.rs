@@ -41,7 +41,7 @@ pub use harness::{
 };
 pub use helm::{chart, harness_image_archive, helm, image_archive};
 pub use leftovers::left;
-pub use locks::{binding, forged_record, is_probe, role, stamped};
+pub use locks::{binding, forbidden, forged_record, role, stamped};
 pub use options::Options;
 pub use records::{records_in, records_of};
 pub use replicas::Replicas;

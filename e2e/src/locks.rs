@@ -14,11 +14,14 @@ use kube::{Api, Client, ResourceExt as _};
 use oz_core::api::{AuditEvent, ExecAccessRequest, PodAccessRequest};
 use oz_core::audit::{AuditKey, Chain, Writer};
 use oz_core::labels;
-use oz_testkit::{AuditEntry, CONDITION_TIMEOUT, eventually, fixtures};
+use oz_testkit::{
+    AuditEntries, AuditEntry, AuditMark, CONDITION_TIMEOUT, Cluster, eventually, fixtures,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::NAMESPACE;
 use crate::access::{AccessRequest, Asked, exec_request, pod_request};
 use crate::connections::refused;
 use crate::scene::{Scene, TEMPLATE};
@@ -44,11 +47,26 @@ pub fn forged_record() -> AuditEvent {
     AuditEvent::from(entry)
 }
 
-/// Whether a request is one by which oz finds out whether its policies stand: a dry run that they are to refuse.
-#[must_use]
-pub fn is_probe(entry: &AuditEntry) -> bool {
-    let probed = ["execaccessrequests", "roles", "rolebindings"];
-    entry.dry_run && probed.contains(&entry.resource.as_str())
+/// What accounts of oz were forbidden since then and should have been let: not the dry runs by which oz finds out
+/// whether its policies stand, and not an event in a namespace that is being deleted.
+///
+/// # Errors
+/// When the log of the API server cannot be read.
+pub fn forbidden(cluster: &Cluster, since: AuditMark, accounts: &[&str]) -> Result<AuditEntries> {
+    let is_probe = |entry: &AuditEntry| {
+        let probed = ["execaccessrequests", "roles", "rolebindings"];
+        entry.dry_run && probed.contains(&entry.resource.as_str())
+    };
+    let users: Vec<String> = accounts
+        .iter()
+        .map(|account| format!("system:serviceaccount:{NAMESPACE}:{account}"))
+        .collect();
+    Ok(cluster.audit().since(since)?.filter(|entry| {
+        users.contains(&entry.user)
+            && entry.code == 403
+            && !is_probe(entry)
+            && entry.resource != "events"
+    }))
 }
 
 /// A Role with these rules.

@@ -10,8 +10,8 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use oz_core::api::{Phase, TransientClusterRoleBinding, TransientRoleBinding};
 use oz_core::transient::Kind;
 use oz_e2e::{
-    NAMESPACE, Operator, Options, Scene, TEMPLATE, Webhook, exec_request, install, is_probe,
-    repository, run, unregister,
+    Operator, Options, Scene, TEMPLATE, Webhook, exec_request, forbidden, install, repository, run,
+    unregister,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};
@@ -77,12 +77,8 @@ fn as_administrator(cluster: &Cluster, arguments: &[&str]) -> Result<()> {
 }
 
 fn nothing_was_forbidden(cluster: &Cluster, mark: oz_testkit::AuditMark) -> Result<()> {
-    for account in ["oz-operator", "oz-webhook"] {
-        let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
-        let forbidden = cluster.audit().since(mark)?.by_user(&user);
-        let forbidden = forbidden.filter(|entry| entry.code == 403 && !is_probe(entry));
-        assert!(forbidden.is_empty(), "{forbidden:?}");
-    }
+    let forbidden = forbidden(cluster, mark, &["oz-operator", "oz-webhook"])?;
+    assert!(forbidden.is_empty(), "{forbidden:?}");
     Ok(())
 }
 

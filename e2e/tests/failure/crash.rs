@@ -11,7 +11,9 @@ use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
 use oz_core::api::{ExecAccessRequest, Phase};
 use oz_core::audit::Action;
 use oz_core::labels;
-use oz_e2e::{Operator, Options, Scene, System, TEMPLATE, exec_request, records_of};
+use oz_e2e::{
+    Operator, Options, Scene, System, TEMPLATE, exec_request, install, records_of, unregister,
+};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::alone;
@@ -75,7 +77,10 @@ async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like
         annotations: ours.metadata.annotations,
         ..ObjectMeta::default()
     };
+    // With the policy in place nobody makes one.
+    unregister(cluster)?;
     bindings.create(&PostParams::default(), &forged).await?;
+    install(cluster).await?;
 
     let operator = Operator::start(cluster, &Options::default()).await?;
     scene.gone::<RoleBinding>(&name, CONDITION_TIMEOUT).await?;

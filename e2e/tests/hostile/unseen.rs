@@ -238,6 +238,10 @@ async fn reserved_names_without_their_policy() -> Result<()> {
     system.operator.reserves().await?;
     let with = granted(&scene, "with").await?;
     assert!(names::grant_role_number(&with.role_name()).is_some());
+    // Who binds to a Role that is there has what it gives.
+    let now = DeleteParams::default();
+    alice.api().delete("with", &now).await?;
+    nothing_left(&scene, &with.object_name()).await?;
     // What a request waits for is read when it is made; then nothing of oz is in the path.
     alice
         .create(&exec_request("without", "later", "1h"))

@@ -13,7 +13,7 @@ use oz_core::api::{Phase, TransientRoleBinding};
 use oz_core::audit::{Action, Record};
 use oz_core::names::LEASE;
 use oz_e2e::{
-    NAMESPACE, Scene, TEMPLATE, chart, exec_request, helm, image_archive, is_probe, left,
+    NAMESPACE, Scene, TEMPLATE, chart, exec_request, forbidden, helm, image_archive, left,
     pod_request, repository, run, unregister, unregister_hooks,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
@@ -111,14 +111,9 @@ async fn the_chart_installs_works_upgrades_and_leaves_nothing() -> Result<()> {
     nothing_left(cluster, &scene).await?;
 
     // Its rights were enough: nothing that oz did was forbidden.
-    for account in ["oz-operator", "oz-webhook", "oz-broker", "oz-uninstall"] {
-        let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
-        let forbidden = cluster.audit().since(mark)?.by_user(&user);
-        // An event in a namespace that is being deleted is refused.
-        let forbidden = forbidden
-            .filter(|entry| entry.code == 403 && !is_probe(entry) && entry.resource != "events");
-        assert!(forbidden.is_empty(), "{forbidden:?}");
-    }
+    let accounts = ["oz-operator", "oz-webhook", "oz-broker", "oz-uninstall"];
+    let forbidden = forbidden(cluster, mark, &accounts)?;
+    assert!(forbidden.is_empty(), "{forbidden:?}");
     Ok(())
 }
 

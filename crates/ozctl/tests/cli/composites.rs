@@ -44,7 +44,7 @@ fn composite(name: &str, resource: &str, url: &str, status: &Value) -> Value {
 fn condition(type_: &str, holds: bool, reason: &str, message: &str) -> Value {
     json!({
         "type": type_, "status": if holds { "True" } else { "False" }, "reason": reason,
-        "message": message, "lastTransitionTime": from_now(-300),
+        "message": message, "lastTransitionTime": from_now(-900),
     })
 }
 

@@ -20,6 +20,7 @@ mod scene;
 mod sessions;
 mod siege;
 mod single;
+mod starts;
 mod stats;
 
 use std::path::PathBuf;
@@ -60,6 +61,8 @@ pub(crate) enum Bench {
     Sessions(Options),
     /// Harness runs beside plain Jobs: many at once, behind one that nobody places, the instant of the end, memory.
     Runs(Options),
+    /// How soon the agent of a harness run begins on a real node, beside a plain Job (root).
+    Starts(Options),
     /// Honest grants beside every flood that is known, all at once, for five minutes (root).
     Siege(siege::Options),
 }
@@ -171,6 +174,7 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Ends(options)
     | Bench::Sessions(options)
     | Bench::Runs(options)
+    | Bench::Starts(options)
     | Bench::Siege(siege::Options {
         common: options, ..
     })) = bench;
@@ -267,6 +271,7 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Connect(_) => {}
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
         Bench::Runs(_) => runs::measure(size, &mut report).await?,
+        Bench::Starts(_) => starts::measure(size, &mut report).await?,
         Bench::Siege(options) => siege::measure(options, size.runs, &mut report).await?,
     }
     screen.line(&if options.json {

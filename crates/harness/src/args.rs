@@ -42,10 +42,16 @@ pub(crate) enum Command {
     Report(Options),
     /// Exit with 0 once the agent may start
     #[command(
-        long_about = "The startup probe: exits with 0 if the prompt is in its place and the agent can write its \
-            raw output, else with 1, and says on standard error what is missing."
+        long_about = "The startup probe: exits with 0 once the prompt is in its place and the agent can write its \
+            raw output; with 1 if they are not within the time, and says on standard error what is missing."
     )]
-    Ready(Shared),
+    Ready {
+        #[command(flatten)]
+        shared: Shared,
+        /// For how long to wait, in seconds
+        #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+        within: u8,
+    },
     /// Write a file of a transcript to standard output
     #[command(
         long_about = "For `ozctl run logs`: writes a plain file to standard output. No step of its path may be a \

@@ -18,6 +18,7 @@ mod tail;
 mod transcript;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 
@@ -28,7 +29,10 @@ fn main() -> ExitCode {
     // First of all: the connection to the broker needs to know which cryptography to use.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let (options, verb) = match Program::parse().command {
-        Command::Ready(options) => return said("not ready", prepare::check(&options)),
+        Command::Ready { shared, within } => {
+            let within = Duration::from_secs(within.into());
+            return said("not ready", prepare::wait(&shared, within));
+        }
         Command::Cat { file } => return said("failed", cat::write(&file)),
         Command::Runtime(options) => (options, Verb::Runtime),
         Command::Report(options) => (options, Verb::Report),

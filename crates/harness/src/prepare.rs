@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
@@ -35,11 +36,22 @@ fn volume(shared: &Shared) -> Result<&Path> {
     volume.with_context(|| format!("{} is in no folder of a volume", shared.raw.display()))
 }
 
-/// Whether the agent may start.
+/// Waits until the agent may start. The kubelet asks once a second; it is told sooner by one that waits.
 ///
 /// # Errors
-/// What is missing.
-pub(crate) fn check(shared: &Shared) -> Result<()> {
+/// What is missing when the time is over.
+pub(crate) fn wait(shared: &Shared, within: Duration) -> Result<()> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let until = Instant::now() + within;
+    loop {
+        match check(shared) {
+            Err(_) if Instant::now() < until => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+}
+
+fn check(shared: &Shared) -> Result<()> {
     if let Some(prompt) = &shared.prompt {
         ensure!(
             prompt.exists(),

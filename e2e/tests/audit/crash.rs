@@ -17,12 +17,7 @@ use oz_e2e::{Auditor, Operator, Options, Scene, System, TEMPLATE, Webhook, exec_
 use serde_json::Value;
 
 use crate::alone;
-use crate::support::clean;
-
-fn number(variable: &str, default: usize) -> usize {
-    let given = std::env::var(variable).ok();
-    given.and_then(|text| text.parse().ok()).unwrap_or(default)
-}
+use crate::support::{clean, number};
 
 /// A command that leaves a line in `opened`: it has run, whoever did not hear of it.
 fn command(number: usize, opened: &Path) -> Vec<String> {
@@ -36,7 +31,7 @@ async fn killed_at_random_moments_every_grant_has_its_record_and_the_trail_is_wh
 {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
-    let (grants, kills) = (number("OZ_AUDIT_GRANTS", 60), number("OZ_AUDIT_KILLS", 8));
+    let (grants, kills) = (number("OZ_AUDIT_GRANTS", 60)?, number("OZ_AUDIT_KILLS", 8)?);
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "killed").await?;
     scene.enforce().await?;

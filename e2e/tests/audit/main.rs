@@ -1,6 +1,7 @@
 //! The audit trail: on record before it takes effect, whole whatever happens to the processes, and
 //! not whole as soon as somebody lays hands on it. One cluster for all tests, one test at a time.
 
+mod approvals;
 mod crash;
 mod guard;
 mod ozctl;

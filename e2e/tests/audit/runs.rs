@@ -21,15 +21,10 @@ use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::json;
 
 use crate::alone;
-use crate::support::clean;
+use crate::support::{clean, number};
 
 /// How many workspaces the runs share.
 const WORKSPACES: usize = 5;
-
-/// A number of the environment.
-fn number(name: &str, default: usize) -> Result<usize> {
-    std::env::var(name).map_or(Ok(default), |text| Ok(text.parse()?))
-}
 
 fn options() -> Options {
     Options::default().harness()

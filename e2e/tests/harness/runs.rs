@@ -1,6 +1,6 @@
 //! What becomes of a run, from its submission to its end.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -418,6 +418,24 @@ async fn a_template_that_is_not_there_yet_is_waited_for() -> Result<()> {
         conditions::is_true(&status.conditions, "TemplateResolved")
     };
     world.until("early", "has its template", resolved).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_template_that_never_comes_fails_its_run_when_the_minute_is_over() -> Result<()> {
+    let world = World::new("never").await?;
+    let run = world
+        .submit("never", json!({"templateRef": {"name": "nowhere"}}))
+        .await?;
+    let created = run.metadata.creation_timestamp.context("no creation")?.0;
+    let run = world.phase("never", RunPhase::Failed).await?;
+    ensure!(
+        reason(&run, "Completed") == Some("TemplateNotFound"),
+        "{run:?}"
+    );
+    let ended = run.status.and_then(|status| status.completion_time);
+    let waited = ended.context("no end")?.duration_since(created);
+    ensure!(waited >= SignedDuration::from_mins(1), "{waited}");
     Ok(())
 }
 

@@ -44,6 +44,15 @@ pub(crate) fn machine_time() -> Result<Duration> {
     ))
 }
 
+/// The processes of this name.
+pub(crate) fn named(name: &str) -> Result<Vec<u32>> {
+    let all = std::fs::read_dir("/proc").context("failed to read /proc")?;
+    let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    // One that has ended meanwhile has no name.
+    let bears = |pid: &u32| read(*pid, "comm").is_ok_and(|comm| comm.trim_end() == name);
+    Ok(pids.filter(bears).collect())
+}
+
 /// The memory that the process holds, in units of 1024 × 1024 bytes.
 pub(crate) fn resident(pid: u32) -> Result<f64> {
     memory(pid, "VmRSS:")

@@ -266,10 +266,12 @@ fn reporter(parts: &Parts<'_>) -> Value {
         "command": ["/oz-harness", verb],
         "env": env,
         "restartPolicy": "Always",
+        // It waits itself: the kubelet asks once a second, and the agent would start that much later.
         "startupProbe": {
-            "exec": {"command": ["/oz-harness", "ready"]},
+            "exec": {"command": ["/oz-harness", "ready", "--within=4"]},
             "periodSeconds": 1,
-            "failureThreshold": 120,
+            "timeoutSeconds": 5,
+            "failureThreshold": 30,
         },
         "resources": {
             "requests": {"cpu": "5m", "memory": "8Mi"},

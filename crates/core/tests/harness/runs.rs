@@ -247,6 +247,48 @@ fn a_run_whose_pod_fails_while_it_is_being_ended_ends_for_what_ended_it() {
     }
 }
 
+/// Somebody who applies files in any order has a minute for the last of them.
+#[test]
+fn a_template_that_never_comes_is_waited_for_until_the_minute_is_over() {
+    let mut waits = Submitted::new(json!({}));
+    waits.facts.template = None;
+    let at = |after: SignedDuration| {
+        let Submitted {
+            controller,
+            run,
+            facts,
+        } = &waits;
+        match controller.decide(now() + after, run, facts, &[]) {
+            Verdict::Decided(decision) => decision,
+            Verdict::Need { question, .. } => panic!("{question:?}"),
+        }
+    };
+    let (minute, moment) = (SignedDuration::from_mins(1), SignedDuration::from_nanos(1));
+    for after in [SignedDuration::ZERO, minute - moment] {
+        let decision = at(after);
+        let state = &decision.state;
+        assert!(
+            matches!(state, State::Waiting(why) if why.reason == "TemplateNotFound"),
+            "{state:?}"
+        );
+        assert_eq!(decision.plan.wake, Some(now() + minute));
+    }
+    match at(minute).state {
+        State::Ended(end, ..) => {
+            assert_eq!(
+                (end.phase, end.reason.as_str()),
+                (RunPhase::Failed, "TemplateNotFound")
+            );
+            assert!(
+                end.message.ends_with("create it and submit the run again"),
+                "{}",
+                end.message
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn of_many_that_wait_for_a_workspace_only_the_next_are_told_of_each_that_begins() {
     let mut waits = Submitted::new(json!({"workspaceRef": "cage"}));

@@ -25,6 +25,15 @@ fn shop(phase: &'static str, log: &Value) -> Stub {
                 (201, pod)
             }
             ("GET", path) if path.ends_with("/hello-reader-x7k2p/log") => (200, log.clone()),
+            // One that was seen to run has failed by then.
+            ("GET", PODS) => {
+                let pod = json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"name": "hello-reader-x7k2p", "namespace": "shop", "resourceVersion": "2"},
+                    "status": {"phase": "Failed"},
+                });
+                (200, json!({"type": "MODIFIED", "object": pod}))
+            }
             ("DELETE", path) if path.ends_with("/hello-reader-x7k2p") => (
                 200,
                 json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}),
@@ -112,12 +121,17 @@ fn a_transcript_is_read_by_a_pod_of_our_own_image_that_is_deleted() {
 #[test]
 fn a_reader_goes_also_when_it_failed_and_stays_when_it_is_to() {
     let log = json!("cat: no such \u{1b}[2Jfile");
-    for (more, is_kept) in [(&[][..], false), (&["--keep-reader"], true)] {
-        let stub = shop("Failed", &log);
+    for (phase, more, is_kept) in [
+        ("Failed", &[][..], false),
+        ("Running", &[][..], false),
+        ("Failed", &["--keep-reader"], true),
+    ] {
+        let stub = shop(phase, &log);
         let words = [&["run", "logs", "hello", "--file", "none.txt"], more].concat();
         let answer = stub.ozctl(&words).output().unwrap();
         let said = String::from_utf8_lossy(&answer.stderr).into_owned();
         assert_eq!(answer.status.code(), Some(1), "{said}");
+        assert_eq!(String::from_utf8_lossy(&answer.stdout), "");
         assert!(said.contains("no such"), "{said}");
         assert!(!said.contains('\u{1b}'), "{said}");
         assert_eq!(is_deleted(&stub), !is_kept, "{more:?}");

@@ -2,6 +2,7 @@
 //! byte, how it reads its surroundings, and what it does when things go wrong.
 #![allow(clippy::unwrap_used, reason = "what the tests share fails as they do")]
 
+mod approvals;
 mod composites;
 mod harness;
 mod hostile;

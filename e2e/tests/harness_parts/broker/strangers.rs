@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, PostParams, PropagationPolicy};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -9,7 +10,7 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use oz_core::api::AuditEvent;
 use oz_core::api::harness::HarnessRun;
 use oz_core::audit::{AuditKey, Chain, Writer};
-use oz_e2e::{Auditor, Scene};
+use oz_e2e::{Auditor, BrokerAnswer, BrokerClient, Scene};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
 
@@ -86,6 +87,25 @@ async fn a_token_that_is_not_for_the_broker_or_no_pods_gets_nothing() -> Result<
     Ok(())
 }
 
+/// What the broker answers to both questions of a pod.
+async fn both(broker: &BrokerClient, token: &str) -> Result<[BrokerAnswer; 2]> {
+    let events = json!([event("Error", "x")]);
+    Ok([
+        broker.prompt(token).await?,
+        broker.report(token, &events).await?,
+    ])
+}
+
+fn refused(name: &str, answers: &[BrokerAnswer]) {
+    for answer in answers {
+        assert_eq!(
+            (answer.status, answer.code()),
+            (403, "NoRun"),
+            "{name}: {answer:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_pod_that_looks_like_a_runs_gets_nothing() -> Result<()> {
     let (scene, broker) = stage("forged").await?;
@@ -112,26 +132,32 @@ async fn a_pod_that_looks_like_a_runs_gets_nothing() -> Result<()> {
         "paddock.dev/run": "hello",
         "batch.kubernetes.io/job-name": job.name, "batch.kubernetes.io/controller-uid": job.uid,
     });
-    let of_job = scene
-        .own_pod("of-job", like, owner("Job", &job.name, &job.uid))
-        .await?;
+    let of_job = owner("Job", &job.name, &job.uid);
+    // The Job controller takes such a pod away again: it is to be there still when it was answered.
+    let mut tries = 0;
+    eventually("such a pod to be refused", CONDITION_TIMEOUT, async || {
+        tries += 1;
+        let name = format!("of-job-{tries}");
+        let pod = scene.own_pod(&name, like.clone(), of_job.clone()).await?;
+        let Ok(token) = scene.token(AUDIENCE, Some(&pod)).await else {
+            return Ok(None);
+        };
+        let answers = both(&broker, &token).await?;
+        let found = scene.api::<Pod>().get_opt(&name).await?;
+        if found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()) {
+            return Ok(None);
+        }
+        refused(&name, &answers);
+        Ok(Some(()))
+    })
+    .await?;
     // Somebody's own Job that says that the run is its owner: one more for a run that has one.
     let of_second_job = scene.pod_of_job("second", &run).await?;
     // And a Job that is nobody's, without any label.
     let loose = scene.pod_of_loose_job("loose").await?;
-    for pod in [labelled, plain, of_run, of_job, of_second_job, loose] {
+    for pod in [labelled, plain, of_run, of_second_job, loose] {
         let token = scene.token(AUDIENCE, Some(&pod)).await?;
-        for answer in [
-            broker.prompt(&token).await?,
-            broker.report(&token, &json!([event("Error", "x")])).await?,
-        ] {
-            let name = pod.name_any();
-            assert_eq!(
-                (answer.status, answer.code()),
-                (403, "NoRun"),
-                "{name}: {answer:?}"
-            );
-        }
+        refused(&pod.name_any(), &both(&broker, &token).await?);
     }
     // In another namespace, with all the same names.
     let (other, _) = stage("forged").await?;

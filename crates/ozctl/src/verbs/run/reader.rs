@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use futures::StreamExt;
+use futures::io::{AsyncReadExt as _, Cursor};
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, LogParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
@@ -120,39 +121,58 @@ pub(super) async fn read(
     deleted.map(|()| exit)
 }
 
-/// Waits until the reader runs, and shows what it writes.
+/// Waits until the reader runs, and shows what it writes. What it says when it fails is in the same log: so the
+/// beginning is shown when more has come, or when it has ended well.
 async fn shown(context: &Context, pods: &Api<Pod>, created: Pod) -> Result<()> {
+    const BEGINNING: u64 = 4096;
     let reader = created.name_any();
-    let phase = started(pods, created).await?;
+    let pod = until(pods, created, &["Running", "Succeeded", "Failed"]).await?;
     let parameters = LogParams {
         container: Some(CONTAINER.to_owned()),
-        follow: phase == "Running",
+        follow: phase(&pod) == Some("Running"),
         ..LogParams::default()
     };
     let failed = format!("failed to read the log of pod {reader}");
-    if phase == "Failed" {
-        let log = pods.logs(&reader, &parameters).await.unwrap_or_default();
-        let said = log.lines().last().unwrap_or("it says nothing");
+    let stream = pods.log_stream(&reader, &parameters).await;
+    let stream = stream.map_err(|error| Failure::from(error).during(&failed))?;
+    let mut stream = std::pin::pin!(stream);
+    let mut beginning = Vec::new();
+    let mut first = stream.as_mut().take(BEGINNING);
+    first.read_to_end(&mut beginning).await?;
+    let is_all = beginning.len() < BEGINNING as usize;
+    if !is_all {
+        copy(context, Cursor::new(&beginning).chain(stream)).await?;
+    }
+    let pod = until(pods, pod, &["Succeeded", "Failed"]).await?;
+    if phase(&pod) == Some("Failed") {
+        let log = String::from_utf8_lossy(&beginning);
+        let said = match is_all {
+            true => log.lines().last().unwrap_or("it says nothing"),
+            false => "what is shown of it is not all",
+        };
         return Err(
             Failure::new(format!("pod {reader} failed to read the file: {said}"))
                 .next("`ozctl run logs --help` says which files a transcript has"),
         );
     }
-    let stream = pods.log_stream(&reader, &parameters).await;
-    let stream = stream.map_err(|error| Failure::from(error).during(&failed))?;
-    copy(context, stream).await
+    match is_all {
+        true => copy(context, Cursor::new(&beginning)).await,
+        false => Ok(()),
+    }
 }
 
-/// Waits until the pod has begun, and gives its phase.
-async fn started(pods: &Api<Pod>, mut pod: Pod) -> Result<String> {
+/// Waits until the pod is in one of these phases.
+async fn until(pods: &Api<Pod>, mut pod: Pod, phases: &[&str]) -> Result<Pod> {
     /// After a watch that broke.
     const WATCH_AGAIN: Duration = Duration::from_millis(200);
     let name = pod.name_any();
     let parameters = WatchParams::default().fields(&format!("metadata.name={name}"));
+    let is_there = |pod: &Pod| phase(pod).is_some_and(|phase| phases.contains(&phase));
     loop {
-        if let Some(phase) = begun(&pod)? {
-            return Ok(phase);
+        if is_there(&pod) {
+            return Ok(pod);
         }
+        hopeful(&pod)?;
         let version = pod.resource_version().unwrap_or_default();
         let events = pods.watch(&parameters, &version).await?;
         let mut events = std::pin::pin!(events);
@@ -160,13 +180,14 @@ async fn started(pods: &Api<Pod>, mut pod: Pod) -> Result<String> {
             match event {
                 Ok(WatchEvent::Added(next) | WatchEvent::Modified(next)) => {
                     pod = next;
-                    if let Some(phase) = begun(&pod)? {
-                        return Ok(phase);
+                    if is_there(&pod) {
+                        return Ok(pod);
                     }
+                    hopeful(&pod)?;
                 }
                 Ok(WatchEvent::Deleted(_)) => {
                     return Err(Failure::new(format!(
-                        "pod {name} was deleted before it had read"
+                        "pod {name} was deleted before it had read the file"
                     )));
                 }
                 Ok(WatchEvent::Bookmark(_)) => {}
@@ -178,35 +199,36 @@ async fn started(pods: &Api<Pod>, mut pod: Pod) -> Result<String> {
     }
 }
 
-/// Phase of a pod that has begun.
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+/// Whether a pod may begin still.
 ///
 /// # Errors
 /// That it never will: the kubelet cannot make its container.
-fn begun(pod: &Pod) -> Result<Option<String>> {
+fn hopeful(pod: &Pod) -> Result<()> {
     const HOPELESS: [&str; 4] = [
         "CreateContainerConfigError",
         "CreateContainerError",
         "InvalidImageName",
         "ImagePullBackOff",
     ];
-    let Some(status) = &pod.status else {
-        return Ok(None);
-    };
-    let containers = status.container_statuses.iter().flatten();
+    let status = pod.status.iter();
+    let containers = status.flat_map(|status| status.container_statuses.iter().flatten());
     let mut waiting = containers.filter_map(|one| one.state.as_ref()?.waiting.as_ref());
     let hopeless = waiting.find(|one| {
         let reason = one.reason.as_deref().unwrap_or_default();
         HOPELESS.contains(&reason)
     });
-    if let Some(why) = hopeless {
-        return Err(Failure::new(format!(
+    match hopeless {
+        None => Ok(()),
+        Some(why) => Err(Failure::new(format!(
             "pod {} cannot read the transcript: {} ({})",
             pod.name_any(),
             why.message.as_deref().unwrap_or("no more is said"),
             why.reason.as_deref().unwrap_or_default(),
         ))
-        .next("its workspace may be gone, or the run may never have begun: `ozctl run status`"));
+        .next("its workspace may be gone, or the run may never have begun: `ozctl run status`")),
     }
-    let phase = status.phase.clone();
-    Ok(phase.filter(|phase| matches!(phase.as_str(), "Running" | "Succeeded" | "Failed")))
 }

@@ -89,6 +89,31 @@ async fn killed(
     Ok(())
 }
 
+/// That each of these requests was approved by both, and granted once.
+async fn on_record(auditor: &Auditor, requests: impl Iterator<Item = &String>) -> Result<()> {
+    let events = auditor.events().list(&ListParams::default()).await?;
+    let records: Vec<&Value> = events.iter().map(|event| &event.data["spec"]).collect();
+    for uid in requests {
+        let about = |action: &str| {
+            let its = records
+                .iter()
+                .filter(|record| record["request"]["uid"] == **uid);
+            its.filter(|record| record["action"] == action)
+                .collect::<Vec<_>>()
+        };
+        let given = about("ApprovalGiven");
+        let by: BTreeSet<_> = given
+            .iter()
+            .filter_map(|it| it["user"]["user"].as_str())
+            .collect();
+        assert_eq!(by, BTreeSet::from(["bob", "carol"]), "{uid}: {given:?}");
+        let grants = about("AccessGranted");
+        let ids: BTreeSet<_> = grants.iter().filter_map(|it| it["id"].as_str()).collect();
+        assert_eq!(ids.len(), 1, "{uid}: {grants:?}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn killed_while_others_approve_nothing_is_granted_without_them_or_twice() -> Result<()> {
     let (_turn, cluster) = alone().await?;
@@ -147,26 +172,7 @@ async fn killed_while_others_approve_nothing_is_granted_without_them_or_twice() 
     let distinct: BTreeSet<&String> = granted.values().map(|(_, role)| role).collect();
     assert_eq!((distinct.len(), roles.len()), (grants, grants), "{roles:?}");
 
-    let events = auditor.events().list(&all).await?;
-    let records: Vec<&Value> = events.iter().map(|event| &event.data["spec"]).collect();
-    for uid in granted.keys() {
-        let about = |action: &str| {
-            let its = records
-                .iter()
-                .filter(|record| record["request"]["uid"] == **uid);
-            its.filter(|record| record["action"] == action)
-                .collect::<Vec<_>>()
-        };
-        let given = about("ApprovalGiven");
-        let by: BTreeSet<_> = given
-            .iter()
-            .filter_map(|it| it["user"]["user"].as_str())
-            .collect();
-        assert_eq!(by, BTreeSet::from(["bob", "carol"]), "{uid}: {given:?}");
-        let grants = about("AccessGranted");
-        let ids: BTreeSet<_> = grants.iter().filter_map(|it| it["id"].as_str()).collect();
-        assert_eq!(ids.len(), 1, "{uid}: {grants:?}");
-    }
+    on_record(&auditor, granted.keys()).await?;
     let report = auditor.report().await?;
     assert!(report.is_whole(), "{:#?}", report.problems);
     eprintln!(

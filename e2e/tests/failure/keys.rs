@@ -116,11 +116,27 @@ async fn published(maps: &Api<ConfigMap>) -> Result<BTreeMap<String, Published>>
     data.into_iter().map(read).collect()
 }
 
+/// Deletes the key of the trail, and waits for another: its ID, and all that is published then.
+async fn lost(
+    secrets: &Api<Secret>,
+    maps: &Api<ConfigMap>,
+) -> Result<(String, BTreeMap<String, Published>)> {
+    let before = published(maps).await?;
+    let now = DeleteParams::default();
+    secrets.delete("oz-audit-key", &now).await?;
+    eventually("another key", CONDITION_TIMEOUT, async || {
+        let all = published(maps).await?;
+        let mut new = all.keys().filter(|id| !before.contains_key(*id));
+        Ok(new.next().cloned().map(|id| (id, all)))
+    })
+    .await
+}
+
 #[tokio::test]
 async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_it_up() -> Result<()>
 {
     let (_turn, cluster) = alone().await?;
-    let _system = System::start(cluster).await?;
+    let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "lost").await?;
     let alice = scene.requests("alice").await?;
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
@@ -135,15 +151,7 @@ async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_i
         async || Ok((published(&maps).await? == before).then_some(())),
     )
     .await?;
-    secrets
-        .delete("oz-audit-key", &DeleteParams::default())
-        .await?;
-    let (new, all) = eventually("another key", CONDITION_TIMEOUT, async || {
-        let all = published(&maps).await?;
-        let mut new = all.keys().filter(|id| !before.contains_key(*id));
-        Ok(new.next().cloned().map(|id| (id, all)))
-    })
-    .await?;
+    let (new, all) = lost(&secrets, &maps).await?;
     // Who has pinned a key from before believes it.
     let pinned = before.values().map(|key| key.public_key.as_str());
     let mut trust = Trust::pinned(pinned)?;
@@ -165,6 +173,12 @@ async fn the_audit_key_comes_back_where_it_was_deleted_and_every_process_takes_i
         })
         .await?;
     }
+    // Either process makes one, also if the other is away.
+    system.operator.process.kill9();
+    lost(&secrets, &maps).await?;
+    system.operator = Operator::start(cluster, &Options::default()).await?;
+    system.webhook.process.kill9();
+    lost(&secrets, &maps).await?;
     Ok(())
 }
 

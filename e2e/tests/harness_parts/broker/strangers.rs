@@ -126,31 +126,6 @@ async fn a_pod_that_looks_like_a_runs_gets_nothing() -> Result<()> {
     // The garbage collector takes it away later.
     let of_run = owner("HarnessRun", "hello", &run_uid);
     let of_run = scene.own_pod("of-run", labels, of_run).await?;
-    // One more pod of the run's own Job, by its own word.
-    let job = pod.owner_references().first().context("no owner")?;
-    let like = json!({
-        "paddock.dev/run": "hello",
-        "batch.kubernetes.io/job-name": job.name, "batch.kubernetes.io/controller-uid": job.uid,
-    });
-    let of_job = owner("Job", &job.name, &job.uid);
-    // The Job controller takes such a pod away again: it is to be there still when it was answered.
-    let mut tries = 0;
-    eventually("such a pod to be refused", CONDITION_TIMEOUT, async || {
-        tries += 1;
-        let name = format!("of-job-{tries}");
-        let pod = scene.own_pod(&name, like.clone(), of_job.clone()).await?;
-        let Ok(token) = scene.token(AUDIENCE, Some(&pod)).await else {
-            return Ok(None);
-        };
-        let answers = both(&broker, &token).await?;
-        let found = scene.api::<Pod>().get_opt(&name).await?;
-        if found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()) {
-            return Ok(None);
-        }
-        refused(&name, &answers);
-        Ok(Some(()))
-    })
-    .await?;
     // Somebody's own Job that says that the run is its owner: one more for a run that has one.
     let of_second_job = scene.pod_of_job("second", &run).await?;
     // And a Job that is nobody's, without any label.
@@ -171,8 +146,34 @@ async fn a_pod_that_looks_like_a_runs_gets_nothing() -> Result<()> {
     let token = other.token(AUDIENCE, Some(&pod_there)).await?;
     assert_eq!(broker.prompt(&token).await?.code(), "NoRun");
 
-    assert!(summaries(&scene, &run).await?.is_empty());
     assert_eq!(broker.prompt(&good).await?.prompt(), Some("secret"));
+
+    // One more pod of the run's own Job, by its own word.
+    let job = pod.owner_references().first().context("no owner")?;
+    let like = json!({
+        "paddock.dev/run": "hello",
+        "batch.kubernetes.io/job-name": job.name, "batch.kubernetes.io/controller-uid": job.uid,
+    });
+    let of_job = owner("Job", &job.name, &job.uid);
+    // The Job controller takes such a pod away again, or the run's own: it is to be there still when it was answered.
+    let mut tries = 0;
+    eventually("such a pod to be refused", CONDITION_TIMEOUT, async || {
+        tries += 1;
+        let name = format!("of-job-{tries}");
+        let pod = scene.own_pod(&name, like.clone(), of_job.clone()).await?;
+        let Ok(token) = scene.token(AUDIENCE, Some(&pod)).await else {
+            return Ok(None);
+        };
+        let answers = both(&broker, &token).await?;
+        let found = scene.api::<Pod>().get_opt(&name).await?;
+        if found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()) {
+            return Ok(None);
+        }
+        refused(&name, &answers);
+        Ok(Some(()))
+    })
+    .await?;
+    assert!(summaries(&scene, &run).await?.is_empty());
     Ok(())
 }
 

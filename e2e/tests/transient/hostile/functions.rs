@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
+use oz_testkit::AuditMark;
 use serde_json::{Value, json};
 
 use super::Neighbour;
@@ -66,9 +67,12 @@ async fn a_call_that_hangs() -> Result<()> {
     beside.goes_on().await?;
     world.gone("a").await?;
     let gone = Timestamp::now();
+    let fixture = &world.fixture;
+    let log = fixture.cluster.audit().since(AuditMark::default())?;
+    let writes = log.in_namespace(fixture.name()).writes();
     ensure!(
         gone >= until,
-        "it was to go at {until} and was gone at {gone}"
+        "it was to go at {until} and was gone at {gone}: {writes:?}"
     );
     // The call is still waited for.
     ensure!(!world.is_told("one", "SyncError").await?);

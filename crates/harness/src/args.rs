@@ -42,8 +42,9 @@ pub(crate) enum Command {
     Report(Options),
     /// Exit with 0 once the agent may start
     #[command(
-        long_about = "The startup probe: exits with 0 once the prompt is in its place and the agent can write its \
-            raw output; with 1 if they are not within the time, and says on standard error what is missing."
+        long_about = "The kubelet runs it when the container has started, and starts the agent thereafter: it exits \
+            with 0 once the prompt is in its place and the agent can write its raw output. It exits with 1 if they \
+            are not within the time, and says on standard error what is missing; the container then starts again."
     )]
     Ready {
         #[command(flatten)]

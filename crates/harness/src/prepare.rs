@@ -36,7 +36,7 @@ fn volume(shared: &Shared) -> Result<&Path> {
     volume.with_context(|| format!("{} is in no folder of a volume", shared.raw.display()))
 }
 
-/// Waits until the agent may start. The kubelet asks once a second; it is told sooner by one that waits.
+/// Waits until the agent may start.
 ///
 /// # Errors
 /// What is missing when the time is over.

@@ -13,7 +13,7 @@ use oz_core::api::harness::{
     ClusterHarnessTemplate, HarnessRun, HarnessTemplate, RunPhase, Workspace,
 };
 use oz_core::audit::Action;
-use oz_e2e::{Scene, apply_as, harness_image_archive, local_volume};
+use oz_e2e::{NAMESPACE, Scene, apply_as, harness_image_archive, local_volume, run};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Image, cargo_binary, eventually};
 use serde_json::{Value, json};
 
@@ -176,6 +176,7 @@ pub(crate) async fn runs(cluster: &'static Cluster) -> Result<()> {
     hello(cluster, &scene).await?;
     claude(&scene).await?;
     cancelled(cluster, &scene).await?;
+    unanswered(cluster, &scene).await?;
     nothing_is_left(&scene).await
 }
 
@@ -299,6 +300,55 @@ async fn cancelled(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let is_gone = async || Ok(api.get_opt("long").await?.is_none().then_some(()));
     eventually("the run to be gone", CONDITION_TIMEOUT, is_gone).await?;
     on_record(cluster, scene, "long").await
+}
+
+/// One that waits for its prompt, which no broker gives it, ends when it is cancelled.
+async fn unanswered(cluster: &Cluster, scene: &Scene) -> Result<()> {
+    let brokers = |words: &[&str]| {
+        let mut kubectl = cluster.kubectl("admin");
+        kubectl.args(["-n", NAMESPACE]).args(words);
+        run(kubectl)
+    };
+    brokers(&["scale", "deployment/oz-broker", "--replicas=0"])?;
+    let gone = [
+        "--for=delete",
+        "--selector=app.kubernetes.io/component=broker",
+    ];
+    brokers(&[&["wait", "pods", "--timeout=120s"][..], &gone].concat())?;
+    let submit = [
+        "run",
+        "submit",
+        "--name=silent",
+        "-t",
+        "claude-code",
+        "--prompt=Hello?",
+    ];
+    said(scene, &submit, 0).await?;
+    let pods = scene.api::<Pod>();
+    let of_run = ListParams::default().labels("job-name=silent");
+    eventually("our container to run", CONDITION_TIMEOUT, async || {
+        let found = pods.list(&of_run).await?.items;
+        let containers = found
+            .iter()
+            .filter_map(|pod| pod.status.as_ref()?.init_container_statuses.as_ref());
+        let mut states = containers.flatten().filter_map(|one| one.state.as_ref());
+        Ok(states.any(|state| state.running.is_some()).then_some(()))
+    })
+    .await?;
+    said(scene, &["run", "cancel", "silent"], 0).await?;
+    eventually("its pod to be gone", CONDITION_TIMEOUT, async || {
+        Ok(pods.list(&of_run).await?.items.is_empty().then_some(()))
+    })
+    .await?;
+    on_record(cluster, scene, "silent").await?;
+    brokers(&["scale", "deployment/oz-broker", "--replicas=2"])?;
+    brokers(&[
+        "rollout",
+        "status",
+        "deployment/oz-broker",
+        "--timeout=120s",
+    ])
+    .map(drop)
 }
 
 /// Of what has ended only claims stay, and what was read is readable.

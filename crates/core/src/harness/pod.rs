@@ -266,12 +266,10 @@ fn reporter(parts: &Parts<'_>) -> Value {
         "command": ["/oz-harness", verb],
         "env": env,
         "restartPolicy": "Always",
-        // It waits itself: the kubelet asks once a second, and the agent would start that much later.
-        "startupProbe": {
-            "exec": {"command": ["/oz-harness", "ready", "--within=4"]},
-            "periodSeconds": 1,
-            "timeoutSeconds": 5,
-            "failureThreshold": 30,
+        // The kubelet starts nothing after it before this has ended. A startup probe is asked once a second, and the
+        // agent would start that much later.
+        "lifecycle": {
+            "postStart": {"exec": {"command": ["/oz-harness", "ready", "--within=30"]}},
         },
         "resources": {
             "requests": {"cpu": "5m", "memory": "8Mi"},

@@ -92,6 +92,7 @@ pub fn approval_rule(name: &str, users: &[&str], groups: &[&str], approvals: i32
         groups: owned(groups),
         users: owned(users),
         approvals,
+        notify: true,
     }
 }
 

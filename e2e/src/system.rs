@@ -404,6 +404,8 @@ pub(crate) fn command(cluster: &Cluster, name: &str, options: &Options) -> Resul
         Some(kubeconfig) => kubeconfig.clone(),
         None => identity(cluster, name)?.1,
     };
+    // As the chart has it.
+    command.env("MALLOC_ARENA_MAX", "1");
     // As in the image, where nobody vouches for servers but those that are named. A kubeconfig that a test
     // brings may name a proxy, and no authority.
     if options.kubeconfig.is_none() {

@@ -102,6 +102,9 @@ capabilities:
   value: {{ .Values.log.filter | quote }}
 - name: OZ_LOG_FORMAT
   value: {{ .Values.log.format | quote }}
+{{- /* The C library's allocator keeps what is freed in one pool, not in one for each thread. */}}
+- name: MALLOC_ARENA_MAX
+  value: "1"
 {{- end -}}
 
 {{/* Node selector, tolerations and priority of pods. Takes [root, values of a component]. */}}
@@ -189,6 +192,28 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- end }}
 {{- end }}
 {{- end }}
+{{- with include "oz.notifications" . }}
+- {{ printf "--notifications=%s" . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* The value of --notifications; empty where nobody is told of anything. What is secret is in files. */}}
+{{- define "oz.notifications" -}}
+{{- $routes := list }}
+{{- range (.Values.notifications).routes }}
+{{- $route := omit . "secret" }}
+{{- $folder := printf "/etc/oz/notifications/%s" .name }}
+{{- $secret := .secret | default dict }}
+{{- range $field, $file := dict "url" "urlFile" "token" "tokenFile" "signingKey" "signingKeyFile" "ca" "caFile" }}
+{{- with get $secret $field }}
+{{- $_ := set $route $file (printf "%s/%s" $folder .) }}
+{{- end }}
+{{- end }}
+{{- $routes = append $routes $route }}
+{{- end }}
+{{- if $routes }}
+{{- dict "routes" $routes "allowedHosts" (.Values.notifications.allowedHosts | default list) | toJson }}
+{{- end }}
 {{- end -}}
 
 {{/* The Secret that those flags name files of, if any. */}}
@@ -202,20 +227,35 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 
 {{/* Where the files that those flags name are, in a container and in its pod. */}}
 {{- define "oz.auditMounts" -}}
-{{- if include "oz.collectorSecret" . -}}
+{{- $mounts := list }}
+{{- if include "oz.collectorSecret" . }}
+{{- $mounts = append $mounts (dict "name" "collector" "mountPath" "/etc/oz/collector" "readOnly" true) }}
+{{- end }}
+{{- range $number, $route := (.Values.notifications).routes }}
+{{- if ($route.secret | default dict).name }}
+{{- $path := printf "/etc/oz/notifications/%s" $route.name }}
+{{- $mounts = append $mounts (dict "name" (printf "route-%d" $number) "mountPath" $path "readOnly" true) }}
+{{- end }}
+{{- end }}
+{{- with $mounts -}}
 volumeMounts:
-  - name: collector
-    mountPath: /etc/oz/collector
-    readOnly: true
+  {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end -}}
 
 {{- define "oz.auditVolumes" -}}
-{{- if include "oz.collectorSecret" . -}}
+{{- $volumes := list }}
+{{- with include "oz.collectorSecret" . }}
+{{- $volumes = append $volumes (dict "name" "collector" "secret" (dict "secretName" .)) }}
+{{- end }}
+{{- range $number, $route := (.Values.notifications).routes }}
+{{- with ($route.secret | default dict).name }}
+{{- $volumes = append $volumes (dict "name" (printf "route-%d" $number) "secret" (dict "secretName" .)) }}
+{{- end }}
+{{- end }}
+{{- with $volumes -}}
 volumes:
-  - name: collector
-    secret:
-      secretName: {{ include "oz.collectorSecret" . }}
+  {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end -}}
 

@@ -61,6 +61,10 @@ pub struct AuditArgs {
     )]
     pub(crate) audit_http_spool: usize,
 
+    /// Who is told of which records: {"routes": [{"name", "url", "format", "events", "namespaces"}]}.
+    #[arg(long = "notifications", value_name = "JSON")]
+    pub(crate) notifications: Option<String>,
+
     /// How long after a record a signed checkpoint covers it, 30s at most.
     #[arg(long = "audit-checkpoint", default_value = "5s", value_name = "DURATION", value_parser = interval)]
     pub(crate) audit_checkpoint: Duration,

@@ -11,8 +11,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use kube::client::Body;
 use kube::{Client, Config};
-use oz_core::audit::Entry;
-use serde_json::value::RawValue;
+use oz_core::notify::{Format, cloud_event};
 use tokio::sync::Notify;
 
 use crate::Trail;
@@ -32,54 +31,7 @@ const HOPELESS: u32 = 5;
 /// A record as a CloudEvent.
 pub(crate) struct Event {
     seq: u64,
-    id: String,
-    kind: &'static str,
-    source: String,
-    time: String,
-    subject: String,
-    line: Arc<str>,
-}
-
-impl Event {
-    pub(crate) fn of(entry: &Entry, line: Arc<str>) -> Self {
-        let record = &entry.record;
-        Self {
-            seq: entry.link.seq,
-            id: entry.link.digest.clone(),
-            kind: record.action.into(),
-            source: format!("/oz/{}", entry.link.writer),
-            time: record.time.to_string(),
-            subject: format!("{}/{}", record.request.namespace, record.request.name),
-            line,
-        }
-    }
-
-    fn body(&self) -> anyhow::Result<Vec<u8>> {
-        #[derive(serde::Serialize)]
-        struct CloudEvent<'a> {
-            specversion: &'static str,
-            id: &'a str,
-            source: &'a str,
-            r#type: String,
-            time: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            subject: Option<&'a str>,
-            datacontenttype: &'static str,
-            data: &'a RawValue,
-        }
-        let event = CloudEvent {
-            specversion: "1.0",
-            id: &self.id,
-            source: &self.source,
-            r#type: format!("co.wizardofoz.audit.{}", self.kind),
-            time: &self.time,
-            // A subject, if there is one, is not empty.
-            subject: (self.subject != "/").then_some(&self.subject),
-            datacontenttype: "application/json",
-            data: serde_json::from_str(&self.line)?,
-        };
-        Ok(serde_json::to_vec(&event)?)
-    }
+    body: Vec<u8>,
 }
 
 /// What waits for the collector.
@@ -144,7 +96,14 @@ impl Spool {
 
 impl Intake for Spool {
     fn record(&self, written: &Written) -> u64 {
-        self.push(Event::of(&written.entry, written.line.clone()))
+        let seq = written.entry.link.seq;
+        match cloud_event(&written.entry, &written.line) {
+            Ok(body) => self.push(Event { seq, body }),
+            Err(error) => {
+                tracing::error!(%error, seq, "a record is no CloudEvent");
+                1
+            }
+        }
     }
 
     fn undelivered(&self) -> usize {
@@ -193,11 +152,8 @@ impl Collector {
 
     async fn send(&self, event: &Event) -> anyhow::Result<Answer> {
         let request = http::Request::post(&self.path)
-            .header(
-                "content-type",
-                "application/cloudevents+json; charset=utf-8",
-            )
-            .body(Body::from(event.body()?))?;
+            .header("content-type", Format::CloudEvents.media_type())
+            .body(Body::from(event.body.clone()))?;
         let answer = tokio::time::timeout(COLLECTOR_TIMEOUT, self.client.send(request))
             .await
             .context("no answer")??;

@@ -10,6 +10,7 @@ mod key_watch;
 mod ledger;
 mod log;
 mod meters;
+mod notify;
 mod objects;
 mod outlets;
 mod rotation;
@@ -39,6 +40,7 @@ pub use sink::{LogSink, Sink};
 
 use ledger::{Ledger, Origin, Submitted};
 use meters::Meters;
+use notify::Notifier;
 use outlets::{Intake, Outlet, Written};
 
 /// How long somebody waits for a record.
@@ -59,6 +61,7 @@ struct Shared {
     /// Something can be signed, or a summary is due.
     changed: Notify,
     outlets: Vec<Box<dyn Intake>>,
+    notifier: Notifier,
 }
 
 impl Trail {
@@ -109,12 +112,19 @@ impl Trail {
                 required.insert(Outlet::Collector);
             }
         }
+        let notifier = args.notifications.as_deref();
+        let notifier = notifier
+            .map(Notifier::start)
+            .transpose()?
+            .unwrap_or_default();
+        outlets.push(Box::new(notifier.clone()));
         let shared = Arc::new(Shared {
             ledger: Mutex::new(Ledger::new(origin, required)),
             clock: Arc::new(clock),
             meters: Meters::default(),
             changed: Notify::new(),
             outlets,
+            notifier,
         });
         let trail = Self { shared };
         if let Some(out) = out {
@@ -143,6 +153,7 @@ impl Trail {
     /// Adds what the trail counts.
     pub fn register(&self, registry: &mut Registry) {
         self.shared.meters.register(registry);
+        self.shared.notifier.register(registry);
     }
 
     /// Records something without waiting for it. It is written as soon as it can be; when so much
@@ -187,7 +198,7 @@ impl Trail {
 
     /// Until every outlet that a process may leave behind has everything.
     async fn delivered(&self) {
-        while self.undelivered() > 0 {
+        while self.undelivered() > 0 || self.shared.notifier.waiting() > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -20,6 +20,7 @@ pub mod labels;
 pub mod lifecycle;
 pub mod mutate;
 pub mod names;
+pub mod notify;
 pub mod policies;
 pub mod sessions;
 pub mod settings;

@@ -4,8 +4,10 @@
 mod approvals;
 mod crash;
 mod guard;
+mod notifications;
 mod ozctl;
 mod runs;
+mod server;
 mod sinks;
 mod support;
 mod tampering;

@@ -1,11 +1,5 @@
 //! The places that records go to, one of them out of order.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests stop where they fail, too"
-)]
-
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -21,10 +15,9 @@ use oz_e2e::{
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 use crate::alone;
+use crate::server::{Answers, Received, Server};
 use crate::support::{clean, settled};
 
 async fn bound(scene: &Scene, prefix: &str) -> Result<bool> {
@@ -90,79 +83,26 @@ async fn without_its_record_nobody_gets_in_and_no_end_waits_for_one() -> Result<
     Ok(())
 }
 
-/// A collector that answers 503 until it is told to take events.
-struct Collector {
-    url: String,
-    events: Arc<Mutex<Vec<Value>>>,
-    open: Arc<Mutex<bool>>,
-}
+/// Where a collector takes events.
+const PATH: &str = "/events?from=oz";
 
-impl Collector {
-    async fn start() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}/events?from=oz", listener.local_addr()?);
-        let (events, open): (Arc<Mutex<Vec<Value>>>, Arc<Mutex<bool>>) = Default::default();
-        let (into, gate) = (events.clone(), open.clone());
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let (into, gate) = (into.clone(), gate.clone());
-                tokio::spawn(async move {
-                    let mut bytes = Vec::new();
-                    while let Ok(read) = stream.read_buf(&mut bytes).await {
-                        if read == 0 {
-                            return;
-                        }
-                        while let Some((head, body, rest)) = request(&bytes) {
-                            let open = *gate.lock().unwrap();
-                            let right = head.starts_with("POST /events?from=oz HTTP/1.1")
-                                && head.contains("application/cloudevents+json");
-                            let answer = if open && right {
-                                into.lock().unwrap().push(body);
-                                "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
-                            } else {
-                                "HTTP/1.1 503 Unavailable\r\ncontent-length: 0\r\n\r\n"
-                            };
-                            bytes = rest;
-                            if stream.write_all(answer.as_bytes()).await.is_err() {
-                                return;
-                            }
-                        }
-                    }
-                });
-            }
-        });
-        Ok(Self { url, events, open })
-    }
-
-    fn open(&self) {
-        *self.open.lock().unwrap() = true;
-    }
-
-    fn events(&self) -> Vec<Value> {
-        self.events.lock().unwrap().clone()
-    }
-}
-
-/// The first whole request, if there is one: its head, its body, and what follows.
-fn request(bytes: &[u8]) -> Option<(String, Value, Vec<u8>)> {
-    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
-    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length")
-            .then(|| value.trim().parse::<usize>().ok())?
-    })?;
-    let body = bytes.get(end..end + length)?;
-    let body = serde_json::from_slice(body).ok()?;
-    Some((head, body, bytes[end + length..].to_vec()))
+/// The events that a collector took, as they are to come.
+fn events(collector: &Server) -> Vec<Value> {
+    let taken = collector.taken();
+    let right = |it: &Received| {
+        it.head.starts_with(&format!("POST {PATH} HTTP/1.1"))
+            && it.head.contains("application/cloudevents+json")
+    };
+    assert!(taken.iter().all(right), "{taken:?}");
+    taken.into_iter().map(|it| it.body).collect()
 }
 
 #[tokio::test]
 async fn a_collector_that_is_away_holds_up_nobody_and_gets_everything_later() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
-    let collector = Collector::start().await?;
-    let options = Options::default().flag(&format!("--audit-http={}", collector.url));
+    let collector = Server::start(Answers::With(503)).await?;
+    let options = Options::default().flag(&format!("--audit-http={}", collector.url(PATH)));
     let _system = System::start_with(cluster, &options).await?;
     let scene = Scene::set(cluster, "collector").await?;
     let alice = scene.requests("alice").await?;
@@ -170,13 +110,13 @@ async fn a_collector_that_is_away_holds_up_nobody_and_gets_everything_later() ->
         let request = exec_request(&format!("debug-{number}"), TEMPLATE, "1h");
         alice.granted(&request).await?;
     }
-    assert!(collector.events().is_empty());
-    collector.open();
+    assert!(events(&collector).is_empty());
+    collector.answer(Answers::With(202));
     let events = eventually(
         "the collector to have them",
         CONDITION_TIMEOUT,
         async || {
-            let events = collector.events();
+            let events = events(&collector);
             Ok((events.len() >= 4).then_some(events))
         },
     )
@@ -209,9 +149,9 @@ async fn a_collector_that_is_away_holds_up_nobody_and_gets_everything_later() ->
 async fn a_collector_that_is_required_and_away_keeps_everybody_out_and_nobody_in() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
-    let collector = Collector::start().await?;
+    let collector = Server::start(Answers::With(503)).await?;
     let options = Options::default()
-        .flag(&format!("--audit-http={}", collector.url))
+        .flag(&format!("--audit-http={}", collector.url(PATH)))
         .flag("--audit-http-required");
     let system = System::start_with(cluster, &options).await?;
     let scene = Scene::set(cluster, "required").await?;
@@ -227,7 +167,7 @@ async fn a_collector_that_is_required_and_away_keeps_everybody_out_and_nobody_in
     })
     .await?;
     assert!(!bound(&scene, "debug-").await?);
-    collector.open();
+    collector.answer(Answers::With(202));
     alice.ready("debug").await?;
     assert!(bound(&scene, "debug-").await?);
     Ok(())

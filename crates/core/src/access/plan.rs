@@ -5,11 +5,11 @@
 use jiff::Timestamp;
 use kube::Resource;
 
-use super::ending;
 use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, Move, Special, State};
 use super::objects::{self, Objects};
 use super::unseen;
+use super::{approval, ending};
 use crate::audit::{Action, Decision};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
@@ -84,9 +84,14 @@ pub(super) fn plan<K: Kind>(
             "NotSeenYet",
             "the request is being deleted, but the watch has not shown it yet",
         )),
-        State::Waiting(failure) => Plan::default()
-            .because(failure.clone())
-            .wake_at(waits_until),
+        State::Waiting(failure) => {
+            let said = object.status().and_then(|status| status.approval.as_ref());
+            let asked = approval::requested(kind, now, &request, known, assessment, said);
+            Plan::default()
+                .then(asked.map(Step::Record))
+                .because(failure.clone())
+                .wake_at(waits_until)
+        }
     }
 }
 

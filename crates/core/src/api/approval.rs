@@ -53,6 +53,19 @@ pub struct ApprovalRule {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 8))]
     pub approvals: i32,
+
+    /// Whether those who are told of what happens (notifications of the chart) are told that it waits for this rule.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub notify: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 fn default_timeout() -> String {

@@ -36,6 +36,9 @@ pub enum Action {
     /// A request was deleted, by the user that is named; or that was refused. The details name who had
     /// made it.
     RequestDeleted,
+    /// A request waits for others to approve it; again, if what they are asked has changed. The details name who
+    /// may.
+    ApprovalRequested,
     /// Somebody who may approved a request. The details name the rules that it may count for.
     ApprovalGiven,
     /// Somebody who could have approved a request denied it, which ends it.
@@ -146,6 +149,7 @@ impl Action {
             | Self::RunEnded => &[Decision::End],
             Self::DriftDetected => &[Decision::End, Decision::Note],
             Self::WriterStarted
+            | Self::ApprovalRequested
             | Self::CertificateRotated
             | Self::KeyRotated
             | Self::WebhookRepaired
@@ -181,6 +185,7 @@ impl Action {
             | Self::TargetPinned
             | Self::AccessExpired
             | Self::AccessRevoked
+            | Self::ApprovalRequested
             | Self::ApprovalTimedOut
             | Self::DriftDetected
             | Self::SessionEnded

@@ -92,7 +92,7 @@ impl World {
         let all = all.iter().flat_map(|list| pod[list].as_array().unwrap());
         let mut said = String::new();
         for container in all.take(containers) {
-            let output = self.run(container, from);
+            let output = self.run(container, from, "unlimited");
             said.push_str(&String::from_utf8(output.stdout).unwrap());
             said.push_str(&String::from_utf8(output.stderr).unwrap());
             if !output.status.success() {
@@ -102,10 +102,12 @@ impl World {
         Ok(said)
     }
 
-    fn run(&self, container: &Value, protocols: &str) -> Output {
+    /// Runs a container where no file grows beyond so many blocks of the shell's `ulimit`.
+    fn run(&self, container: &Value, protocols: &str, blocks: &str) -> Output {
         let command = container["command"].as_array().unwrap();
-        let mut process = Command::new(command[0].as_str().unwrap());
-        process.args(command[1..].iter().map(|word| word.as_str().unwrap()));
+        let mut process = Command::new("sh");
+        process.args(["-c", r#"ulimit -f "$0" && exec "$@""#, blocks]);
+        process.args(command.iter().map(|word| word.as_str().unwrap()));
         let env = container["env"].as_array().unwrap();
         let mut env: BTreeMap<_, _> = env
             .iter()
@@ -266,6 +268,37 @@ fn what_cannot_be_had_fails_and_says_why() {
     let said = world.seed(json!([{"url": url}]), "file", 1).unwrap_err();
     assert!(said.contains("give the repository a path"), "{said}");
     assert_eq!(world.read(".paddock/repos.json"), None);
+}
+
+#[test]
+fn what_the_volume_has_no_room_for_is_cloned_when_there_is() {
+    let world = World::new();
+    // Nothing makes it smaller.
+    let mut state = 1_u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        state.to_be_bytes()[0]
+    })
+    .take(4 << 20)
+    .collect();
+    fs::write(world.path("repo/large"), &noise).unwrap();
+    world.git(&["add", "-A"]);
+    world.git(&["commit", "-q", "-m", "large"]);
+    let repos = json!([{"url": world.url()}]);
+    let job = job(&workspace(repos.clone()));
+    let clone = &job["spec"]["template"]["spec"]["initContainers"][0];
+    let output = world.run(clone, "file", "2048");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("fatal:"), "{said}");
+    assert_eq!(world.read("one"), None);
+    assert_eq!(world.read(".paddock/repos.json"), None);
+    world.seed(repos, "file", 2).unwrap();
+    let large = fs::read(world.path("workspace/large")).unwrap();
+    assert!(large == noise, "{} bytes of {}", large.len(), noise.len());
+    assert!(world.read(".paddock/repos.json").is_some());
 }
 
 #[test]

@@ -2,13 +2,8 @@
 //! asked that only this process can reach, no redirect is followed, and what is answered has a bound.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
 use http::uri::Authority;
@@ -16,23 +11,16 @@ use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::body::Incoming;
-use hyper_rustls::builderstates::WantsSchemes;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use hyper_util::rt::TokioExecutor;
 use jiff::{SignedDuration, Timestamp};
 use oz_core::composite::Refused;
 use oz_core::composite::declared::Call;
 use oz_core::composite::protocol::MAX_ANSWER;
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::has_come;
+use oz_outbound::{Allowed, HttpClient, Trust};
 use oz_runtime::root_cause;
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use tower::Service;
 
 use super::HookAddress;
 
@@ -40,8 +28,6 @@ use super::HookAddress;
 const SMALL_ANSWER: usize = 256 * 1024;
 /// How many larger answers are read at once, of all composites.
 const LARGE_ANSWERS: usize = 8;
-/// How long a connection is kept that nobody uses.
-const IDLE: Duration = Duration::from_secs(60);
 /// How long a refusal puts off that does not say how long.
 const LATER: SignedDuration = SignedDuration::from_secs(10);
 /// The longest that one puts off.
@@ -52,40 +38,26 @@ const TOLD: usize = 200;
 /// Asks functions. Clones share connections.
 #[derive(Clone)]
 pub(crate) struct Webhooks {
-    client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
+    client: HttpClient,
     addresses: Arc<BTreeMap<String, SocketAddr>>,
-    forbidden: Forbidden,
+    allowed: Allowed,
     large: Arc<Semaphore>,
 }
 
 impl Webhooks {
     /// Asks at these addresses in place of those that names stand for; never `api_servers`.
-    pub(crate) fn new(addresses: &[HookAddress], api_servers: Vec<IpAddr>) -> Self {
-        let forbidden = Forbidden(api_servers.into());
-        let mut connector = HttpConnector::new_with_resolver(Resolver {
-            inner: GaiResolver::new(),
-            forbidden: forbidden.clone(),
-        });
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(Duration::from_secs(5)));
-        let trusted = HttpsConnectorBuilder::new().try_with_platform_verifier();
-        let connector = trusted
-            .unwrap_or_else(|error| trusting_nobody(&error))
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_timer(hyper_util::rt::TokioTimer::new())
-            .build(connector);
+    pub(crate) fn new(addresses: &[HookAddress], api_servers: Vec<IpAddr>) -> Result<Self, String> {
+        let allowed = Allowed {
+            api_servers: api_servers.into(),
+            ..Allowed::default()
+        };
         let addresses = addresses.iter().map(|one| (one.host.clone(), one.address));
-        Self {
-            client,
+        Ok(Self {
+            client: oz_outbound::client(allowed.clone(), &Trust::System)?,
             addresses: Arc::new(addresses.collect()),
-            forbidden,
+            allowed,
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
-        }
+        })
     }
 
     /// What a function says to a request, as `read` reads it.
@@ -156,12 +128,8 @@ impl Webhooks {
                 Uri::from_parts(parts).map_err(|error| invalid(&error))?
             }
             None => {
-                let literal = host.trim_start_matches('[').trim_end_matches(']');
-                if let Ok(address) = literal.parse::<IpAddr>() {
-                    self.forbidden
-                        .check(address)
-                        .map_err(|error| invalid(&error))?;
-                }
+                let fine = self.allowed.check_url(&uri);
+                fine.map_err(|error| invalid(&format!("{error} (see --hook-address)")))?;
                 uri
             }
         };
@@ -197,16 +165,6 @@ impl Webhooks {
     }
 }
 
-/// Where the system knows no certificate authority, as in the image, a function behind HTTPS cannot be asked; all
-/// others can.
-fn trusting_nobody(error: &rustls::Error) -> HttpsConnectorBuilder<WantsSchemes> {
-    tracing::info!(%error, "functions behind https cannot be asked; SSL_CERT_FILE names certificate authorities");
-    let config = ClientConfig::builder()
-        .with_root_certificates(RootCertStore::empty())
-        .with_no_client_auth();
-    HttpsConnectorBuilder::new().with_tls_config(config)
-}
-
 fn failed(message: String) -> Refused {
     Failure::transient("HookFailed", message).into()
 }
@@ -226,78 +184,4 @@ fn retry_at(retry: Option<&HeaderValue>, now: Timestamp) -> Timestamp {
     said.filter(|at| !has_come(now, *at))
         .unwrap_or(default)
         .min(latest)
-}
-
-/// Addresses that no function is asked at: those that only this process or its node can reach, and the
-/// API server, which would take the request for one of the operator's network.
-#[derive(Clone)]
-struct Forbidden(Arc<[IpAddr]>);
-
-impl Forbidden {
-    fn check(&self, address: IpAddr) -> Result<(), String> {
-        let address = address.to_canonical();
-        let is_local = match address {
-            IpAddr::V4(address) => {
-                address.is_loopback()
-                    || address.is_link_local()
-                    || address.is_unspecified()
-                    || address.is_broadcast()
-                    || address.is_multicast()
-            }
-            IpAddr::V6(address) => {
-                address.is_loopback()
-                    || address.is_unspecified()
-                    || address.is_multicast()
-                    || address.is_unicast_link_local()
-            }
-        };
-        if is_local {
-            return Err(format!(
-                "{address} is a local address, at which no function is asked (see --hook-address)"
-            ));
-        }
-        if self.0.contains(&address) {
-            return Err(format!("{address} is the API server, which is no function"));
-        }
-        Ok(())
-    }
-}
-
-/// Looks names up, and leaves out what may not be asked. What a name stands for is looked up here and
-/// nowhere else, so that it cannot stand for something else when it is connected to.
-#[derive(Clone)]
-struct Resolver {
-    inner: GaiResolver,
-    forbidden: Forbidden,
-}
-
-impl Service<Name> for Resolver {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let found = self.inner.call(name);
-        let forbidden = self.forbidden.clone();
-        Box::pin(async move {
-            let mut allowed = Vec::new();
-            let mut refused = None;
-            for address in found.await? {
-                match forbidden.check(address.ip()) {
-                    Ok(()) => allowed.push(address),
-                    Err(error) => refused = Some(error),
-                }
-            }
-            match refused {
-                Some(error) if allowed.is_empty() => {
-                    Err(io::Error::new(io::ErrorKind::PermissionDenied, error))
-                }
-                _ => Ok(allowed.into_iter()),
-            }
-        })
-    }
 }

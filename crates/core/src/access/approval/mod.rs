@@ -23,7 +23,7 @@ use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;
 
 pub use decide::{Missing, Verdict, decide};
-pub(super) use stage::{Approvals, confirmed, fact, of, settled};
+pub(super) use stage::{Approvals, confirmed, fact, of, requested, settled};
 pub use stage::{DENIED, WAITING};
 
 /// What those who answer are asked.

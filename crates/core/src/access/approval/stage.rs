@@ -4,17 +4,19 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
 
-use super::super::kind::{FactsOf, Kind, Otherwise, Question, State};
+use super::super::kind::{Assessment, FactsOf, Kind, Otherwise, Question, State};
 use super::super::request::Request;
 use super::super::status::Fact;
 use super::decide::waited_for;
 use super::{Answer, Approved, Asked, Verdict, approvers, decide};
 use crate::api::{ApprovalStatus, Phase};
+use crate::audit::{Action, Decision, Record};
 use crate::conditions;
 use crate::controller::Failure;
 use crate::kinds::{AccessTemplate as _, Kind as _};
 use crate::lifecycle::End;
 use crate::lifecycle::window::after;
+use crate::notify::{APPROVERS, NOTIFY};
 
 /// Reason of a request that waits for somebody to approve it.
 pub const WAITING: &str = "Waiting";
@@ -121,6 +123,39 @@ pub(in crate::access) fn settled(
             Err(State::Ending(end, None))
         }
     }
+}
+
+/// What is put on record when a request begins to wait, and again when something else is asked than its status
+/// says: whoever is to approve is told by that.
+pub(in crate::access) fn requested<K: Kind>(
+    kind: &K,
+    now: Timestamp,
+    request: &Request<'_>,
+    known: &FactsOf<K>,
+    assessment: &Assessment,
+    said: Option<&ApprovalStatus>,
+) -> Option<Record> {
+    let State::Waiting(failure) = &assessment.state else {
+        return None;
+    };
+    let asked = assessment.approval.as_ref()?;
+    if failure.reason != WAITING || said.is_some_and(|said| said.digest == asked.digest) {
+        return None;
+    }
+    let (action, decision) = (Action::ApprovalRequested, Decision::Note);
+    let mut record = request.record(now, action, decision, WAITING, &failure.message);
+    record.id = Record::id(action, &format!("{} {}", request.uid(), asked.digest));
+    record.user = request.requester(kind.keys()).ok();
+    record.until = Some(asked.until);
+    let config = known.template.as_deref()?.config().approval.as_ref()?;
+    let who = failure.message.trim_start_matches("waiting for ");
+    record = record
+        .detail(APPROVERS, who)
+        .detail("digest", &asked.digest);
+    if !config.rules.iter().any(|rule| rule.notify) {
+        record = record.detail(NOTIFY, "false");
+    }
+    Some(record)
 }
 
 /// Asks the API server itself before what was approved is granted: a denial may have been given that the

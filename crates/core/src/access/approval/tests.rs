@@ -30,6 +30,7 @@ fn rules(text: &str) -> ApprovalConfig {
             groups: groups.iter().map(|group| group[1..].to_owned()).collect(),
             users,
             approvals: approvals.parse().unwrap(),
+            notify: true,
         }
     };
     ApprovalConfig {

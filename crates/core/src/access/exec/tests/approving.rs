@@ -28,6 +28,7 @@ fn world() -> World {
             groups: Vec::new(),
             users: vec!["bob".into(), "carol".into()],
             approvals: 1,
+            notify: true,
         }],
         timeout: "10m".into(),
         require_reason: false,
@@ -124,8 +125,11 @@ fn the_time_of_an_approved_grant_counts_from_the_grant_and_the_record_names_who_
     assert_eq!(status.phase, Phase::Active);
     assert_eq!(status.expires_at, Some(at(401 + 300)));
     assert_eq!(approved(&world).2, "Approved by bob (security)");
-    let granted = &world.records[0];
-    assert_eq!(granted.action, Action::AccessGranted);
+    assert_eq!(
+        actions(&world),
+        [Action::ApprovalRequested, Action::AccessGranted]
+    );
+    let granted = &world.records[1];
     assert_eq!(granted.details["approvedBy"], "bob (security)");
     let grant = Grant::open_any(&keys(), &world.live[0].object.metadata).unwrap();
     let [one] = grant.approvals.as_slice() else {
@@ -180,7 +184,38 @@ fn what_is_not_approved_in_time_ends_and_is_on_record() {
     let ending = status.ending.unwrap();
     assert_eq!(ending.reason, EndReason::ApprovalTimedOut);
     assert!(ending.detail.unwrap().contains("security: bob, carol may"));
-    assert_eq!(actions(&world), [Action::ApprovalTimedOut]);
+    assert_eq!(
+        actions(&world),
+        [Action::ApprovalRequested, Action::ApprovalTimedOut]
+    );
+}
+
+#[test]
+fn that_it_waits_is_on_record_once_and_again_when_something_else_is_asked() {
+    let mut world = world();
+    world.settle(at(1));
+    world.settle(at(2));
+    let [asked] = world.records.as_slice() else {
+        panic!("{:?}", world.records)
+    };
+    assert_eq!(asked.action, Action::ApprovalRequested);
+    assert_eq!(asked.user.as_ref().unwrap().user, "alice");
+    assert_eq!(asked.until, Some(at(600)));
+    assert_eq!(asked.details["approvers"], "security: bob, carol may");
+    assert_eq!(asked.details["digest"], digest(&world));
+    let first = asked.id.clone();
+
+    world.config().max_duration = "3h".into();
+    world.settle(at(3));
+    world.settle(at(4));
+    assert_eq!(actions(&world), [Action::ApprovalRequested; 2]);
+    assert_ne!(world.records[1].id, first);
+    assert!(!world.records[1].details.contains_key("notify"));
+
+    let config = world.config();
+    config.approval.as_mut().unwrap().rules[0].notify = false;
+    world.settle(at(5));
+    assert_eq!(world.records[2].details["notify"], "false");
 }
 
 #[test]

@@ -1,0 +1,247 @@
+//! Sends what waits for one server, and tries again for an hour. The URL may be a secret: it is in no message.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use oz_core::notify::Route;
+use oz_core::notify::signature::SigningKey;
+use oz_outbound::{Allowed, HttpClient, Trust};
+use oz_runtime::root_cause;
+
+use super::queue::{Message, Queue};
+
+/// How long a server may take.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pauses after failures.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How much is read of an answer.
+const MOST_ANSWERED: usize = 64 << 10;
+/// How long a notification is tried.
+const TRIED_FOR: Duration = Duration::from_secs(3_600);
+
+/// What became of one attempt.
+#[derive(Debug)]
+enum Attempt {
+    Taken,
+    /// The server will not take it as it is.
+    Never(String),
+    /// Not now; the server may say when.
+    Later(String, Option<Duration>),
+}
+
+/// Who sends by one route.
+pub(super) struct Sender {
+    route: Route,
+    queue: Arc<Queue>,
+    allowed: Allowed,
+    /// It is made anew when other authorities vouch for the server.
+    client: Option<(Trust, HttpClient)>,
+}
+
+impl Sender {
+    pub(super) fn new(route: Route, queue: Arc<Queue>, allowed: Allowed) -> Self {
+        Self {
+            route,
+            queue,
+            allowed,
+            client: None,
+        }
+    }
+
+    /// Sends what comes, until the process ends.
+    pub(super) async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let message = self.queue.first().await;
+            let route = self.route.name.clone();
+            let (why, asked) = match self.attempt(&message).await {
+                Attempt::Taken => {
+                    self.queue.meters.sent.inc();
+                    self.queue.remove(&message);
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
+                Attempt::Never(why) => {
+                    tracing::error!(route, id = message.id, "nobody gets a notification: {why}");
+                    self.queue.meters.failures.inc();
+                    self.queue.meters.dropped.inc();
+                    self.queue.remove(&message);
+                    continue;
+                }
+                Attempt::Later(why, asked) => (why, asked),
+            };
+            self.queue.meters.failures.inc();
+            if message.since.elapsed() >= TRIED_FOR {
+                tracing::error!(
+                    route,
+                    id = message.id,
+                    "nobody gets a notification that was tried for an hour: {why}"
+                );
+                self.queue.meters.dropped.inc();
+                self.queue.remove(&message);
+            } else if pause == FIRST_PAUSE {
+                tracing::warn!(
+                    route,
+                    "a server does not take notifications, which wait: {why}"
+                );
+            }
+            tokio::time::sleep(asked.unwrap_or(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn attempt(&mut self, message: &Message) -> Attempt {
+        let prepared = self.request(message);
+        let (client, request) = match prepared {
+            Ok(both) => both,
+            Err(why) => return Attempt::Later(why, None),
+        };
+        let asked = async {
+            let answer = client
+                .request(request)
+                .await
+                .map_err(|error| root_cause(&error))?;
+            let (head, body) = answer.into_parts();
+            // Nobody needs what it says; a connection is used again once that is read.
+            drop(Limited::new(body, MOST_ANSWERED).collect().await);
+            Ok::<_, String>(head)
+        };
+        match tokio::time::timeout(SERVER_TIMEOUT, asked).await {
+            Err(_) => Attempt::Later(format!("no answer within {SERVER_TIMEOUT:?}"), None),
+            Ok(Err(why)) => Attempt::Later(why, None),
+            Ok(Ok(head)) => judged(head.status, head.headers.get(RETRY_AFTER)),
+        }
+    }
+
+    /// What is sent, and by whom. Files are read anew each time: a Secret may have been changed.
+    fn request(&mut self, message: &Message) -> Result<(HttpClient, Request<Full<Bytes>>), String> {
+        let route = &self.route;
+        let from_file = route.url_file.as_deref().map(read).transpose()?;
+        let url = from_file.as_deref().or(route.url.as_deref());
+        let uri = checked(url.unwrap_or_default(), &self.allowed)?;
+        let seconds = jiff::Timestamp::now().as_second();
+        let mut request = Request::post(uri)
+            .header(CONTENT_TYPE, route.format.media_type())
+            .header("webhook-id", &message.id)
+            .header("webhook-timestamp", seconds);
+        if let Some(file) = &route.signing_key_file {
+            let key = SigningKey::read(&read(file)?);
+            let key = key.map_err(|wanted| format!("{} {wanted}", file.display()))?;
+            let signature = key.sign(&message.id, seconds, &message.body);
+            request = request.header("webhook-signature", signature);
+        }
+        if let Some(file) = &route.token_file {
+            let token = HeaderValue::from_str(&format!("Bearer {}", read(file)?.trim()));
+            let mut token = token.map_err(|_| format!("{} has no token", file.display()))?;
+            token.set_sensitive(true);
+            request = request.header(AUTHORIZATION, token);
+        }
+        let body = Full::new(Bytes::from(message.body.clone()));
+        let request = request.body(body).map_err(|error| error.to_string())?;
+        Ok((self.client()?, request))
+    }
+
+    fn client(&mut self) -> Result<HttpClient, String> {
+        let trust = match &self.route.ca_file {
+            Some(file) => Trust::Only(read(file)?.into_bytes()),
+            None => Trust::System,
+        };
+        if let Some((trusted, client)) = &self.client
+            && *trusted == trust
+        {
+            return Ok(client.clone());
+        }
+        let client = oz_outbound::client(self.allowed.clone(), &trust)?;
+        self.client = Some((trust, client.clone()));
+        Ok(client)
+    }
+}
+
+fn judged(status: StatusCode, after: Option<&HeaderValue>) -> Attempt {
+    let why = format!("the server answers {status}");
+    match status {
+        _ if status.is_success() => Attempt::Taken,
+        StatusCode::BAD_REQUEST
+        | StatusCode::GONE
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNPROCESSABLE_ENTITY => Attempt::Never(why),
+        // A redirect is not followed, and tells of a URL that is to be changed.
+        _ => {
+            let seconds = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+            let asked = seconds.map(Duration::from_secs);
+            Attempt::Later(
+                why,
+                asked.map(|asked| asked.clamp(FIRST_PAUSE, LONGEST_PAUSE)),
+            )
+        }
+    }
+}
+
+/// A URL that something may be sent to.
+///
+/// # Errors
+/// Why nothing may. The URL is not in the message.
+pub(super) fn checked(url: &str, allowed: &Allowed) -> Result<Uri, String> {
+    let uri: Uri = url
+        .trim()
+        .parse()
+        .map_err(|error| format!("it is no URL: {error}"))?;
+    allowed.check_url(&uri)?;
+    Ok(uri)
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file)
+        .map_err(|error| format!("failed to read {}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_obeyed_as_far_as_it_is_understood() {
+        for (status, after, expected) in [
+            (200, None, "taken"),
+            (204, None, "taken"),
+            (400, None, "never"),
+            (410, None, "never"),
+            (422, None, "never"),
+            // The token may be replaced, and the server may come back.
+            (401, None, "later None"),
+            (404, None, "later None"),
+            (302, None, "later None"),
+            (429, Some("9"), "later Some(9s)"),
+            (503, Some("86400"), "later Some(60s)"),
+            (503, Some("0"), "later Some(500ms)"),
+            (500, Some("soon"), "later None"),
+        ] {
+            let after = after.map(HeaderValue::from_static);
+            let status = StatusCode::from_u16(status).unwrap();
+            let said = match judged(status, after.as_ref()) {
+                Attempt::Taken => "taken".to_owned(),
+                Attempt::Never(_) => "never".to_owned(),
+                Attempt::Later(_, asked) => format!("later {asked:?}"),
+            };
+            assert_eq!(said, expected, "{status} {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_in_no_message_about_it() {
+        for url in [
+            "https://hooks.test/T000/secret word",
+            "https://u:secret@hooks.test/",
+            "ftp://secret.test",
+        ] {
+            let error = checked(url, &Allowed::default()).unwrap_err();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

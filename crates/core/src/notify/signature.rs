@@ -1,0 +1,45 @@
+//! How a server knows that something comes from here: the headers of Standard Webhooks.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+
+/// What a key begins with, as their tools write it.
+const PREFIX: &str = "whsec_";
+/// How long a key is, in bytes.
+const LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
+
+/// A key that signs what is sent.
+#[derive(Clone)]
+pub struct SigningKey(Vec<u8>);
+
+impl SigningKey {
+    /// Reads a key: `whsec_` and 24 to 64 bytes in base64, or these alone.
+    ///
+    /// # Errors
+    /// What it should be. The text itself is not in the message.
+    pub fn read(text: &str) -> Result<Self, &'static str> {
+        const WANTED: &str = "must be whsec_ and 24 to 64 bytes in base64";
+        let text = text.trim();
+        let text = text.strip_prefix(PREFIX).unwrap_or(text);
+        let bytes = STANDARD.decode(text).map_err(|_| WANTED)?;
+        if LENGTHS.contains(&bytes.len()) {
+            Ok(Self(bytes))
+        } else {
+            Err(WANTED)
+        }
+    }
+
+    /// The value of `webhook-signature` for a body with this `webhook-id`, at this time in seconds.
+    #[must_use]
+    pub fn sign(&self, id: &str, seconds: i64, body: &[u8]) -> String {
+        // Such a key has any length.
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
+            return String::new();
+        };
+        mac.update(format!("{id}.{seconds}.").as_bytes());
+        mac.update(body);
+        format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+    }
+}

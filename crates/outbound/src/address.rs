@@ -1,0 +1,66 @@
+//! Addresses that nothing is sent to, whatever a URL says: those by which a program reaches its own machine, or
+//! what a cloud tells a machine about itself.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Why nothing is sent to an address; `None` if something may be.
+#[must_use]
+pub(crate) fn refused(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => refused_v4(address),
+        IpAddr::V6(address) => match embedded(address) {
+            Some(inside) => refused_v4(inside),
+            None => refused_v6(address),
+        },
+    }
+}
+
+fn refused_v4(address: Ipv4Addr) -> Option<&'static str> {
+    // Alibaba's and Azure's, which are in no range of their own.
+    const METADATA: [Ipv4Addr; 2] = [
+        Ipv4Addr::new(100, 100, 100, 200),
+        Ipv4Addr::new(168, 63, 129, 16),
+    ];
+    if address.is_loopback() || address.octets()[0] == 0 {
+        Some("is an address of loopback")
+    } else if address.is_link_local() {
+        Some("is link-local")
+    } else if METADATA.contains(&address) {
+        Some("is where a cloud tells about its machines")
+    } else if address.is_multicast() || address.is_broadcast() {
+        Some("is nobody's own")
+    } else {
+        None
+    }
+}
+
+fn refused_v6(address: Ipv6Addr) -> Option<&'static str> {
+    const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    if address.is_loopback() || address.is_unspecified() {
+        Some("is an address of loopback")
+    } else if address.is_unicast_link_local() {
+        Some("is link-local")
+    } else if address == METADATA {
+        Some("is where a cloud tells about its machines")
+    } else if address.is_multicast() {
+        Some("is nobody's own")
+    } else {
+        None
+    }
+}
+
+/// The IPv4 address that an IPv6 one stands for: mapped, or behind the well-known prefix of NAT64 or 6to4.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let parts = address.segments();
+    let from = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        Some(Ipv4Addr::new(a, b, c, d))
+    };
+    match parts {
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            from(high, low)
+        }
+        [0x2002, high, low, ..] => from(high, low),
+        _ => None,
+    }
+}

@@ -1,0 +1,210 @@
+//! HTTP to servers that others name, such as functions of composites and those that are notified. No address is asked
+//! that only this process or its machine can reach, whatever a name stands for; what a name stands for is looked up
+//! once, here, so that it cannot stand for something else when it is connected to. No redirect is followed, and no
+//! proxy of the environment is used.
+
+mod address;
+mod resolver;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper_rustls::builderstates::WantsSchemes;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+
+pub use resolver::Resolver;
+
+/// How long a connection is kept that nobody uses.
+const IDLE: Duration = Duration::from_secs(60);
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Sends requests. Clones share connections.
+pub type HttpClient = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
+
+/// Where requests may go.
+#[derive(Clone, Debug, Default)]
+pub struct Allowed {
+    /// Hosts, in lower case, that may have any address.
+    pub hosts: Arc<BTreeSet<String>>,
+    /// Addresses of the API server, which would take a request for one of oz's network.
+    pub api_servers: Arc<[IpAddr]>,
+}
+
+impl Allowed {
+    /// That a request for this host may go to this address.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
+        let address = address.to_canonical();
+        if self.hosts.contains(&host.to_lowercase()) {
+            return Ok(());
+        }
+        if let Some(why) = address::refused(address) {
+            return Err(format!("{address} {why}, where nothing is sent to"));
+        }
+        if self.api_servers.contains(&address) {
+            return Err(format!("{address} is the API server"));
+        }
+        Ok(())
+    }
+
+    /// That a URL names a server that may be asked. What its name stands for is checked when it is looked up.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn check_url(&self, url: &Uri) -> Result<(), String> {
+        if !matches!(url.scheme_str(), Some("http" | "https")) {
+            return Err("it must begin with http:// or https://".to_owned());
+        }
+        let authority = url.authority().ok_or("it names no host")?;
+        if authority.as_str().contains('@') {
+            return Err("it must have no user and password".to_owned());
+        }
+        let host = authority.host();
+        let literal = host.trim_start_matches('[').trim_end_matches(']');
+        match literal.parse() {
+            Ok(address) => self.check(host, address),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Who vouches for servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// The certificate authorities of the system. Where it knows none, as in the image, servers behind https cannot be
+    /// asked.
+    System,
+    /// These, as PEM.
+    Only(Vec<u8>),
+}
+
+/// A client that goes where it may.
+///
+/// # Errors
+/// When there is no certificate in what it is to trust.
+pub fn client(allowed: Allowed, trust: &Trust) -> Result<HttpClient, String> {
+    let mut connector = HttpConnector::new_with_resolver(Resolver::new(allowed));
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let trusting = match trust {
+        Trust::System => HttpsConnectorBuilder::new()
+            .try_with_platform_verifier()
+            .unwrap_or_else(|error| {
+                tracing::info!(%error, "servers behind https cannot be asked; SSL_CERT_FILE names certificate authorities");
+                trusting(RootCertStore::empty())
+            }),
+        Trust::Only(pem) => trusting(roots(pem)?),
+    };
+    let connector = trusting
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(connector);
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
+        .pool_timer(TokioTimer::new())
+        .build(connector))
+}
+
+fn trusting(roots: RootCertStore) -> HttpsConnectorBuilder<WantsSchemes> {
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    HttpsConnectorBuilder::new().with_tls_config(config)
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| format!("no certificate: {error}"))?;
+        let added = roots.add(certificate);
+        added.map_err(|error| format!("no certificate authority: {error}"))?;
+    }
+    if roots.is_empty() {
+        return Err("it has no certificate".to_owned());
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_the_own_machine_and_of_clouds_are_refused_in_any_writing() {
+        for (address, allowed) in [
+            ("127.0.0.1", false),
+            ("127.9.9.9", false),
+            ("0.0.0.0", false),
+            ("169.254.169.254", false),
+            ("100.100.100.200", false),
+            ("168.63.129.16", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("::1", false),
+            ("::", false),
+            ("::ffff:127.0.0.1", false),
+            ("::ffff:169.254.169.254", false),
+            ("64:ff9b::a9fe:a9fe", false),
+            ("2002:7f00:1::", false),
+            ("fe80::1", false),
+            ("fd00:ec2::254", false),
+            ("ff02::1", false),
+            ("10.9.9.9", false),
+            ("10.0.0.1", true),
+            ("192.168.1.1", true),
+            ("100.64.0.1", true),
+            ("8.8.8.8", true),
+            ("fd00::1", true),
+            ("2001:db8::1", true),
+        ] {
+            let parsed: IpAddr = address.parse().unwrap();
+            let at = Allowed {
+                hosts: Arc::new(BTreeSet::from(["sidecar.test".to_owned()])),
+                api_servers: Arc::new(["10.9.9.9".parse().unwrap()]),
+            };
+            assert_eq!(at.check("a.test", parsed).is_ok(), allowed, "{address}");
+            assert!(at.check("Sidecar.test", parsed).is_ok(), "{address}");
+        }
+    }
+
+    #[test]
+    fn urls_that_nobody_means_are_refused() {
+        let allowed = Allowed::default();
+        for (url, fine) in [
+            ("https://hooks.test/a?b=c", true),
+            ("http://alertmanager.monitoring:9093", true),
+            ("https://user:word@hooks.test/", false),
+            ("https://127.0.0.1/", false),
+            ("https://[::1]/", false),
+            ("https://[fe80::1]:80/", false),
+            ("ftp://hooks.test/", false),
+            ("/only/a/path", false),
+            ("hooks.test:443", false),
+        ] {
+            let parsed: Uri = url.parse().unwrap();
+            assert_eq!(allowed.check_url(&parsed).is_ok(), fine, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_trusted_has_certificates() {
+        let client = |pem: &str| client(Allowed::default(), &Trust::Only(pem.into()));
+        assert!(client("").is_err());
+        assert!(client("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").is_err());
+    }
+}

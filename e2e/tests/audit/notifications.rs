@@ -1,0 +1,212 @@
+//! Servers that are told of what is on record, and are away, stall, or are not where anything may be sent.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::DeleteParams;
+use oz_core::api::{ExecAccessRequest, Phase, RequestStatus};
+use oz_core::notify::signature::SigningKey;
+use oz_e2e::{
+    Options, Person, Scene, System, TEMPLATE, answer_to, approval_rule, approved_template,
+    exec_request,
+};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+use serde_json::{Value, json};
+
+use crate::alone;
+use crate::server::{Answers, Received, Server};
+use crate::support::clean;
+
+const BOB: Person = Person::named("bob", &["approvers"]);
+const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const TOKEN: &str = "a-token-that-nobody-logs";
+/// Of Slack's URLs the path is the secret.
+const SECRET_PATH: &str = "/services/T0/B0/nobody-logs-this";
+
+fn told(routes: &Value, allowed: &[&str]) -> Options {
+    let told = json!({"routes": routes, "allowedHosts": allowed});
+    Options::default().flag(&format!("--notifications={told}"))
+}
+
+/// The counter of a route, in what an operator tells of itself.
+async fn counted(system: &System, name: &str, route: &str) -> Result<u64> {
+    let wanted = format!("oz_notifications_{name}_total{{route=\"{route}\"}} ");
+    let metrics = system.operator.metrics().await?;
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&wanted));
+    Ok(value.map(str::parse).transpose()?.unwrap_or(0))
+}
+
+/// Waits until a server has taken something for each of these texts, in this order.
+async fn has_in_order(server: &Server, texts: &[&str]) -> Result<Vec<Received>> {
+    eventually("the server to have them", CONDITION_TIMEOUT, async || {
+        let taken = server.taken();
+        let mut found = Vec::new();
+        let mut rest = taken.into_iter();
+        for text in texts {
+            let next = rest.find(|it| it.raw.contains(text));
+            found.push(next.with_context(|| format!("nothing says {text:?}"))?);
+        }
+        Ok(Some(found))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn servers_that_stall_and_fail_hold_up_nobody_and_are_told_when_they_are_back() -> Result<()>
+{
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let files = tempfile::tempdir()?;
+    let write = |name: &str, text: &str| -> Result<String> {
+        let path = files.path().join(name);
+        fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    };
+    let (chat, alerts, events) = tokio::try_join!(
+        Server::start(Answers::Never),
+        Server::start(Answers::With(503)),
+        Server::start(Answers::Html),
+    )?;
+    let routes = json!([
+        {
+            "name": "chat", "format": "Slack", "urlFile": write("url", &chat.url(SECRET_PATH))?,
+            "events": ["ApprovalRequested", "AccessGranted"],
+        },
+        {
+            "name": "alerts", "format": "Alertmanager", "url": alerts.url("/api/v2/alerts"),
+            "tokenFile": write("token", TOKEN)?, "events": ["AccessGranted", "AccessRevoked"],
+        },
+        {
+            "name": "events", "url": events.url("/"), "signingKeyFile": write("key", KEY)?,
+            "events": ["ApprovalRequested", "ApprovalGiven", "AccessGranted", "AccessRevoked"],
+            "namespaces": ["told-*"],
+        },
+    ]);
+    let mut system = System::start_with(cluster, &told(&routes, &["127.0.0.1"])).await?;
+    let scene = Scene::set(cluster, "told").await?;
+    let rule = approval_rule("security", &["bob"], &[], 1);
+    scene
+        .apply(&approved_template("asked", vec![rule], "30m"))
+        .await?;
+    let alice = scene.requests("alice").await?;
+    let hostile = "<!channel> \u{202e}INC-42";
+    let mut request = exec_request("debug", "asked", "1h");
+    request.spec.reason = Some(hostile.to_owned());
+    alice.create(&request).await?;
+    let waits = |status: &RequestStatus| status.approval.is_some();
+    let request = alice.until("debug", "to wait for others", waits).await?;
+    let answer = answer_to(&request, "debug-bob", true)?;
+    let plural = "accessrequestapprovals";
+    BOB.create(&scene.admin, scene.name(), plural, &answer)
+        .await?;
+    // Nobody has been told, and access is there, and over.
+    alice.ready("debug").await?;
+    let requests = scene.api::<ExecAccessRequest>();
+    requests.delete("debug", &DeleteParams::default()).await?;
+    eventually(
+        "each server to have been tried",
+        CONDITION_TIMEOUT,
+        async || {
+            let all = [&chat, &alerts, &events];
+            ensure!(all.iter().all(|server| !server.refused().is_empty()));
+            Ok(Some(()))
+        },
+    )
+    .await?;
+    for server in [&chat, &alerts, &events] {
+        ensure!(server.taken().is_empty());
+        server.answer(Answers::With(200));
+    }
+
+    let said = has_in_order(&chat, &["Approval requested", "Access granted"]).await?;
+    assert!(
+        said[0].head.starts_with(&format!("POST {SECRET_PATH} ")),
+        "{said:?}"
+    );
+    assert!(
+        said[0].raw.contains("ozctl approve debug -n told-"),
+        "{said:?}"
+    );
+    assert!(said[0].raw.contains("security: bob may"), "{said:?}");
+    for one in &said {
+        let text = one.body["text"].as_str().context("no text")?;
+        assert!(
+            !text.contains('<') && !one.raw.contains('\u{202e}'),
+            "{one:?}"
+        );
+    }
+
+    let said = has_in_order(&alerts, &["Access granted", "Access revoked"]).await?;
+    assert_eq!(said[0].body[0]["labels"], said[1].body[0]["labels"]);
+    assert!(said[1].body[0]["endsAt"].as_str() < said[0].body[0]["endsAt"].as_str());
+    let bearer = said[0].header("authorization");
+    assert_eq!(bearer.as_deref(), Some(format!("Bearer {TOKEN}").as_str()));
+
+    // Operator and webhook send each their own.
+    let operators = ["ApprovalRequested", "AccessGranted", "AccessRevoked"];
+    has_in_order(&events, &operators).await?;
+    has_in_order(&events, &["ApprovalGiven"]).await?;
+    let key = SigningKey::read(KEY).map_err(anyhow::Error::msg)?;
+    let taken = events.taken();
+    for one in &taken {
+        let header = |name: &str| one.header(name).with_context(|| format!("no {name}"));
+        let (id, seconds) = (header("webhook-id")?, header("webhook-timestamp")?);
+        let signature = key.sign(&id, seconds.parse()?, one.raw.as_bytes());
+        assert_eq!(header("webhook-signature")?, signature);
+        assert!(one.raw.contains("\"namespace\":\"told-"), "{one:?}");
+    }
+    let ids: BTreeSet<_> = taken.iter().map(|it| it.header("webhook-id")).collect();
+    assert_eq!(ids.len(), taken.len(), "told twice");
+
+    assert_eq!(counted(&system, "dropped", "chat").await?, 0);
+    assert!(counted(&system, "failures", "alerts").await? > 0);
+    system
+        .operator
+        .process
+        .terminate(Duration::from_secs(30))
+        .await?;
+    let log = fs::read_to_string(system.operator.process.stderr())?;
+    assert!(log.contains("does not take notifications"), "{log}");
+    for secret in [TOKEN, "nobody-logs-this", "MfKQ9r8G"] {
+        assert!(!log.contains(secret), "{secret} is in the log: {log}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_is_sent_to_where_only_oz_can_reach_nor_after_a_redirect() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let (here, away) = tokio::try_join!(
+        Server::start(Answers::With(200)),
+        Server::start(Answers::Redirect)
+    )?;
+    let route =
+        |name: &str, url: String| json!({"name": name, "url": url, "events": ["AccessGranted"]});
+    // A name that stands for loopback is found out when it is looked up.
+    let named = here.url("/").replace("127.0.0.1", "localhost");
+    let routes = json!([route("named", named), route("away", away.url("/first"))]);
+    let system = System::start_with(cluster, &told(&routes, &["127.0.0.1"])).await?;
+    let scene = Scene::set(cluster, "nowhere").await?;
+    let alice = scene.requests("alice").await?;
+    alice
+        .granted(&exec_request("debug", TEMPLATE, "1h"))
+        .await?;
+    eventually("both to have failed", CONDITION_TIMEOUT, async || {
+        for route in ["named", "away"] {
+            ensure!(counted(&system, "failures", route).await? > 1, "{route}");
+        }
+        Ok(Some(()))
+    })
+    .await?;
+    alice.phase("debug", Phase::Active).await?;
+    assert!(here.taken().is_empty() && here.refused().is_empty());
+    let tried = away.refused();
+    assert!(
+        tried.iter().all(|it| it.head.starts_with("POST /first ")),
+        "{tried:?}"
+    );
+    Ok(())
+}

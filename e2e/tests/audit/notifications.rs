@@ -88,7 +88,7 @@ async fn servers_that_stall_and_fail_hold_up_nobody_and_are_told_when_they_are_b
     let scene = Scene::set(cluster, "told").await?;
     let rule = approval_rule("security", &["bob"], &[], 1);
     scene
-        .apply(&approved_template("asked", vec![rule], "30m"))
+        .template(&approved_template("asked", vec![rule], "30m"))
         .await?;
     let alice = scene.requests("alice").await?;
     let hostile = "<!channel> \u{202e}INC-42";

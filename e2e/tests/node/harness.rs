@@ -4,11 +4,11 @@
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Resource as _, ResourceExt as _};
 use oz_core::api::harness::{
     ClusterHarnessTemplate, HarnessRun, HarnessTemplate, RunPhase, Workspace,
 };
@@ -326,13 +326,17 @@ async fn unanswered(cluster: &Cluster, scene: &Scene) -> Result<()> {
     said(scene, &submit, 0).await?;
     let pods = scene.api::<Pod>();
     let of_run = ListParams::default().labels("job-name=silent");
-    eventually("our container to run", CONDITION_TIMEOUT, async || {
-        let found = pods.list(&of_run).await?.items;
-        let containers = found
+    // The status tells of a container once the kubelet need not wait for it any more.
+    let events = scene.api::<Event>();
+    let started = ListParams::default().fields("reason=Started");
+    eventually("our container to start", CONDITION_TIMEOUT, async || {
+        let pods = pods.list(&of_run).await?;
+        let events = events.list(&started).await?;
+        let of = |event: &Event, pod: &Pod| event.involved_object.uid == pod.uid();
+        let mut those = events
             .iter()
-            .filter_map(|pod| pod.status.as_ref()?.init_container_statuses.as_ref());
-        let mut states = containers.flatten().filter_map(|one| one.state.as_ref());
-        Ok(states.any(|state| state.running.is_some()).then_some(()))
+            .flat_map(|event| pods.iter().map(move |pod| of(event, pod)));
+        Ok(those.any(|is| is).then_some(()))
     })
     .await?;
     said(scene, &["run", "cancel", "silent"], 0).await?;

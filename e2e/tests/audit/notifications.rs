@@ -84,8 +84,10 @@ async fn servers_that_stall_and_fail_hold_up_nobody_and_are_told_when_they_are_b
             "namespaces": ["told-*"],
         },
     ]);
-    let mut system = System::start_with(cluster, &told(&routes, &["127.0.0.1"])).await?;
+    let both = told(&routes, &["127.0.0.1"]);
+    let mut system = System::start_as(cluster, &both, &both).await?;
     let scene = Scene::set(cluster, "told").await?;
+    scene.may_approve("approvers").await?;
     let rule = approval_rule("security", &["bob"], &[], 1);
     scene
         .template(&approved_template("asked", vec![rule], "30m"))

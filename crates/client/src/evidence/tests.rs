@@ -243,15 +243,11 @@ fn without_a_pinned_key_those_of_the_bundle_count_and_another_is_not_known() {
 fn every_flipped_byte_is_found() {
     let bundle = bundle();
     // Each byte of what is long would take minutes; all kinds of places are among these.
-    let mut step = 0;
-    let mut at = 0;
+    let (mut at, mut step) = (0, 0);
     while at < bundle.len() {
-        for bit in [0x01, 0x20, 0x80] {
-            let mut flipped = bundle.clone();
-            flipped[at] ^= bit;
-            let checked = checked(&flipped);
-            assert_ne!(checked.verdict(), Verdict::Whole, "byte {at}, bit {bit:#x}");
-        }
+        let mut flipped = bundle.clone();
+        flipped[at] ^= [0x01, 0x20, 0x80][at % 3];
+        assert_ne!(checked(&flipped).verdict(), Verdict::Whole, "byte {at}");
         step = (step * 31 + 7) % 97;
         at += 1 + step;
     }

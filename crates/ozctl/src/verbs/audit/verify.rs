@@ -126,6 +126,7 @@ impl Verify {
             trust,
             objects_kept_since: kept_since(Timestamp::now(), self.retention),
             logs_kept_since: self.logs_since,
+            ..Terms::default()
         };
         let report = verify(evidence, &terms);
         let verdict = report.verdict(self.strict);

@@ -77,9 +77,13 @@ impl Reading<'_> {
         loop {
             let list = match self.cluster.answer(api.list(&page)).await {
                 Ok(list) => list,
-                Err(failure) if failure.is_forbidden() || failure.is_unknown_kind() => {
-                    self.gaps
-                        .insert(format!("{title}: not read: {}", failure.message()));
+                // Not in the failure's own words: it names whoever asks, and the same gap is the same for all.
+                Err(failure) if failure.is_forbidden() => {
+                    self.gap(title, "whoever made this may not list them");
+                    return Ok(Vec::new());
+                }
+                Err(failure) if failure.is_unknown_kind() => {
+                    self.gap(title, "the cluster does not know the kind");
                     return Ok(Vec::new());
                 }
                 Err(failure) => return Err(failure.during(&format!("failed to list {title}"))),
@@ -98,6 +102,11 @@ impl Reading<'_> {
                 Some(token) => page = page.continue_token(&token),
             }
         }
+    }
+
+    /// Says that something could not be read, and why.
+    fn gap(&mut self, what: &str, why: &str) {
+        self.gaps.insert(format!("{what}: not read: {why}"));
     }
 
     async fn rbac(&mut self) -> Result<Rbac> {
@@ -136,16 +145,13 @@ impl Reading<'_> {
         let deployments = match deployments(self.cluster, oz).await {
             Ok(deployments) => deployments,
             Err(failure) if failure.is_forbidden() => {
-                self.gaps
-                    .insert(format!("{WHAT}: not read: {}", failure.message()));
+                self.gap(WHAT, "whoever made this may not list Deployments there");
                 return Ok(());
             }
             Err(failure) => return Err(failure),
         };
         let Some(operator) = operator(&deployments) else {
-            self.gaps.insert(format!(
-                "{WHAT}: not read: no operator was found in namespace {oz}"
-            ));
+            self.gap(WHAT, &format!("no operator was found in namespace {oz}"));
             return Ok(());
         };
         for deployment in &deployments {
@@ -169,8 +175,7 @@ impl Reading<'_> {
         let settings = match Settings::read(&arguments(operator), oz) {
             Ok(settings) => settings,
             Err(error) => {
-                self.gaps
-                    .insert(format!("bindable roles: not read: {error}"));
+                self.gap("bindable roles", &error);
                 return Ok(());
             }
         };

@@ -173,7 +173,7 @@ impl Evidence {
         };
         sealable.finish(seal.as_ref())?.sync_all()?;
         context.print(&format!(
-            "{records} records of {requests} requests, {granted} of them granted, from {} until {}.\nSums: {sums}\n",
+            "Records: {records}, requests: {requests}, granted: {granted}, from {} until {}.\nSums: {sums}\n",
             wanted.from, wanted.to
         ))?;
         if verdict != Verdict::Whole {
@@ -218,7 +218,7 @@ fn show(context: &Context, checked: &Checked, pinned: bool) -> Result<Exit> {
     if let Some(manifest) = &checked.manifest {
         let (requests, granted) = checked.accounts.requests();
         context.print(&format!(
-            "{} records of {requests} requests, {granted} of them granted, from {} until {}.\n",
+            "Records: {}, requests: {requests}, granted: {granted}, from {} until {}.\n",
             checked.accounts.records(),
             manifest.from,
             manifest.to

@@ -13,8 +13,11 @@ impl Exit {
     pub const FAILURE: Self = Self(1);
     /// `audit verify`: there was no record to verify. `rego test`: no test to run.
     pub const NOTHING: Self = Self(2);
-    /// `audit verify`: signatures by keys of which nothing is known, and nothing else is wrong.
+    /// `audit verify`: signatures by keys of which nothing is known, and nothing else is wrong. `audit evidence --check`:
+    /// the same, or no seal.
     pub const UNCHECKED: Self = Self(3);
+    /// `audit entitlements`, `audit evidence`: something could not be read.
+    pub const INCOMPLETE: Self = Self(3);
     /// `run submit --wait`: the run was cancelled.
     pub const CANCELLED: Self = Self(2);
     /// `exec`, `pod`: access ended while the command ran, as timeout(1) says it. `run submit --wait`: the run is

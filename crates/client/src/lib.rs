@@ -1,5 +1,6 @@
 //! Working with oz on behalf of somebody: which template leads to a target ([`choose`]), asking and
-//! waiting ([`request`]), answering what others ask for ([`approvals`]), how a decision is made ([`explain`]), what happened ([`trail`]), which
+//! waiting ([`request`]), answering what others ask for ([`approvals`]), how a decision is made ([`explain`]), what happened ([`trail`]), who could get in ([`entitlements`]), handing both to an
+//! auditor ([`evidence`]), which
 //! controllers are functions ([`composites`]), harness runs ([`harness`]). Without a
 //! terminal: `ozctl` is a command line over it.
 
@@ -7,6 +8,8 @@ pub mod approvals;
 pub mod choose;
 pub mod cluster;
 pub mod composites;
+pub mod entitlements;
+pub mod evidence;
 pub mod exit;
 pub mod explain;
 pub mod failure;

@@ -32,6 +32,8 @@ pub const AUDIT_CHECKPOINTS: &str = "oz-audit-checkpoints";
 pub const AUDIT_PUBLIC_KEYS: &str = "oz-audit-keys";
 /// The ConfigMap that orders the operator to shorten the audit trail.
 pub const AUDIT_PRUNE: &str = "oz-audit-prune";
+/// The ConfigMap that asks the operator to seal evidence.
+pub const AUDIT_EVIDENCE: &str = "oz-audit-evidence";
 
 /// What the names of Roles begin with that are reserved for grants, in every namespace: nobody but the
 /// operator writes such a Role, or a binding to one (the policy `role-names`), and it holds `bind` on these

@@ -117,6 +117,17 @@ impl Settings {
     }
 }
 
+/// The groups that `--break-glass-group` of the operator or the webhook names: a flag that decides nothing for
+/// [`Settings`], and says who gets in.
+#[must_use]
+pub fn break_glass_groups<S: AsRef<str>>(arguments: &[S]) -> Vec<String> {
+    let given = Given::of(arguments).many::<String>("break-glass-group", &["system:masters"]);
+    let mut groups = given.unwrap_or_default();
+    // A flag without a value is a group without a name.
+    groups.retain(|group| !group.is_empty());
+    groups
+}
+
 /// How long requests are kept, where `--keep-finished` says it for all; without, one whose grant ended is
 /// kept for as long as people look at it, if the AuditEvents of the cluster tell of it ever after.
 #[must_use]
@@ -192,6 +203,20 @@ fn parsed<T: FromStr<Err: Display>>(name: &str, value: &str) -> Result<T, String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_for_emergencies_are_read_as_the_processes_read_them() {
+        for (flags, groups) in [
+            (&[][..], &["system:masters"][..]),
+            (
+                &["--break-glass-group=a", "--break-glass-group=b,c"],
+                &["a", "b", "c"],
+            ),
+            (&["--break-glass-group="], &[]),
+        ] {
+            assert_eq!(break_glass_groups(flags), groups);
+        }
+    }
 
     #[test]
     fn a_flag_that_is_repeated_has_its_last_value_and_lists_have_all() {

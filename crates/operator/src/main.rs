@@ -9,6 +9,7 @@ mod canary;
 mod composites;
 mod container_exec;
 mod continued;
+mod evidence_seals;
 mod exec_request;
 mod exec_template;
 mod harness;

@@ -42,6 +42,7 @@ use crate::args::Args;
 use crate::bindings::Bindings;
 use crate::canary::Canary;
 use crate::composites::{Policies, Reports, ReportsPort, Runs, RunsPort, Surveys, Webhooks};
+use crate::evidence_seals::EvidenceSeals;
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
 use crate::pod_request::PodRequests;
@@ -222,6 +223,7 @@ impl Operator<'_> {
             .task("sweep", Leader, sweeper)
             .task("retention", Leader, retention)
             .task("approval retention", Leader, approval_retention)
+            .task("evidence seals", Leader, self.evidence_seals())
             .task("audit key rotation", Leader, self.audit_key_rotation())
             .task("signing key rotation", Leader, self.signing_key_rotation())
             .task("signing key watch", Everyone, self.signing_key_watch())
@@ -282,6 +284,15 @@ impl Operator<'_> {
             clock: Arc::new(self.clock.clone()),
             approvals: feeds.store(),
             requests,
+        }
+    }
+
+    fn evidence_seals(&self) -> EvidenceSeals {
+        EvidenceSeals {
+            client: self.client.clone(),
+            clock: Arc::new(self.clock.clone()),
+            trail: self.trail.clone(),
+            namespace: self.args.common.namespace.clone(),
         }
     }
 

@@ -21,8 +21,8 @@ mod verbs;
 mod waiting;
 
 use oz_client::{
-    approvals, choose, cluster, composites, exit, explain, failure, harness, names, request,
-    target, trail,
+    approvals, choose, cluster, composites, entitlements, evidence, exit, explain, failure,
+    harness, names, request, target, trail,
 };
 
 pub use cli::{command, main};

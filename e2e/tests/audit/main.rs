@@ -3,6 +3,7 @@
 
 mod approvals;
 mod crash;
+mod evidence;
 mod guard;
 mod notifications;
 mod ozctl;

@@ -85,6 +85,9 @@ pub enum Action {
     /// says: there were too many, or an administrator asked for it. Signed; verifying counts them as
     /// gone, not as missing.
     TrailShortened,
+    /// The sums of a bundle of evidence (`ozctl audit evidence`) were signed, as somebody asked. Signed; says
+    /// nothing about what is in the bundle but that it has not changed since.
+    EvidenceSealed,
     /// The label that has connections enforced was taken off a namespace; or that was refused.
     EnforcementLifted,
     /// Rights of a grant were to be handed out by a Role of somebody's own, and that was refused; or
@@ -116,6 +119,7 @@ impl Action {
                 | Self::TargetPinned
                 | Self::SessionOpened
                 | Self::TrailShortened
+                | Self::EvidenceSealed
                 | Self::RunStarted
         )
     }
@@ -154,6 +158,7 @@ impl Action {
             | Self::KeyRotated
             | Self::WebhookRepaired
             | Self::TrailShortened
+            | Self::EvidenceSealed
             | Self::ForeignAccess
             | Self::CanaryFailed => &[Decision::Note],
         }
@@ -192,6 +197,7 @@ impl Action {
             | Self::SessionCut
             | Self::KeyRotated
             | Self::TrailShortened
+            | Self::EvidenceSealed
             | Self::ForeignAccess
             | Self::RunStarted
             | Self::RunEnded

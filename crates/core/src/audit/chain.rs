@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::head::{Head, Medium};
-use super::keys::AuditKey;
+use super::keys::{AuditKey, KeyError, Trust};
 use super::record::Record;
 use super::writer::Writer;
 use super::{Action, Decision, digest_without};
@@ -69,6 +69,21 @@ impl Entry {
     pub fn value(&self) -> Value {
         // Strings, numbers and timestamps always serialise.
         serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// Whether its digest is its own, and signed by whom is trusted.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn check_signature(value: &Value, trust: &Trust) -> Result<Self, KeyError> {
+        let entry: Self = serde_json::from_value(value.clone()).map_err(|_| KeyError::Malformed)?;
+        let digest = Self::digest_of(value);
+        let signature = entry.link.signature.as_deref().ok_or(KeyError::Malformed)?;
+        trust.check(SIGNED_RECORD, digest.as_bytes(), signature)?;
+        match digest == entry.link.digest {
+            true => Ok(entry),
+            false => Err(KeyError::Malformed),
+        }
     }
 
     /// The digest that the entry must carry.
@@ -140,11 +155,13 @@ impl Chain {
             record.time = record.time.max(before);
         }
         let time = record.time;
-        // What lets others be missing is believed by its own signature.
-        let due = record.action == Action::TrailShortened
-            || self
-                .signed_at
-                .is_none_or(|at| time.duration_since(at).abs() >= SIGN_EVERY);
+        // What lets others be missing, and what seals evidence, is believed by its own signature.
+        let due = matches!(
+            record.action,
+            Action::TrailShortened | Action::EvidenceSealed
+        ) || self
+            .signed_at
+            .is_none_or(|at| time.duration_since(at).abs() >= SIGN_EVERY);
         let mut entry = Entry {
             link: Link {
                 writer: self.writer.clone(),

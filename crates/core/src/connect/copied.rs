@@ -66,6 +66,17 @@ pub fn entries(rule: &PolicyRule) -> Vec<Entry> {
         .collect()
 }
 
+/// Whether a rule lets somebody talk to kubelets, which run commands in every pod of theirs. Worth nothing in a
+/// namespace: nodes are in none.
+#[must_use]
+pub fn into_nodes(rule: &PolicyRule) -> bool {
+    let any = |all: &Option<Vec<String>>, wanted: &[&str]| {
+        let mut all = all.iter().flatten();
+        all.any(|one| wanted.contains(&one.as_str()))
+    };
+    any(&rule.api_groups, &["", "*"]) && any(&rule.resources, &["nodes/proxy", "*/proxy", "*"])
+}
+
 /// Whether a rule is about this subresource of pods, by Kubernetes' own reading: `pods/*` means
 /// nothing to it, `*/exec` does.
 fn lets_in(rule: &PolicyRule, subresource: &str) -> bool {

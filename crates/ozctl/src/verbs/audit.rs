@@ -1,7 +1,9 @@
 //! `ozctl audit`: who was where, by whose leave, and whether anything of that was changed or taken
 //! away since. What is right and what is not is said by `oz_core::audit::verify`; here it is read
-//! and shown, and what is old can be ordered away.
+//! and shown, what is old can be ordered away, and who could get in is told besides.
 
+mod entitlements;
+mod evidence;
 mod keys;
 mod list;
 mod prune;
@@ -20,7 +22,7 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::trail;
 
-/// Read the audit trail, and verify that none of it is missing or changed
+/// Read the audit trail, verify that none of it is missing or changed, hand it to an auditor
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +32,9 @@ Examples:
   ozctl audit keys > oz.pub     once, kept outside the cluster
   ozctl audit verify --key oz.pub
   ozctl audit verify --key oz.pub --offline --log operator.jsonl
-  ozctl audit prune --before 2160h")]
+  ozctl audit prune --before 2160h
+  ozctl audit entitlements
+  ozctl audit evidence --from 2026-01-01T00:00:00Z -o evidence.tar")]
 pub(crate) struct Audit {
     #[command(subcommand)]
     verb: Verb,
@@ -52,6 +56,10 @@ enum Verb {
     Keys(keys::Keys),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Prune(prune::Prune),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Entitlements(entitlements::ShowEntitlements),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Evidence(evidence::Evidence),
 }
 
 impl Audit {
@@ -64,6 +72,8 @@ impl Audit {
             Verb::Export(verb) => verb.run(context).await,
             Verb::Keys(verb) => verb.run(context).await,
             Verb::Prune(verb) => verb.run(context).await,
+            Verb::Entitlements(verb) => verb.run(context).await,
+            Verb::Evidence(verb) => verb.run(context).await,
         }
     }
 }

@@ -184,6 +184,42 @@ fn audit() {
     shows(&told(&stub, &lines), "audit");
 }
 
+/// What the shop lets alice read is not all: RBAC and Deployments are not.
+#[test]
+fn evidence() {
+    let stub = shop::open();
+    let key = stub.ozctl(&["audit", "keys"]).output().unwrap();
+    std::fs::write(stub.directory.path().join("oz.pub"), key.stdout).unwrap();
+    let make =
+        "audit evidence --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --retention 100000h";
+    let unsealed = format!("{make} --unsealed -o evidence.tar --sample 5");
+    let told_first = told(&stub, &["audit entitlements", &unsealed]);
+    let path = |name: &str| stub.directory.path().join(name);
+    let mut changed = std::fs::read(path("evidence.tar")).unwrap();
+    let middle = changed.len() / 2;
+    changed[middle] ^= 1;
+    std::fs::write(path("changed.tar"), changed).unwrap();
+    assert!(!path("sealed.tar").exists() && !path("sealed.tar.part").exists());
+    let lines = [
+        "audit entitlements -o csv",
+        "audit entitlements -o json -n elsewhere",
+        &format!("{make} -o sealed.tar"),
+        "audit evidence --check evidence.tar",
+        "audit evidence --check evidence.tar --key oz.pub",
+        "audit evidence --check changed.tar --key oz.pub",
+        "audit evidence --check nothing.tar",
+        "audit evidence --check oz.pub",
+        "audit evidence",
+        "audit evidence --from 1h",
+        "audit evidence --from 1h --to 2h -o evidence.tar",
+        "audit evidence --from 2026-01-01T00:00:00Z -o evidence.tar",
+        "audit evidence --check evidence.tar -o other.tar",
+    ];
+    let told = format!("{told_first}\n{}", told(&stub, &lines));
+    assert!(!path("sealed.tar").exists() && !path("sealed.tar.part").exists());
+    shows(&told, "evidence");
+}
+
 #[test]
 fn lint() {
     let stub = shop::open();

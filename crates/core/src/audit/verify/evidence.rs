@@ -146,6 +146,17 @@ impl Evidence {
         }
     }
 
+    /// A line of a file to which AuditEvents were written, each as its spec alone: name and labels are not among
+    /// what is judged. The entry, if it is one.
+    pub fn exported(&mut self, source: &str, line: usize, value: Value) -> Option<Entry> {
+        let place = Location {
+            source: source.to_owned(),
+            line: Some(line),
+        };
+        self.objects();
+        self.entry(place, Medium::Objects, value)
+    }
+
     fn entry(&mut self, place: Location, medium: Medium, value: Value) -> Option<Entry> {
         let digest = Entry::digest_of(&value);
         let entry: Entry = match serde_json::from_value(value) {

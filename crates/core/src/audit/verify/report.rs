@@ -30,6 +30,9 @@ pub struct Terms {
     pub objects_kept_since: Option<Timestamp>,
     /// What may be gone from the logs: records older than this.
     pub logs_kept_since: Option<Timestamp>,
+    /// What need not be there in the place of the cluster's events: records of a chain that come after one that is
+    /// signed and not from before this. So a part of a trail is judged, between two instants.
+    pub objects_until: Option<Timestamp>,
 }
 
 impl Terms {

@@ -138,6 +138,7 @@ impl Walk<'_> {
     fn promised(&mut self, medium: Medium, chain: &ItemsBySequence<'_>) -> u64 {
         let kept_since = self.terms.kept_since(medium);
         let last = chain.keys().next_back().copied().unwrap_or_default();
+        let goes_on = self.ends_late(medium, chain);
         let mut promised = 0;
         let mut faults = Vec::new();
         for Claim { head, place, .. } in &self.claims {
@@ -152,7 +153,7 @@ impl Walk<'_> {
             }
             promised = promised.max(head.seq);
             let may_be_gone = kept_since.is_some_and(|since| head.time < since);
-            if last < head.seq && !may_be_gone {
+            if last < head.seq && !may_be_gone && !goes_on {
                 let (has, say) = match medium {
                     Medium::Log => ("the log has", "it"),
                     Medium::Objects => ("the objects have", "they"),
@@ -172,6 +173,24 @@ impl Walk<'_> {
             self.fault(fault, seq, Some(&place), message);
         }
         promised
+    }
+
+    /// Whether what was read of the chain ends as late as it has to, in a record that its writer signed.
+    fn ends_late(&self, medium: Medium, chain: &ItemsBySequence<'_>) -> bool {
+        let Some(until) = self
+            .terms
+            .objects_until
+            .filter(|_| medium == Medium::Objects)
+        else {
+            return false;
+        };
+        let late = chain.values().filter(|item| item.time >= until);
+        let trust = &self.terms.trust;
+        let mut signed = late.filter_map(|item| Some((item, item.link.signature.as_ref()?)));
+        signed.any(|(item, signature)| {
+            let digest = item.link.digest.as_bytes();
+            trust.check(SIGNED_RECORD, digest, signature).is_ok()
+        })
     }
 
     fn links(&mut self, medium: Medium, chain: &ItemsBySequence<'_>, promised: u64) {
@@ -194,7 +213,16 @@ impl Walk<'_> {
                 // The first of a chain is written alone: what is there without it was made up.
                 let under_way =
                     medium == Medium::Objects && from > promised.max(1) && from + IN_FLIGHT > last;
-                if under_way && !old {
+                let until = self
+                    .terms
+                    .objects_until
+                    .filter(|_| medium == Medium::Objects);
+                let beyond = until
+                    .zip(before)
+                    .is_some_and(|(until, item)| item.time >= until);
+                if beyond {
+                    // What is left out was written after what is judged.
+                } else if under_way && !old {
                     self.notes.push(format!(
                         "{}: {} to {} never arrived: the writer was stopped, or is writing them now",
                         self.writer, from, to

@@ -20,8 +20,24 @@ use crate::trail::{map, pages};
 /// How far the clock here may be behind that of the cluster, which decides what is old enough to go.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
 
+/// The keys in these files, one a line.
+pub(super) fn pinned(files: &[PathBuf]) -> Result<Vec<String>> {
+    let mut pinned = Vec::new();
+    for path in files {
+        let keys = log(path)?;
+        pinned.extend(keys.lines().map(|line| line.trim().to_owned()));
+    }
+    pinned.retain(|key| !key.is_empty() && !key.starts_with('#'));
+    if pinned.is_empty() && !files.is_empty() {
+        // Falling back to what the cluster says would prove nothing, unasked.
+        return Err(Failure::new("the file of --key has no public key in it")
+            .next("`ozctl audit keys` prints what the cluster publishes; keep it outside"));
+    }
+    Ok(pinned)
+}
+
 /// What is older may be gone from the cluster.
-fn kept_since(now: Timestamp, retention: GoDuration) -> Option<Timestamp> {
+pub(super) fn kept_since(now: Timestamp, retention: GoDuration) -> Option<Timestamp> {
     let kept = SignedDuration::from(retention) - SLACK;
     now.checked_sub(kept.max(SignedDuration::ZERO)).ok()
 }
@@ -80,17 +96,7 @@ impl Verify {
         for path in &self.log {
             evidence.log(&path.display().to_string(), &log(path)?);
         }
-        let mut pinned = Vec::new();
-        for path in &self.key {
-            let keys = log(path)?;
-            pinned.extend(keys.lines().map(|line| line.trim().to_owned()));
-        }
-        pinned.retain(|key| !key.is_empty() && !key.starts_with('#'));
-        if pinned.is_empty() && !self.key.is_empty() {
-            // Falling back to what the cluster says would prove nothing, unasked.
-            return Err(Failure::new("the file of --key has no public key in it")
-                .next("`ozctl audit keys` prints what the cluster publishes; keep it outside"));
-        }
+        let mut pinned = pinned(&self.key)?;
         let mut published = Vec::new();
         if !self.offline {
             let cluster = context.cluster().await?;
@@ -120,6 +126,7 @@ impl Verify {
             trust,
             objects_kept_since: kept_since(Timestamp::now(), self.retention),
             logs_kept_since: self.logs_since,
+            ..Terms::default()
         };
         let report = verify(evidence, &terms);
         let verdict = report.verdict(self.strict);

@@ -186,7 +186,7 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
     let (mut ways, mut pods, mut every) = (BTreeSet::new(), BTreeSet::new(), false);
     for rule in rules {
         // Nodes are in no namespace.
-        if metadata.namespace.is_none() && into_nodes(rule) {
+        if metadata.namespace.is_none() && copied::into_nodes(rule) {
             every = true;
             ways.insert("nodes/proxy");
         }
@@ -220,16 +220,6 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
         some(&who),
         ways.join(", ")
     ))
-}
-
-/// Whether a rule lets somebody talk to kubelets, which run commands in every pod of theirs.
-fn into_nodes(rule: &PolicyRule) -> bool {
-    let any = |all: &Option<Vec<String>>, wanted: &[&str]| {
-        all.iter()
-            .flatten()
-            .any(|one| wanted.contains(&one.as_str()))
-    };
-    any(&rule.api_groups, &["", "*"]) && any(&rule.resources, &["nodes/proxy", "*/proxy", "*"])
 }
 
 /// The subject, unless it is the system's or oz's.

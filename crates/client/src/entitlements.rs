@@ -1,0 +1,204 @@
+//! Reading from a cluster who could get into pods. What whoever asks may not read becomes a gap of the list, never
+//! nothing.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use oz_core::access::grant::object_name;
+use oz_core::api::{Phase, RoleKind};
+use oz_core::entitlements::standing::{Key, Rbac};
+use oz_core::entitlements::{Entitlement, Entitlements, sources};
+use oz_core::for_each_kind;
+use oz_core::kinds::Kind as _;
+use oz_core::settings::{Settings, break_glass_groups};
+use oz_core::transient::{Kind as _, RolePattern};
+use serde::de::DeserializeOwned;
+
+use crate::cluster::Cluster;
+use crate::explain::operator::{arguments, deployments, operator};
+use crate::failure::Result;
+
+/// How many objects of a kind are looked at, and how many are asked for at once.
+const LOOKED_AT: usize = 50_000;
+const PAGE: u32 = 500;
+
+/// Who could get in, by the oz in the namespace `oz` and by RBAC.
+///
+/// # Errors
+/// When the cluster cannot be asked at all.
+pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
+    let mut reading = Reading {
+        cluster,
+        gaps: BTreeSet::new(),
+    };
+    let mut found: Vec<Entitlement> = Vec::new();
+    for_each_kind!(templates T => {
+        let templates = reading.all::<T>(T::title()).await?;
+        found.extend(templates.iter().flat_map(sources::of_template));
+    });
+    let rbac = reading.rbac().await?;
+    found.extend(rbac.into_pods());
+    reading.flags(&rbac, oz, &mut found).await?;
+    Ok(Entitlements::new(found.into_iter().collect(), reading.gaps))
+}
+
+/// What is read, and what could not be.
+pub(crate) struct Reading<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) gaps: BTreeSet<String>,
+}
+
+impl Reading<'_> {
+    /// All objects of a kind, page by page; a gap if these cannot be listed, or are too many.
+    pub(crate) async fn all<K>(&mut self, title: &str) -> Result<Vec<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let api = Api::<K>::all(self.cluster.client.clone());
+        self.listed(&api, title, ListParams::default()).await
+    }
+
+    /// The same of some objects.
+    pub(crate) async fn listed<K>(
+        &mut self,
+        api: &Api<K>,
+        title: &str,
+        parameters: ListParams,
+    ) -> Result<Vec<K>>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let mut page = parameters.limit(PAGE);
+        let mut found = Vec::new();
+        loop {
+            let list = match self.cluster.answer(api.list(&page)).await {
+                Ok(list) => list,
+                // Not in the failure's own words: it names whoever asks, and the same gap is the same for all.
+                Err(failure) if failure.is_forbidden() => {
+                    self.gap(title, "whoever made this may not list them");
+                    return Ok(Vec::new());
+                }
+                Err(failure) if failure.is_unknown_kind() => {
+                    self.gap(title, "the cluster does not know the kind");
+                    return Ok(Vec::new());
+                }
+                Err(failure) => return Err(failure.during(&format!("failed to list {title}"))),
+            };
+            found.extend(list.items);
+            let more = list.metadata.continue_.filter(|token| !token.is_empty());
+            match more {
+                None => return Ok(found),
+                Some(_) if found.len() >= LOOKED_AT => {
+                    self.gaps.insert(format!(
+                        "{title}: only the first {} were looked at",
+                        found.len()
+                    ));
+                    return Ok(found);
+                }
+                Some(token) => page = page.continue_token(&token),
+            }
+        }
+    }
+
+    /// Says that something could not be read, and why.
+    fn gap(&mut self, what: &str, why: &str) {
+        self.gaps.insert(format!("{what}: not read: {why}"));
+    }
+
+    async fn rbac(&mut self) -> Result<Rbac> {
+        let mut rbac = Rbac::default();
+        rbac.roles(self.all::<Role>("Role").await?);
+        rbac.cluster_roles(&self.all::<ClusterRole>("ClusterRole").await?);
+        rbac.role_bindings(self.all::<RoleBinding>("RoleBinding").await?);
+        let bindings = self.all::<ClusterRoleBinding>("ClusterRoleBinding").await?;
+        rbac.cluster_role_bindings(bindings);
+        let key = |metadata: &ObjectMeta| -> Key {
+            (
+                metadata.namespace.clone(),
+                metadata.name.clone().unwrap_or_default(),
+            )
+        };
+        for_each_kind!(requests R => {
+            let requests = self.all::<R>(R::title()).await?;
+            let names = requests.iter().filter_map(|request| {
+                let metadata = request.meta();
+                let name = object_name(metadata.name.as_ref()?, metadata.uid.as_ref()?);
+                Some((metadata.namespace.clone(), name))
+            });
+            rbac.granted(names);
+        });
+        for_each_kind!(bindings B => {
+            let bindings = self.all::<B>(B::title()).await?;
+            let is_active = |one: &&B| one.status().is_some_and(|status| status.phase == Phase::Active);
+            rbac.granted(bindings.iter().filter(is_active).map(|one| key(one.meta())));
+        });
+        Ok(rbac)
+    }
+
+    /// What only the flags of the processes say: groups for emergencies, and roles that may be bound for a time.
+    async fn flags(&mut self, rbac: &Rbac, oz: &str, found: &mut Vec<Entitlement>) -> Result<()> {
+        const WHAT: &str = "break-glass groups and bindable roles";
+        let deployments = match deployments(self.cluster, oz).await {
+            Ok(deployments) => deployments,
+            Err(failure) if failure.is_forbidden() => {
+                self.gap(WHAT, "whoever made this may not list Deployments there");
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        let Some(operator) = operator(&deployments) else {
+            self.gap(WHAT, &format!("no operator was found in namespace {oz}"));
+            return Ok(());
+        };
+        for deployment in &deployments {
+            let flags = arguments(deployment);
+            // Those of other processes have none.
+            if !flags
+                .iter()
+                .any(|flag| flag.starts_with("--break-glass-group"))
+            {
+                continue;
+            }
+            let name = deployment.metadata.name.as_deref().unwrap_or_default();
+            let source = format!("Deployment {oz}/{name}, --break-glass-group");
+            let groups = break_glass_groups(&flags);
+            found.extend(
+                groups
+                    .iter()
+                    .map(|group| sources::break_glass(group, &source)),
+            );
+        }
+        let settings = match Settings::read(&arguments(operator), oz) {
+            Ok(settings) => settings,
+            Err(error) => {
+                self.gap("bindable roles", &error);
+                return Ok(());
+            }
+        };
+        let roles = &settings.policy.roles.0;
+        for_each_kind!(bindings B => {
+            let plural = B::plural(&());
+            for holder in rbac.holders("create", &B::group(&()), &plural) {
+                let rows = roles.iter().map(|role| {
+                    sources::bindable(&holder, &titled(role), "--bindable-roles of the operator")
+                });
+                found.extend(rows);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// `ClusterRole view`, `Role shop/deployer`.
+fn titled(role: &RolePattern) -> String {
+    let text = role.to_string();
+    let kind = match text.contains('/') {
+        true => RoleKind::Role,
+        false => RoleKind::ClusterRole,
+    };
+    format!("{kind} {text}")
+}

@@ -1,0 +1,287 @@
+//! The archive of a bundle: a tar in which every byte is determined by names and contents. What it is made of is
+//! written in pieces, and read with none but the names that a bundle has, no links, no second of a name, and nothing
+//! between or after the files: a byte that differs anywhere is found.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+
+use oz_core::encode::hex;
+use oz_core::evidence::Sums;
+use sha2::{Digest as _, Sha256};
+
+/// Where the files are once the archive is unpacked.
+const DIRECTORY: &str = "oz-evidence/";
+const BLOCK: usize = 512;
+const END: usize = 2 * BLOCK;
+/// The longest file that is written or read.
+const LONGEST_FILE: u64 = 4 << 30;
+/// The longest line. A record is never as long: the cluster takes no object of more than 1.5 MiB.
+const LONGEST_LINE: u64 = 4 << 20;
+
+/// The header of a file. Everything but name and size is the same for each.
+fn header(name: &str, size: u64) -> io::Result<tar::Header> {
+    let mut header = tar::Header::new_ustar();
+    header.set_entry_type(tar::EntryType::Regular);
+    header.set_path(format!("{DIRECTORY}{name}"))?;
+    header.set_size(size);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_cksum();
+    Ok(header)
+}
+
+fn padding(size: u64) -> usize {
+    let over = usize::try_from(size % BLOCK as u64).unwrap_or_default();
+    (BLOCK - over) % BLOCK
+}
+
+/// Writes an archive.
+pub(super) struct Writer<F: Write + Seek> {
+    file: BufWriter<F>,
+    sums: Sums,
+}
+
+/// A file that is being written.
+pub(super) struct Open {
+    name: &'static str,
+    begins: u64,
+    size: u64,
+    digest: Sha256,
+}
+
+impl<F: Write + Seek> Writer<F> {
+    pub(super) fn new(file: F) -> Self {
+        Self {
+            file: BufWriter::with_capacity(1 << 16, file),
+            sums: Sums::default(),
+        }
+    }
+
+    /// Adds a file.
+    pub(super) fn add(&mut self, name: &'static str, content: &[u8]) -> io::Result<()> {
+        let mut open = self.begin(name)?;
+        self.write(&mut open, content)?;
+        self.end(open)
+    }
+
+    /// Begins a file whose length is not known yet.
+    pub(super) fn begin(&mut self, name: &'static str) -> io::Result<Open> {
+        let begins = self.file.stream_position()?;
+        self.file.write_all(header(name, 0)?.as_bytes())?;
+        Ok(Open {
+            name,
+            begins,
+            size: 0,
+            digest: Sha256::new(),
+        })
+    }
+
+    pub(super) fn write(&mut self, open: &mut Open, bytes: &[u8]) -> io::Result<()> {
+        open.size = open.size.saturating_add(bytes.len() as u64);
+        if open.size > LONGEST_FILE {
+            let message = format!("{} is longer than {LONGEST_FILE} bytes", open.name);
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
+        open.digest.update(bytes);
+        self.file.write_all(bytes)
+    }
+
+    /// Ends a file: its header learns how long it is.
+    pub(super) fn end(&mut self, open: Open) -> io::Result<()> {
+        self.file.write_all(&[0; BLOCK][..padding(open.size)])?;
+        let after = self.file.stream_position()?;
+        self.file.seek(SeekFrom::Start(open.begins))?;
+        self.file
+            .write_all(header(open.name, open.size)?.as_bytes())?;
+        self.file.seek(SeekFrom::Start(after))?;
+        self.sums.add(open.name, hex(&open.digest.finalize()));
+        Ok(())
+    }
+
+    /// The digests of the files so far.
+    pub(super) fn sums(&self) -> &Sums {
+        &self.sums
+    }
+
+    /// Ends the archive.
+    pub(super) fn finish(mut self) -> io::Result<F> {
+        self.file.write_all(&[0; END])?;
+        self.file
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+    }
+}
+
+/// Reads an archive. Errors are for people.
+pub(super) struct Reader<R: Read> {
+    from: R,
+    seen: BTreeSet<String>,
+    name: String,
+    size: u64,
+    left: u64,
+}
+
+impl<R: Read> Read for Reader<R> {
+    /// Of the file that was begun, and no byte beyond.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let read = self.from.read(&mut buffer[..most])?;
+        if read == 0 && most > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+impl<R: Read> Reader<R> {
+    pub(super) fn new(from: R) -> Self {
+        Self {
+            from,
+            seen: BTreeSet::new(),
+            name: String::new(),
+            size: 0,
+            left: 0,
+        }
+    }
+
+    fn exact(&mut self, buffer: &mut [u8]) -> Result<(), String> {
+        self.from
+            .read_exact(buffer)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => "the archive was cut off".to_owned(),
+                _ => format!("failed to read the archive: {error}"),
+            })
+    }
+
+    /// The next file, if there is one: its name and how long it is.
+    pub(super) fn next(&mut self) -> Result<Option<(String, u64)>, String> {
+        let mut block = [0; BLOCK];
+        self.exact(&mut block)?;
+        if block == [0; BLOCK] {
+            self.exact(&mut block)?;
+            if block != [0; BLOCK] {
+                return Err("something stands after the end of the archive".to_owned());
+            }
+            let mut more = [0];
+            return match self.from.read(&mut more) {
+                Ok(0) => Ok(None),
+                Ok(_) => Err("something stands after the end of the archive".to_owned()),
+                Err(error) => Err(format!("failed to read the archive: {error}")),
+            };
+        }
+        let found = tar::Header::from_byte_slice(&block);
+        let path = String::from_utf8_lossy(&found.path_bytes()).into_owned();
+        let shown: String = path
+            .chars()
+            .take(100)
+            .flat_map(char::escape_debug)
+            .collect();
+        let kind = found.entry_type();
+        if !kind.is_file() {
+            return Err(format!(
+                "the archive has {shown} in it, which is no plain file ({kind:?})"
+            ));
+        }
+        let name = path.strip_prefix(DIRECTORY).unwrap_or_default();
+        let is_plain = !name.is_empty() && !name.contains(['/', '\\']) && !name.starts_with('.');
+        if !is_plain {
+            return Err(format!(
+                "the archive has {shown} in it, which is no name of a file of evidence"
+            ));
+        }
+        if !self.seen.insert(name.to_owned()) {
+            return Err(format!("the archive has {shown} in it twice"));
+        }
+        let size = found
+            .entry_size()
+            .map_err(|error| format!("{shown}: {error}"))?;
+        if size > LONGEST_FILE {
+            return Err(format!(
+                "{shown} is longer than a file of evidence may be: {size} bytes"
+            ));
+        }
+        let expected = header(name, size).map_err(|error| format!("{shown}: {error}"))?;
+        if expected.as_bytes() != &block {
+            return Err(format!("the header of {shown} is not as it was written"));
+        }
+        name.clone_into(&mut self.name);
+        (self.size, self.left) = (size, size);
+        Ok(Some((name.to_owned(), size)))
+    }
+
+    /// The content of the file that was begun, and its digest.
+    pub(super) fn whole(&mut self, longest: u64) -> Result<(Vec<u8>, String), String> {
+        if self.size > longest {
+            return Err(format!("{} is too long: {} bytes", self.name, self.size));
+        }
+        let mut content = Vec::new();
+        self.read_to_end(&mut content)
+            .map_err(|error| self.unreadable(&error))?;
+        self.padding()?;
+        let digest = hex(&Sha256::digest(&content));
+        Ok((content, digest))
+    }
+
+    /// Hands each line of the file that was begun to `each`, without its end, and gives the digest of all.
+    pub(super) fn lines(
+        &mut self,
+        mut each: impl FnMut(usize, &[u8]) -> Result<(), String>,
+    ) -> Result<String, String> {
+        let (mut digest, mut line, mut number) = (Sha256::new(), Vec::new(), 0);
+        let name = self.name.clone();
+        let mut lines = BufReader::with_capacity(1 << 16, &mut *self);
+        loop {
+            line.clear();
+            let read = lines
+                .by_ref()
+                .take(LONGEST_LINE)
+                .read_until(b'\n', &mut line);
+            match read {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => return Err(unreadable(&name, &error)),
+            }
+            digest.update(&line);
+            number += 1;
+            match line.strip_suffix(b"\n") {
+                Some(content) => each(number, content)?,
+                None => {
+                    return Err(format!(
+                        "line {number} of {name} is too long, or has no end"
+                    ));
+                }
+            }
+        }
+        self.padding()?;
+        Ok(hex(&digest.finalize()))
+    }
+
+    fn padding(&mut self) -> Result<(), String> {
+        let mut block = [0; BLOCK];
+        let block = &mut block[..padding(self.size)];
+        self.exact(block)?;
+        match block.iter().all(|&byte| byte == 0) {
+            true => Ok(()),
+            false => Err(format!(
+                "something stands between {} and what follows it",
+                self.name
+            )),
+        }
+    }
+
+    fn unreadable(&self, error: &io::Error) -> String {
+        unreadable(&self.name, error)
+    }
+}
+
+fn unreadable(name: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => format!("the archive was cut off in {name}"),
+        _ => format!("failed to read {name}: {error}"),
+    }
+}

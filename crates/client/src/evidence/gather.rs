@@ -1,0 +1,120 @@
+//! Reading from a cluster what belongs in a bundle besides the records.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use kube::core::DynamicObject;
+use kube::{Api, Resource as _};
+use oz_core::encode;
+use oz_core::evidence::{FORMAT, Manifest, ObjectDigest, Sample};
+use oz_core::for_each_kind;
+use oz_core::kinds::{self, Kind as _, Role};
+use oz_core::names::AUDIT_CHECKPOINTS;
+
+use super::Gathered;
+use crate::cluster::Cluster;
+use crate::entitlements::{Reading, entitlements};
+use crate::failure::Result;
+use crate::trail;
+
+/// What somebody wants evidence of.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The first instant.
+    pub from: Timestamp,
+    /// The first instant after.
+    pub to: Timestamp,
+    /// Which requests are to be drawn.
+    pub sample: Option<Sample>,
+    /// The namespace that oz runs in.
+    pub oz: String,
+}
+
+/// Everything but the records, which are to be read after: what is signed comes first, and what comes meanwhile is
+/// only more.
+///
+/// # Errors
+/// When the cluster cannot be asked, or keys and checkpoints cannot be read: without them nothing is proven.
+pub async fn gather(cluster: &Cluster, wanted: &Wanted) -> Result<Gathered> {
+    let keys = trail::keys(cluster, &wanted.oz).await?.published;
+    let checkpoints = trail::map(cluster, &wanted.oz, AUDIT_CHECKPOINTS).await?;
+    let entitlements = entitlements(cluster, &wanted.oz).await?;
+    let mut reading = Reading {
+        cluster,
+        gaps: BTreeSet::new(),
+    };
+    let objects = objects(&mut reading).await?;
+    let manifest = Manifest {
+        format: FORMAT.to_owned(),
+        from: wanted.from,
+        to: wanted.to,
+        sample: wanted.sample,
+        gaps: reading
+            .gaps
+            .difference(&entitlements.gaps)
+            .cloned()
+            .collect(),
+    };
+    Ok(Gathered {
+        manifest,
+        keys,
+        checkpoints: checkpoints.into_iter().collect(),
+        objects,
+        entitlements,
+    })
+}
+
+/// Templates and policies. Only digests: a spec may hold what is nobody's business.
+async fn objects(reading: &mut Reading<'_>) -> Result<Vec<ObjectDigest>> {
+    let mut found = BTreeSet::new();
+    for_each_kind!(templates T => {
+        for template in reading.all::<T>(T::title()).await? {
+            found.insert(of(T::title(), template.meta(), template.spec_digest()));
+        }
+    });
+    // Kinds that say who may do what, and are neither asked with nor asked by.
+    for kind in kinds::all() {
+        let is_known = matches!(
+            kind.role,
+            Role::Request | Role::Template | Role::Binding | Role::Approval | Role::Record
+        );
+        if is_known {
+            continue;
+        }
+        let (client, title) = (reading.cluster.client.clone(), kind.resource.kind.clone());
+        let api: Api<DynamicObject> = Api::all_with(client, &kind.resource);
+        for object in reading.listed(&api, &title, ListParams::default()).await? {
+            let digest = encode::digest(&object.data["spec"]);
+            found.insert(of(&title, &object.metadata, digest));
+        }
+    }
+    let client = reading.cluster.client.clone();
+    let ours = ListParams::default().labels("app.kubernetes.io/name=oz");
+    let api: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
+    let title = "ValidatingAdmissionPolicy";
+    for policy in reading.listed(&api, title, ours.clone()).await? {
+        found.insert(of(title, &policy.metadata, encode::digest(&policy.spec)));
+    }
+    let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(client);
+    let title = "ValidatingAdmissionPolicyBinding";
+    for binding in reading.listed(&api, title, ours).await? {
+        found.insert(of(title, &binding.metadata, encode::digest(&binding.spec)));
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn of(kind: &str, metadata: &ObjectMeta, digest: String) -> ObjectDigest {
+    let owned = |text: &Option<String>| text.clone().unwrap_or_default();
+    ObjectDigest {
+        kind: kind.to_owned(),
+        namespace: owned(&metadata.namespace),
+        name: owned(&metadata.name),
+        uid: owned(&metadata.uid),
+        digest,
+    }
+}

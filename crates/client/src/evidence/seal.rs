@@ -1,0 +1,87 @@
+//! Having a bundle sealed: an order in a ConfigMap of oz's namespace, which the operator carries out by a record.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use oz_core::audit::{Action, Query};
+use oz_core::evidence::SealOrder;
+use oz_core::names::AUDIT_EVIDENCE;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::failure::{Failure, Result};
+use crate::trail;
+
+/// How long it is waited for the operator.
+const SEAL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is asked.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Has these sums sealed by the oz in the namespace `oz`, and gives the record by which they are.
+///
+/// # Errors
+/// When the order cannot be left, or is not carried out.
+pub async fn seal(cluster: &Cluster, oz: &str, sums: &str, by: &str) -> Result<Value> {
+    let order = SealOrder {
+        sums: sums.to_owned(),
+        by: by.to_owned(),
+    };
+    if let Some(record) = record(cluster, sums).await? {
+        return Ok(record);
+    }
+    let text = serde_json::to_string(&order)
+        .map_err(|error| Failure::new(format!("failed to write the order: {error}")))?;
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), oz);
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": AUDIT_EVIDENCE}, "data": {order.key(): text},
+    });
+    // A manager for each order, so that none takes that of another away.
+    let manager = format!("ozctl-{}", order.key().get(..16).unwrap_or_default());
+    let apply = PatchParams::apply(&manager);
+    let map = Patch::Apply(map);
+    let left = maps.patch(AUDIT_EVIDENCE, &apply, &map);
+    let what = format!("failed to ask for a seal in ConfigMap {oz}/{AUDIT_EVIDENCE}");
+    cluster.answer(left).await.map_err(|failure| {
+        failure.during(&what).or_next(&format!(
+            "have an administrator bind you to Role oz-evidence-sealer in namespace {oz}, or make evidence without a \
+             seal (--unsealed)"
+        ))
+    })?;
+    let since = Instant::now();
+    while since.elapsed() < SEAL_TIMEOUT {
+        let map = cluster.answer(maps.get_opt(AUDIT_EVIDENCE)).await?;
+        let waits = map.and_then(|map| map.data).unwrap_or_default();
+        // The order goes when its record is in the cluster.
+        if !waits.contains_key(order.key())
+            && let Some(record) = record(cluster, sums).await?
+        {
+            return Ok(record);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    let message = format!("the operator has not sealed the evidence within {SEAL_TIMEOUT:?}");
+    Err(Failure::new(message).next(
+        "see that it runs (`ozctl doctor`) and look into its log, or make evidence without a seal (--unsealed)",
+    ))
+}
+
+/// The spec of the record that seals these sums.
+async fn record(cluster: &Cluster, sums: &str) -> Result<Option<Value>> {
+    let query = Query {
+        action: Some(Action::EvidenceSealed),
+        ..Query::default()
+    };
+    let mut found = None;
+    trail::pages(cluster, &query.selector(), |object| {
+        let spec = &object.data["spec"];
+        if spec["details"]["sums"] == sums {
+            found.get_or_insert_with(|| spec.clone());
+        }
+    })
+    .await?;
+    Ok(found)
+}

@@ -1,0 +1,75 @@
+//! `ozctl audit entitlements`: who could get into pods, whether anybody did or not.
+
+use clap::{Args, ValueEnum};
+use oz_core::entitlements::COLUMNS;
+
+use super::verify::Oz;
+use crate::context::Context;
+use crate::entitlements::entitlements;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::output;
+
+/// Show who could get into pods
+///
+/// By templates, as whoever may ask and whoever may approve; by roles that may be bound for a time; by break-glass
+/// groups; and by every right that RBAC hands out to pods/exec, pods/attach, pods/portforward,
+/// pods/ephemeralcontainers, pods/proxy and nodes/proxy, with wildcards and aggregated roles resolved. Kubernetes does
+/// not know who is in a group. Rights that lead there in two steps are not among them: to bind roles, to impersonate,
+/// to create pods.
+///
+/// Exits with 3 if something could not be read, and says what. The digest is that of the list: the same list has the
+/// same, whenever it is made.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  ozctl audit entitlements
+  ozctl audit entitlements -n shop
+  ozctl audit entitlements -o csv > entitlements.csv")]
+pub(super) struct ShowEntitlements {
+    #[command(flatten)]
+    oz: Oz,
+    /// How to show them
+    #[arg(short, long, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    // Columns for people
+    Table,
+    // Comma-separated values, with a head
+    Csv,
+    // One JSON object, with the digest
+    Json,
+}
+
+impl ShowEntitlements {
+    pub(super) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let mut found = entitlements(&cluster, &self.oz.namespace).await?;
+        if let Some(namespace) = &context.connection.namespace {
+            found = found.within(namespace);
+        }
+        match self.output {
+            Format::Json => context.print(&output::json(&output::to_value(&found)?)?)?,
+            Format::Csv => context.print(&found.csv())?,
+            Format::Table => {
+                let mut table = output::Table::new(&COLUMNS.map(str::to_uppercase).each_ref().map(|one| &one[..]));
+                for one in &found.entitlements {
+                    let or_dash = |cell: String| if cell.is_empty() { "-".to_owned() } else { cell };
+                    table.row(one.cells().map(or_dash).into());
+                }
+                context.print(&table.to_string())?;
+            }
+        }
+        context.say(&format!("Digest: {}", found.digest));
+        for gap in &found.gaps {
+            context.say_plain(&format!("Gap: {gap}"));
+        }
+        Ok(match found.gaps.is_empty() {
+            true => Exit::SUCCESS,
+            false => Exit::INCOMPLETE,
+        })
+    }
+}

@@ -1,0 +1,277 @@
+//! `ozctl audit evidence`: what happened between two instants and who could get in, as one file that is checked
+//! without a cluster and without us.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Args};
+use jiff::{SignedDuration, Timestamp, Unit};
+use oz_core::audit::verify::Verdict;
+use oz_core::duration::GoDuration;
+use oz_core::evidence::Sample;
+
+use super::read::when;
+use super::verify::{Oz, kept_since, pinned};
+use crate::choose;
+use crate::cluster::Cluster;
+use crate::context::{Context, Style};
+use crate::evidence::{Assembly, Checked, Wanted, check, gather, seal};
+use crate::exit::Exit;
+use crate::failure::{Failure, Result};
+use crate::output::{instant, line};
+use crate::trail;
+
+/// How long ago it is until when evidence is made if nobody says: writers have signed by then how far they came.
+const SETTLED: SignedDuration = SignedDuration::from_mins(1);
+
+/// Write what happened as one file that an auditor checks without a cluster
+///
+/// The file has the records of a time, checkpoints and public keys, what verifying comes to, who approved what, one
+/// line for each request, templates and policies by digest, who could get in, and which of it answers which control of
+/// SOC 2, ISO 27001, PCI DSS and NIST SP 800-53. The operator signs its sums with the audit key, which takes the Role
+/// oz-evidence-sealer of oz's namespace. No Secret and no content of a template is in it; reasons are, as people wrote
+/// them.
+///
+/// --check reads such a file. It exits with 1 and says where if a byte of it was changed, if a record was left out or
+/// a row added, with 2 if there is no record in it, and with 3 if it is not sealed, or by a key of which nothing is
+/// known. Making one exits with 3 if something could not be read, and says what.
+#[derive(Args)]
+#[command(
+    group = ArgGroup::new("what").required(true).args(["from", "check"]),
+    after_help = "\
+Examples:
+  ozctl audit evidence --from 2026-01-01T00:00:00Z --to 2026-04-01T00:00:00Z -o evidence.tar
+  ozctl audit evidence --from 168h -o week.tar --sample 25 --seed 7
+  ozctl audit evidence --check evidence.tar --key oz.pub"
+)]
+pub(super) struct Evidence {
+    /// The first instant: 168h ago, or one such as 2026-01-02T15:04:05Z
+    #[arg(long, value_name = "WHEN", value_parser = when, requires = "output")]
+    from: Option<Timestamp>,
+    /// The first instant after [default: a minute ago]
+    #[arg(long, value_name = "WHEN", value_parser = when, conflicts_with = "check")]
+    to: Option<Timestamp>,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
+    output: Option<PathBuf>,
+    /// Draw this many of the granted requests
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "check")]
+    sample: Option<u32>,
+    /// Draw others: the same seed draws the same
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "sample")]
+    seed: u64,
+    /// Do not have it sealed
+    #[arg(long, conflicts_with = "check")]
+    unsealed: bool,
+    /// How long events are kept in the cluster: the operator's --audit-retention
+    #[arg(long, default_value = "720h", value_name = "DURATION")]
+    retention: GoDuration,
+    /// Check this file
+    #[arg(long, value_name = "FILE")]
+    check: Option<PathBuf>,
+    /// File with the pinned public keys, one a line; may be repeated [default: those in the file, which proves
+    /// nothing against whoever made it]
+    #[arg(long, value_name = "FILE", requires = "check")]
+    key: Vec<PathBuf>,
+    #[command(flatten)]
+    oz: Oz,
+}
+
+impl Evidence {
+    pub(super) async fn run(self, context: &Context) -> Result<Exit> {
+        match (&self.check, self.from, &self.output) {
+            (Some(file), ..) => self.checked(context, file),
+            (None, Some(from), Some(file)) => self.make(context, from, file).await,
+            // The parser lets none through.
+            _ => Err(Failure::new("one of --from with -o, and --check, must be given")),
+        }
+    }
+
+    fn checked(&self, context: &Context, path: &Path) -> Result<Exit> {
+        let pinned = pinned(&self.key)?;
+        let file = File::open(path).map_err(|error| on(path, "read", &error))?;
+        let checked = check(BufReader::new(file), &pinned);
+        show(context, &checked, !pinned.is_empty())
+    }
+
+    async fn make(&self, context: &Context, from: Timestamp, path: &Path) -> Result<Exit> {
+        let now = Timestamp::now();
+        let to = self.to.unwrap_or(now - SETTLED);
+        // A bundle names instants as records do.
+        let micros = |at: Timestamp| at.round(Unit::Microsecond).unwrap_or(at);
+        let (from, to) = (micros(from), micros(to));
+        if from >= to || to > now {
+            return Err(Failure::new(format!(
+                "there is no time to make evidence of: from {from} until {to}"
+            ))
+            .next("--from must lie before --to, and --to not in the future"));
+        }
+        if let Some(kept) = kept_since(now, self.retention).filter(|kept| from < *kept) {
+            return Err(Failure::new(format!(
+                "records from before {} are gone from the cluster",
+                instant(kept)
+            ))
+            .next("choose a later --from, or say with --retention how long the operator keeps them"));
+        }
+        let cluster = context.cluster().await?;
+        let wanted = Wanted {
+            from,
+            to,
+            sample: self.sample.map(|size| Sample {
+                size,
+                seed: self.seed,
+            }),
+            oz: self.oz.namespace.clone(),
+        };
+        let part = partial(path);
+        let file = private(&part)?;
+        let written = self.write(context, &cluster, &wanted, file).await;
+        let exit = match written {
+            Ok(exit) => exit,
+            Err(failure) => {
+                let _ = std::fs::remove_file(&part);
+                return Err(failure);
+            }
+        };
+        std::fs::rename(&part, path).map_err(|error| on(path, "write", &error))?;
+        Ok(exit)
+    }
+
+    async fn write(
+        &self,
+        context: &Context,
+        cluster: &Cluster,
+        wanted: &Wanted,
+        file: File,
+    ) -> Result<Exit> {
+        let gathered = gather(cluster, wanted).await?;
+        let gaps: Vec<String> = gathered.manifest.gaps.iter().cloned().collect();
+        let gaps = [gaps, gathered.entitlements.gaps.iter().cloned().collect()].concat();
+        let mut assembly = Assembly::new(file, gathered)?;
+        let mut failure = None;
+        trail::pages(cluster, "", |object| {
+            if failure.is_none() {
+                failure = assembly.record(&object.data["spec"]).err();
+            }
+        })
+        .await?;
+        if let Some(failure) = failure {
+            return Err(failure.into());
+        }
+        let sealable = assembly.sealable()?;
+        let verdict = sealable.report.verdict(false);
+        let (requests, granted) = sealable.accounts.requests();
+        let records = sealable.accounts.records();
+        let sums = sealable.sums.digest();
+        let seal = match self.unsealed {
+            true => None,
+            false => {
+                let by = choose::myself(cluster).await?.user;
+                Some(seal(cluster, &self.oz.namespace, &sums, &by).await?)
+            }
+        };
+        sealable.finish(seal.as_ref())?.sync_all()?;
+        context.print(&format!(
+            "Records: {records}, requests: {requests}, granted: {granted}, from {} until {}.\nSums: {sums}\n",
+            wanted.from, wanted.to
+        ))?;
+        if verdict != Verdict::Whole {
+            context.say("Note: the records are not whole, or not checked: `ozctl audit verify` says what is wrong");
+        }
+        if seal.is_none() {
+            context.say("Note: it is not sealed: whoever has it can change all of it but the records");
+        }
+        for gap in &gaps {
+            context.say_plain(&format!("Gap: {gap}"));
+        }
+        Ok(match (verdict, gaps.is_empty()) {
+            (Verdict::Whole, true) => Exit::SUCCESS,
+            (Verdict::NotWhole, _) => Exit::FAILURE,
+            _ => Exit::INCOMPLETE,
+        })
+    }
+}
+
+/// Where a file is written until it is whole.
+fn partial(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+/// A new file that only its owner reads: it says who was where. What an attempt that was broken off left goes.
+fn private(path: &Path) -> Result<File> {
+    let _ = std::fs::remove_file(path);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map_err(|error| on(path, "write", &error))
+}
+
+fn on(path: &Path, verb: &str, error: &io::Error) -> Failure {
+    Failure::new(format!("failed to {verb} {}: {error}", path.display()))
+}
+
+fn show(context: &Context, checked: &Checked, pinned: bool) -> Result<Exit> {
+    if let Some(manifest) = &checked.manifest {
+        let (requests, granted) = checked.accounts.requests();
+        context.print(&format!(
+            "Records: {}, requests: {requests}, granted: {granted}, from {} until {}.\n",
+            checked.accounts.records(),
+            manifest.from,
+            manifest.to
+        ))?;
+    }
+    if let Some(seal) = &checked.seal {
+        context.print(&format!(
+            "Sealed at {} as {} asked, sums {}.\n",
+            seal.at,
+            line(&seal.by),
+            seal.sums
+        ))?;
+    }
+    for note in &checked.report.notes {
+        context.say_plain(&format!("Note: {note}"));
+    }
+    if !pinned {
+        context.say(
+            "Note: the public keys are those in the file; check with --key and what `ozctl audit keys` printed",
+        );
+    }
+    let verdict = checked.verdict();
+    let (style, text, why, exit) = match verdict {
+        Verdict::Whole => (
+            Style::Green,
+            "Whole",
+            "no byte of it was changed since it was sealed, and none of its records is missing.",
+            Exit::SUCCESS,
+        ),
+        Verdict::NotWhole => (Style::Red, "NOT WHOLE", "this is no evidence.", Exit::FAILURE),
+        Verdict::Nothing => (
+            Style::Red,
+            "NOTHING TO CHECK",
+            "there is no record in it, which proves nothing.",
+            Exit::NOTHING,
+        ),
+        Verdict::Unchecked if checked.seal.is_none() && checked.report.is_whole() => (
+            Style::Red,
+            "NOT SEALED",
+            "its records are whole; all else in it follows from them, or may have been changed.",
+            Exit::UNCHECKED,
+        ),
+        Verdict::Unchecked => (
+            Style::Red,
+            "NOT CHECKED",
+            "it is signed by keys of which nothing is known.",
+            Exit::UNCHECKED,
+        ),
+    };
+    context.print(&format!("{}: {why}\n", context.paint_output(style, text)))?;
+    let of_records = checked.report.problems.iter().map(ToString::to_string);
+    for problem in checked.problems.iter().cloned().chain(of_records) {
+        context.print(&format!("  {}\n", line(&problem)))?;
+    }
+    Ok(exit)
+}

@@ -1,0 +1,320 @@
+//! Evidence of what oz did, made by an auditor who may read and ask for a seal and nothing else; and who could get in.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use oz_e2e::{
+    Auditor, NAMESPACE, Person, Scene, System, answer_to, approval_rule, approved_template,
+    exec_request,
+};
+use oz_testkit::{Cluster, cargo_binary};
+use serde_json::{Value, json};
+
+use crate::alone;
+use crate::support::{clean, settled};
+
+const BOB: Person = Person::named("bob", &["approvers"]);
+
+/// What came of `ozctl audit …`.
+struct Answer {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn audit(cluster: &Cluster, user: &str, words: &[&str]) -> Result<Answer> {
+    let output = Command::new(cargo_binary("ozctl")?)
+        .arg("audit")
+        .args(words)
+        .env("KUBECONFIG", cluster.kubeconfig(user))
+        .env("NO_COLOR", "1")
+        .output()?;
+    Ok(Answer {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout)?,
+        stderr: String::from_utf8(output.stderr)?,
+    })
+}
+
+/// Binds somebody to what a role of oz's for people gives, in all namespaces or in oz's.
+async fn bound(cluster: &Cluster, user: &str, roles: &[&str]) -> Result<()> {
+    let admin = cluster.client("admin").await?;
+    let ours = PatchParams::apply("test").force();
+    let subjects = json!([
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user},
+    ]);
+    let binding = |kind: &str, role_kind: &str, role: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": {"name": format!("{user}-{role}")}, "subjects": subjects,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role},
+        })
+    };
+    let everywhere: Api<ClusterRoleBinding> = Api::all(admin.clone());
+    let reader = binding("ClusterRoleBinding", "ClusterRole", "oz-audit-reader");
+    let name = format!("{user}-oz-audit-reader");
+    everywhere
+        .patch(&name, &ours, &Patch::Apply(reader))
+        .await?;
+    let in_oz: Api<RoleBinding> = Api::namespaced(admin, NAMESPACE);
+    for role in roles {
+        let binding = binding("RoleBinding", "Role", role);
+        let name = format!("{user}-{role}");
+        in_oz.patch(&name, &ours, &Patch::Apply(binding)).await?;
+    }
+    Ok(())
+}
+
+/// A request of alice's that bob approves.
+async fn approved(scene: &Scene) -> Result<()> {
+    scene.may_approve("approvers").await?;
+    let rules = vec![approval_rule("security", &["bob"], &[], 1)];
+    let template = approved_template("asked", rules, "1h");
+    scene.template(&template).await?;
+    let alice = scene.requests("alice").await?;
+    alice.create(&exec_request("mine", "asked", "5m")).await?;
+    let waits = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+    let request = alice.until("mine", "to wait for others", waits).await?;
+    let answer = answer_to(&request, "mine-security", true)?;
+    BOB.create(
+        &scene.admin,
+        scene.name(),
+        "accessrequestapprovals",
+        &answer,
+    )
+    .await?;
+    alice.ready("mine").await?;
+    Ok(())
+}
+
+#[expect(clippy::too_many_lines, reason = "one story from beginning to end")]
+#[tokio::test]
+async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let files = tempfile::tempdir()?;
+    let path = |name: &str| files.path().join(name).display().to_string();
+    let (pin, file) = (path("oz.pub"), path("evidence.tar"));
+    let from = Timestamp::now().to_string();
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "evidence").await?;
+    approved(&scene).await?;
+    let auditor = Auditor::pinning(&scene.admin).await?;
+    settled(&auditor).await?;
+    let to = Timestamp::now().to_string();
+
+    let (reader, sealer) = ("ida", "saul");
+    for (user, roles) in [
+        (reader, &["oz-audit-reader"][..]),
+        (sealer, &["oz-audit-reader", "oz-evidence-sealer"]),
+    ] {
+        cluster.issue_kubeconfig(user, &[])?;
+        bound(cluster, user, roles).await?;
+    }
+    std::fs::write(&pin, audit(cluster, sealer, &["keys"])?.stdout)?;
+    let time = ["--from", &from, "--to", &to];
+    let wanted = |more: &[&'static str]| {
+        let words = ["evidence", "-o", &file].into_iter().chain(time);
+        words
+            .map(ToOwned::to_owned)
+            .chain(more.iter().map(|&word| word.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let make = |user: &str, more: &[&'static str]| {
+        let words = wanted(more);
+        audit(
+            cluster,
+            user,
+            &words.iter().map(String::as_str).collect::<Vec<_>>(),
+        )
+    };
+    // Who may only read has no seal, and no file.
+    let refused = make(reader, &[])?;
+    assert_eq!(
+        refused.code,
+        Some(1),
+        "{}{}",
+        refused.stdout,
+        refused.stderr
+    );
+    assert!(
+        refused.stderr.contains("oz-evidence-sealer"),
+        "{}",
+        refused.stderr
+    );
+    ensure!(
+        !Path::new(&file).exists(),
+        "a file that is not whole was left"
+    );
+    let made = make(sealer, &["--sample", "1", "--seed", "7"])?;
+    // The processes of the tests have no Deployment, which is said.
+    assert_eq!(made.code, Some(3), "{}{}", made.stdout, made.stderr);
+    assert!(made.stdout.contains("granted: 1, "), "{}", made.stdout);
+    let gaps: Vec<&str> = made
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("Gap: "))
+        .collect();
+    ensure!(
+        gaps.len() == 1 && gaps[0].contains("no operator was found"),
+        "{gaps:?}"
+    );
+
+    let check = |more: &[&str]| {
+        let words = [&["evidence", "--check", &file], more].concat();
+        Command::new(cargo_binary("ozctl")?)
+            .arg("audit")
+            .args(words)
+            .env("KUBECONFIG", "/nowhere")
+            .env("NO_COLOR", "1")
+            .output()
+            .context("ozctl did not run")
+    };
+    let whole = check(&["--key", &pin])?;
+    let said = String::from_utf8_lossy(&whole.stdout).into_owned();
+    assert_eq!(whole.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("Whole: ") && said.contains("as saul asked"),
+        "{said}"
+    );
+
+    // What is in it.
+    let list = Command::new("tar")
+        .args(["-xf", &file, "-C"])
+        .arg(files.path())
+        .status()?;
+    ensure!(list.success());
+    let inside = |name: &str| std::fs::read_to_string(files.path().join("oz-evidence").join(name));
+    let summary = inside("summary.csv")?;
+    ensure!(
+        summary.lines().count() == 2 && summary.contains(",alice,asked,sha256:"),
+        "{summary}"
+    );
+    ensure!(
+        summary.contains("bob (security)") || summary.contains("bob"),
+        "{summary}"
+    );
+    let approvals = inside("approvals.csv")?;
+    ensure!(
+        approvals.contains(",ApprovalGiven,Allow,bob,security,"),
+        "{approvals}"
+    );
+    assert_eq!(inside("sample.csv")?.lines().count(), 2);
+    let objects = inside("objects.json")?;
+    ensure!(
+        objects.contains("\"asked\"") && objects.contains("oz-approvals"),
+        "{objects}"
+    );
+    let sums = Command::new("sha256sum")
+        .args(["--check", "--quiet", "SHA256SUMS"])
+        .current_dir(files.path().join("oz-evidence"))
+        .status()?;
+    ensure!(sums.success(), "sha256sum does not take the sums");
+
+    // On record, once.
+    let listed = audit(
+        cluster,
+        reader,
+        &["list", "--action", "EvidenceSealed", "-o", "json"],
+    )?;
+    let records: Vec<Value> = serde_json::from_str(&listed.stdout)?;
+    assert_eq!(records.len(), 1, "{}", listed.stdout);
+    assert_eq!(records[0]["details"]["by"], "saul");
+    settled(&auditor).await?;
+
+    // A byte, and a file without its end.
+    let bytes = std::fs::read(&file)?;
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    for broken in [flipped, bytes[..bytes.len() / 2].to_vec()] {
+        std::fs::write(&file, broken)?;
+        let answer = check(&["--key", &pin])?;
+        let said = String::from_utf8_lossy(&answer.stdout).into_owned();
+        assert_eq!(answer.status.code(), Some(1), "{said}");
+        assert!(said.contains("NOT WHOLE"), "{said}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_could_get_in_is_told_with_what_could_not_be_read() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    cargo_binary("ozctl")?;
+    let _system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "entitled").await?;
+    approved(&scene).await?;
+    let ours = PatchParams::apply("test").force();
+    let kept = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "kept"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "=mallory"},
+        ],
+    });
+    let bindings = scene.api::<RoleBinding>();
+    bindings.patch("kept", &ours, &Patch::Apply(kept)).await?;
+    let reader = "ida";
+    cluster.issue_kubeconfig(reader, &[])?;
+    bound(cluster, reader, &["oz-audit-reader"]).await?;
+
+    let found = audit(
+        cluster,
+        reader,
+        &["entitlements", "-n", scene.name(), "-o", "csv"],
+    )?;
+    assert_eq!(found.code, Some(3), "{}{}", found.stdout, found.stderr);
+    let ns = scene.name();
+    for row in [
+        format!("Approve,{ns},User,bob,"),
+        format!("Granted,{ns},User,alice,"),
+        format!("Standing,{ns},User,'=mallory,"),
+    ] {
+        assert!(found.stdout.contains(&row), "{row}: {}", found.stdout);
+    }
+    // The grant and no more is told of as ending.
+    let granted = found
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("Granted,"));
+    assert_eq!(granted.count(), 1, "{}", found.stdout);
+    // `edit` is an aggregated role: the right comes from another.
+    let standing = found.stdout.lines().find(|line| line.contains("=mallory"));
+    let standing = standing.context("no row")?;
+    ensure!(
+        standing.contains("create pods/exec")
+            && standing.contains("ClusterRole edit, by ClusterRole system:aggregate-to-edit"),
+        "{standing}"
+    );
+    let again = audit(cluster, "admin", &["entitlements", "-n", ns, "-o", "json"])?;
+    let list: Value = serde_json::from_str(&again.stdout)?;
+    let digest = list["digest"].as_str().context("no digest")?;
+    assert!(found.stderr.contains(digest), "{} {digest}", found.stderr);
+
+    // Somebody who may read nothing sees what that is.
+    cluster.issue_kubeconfig("nadia", &[])?;
+    let nothing = audit(cluster, "nadia", &["entitlements"])?;
+    assert_eq!(
+        nothing.code,
+        Some(3),
+        "{}{}",
+        nothing.stdout,
+        nothing.stderr
+    );
+    for title in [
+        "ClusterRoleBinding",
+        "RoleBinding",
+        "ExecAccessTemplate",
+        "break-glass groups",
+    ] {
+        let gap = format!("Gap: {title}");
+        assert!(nothing.stderr.contains(&gap), "{gap}: {}", nothing.stderr);
+    }
+    Ok(())
+}

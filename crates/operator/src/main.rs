@@ -12,6 +12,7 @@ mod continued;
 mod exec_request;
 mod exec_template;
 mod harness;
+mod locks;
 mod pod_request;
 mod pod_template;
 mod policies;

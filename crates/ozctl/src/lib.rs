@@ -21,7 +21,7 @@ mod verbs;
 mod waiting;
 
 use oz_client::{
-    approvals, choose, cluster, composites, exit, explain, failure, harness, names, request,
+    approvals, choose, cluster, composites, exit, explain, failure, harness, locks, names, request,
     target, trail,
 };
 

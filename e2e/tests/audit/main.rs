@@ -4,6 +4,7 @@
 mod approvals;
 mod crash;
 mod guard;
+mod locks;
 mod ozctl;
 mod runs;
 mod sinks;

@@ -1,5 +1,6 @@
 //! Working with oz on behalf of somebody: which template leads to a target ([`choose`]), asking and
-//! waiting ([`request`]), answering what others ask for ([`approvals`]), how a decision is made ([`explain`]), what happened ([`trail`]), who could get in ([`entitlements`]), handing both to an
+//! waiting ([`request`]), answering what others ask for ([`approvals`]), locking somebody out ([`locks`]), how a
+//! decision is made ([`explain`]), what happened ([`trail`]), who could get in ([`entitlements`]), handing both to an
 //! auditor ([`evidence`]), which
 //! controllers are functions ([`composites`]), harness runs ([`harness`]). Without a
 //! terminal: `ozctl` is a command line over it.
@@ -14,6 +15,7 @@ pub mod exit;
 pub mod explain;
 pub mod failure;
 pub mod harness;
+pub mod locks;
 pub mod names;
 pub mod request;
 pub mod target;

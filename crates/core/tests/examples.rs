@@ -16,10 +16,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use oz_core::api::{
-    ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
+    AccessLock, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
     TransientClusterRoleBinding, TransientRoleBinding,
 };
-use oz_core::kinds::{AccessRequest as _, AccessTemplate as _};
+use oz_core::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
 use oz_core::transient::Kind;
 use oz_core::validate::Violation;
 use serde::Serialize;
@@ -101,6 +101,11 @@ fn violations(file: &str, object: &Value) -> Vec<Violation> {
         "TransientClusterRoleBinding" => read::<TransientClusterRoleBinding>(file, object)
             .terms()
             .err(),
+        "AccessLock" => {
+            let lock = read::<AccessLock>(file, object);
+            let made = "2026-12-01T00:00:00Z".parse().unwrap();
+            Some(lock.violations(made))
+        }
         "Deployment" => {
             read::<Deployment>(file, object);
             None

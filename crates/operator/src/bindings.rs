@@ -3,23 +3,31 @@
 
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::ObjectMeta;
+use oz_core::access::seal::Keys;
+use oz_core::api::AccessLock;
 use oz_core::controller::Failure;
 use oz_core::labels;
 use oz_core::transient::{Facts, Kind, Lookup, Question, Transient, Want, may_bind};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
+use crate::locks;
 use crate::roles::{self, may};
 use crate::stamps::Stamps;
 
 pub(crate) struct Bindings<K> {
+    /// Opens stamps.
+    pub(crate) keys: Keys,
     pub(crate) objects: Store<K>,
+    pub(crate) locks: Store<AccessLock>,
     pub(crate) stamps: Stamps,
 }
 
 impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
     fn watches(&self) -> Watches<K> {
-        let watches = Watches::new(&self.objects).marked(K::MARK);
+        let watches = Watches::new(&self.objects)
+            .marked(K::MARK)
+            .related(&self.locks, locks::bindings(&self.keys));
         if K::CLUSTER {
             watches.child::<ClusterRoleBinding>()
         } else {
@@ -28,7 +36,10 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
     }
 
     fn known(&self, _: &K) -> Facts {
-        Facts::default()
+        Facts {
+            locks: locks::locks(&self.locks),
+            ..Facts::default()
+        }
     }
 
     async fn answer(&self, cx: &Cx, object: &K, question: Question, facts: &mut Facts) {

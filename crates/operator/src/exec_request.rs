@@ -7,7 +7,9 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_core::access::exec::{ExecAccess, Facts};
 use oz_core::access::kind::{PodSeen, Question};
-use oz_core::api::{AccessRequestApproval, ExecAccessRequest, ExecAccessTemplate, Phase};
+use oz_core::api::{
+    AccessLock, AccessRequestApproval, ExecAccessRequest, ExecAccessTemplate, Phase,
+};
 use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::Key;
 use oz_engine::{Cx, Observe, Watches};
@@ -15,6 +17,7 @@ use oz_runtime::Store;
 
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
+use crate::locks;
 use crate::role_names::RoleNames;
 use crate::session_probes::Probes;
 use crate::stamps::Stamps;
@@ -27,6 +30,7 @@ pub(crate) struct ExecRequests {
     pub(crate) role_names: RoleNames,
     pub(crate) templates: Store<ExecAccessTemplate>,
     pub(crate) approvals: Store<AccessRequestApproval>,
+    pub(crate) locks: Store<AccessLock>,
     pub(crate) workloads: Arc<Workloads>,
     /// Which pod has a name now.
     pub(crate) pods: Store<PodIdentity>,
@@ -65,6 +69,10 @@ impl Observe<ExecAccess> for ExecRequests {
                 })
             })
             .related(&self.approvals, about)
+            .related(
+                &self.locks,
+                locks::requests(&self.controller.keys, &self.templates),
+            )
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();
                 requests.select(|request| {
@@ -86,6 +94,7 @@ impl Observe<ExecAccess> for ExecRequests {
             .get(namespace.as_deref(), &request.spec.template_name);
         Facts {
             approvals: answered::<ExecAccess>(&self.approvals, template.as_deref(), request),
+            locks: locks::locks(&self.locks),
             template,
             continued: continued(&self.controller, &self.requests, request),
             pod: self.seen(request),

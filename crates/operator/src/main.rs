@@ -13,6 +13,7 @@ mod evidence_seals;
 mod exec_request;
 mod exec_template;
 mod harness;
+mod locks;
 mod pod_request;
 mod pod_template;
 mod policies;

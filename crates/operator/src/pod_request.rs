@@ -11,13 +11,14 @@ use oz_core::access::kind::{PodMade, Question};
 use oz_core::access::pod::{Facts, PodAccess};
 use oz_core::access::pod_state::GRACE_SECONDS;
 use oz_core::access::request::Request;
-use oz_core::api::{AccessRequestApproval, Phase, PodAccessRequest, PodAccessTemplate};
+use oz_core::api::{AccessLock, AccessRequestApproval, Phase, PodAccessRequest, PodAccessTemplate};
 use oz_core::controller::{Key, Live};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
+use crate::locks;
 use crate::role_names::RoleNames;
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
@@ -32,6 +33,7 @@ pub(crate) struct PodRequests {
     pub(crate) role_names: RoleNames,
     pub(crate) templates: Store<PodAccessTemplate>,
     pub(crate) approvals: Store<AccessRequestApproval>,
+    pub(crate) locks: Store<AccessLock>,
     pub(crate) workloads: Arc<Workloads>,
     /// The pods that this process made, by the UID of their request, until they are granted.
     pub(crate) made: Mutex<HashMap<String, PodMade>>,
@@ -52,6 +54,10 @@ impl Observe<PodAccess> for PodRequests {
             .child::<Role>()
             .child::<RoleBinding>()
             .related(&self.approvals, about)
+            .related(
+                &self.locks,
+                locks::requests(&self.controller.keys, &self.templates),
+            )
             .related(&self.templates, |template, requests| {
                 let name = template.name_any();
                 requests.select(|request| {
@@ -85,6 +91,7 @@ impl Observe<PodAccess> for PodRequests {
             .get(namespace.as_deref(), &request.spec.template_name);
         let mut facts = Facts {
             approvals: answered::<PodAccess>(&self.approvals, template.as_deref(), request),
+            locks: locks::locks(&self.locks),
             template,
             continued: continued(&self.controller, &self.requests, request),
             ..Facts::default()

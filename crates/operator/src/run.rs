@@ -402,7 +402,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let pods_by_name = feeds.store_with(Selection::default().metadata_only());
     let templates = feeds.store();
     let requests = feeds.store();
-    let approvals = feeds.store();
+    let (approvals, locks) = (feeds.store(), feeds.store());
     access::<ExecAccess>(owners, &requests);
     role_names.of::<ExecAccess>(&requests);
     let probes = Probes::new(args.cut_sessions);
@@ -425,6 +425,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             role_names: role_names.clone(),
             templates,
             approvals,
+            locks,
             workloads: Arc::clone(workloads),
             pods: pods_by_name,
             probes,
@@ -468,7 +469,8 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
         role_names,
     } = parts;
     let feeds = engine.runtime().feeds();
-    let (templates, requests, approvals) = (feeds.store(), feeds.store(), feeds.store());
+    let (templates, requests) = (feeds.store(), feeds.store());
+    let (approvals, locks) = (feeds.store(), feeds.store());
     access::<PodAccess>(owners, &requests);
     role_names.of::<PodAccess>(&requests);
     let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
@@ -489,6 +491,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             role_names: role_names.clone(),
             templates,
             approvals,
+            locks,
             workloads: Arc::clone(workloads),
             made: Mutex::default(),
         },
@@ -506,7 +509,8 @@ fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) 
 }
 
 fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owners: &mut Owners) {
-    let objects = engine.runtime().feeds().store();
+    let feeds = engine.runtime().feeds();
+    let (objects, locks) = (feeds.store(), feeds.store());
     owners.add::<K>(K::MARK, &objects, |object| {
         object
             .status()
@@ -515,7 +519,9 @@ fn binding<K: Kind>(engine: &mut Engine, keys: &Keys, policy: &Arc<Policy>, owne
     engine.controller(
         Transient::<K>::new(keys.clone(), Arc::clone(policy)),
         Bindings {
+            keys: keys.clone(),
             objects,
+            locks,
             stamps: Stamps::default(),
         },
     );

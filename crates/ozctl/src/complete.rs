@@ -14,7 +14,8 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Resource};
 use oz_core::api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace};
 use oz_core::api::{
-    CrossVersionObjectReference, ExecAccessTemplate, GROUP, PodAccessTemplate, TargetKind,
+    AccessLock, CrossVersionObjectReference, ExecAccessTemplate, GROUP, PodAccessTemplate,
+    TargetKind,
 };
 use oz_core::composite::api::CompositeController;
 use oz_core::composite::rego::RegoController;
@@ -55,6 +56,11 @@ pub(crate) fn requests() -> Vec<CompletionCandidate> {
         for_each_kind!(requests R => { lists.push(names_of::<R>(&cluster).boxed_local()) });
         join_all(lists).await.concat()
     })
+}
+
+/// Names of locks.
+pub(crate) fn locks() -> Vec<CompletionCandidate> {
+    ask(async |cluster| listed(&Api::<AccessLock>::all(cluster.client.clone())).await)
 }
 
 /// Names of harness runs.

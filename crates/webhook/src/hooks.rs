@@ -32,6 +32,7 @@ use crate::guard_namespace::NamespaceGuard;
 use crate::guard_role_binding::RoleBindingGuard;
 use crate::harness;
 use crate::limits::RequestCounter;
+use crate::lock::{self, Locks};
 use crate::note_author;
 use crate::stamp::Stamper;
 use crate::templates::Templates;
@@ -83,14 +84,16 @@ pub(crate) struct Grounds {
 pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     let mut all = Vec::new();
     let mut approved: Vec<Box<dyn approval::Approvable>> = Vec::new();
+    let locks = Locks::new(feeds);
     for_each_kind!(requests R => {
         let templates = Templates(feeds.store());
         approved.push(Box::new(approval::Requests::<R>(templates.clone())));
         all.push(stamp::<R>(grounds, &templates));
-        all.push(request::<R>(grounds, templates));
+        all.push(request::<R>(grounds, templates, &locks));
         all.push(deletion::<R>(grounds));
     });
     all.extend(approval::hooks(grounds, approved));
+    all.extend(lock::hooks(grounds));
     for_each_kind!(templates T => {
         all.push(template::<T>(grounds));
         if T::NOTES_AUTHOR {
@@ -99,9 +102,9 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     });
     all.extend([
         audit_events(grounds),
-        connection(grounds, Mode::Observing),
-        connection(grounds, Mode::Enforcing),
-        connection(grounds, Mode::BreakGlass),
+        connection(grounds, &locks, Mode::Observing),
+        connection(grounds, &locks, Mode::Enforcing),
+        connection(grounds, &locks, Mode::BreakGlass),
         guard_namespace(grounds),
         guard_role_binding(grounds),
         copies::roles(grounds),
@@ -111,9 +114,9 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     all.extend(composites::stamps(grounds));
     all.extend(composites::policies(grounds));
     all.extend(harness::hooks(grounds, feeds));
-    for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds)) });
+    for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds, &locks)) });
     if grounds.serve_example_com {
-        for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds)) });
+        for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds, &locks)) });
     }
     all
 }
@@ -156,7 +159,11 @@ fn stamp<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Template>
         .webhook_name(&format!("m{kind}.kb.io"))
 }
 
-fn request<R: AccessRequest>(grounds: &Grounds, templates: Templates<R::Template>) -> Hook {
+fn request<R: AccessRequest>(
+    grounds: &Grounds,
+    templates: Templates<R::Template>,
+    locks: &Locks,
+) -> Hook {
     let handler = RequestValidator::<R> {
         keys: grounds.keys.clone(),
         templates,
@@ -165,6 +172,7 @@ fn request<R: AccessRequest>(grounds: &Grounds, templates: Templates<R::Template
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
         counter: grounds.counter.clone(),
+        locks: locks.clone(),
         kind: PhantomData,
     };
     validating::<R>(
@@ -267,10 +275,11 @@ pub(crate) fn not_by_those_who_end_access(grounds: &Grounds) -> String {
 /// Three registrations of one hook. Where nothing is enforced, it is told of connections and must not
 /// be in anybody's way. Where it is, nobody gets in without us, but for those who mend clusters: of
 /// them it is told. Nodes, the system's own controllers and our operator are never asked about.
-fn connection(grounds: &Grounds, mode: Mode) -> Hook {
+fn connection(grounds: &Grounds, locks: &Locks, mode: Mode) -> Hook {
     let handler = Connect {
         mode,
         connections: grounds.connections.clone(),
+        locks: locks.clone(),
     };
     let (name, path, failure, enforced) = match mode {
         // Where the original's watcher was.
@@ -345,7 +354,8 @@ fn enforcing(yes: bool) -> LabelSelector {
     }
 }
 
-fn in_groups(groups: &[String]) -> String {
+/// That whoever asks is of one of these groups.
+pub(crate) fn in_groups(groups: &[String]) -> String {
     let groups: Vec<String> = groups.iter().map(|group| quoted(group)).collect();
     format!(
         "has(request.userInfo.groups) && request.userInfo.groups.exists(group, group in [{}])",

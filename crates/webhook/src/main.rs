@@ -11,6 +11,7 @@ mod guard_role_binding;
 mod harness;
 mod hooks;
 mod limits;
+mod lock;
 mod note_author;
 mod observe_policy;
 mod permission;

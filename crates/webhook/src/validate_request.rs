@@ -10,6 +10,7 @@ use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_audit::Sink;
 use oz_core::access::continued::{self, Continued};
 use oz_core::access::decide;
+use oz_core::access::lock::Access;
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::window::{Source, Window};
@@ -18,6 +19,7 @@ use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
 
 use crate::limits::{Asking, RequestCounter};
+use crate::lock::Locks;
 use crate::permission::within_permission_timeout;
 use crate::record;
 use crate::refusal::{
@@ -37,6 +39,7 @@ pub(crate) struct RequestValidator<R: AccessRequest> {
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
     pub(crate) counter: RequestCounter,
+    pub(crate) locks: Locks,
     pub(crate) kind: PhantomData<fn() -> R>,
 }
 
@@ -129,6 +132,12 @@ impl<R: AccessRequest> RequestValidator<R> {
             .templates
             .find(review.namespace.as_deref(), request.template)
             .await?;
+        if !canary {
+            let config = template.as_deref().map(AccessTemplate::config);
+            let (namespace, asking) = (review.namespace.as_deref(), requester(&review.user));
+            let access = Access::asked(request, namespace, &asking, config);
+            self.locks.admit(&access, cx.now).await?;
+        }
         let Some(template) = template else {
             let warning = format!(
                 "{} {} does not exist; the request stays Pending until it does",

@@ -6,6 +6,7 @@ mod end;
 mod examples;
 mod grant;
 mod jobs;
+mod locking;
 mod refusal;
 
 use anyhow::Result;

@@ -6,6 +6,7 @@ mod crash;
 mod evidence;
 mod guard;
 mod notifications;
+mod locks;
 mod ozctl;
 mod runs;
 mod server;

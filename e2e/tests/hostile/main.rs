@@ -9,6 +9,7 @@ mod bytes;
 mod connecting;
 mod ends;
 mod identity;
+mod locking;
 mod locks;
 mod memory;
 mod numbers;

@@ -11,12 +11,14 @@ use oz_core::access::continued::Continued;
 use oz_core::access::decide::{self, Ask as Asked, Rule};
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::{FactsOf, Kind, MAX_POLICIES, Question};
+use oz_core::access::lock::{Access, Locks};
 use oz_core::access::pod::PodAccess;
+use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
 use oz_core::access::window::Window;
 use oz_core::access::workload;
-use oz_core::api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
+use oz_core::api::{AccessConfig, ExecAccessRequest, Phase, PodAccessRequest, RequestStatus};
 use oz_core::controller::{Controller as _, Failure as CoreFailure, Plan, Verdict};
 use oz_core::kinds::{AccessRequest, AccessTemplate as _};
 use oz_core::labels;
@@ -28,6 +30,7 @@ use super::unsaved::{Unsaved, keys};
 use super::{UNREADABLE, unreadable};
 use crate::cluster::Cluster;
 use crate::failure::Result;
+use crate::locks;
 use crate::request::{Ask, requester};
 
 const NAME: &str = "explained";
@@ -203,10 +206,12 @@ pub async fn explain<R: Explained>(
     let mut template_violations = Vec::new();
     let mut window = None;
     let unsaved = unsaved::<R>(&cluster.namespace, &requester, &ask, now)?;
+    let locks = locks::seen(cluster).await;
     let checked = unsaved.check();
     if let Some(template) = &template {
         let config = template.config();
         rules = decide::rules(&requester, &ask.template, config, asked).collect();
+        rules.extend(locked(&locks, &unsaved.view(), &requester, config, now));
         match template.check() {
             Ok(terms) => {
                 let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
@@ -220,7 +225,7 @@ pub async fn explain<R: Explained>(
         namespace: cluster.namespace.clone(),
         name: request.map(ResourceExt::name_any),
         template_exists: template.is_some(),
-        plan: plan(cluster, &flags.settings, &unsaved, template, now).await?,
+        plan: plan(cluster, &flags.settings, &unsaved, (template, locks), now).await?,
         requester,
         status: request.and_then(|request| request.status().cloned()),
         ask,
@@ -229,6 +234,23 @@ pub async fn explain<R: Explained>(
         template_violations,
         window,
         flags: flags.source.clone(),
+    })
+}
+
+/// That a lock keeps them out, if one does that whoever asks may see.
+fn locked(
+    locks: &Locks,
+    request: &Request<'_>,
+    requester: &Requester,
+    config: &AccessConfig,
+    now: Timestamp,
+) -> Option<Rule> {
+    let namespace = request.metadata.namespace.as_deref();
+    let access = Access::asked(request, namespace, requester, Some(config));
+    let lock = locks.against(&access, now)?;
+    Some(Rule {
+        name: "locks",
+        verdict: Err(lock.denial()),
     })
 }
 
@@ -257,7 +279,7 @@ async fn plan<R: Explained>(
     cluster: &Cluster,
     settings: &Settings,
     request: &R,
-    template: Option<<R as AccessRequest>::Template>,
+    (template, locks): (Option<<R as AccessRequest>::Template>, Locks),
     now: Timestamp,
 ) -> Result<Planned> {
     if !settings.serves(&cluster.namespace) {
@@ -271,6 +293,7 @@ async fn plan<R: Explained>(
     let mut facts = FactsOf::<R::Access> {
         continued: continued::<R>(cluster, request).await?,
         policies: None,
+        locks,
         ..FactsOf::<R::Access>::alone(template.map(Arc::new))
     };
     loop {

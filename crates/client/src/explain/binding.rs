@@ -11,6 +11,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
+use oz_core::access::lock::Access;
 use oz_core::access::stamp::{self, Requester};
 use oz_core::api::{BindingStatus, Phase, RoleKind, RoleReference};
 use oz_core::controller::{Controller, Failure as CoreFailure, Plan};
@@ -24,6 +25,7 @@ use super::operator::{Flags, Source};
 use super::unsaved::{Unsaved, keys};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
+use crate::locks;
 
 /// A rule, as it applies now. `None` if it cannot be told from here.
 pub struct Rule {
@@ -105,13 +107,22 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
             let may = may(cluster, &requester, binding.namespace(), &terms.role).await;
             rules.push(right(&requester, &terms.role, may.as_ref()));
             rules.push(list(flags, permits));
+            let locks = locks::seen(cluster).await;
+            let access = Access::bound(&requester, &terms.subjects, binding.namespace());
+            let lock = locks.against(&access, now);
+            rules.extend(lock.map(|lock| Rule::new("locks", Some(false), lock.to_string())));
             if let (Ok(content), Ok(may)) = (content, may) {
                 let lookup = Lookup {
                     role: Ok(content),
                     may_bind: Ok(may),
                     taken: Ok(false),
                 };
-                plan = Some(planned(object, policy, &requester, lookup, now)?);
+                let facts = Facts {
+                    locks,
+                    same_stamp: Some(None),
+                    lookup: Some(lookup),
+                };
+                plan = Some(planned(object, policy, &requester, &facts, now)?);
             }
         }
     }
@@ -293,7 +304,7 @@ fn planned<K: Kind>(
     object: &K,
     policy: Policy,
     requester: &Requester,
-    lookup: Lookup,
+    facts: &Facts,
     now: Timestamp,
 ) -> Result<Plan> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
@@ -315,11 +326,7 @@ fn planned<K: Kind>(
         finalizers: object.meta().finalizers.clone(),
         ..metadata.metadata()?
     };
-    let facts = Facts {
-        same_stamp: Some(None),
-        lookup: Some(lookup),
-    };
     let controller = Transient::<K>::new(keys()?, Arc::new(policy));
-    let decision = controller.decide(now, &unsaved, &facts, &[]).decided();
+    let decision = controller.decide(now, &unsaved, facts, &[]).decided();
     Ok(decision.map(|decision| decision.plan).unwrap_or_default())
 }

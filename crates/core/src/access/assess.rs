@@ -12,6 +12,7 @@ use super::kind::{
     Assessment, Blocked, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special,
     State,
 };
+use super::lock::Access;
 use super::objects::{self, Objects};
 use super::request::Request;
 use super::stamp::{self, Requester, StampError};
@@ -19,7 +20,7 @@ use super::status::Fact;
 use crate::api::Phase;
 use crate::conditions::{self, message, reason};
 use crate::controller::{Failure, Live};
-use crate::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
+use crate::kinds::{AccessRequest as _, AccessTemplate, Kind as _};
 use crate::lifecycle::window::{self, Window};
 use crate::lifecycle::{self, End};
 use crate::validate::Violation;
@@ -190,6 +191,8 @@ fn after_grant<K: Kind>(
     let replaced = known.pod.as_ref().and_then(|pod| pod.replaced(&grant));
     let end = if let Some(end) = lifecycle::due(now, begun, Some(until), deleted) {
         end
+    } else if let Some(lock) = known.locks.against(&Access::granted(&grant), now) {
+        lock.end()
     } else if let Some(what) = kind.exchanged(request, &grant, live, known.made.as_ref()) {
         return drifted(what, until, Some(grant), known).map(Some);
     } else if let Some(end) = kind.early_end(now, request, &grant, live) {
@@ -289,10 +292,14 @@ fn decide<K: Kind>(
     facts: &mut Vec<Fact>,
 ) -> Result<Offer, Otherwise> {
     let requester = requester(kind, request, facts)?;
+    let found = known.template.as_deref();
+    let config = found.map(AccessTemplate::config);
+    let namespace = request.metadata.namespace.as_deref();
+    let access = Access::asked(request, namespace, &requester, config);
+    known.locks.admit(&access, now).map_err(State::from)?;
     let asked = object
         .check()
         .map_err(|violations| invalid_request(&violations, facts))?;
-    let found = known.template.as_deref();
     // One that is on its way out hands out nothing more.
     let stays = |template: &&K::Template| template.meta().deletion_timestamp.is_none();
     let Some(template) = found.filter(stays) else {

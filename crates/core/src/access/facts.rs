@@ -7,6 +7,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 
 use super::continued::Continued;
 use super::grant::Grant;
+use super::lock::Locks;
 use super::stamp::Requester;
 use crate::api::{AccessRequestApproval, CrossVersionObjectReference, SessionProbe};
 use crate::build;
@@ -24,6 +25,8 @@ pub struct Facts<T, W> {
     pub approvals: Vec<AccessRequestApproval>,
     /// The answer to [`Question::Approvals`].
     pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
+    /// The locks that there are, as the watch has shown them.
+    pub locks: Locks,
     /// What has the name of the pod that was granted, if that is known.
     pub pod: Option<PodSeen>,
     /// The pod that this process made for the request, if it did.
@@ -162,6 +165,7 @@ impl<T, W> Default for Facts<T, W> {
             continued: None,
             approvals: Vec::new(),
             confirmed: None,
+            locks: Locks::default(),
             pod: None,
             made: None,
             is_deleted: None,

@@ -15,6 +15,7 @@ mod facts;
 pub mod grant;
 pub mod kind;
 pub mod leftover;
+pub mod lock;
 pub(crate) mod objects;
 mod plan;
 

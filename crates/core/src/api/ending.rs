@@ -76,4 +76,6 @@ pub enum EndReason {
     PodReplaced,
     /// Those who had to approve it did not in time.
     ApprovalTimedOut,
+    /// An AccessLock ended it.
+    Locked,
 }

@@ -11,6 +11,7 @@ mod access_config;
 mod approval;
 pub(crate) mod binding;
 mod ending;
+pub(crate) mod lock;
 mod mutation;
 mod network;
 pub(crate) mod optional;
@@ -19,6 +20,7 @@ pub(crate) mod schema;
 mod target_ref;
 mod template_status;
 
+pub use crate::kinds::access_lock::{AccessLock, AccessLockSpec};
 pub use crate::kinds::access_request_approval::{AccessRequestApproval, AccessRequestApprovalSpec};
 pub use crate::kinds::audit_event::{AuditEvent, AuditEventSpec};
 pub use crate::kinds::example_com;
@@ -43,6 +45,7 @@ pub use binding::{
     BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,
 };
 pub use ending::{EndReason, Ending};
+pub use lock::{LockTarget, LockedTemplate};
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};
 pub use network::{Egress, Ingress, Network};
 pub use request_status::{Phase, RequestStatus};

@@ -49,6 +49,11 @@ pub enum Action {
     ApprovalWithdrawn,
     /// A request was not approved in time.
     ApprovalTimedOut,
+    /// A lock was made, or until when it holds was changed, by the user that is named; or that was refused. What it
+    /// ends is on record as AccessRevoked and RequestDenied, with its name.
+    AccessLocked,
+    /// A lock was removed, by the user that is named; or that was refused.
+    AccessUnlocked,
     /// Access was given, to the pod that the record names by its UID.
     AccessGranted,
     /// A grant moved to another pod of the same workload.
@@ -142,9 +147,12 @@ impl Action {
             Self::TemplateChanged
             | Self::PolicyChanged
             | Self::RunSubmitted
+            | Self::AccessLocked
             | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
             Self::RightCopied => &[Decision::Deny, Decision::Note],
-            Self::RequestDeleted | Self::ApprovalWithdrawn => &[Decision::End, Decision::Deny],
+            Self::RequestDeleted | Self::ApprovalWithdrawn | Self::AccessUnlocked => {
+                &[Decision::End, Decision::Deny]
+            }
             Self::AccessExpired
             | Self::AccessRevoked
             | Self::ApprovalTimedOut
@@ -176,6 +184,8 @@ impl Action {
             | Self::ApprovalDenied
             | Self::ApprovalRefused
             | Self::ApprovalWithdrawn
+            | Self::AccessLocked
+            | Self::AccessUnlocked
             | Self::TemplateChanged
             | Self::PolicyChanged
             | Self::RunSubmitted

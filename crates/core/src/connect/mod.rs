@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::Subject;
 
 use crate::access::grant::Grant;
+use crate::access::lock::Locked;
 use crate::access::stamp::Requester;
 use crate::api::{Operation, Phase};
 
@@ -438,6 +439,13 @@ pub fn policed(grant: &Grant, answer: Policed) -> Result<(), Box<Refusal>> {
             ),
         ))),
     }
+}
+
+/// That a lock keeps somebody from using a grant, until the operator has ended it.
+#[must_use]
+pub fn locked(lock: &Locked) -> Refusal {
+    let denial = lock.denial();
+    Refusal::new(denial.reason, denial.message)
 }
 
 /// Refuses options that mean something which nobody here can judge, such as variables of the

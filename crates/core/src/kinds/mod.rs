@@ -8,6 +8,7 @@
     reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
 )]
 
+pub(crate) mod access_lock;
 pub(crate) mod access_request_approval;
 pub(crate) mod audit_event;
 pub mod example_com;
@@ -50,6 +51,8 @@ pub enum Role {
     Binding,
     /// Says whether a request may be granted, in the name of whoever creates it.
     Approval,
+    /// Ends access, and lets nobody have more.
+    Lock,
     /// Keeps what happened.
     Record,
 }

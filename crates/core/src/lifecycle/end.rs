@@ -64,6 +64,12 @@ impl End {
         Self::with(EndReason::ApprovalTimedOut, who)
     }
 
+    /// A lock ended it.
+    #[must_use]
+    pub fn locked(by: String) -> Self {
+        Self::with(EndReason::Locked, by)
+    }
+
     /// How what lasts until `until` ends when the object that asked for it is gone.
     pub(crate) fn of_gone(now: Timestamp, until: Timestamp) -> Self {
         if has_come(now, until) {
@@ -101,7 +107,8 @@ impl End {
             EndReason::Deleted
             | EndReason::TemplateChanged
             | EndReason::DriftDetected
-            | EndReason::PodReplaced => Phase::Revoked,
+            | EndReason::PodReplaced
+            | EndReason::Locked => Phase::Revoked,
             EndReason::PodNotReady => Phase::Failed,
         }
     }

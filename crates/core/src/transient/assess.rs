@@ -7,6 +7,7 @@ use super::grant::Grant;
 use super::kind::{Binding, Kind, Transient};
 use super::policy::Policy;
 use super::terms::{Position, Terms};
+use crate::access::lock::{Access, Locks};
 use crate::access::stamp::{Requester, StampError};
 use crate::api::{EndReason, Phase, RoleReference};
 use crate::controller::{Failure, Live};
@@ -18,6 +19,8 @@ use crate::validate::Violation;
 /// What is known besides the object and its binding. What was not asked yet is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
+    /// The locks that there are, as the watch has shown them.
+    pub locks: Locks,
     /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
     pub same_stamp: Option<Option<String>>,
     /// The answer to [`Question::Lookup`].
@@ -97,7 +100,7 @@ impl<K: Kind> Transient<K> {
         known: &Facts,
         live: &[Live],
     ) -> Result<State, Question> {
-        if let Some(state) = self.after_activation(now, binding, live) {
+        if let Some(state) = self.after_activation(now, binding, known, live) {
             return Ok(state);
         }
         match self.undecided(now, binding, known) {
@@ -113,6 +116,7 @@ impl<K: Kind> Transient<K> {
         &self,
         now: Timestamp,
         binding: &Binding<'_>,
+        known: &Facts,
         live: &[Live],
     ) -> Option<State> {
         let decided = live.iter().find_map(|live| {
@@ -130,9 +134,21 @@ impl<K: Kind> Transient<K> {
             Some(grant) => Some(grant.until),
             None => status.and_then(|status| status.expires_at),
         };
+        // What a lock began to end it ends, whatever became of the lock.
+        let begun = status.and_then(|status| status.ending.clone());
+        let locked = begun.filter(|ending| ending.reason == EndReason::Locked);
         // One that is deleted ends as such, over or not.
-        if let Some(end) = lifecycle::due(now, deleted.then_some(End::DELETED), until, false) {
+        let begun = deleted.then_some(End::DELETED).or(locked.map(End::from));
+        if let Some(end) = lifecycle::due(now, begun, until, false) {
             return Some(State::Ending(end, grant));
+        }
+        let lock = grant.as_ref().and_then(|grant| {
+            let subjects = &grant.subjects;
+            let access = Access::bound(&grant.requester, subjects, binding.namespace());
+            known.locks.against(&access, now)
+        });
+        if let Some(lock) = lock {
+            return Some(State::Ending(lock.end(), grant));
         }
         let drift = match &decided {
             Some((grant, _)) if grant.spec_digest != binding.spec_digest => {
@@ -173,6 +189,8 @@ impl<K: Kind> Transient<K> {
         let requester = binding
             .requester(&self.keys)
             .map_err(|error| denied(Failure::invalid(error.reason(), error.to_string())))?;
+        let access = Access::bound(&requester, &terms.subjects, binding.namespace());
+        known.locks.admit(&access, now).map_err(State::from)?;
         match position {
             Position::Before(opens) => Err(State::Special(Opens(opens)).into()),
             Position::Inside(until) => {

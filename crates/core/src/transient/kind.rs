@@ -10,8 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::grant::details;
 use super::policy::Policy;
 use super::terms::Terms;
+use crate::access::lock::{self, Access};
 use crate::access::stamp::{self, Requester, StampError};
-use crate::api::BindingStatus;
+use crate::api::{AccessLock, BindingStatus};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::controller::{Sought, Step};
 use crate::kinds;
@@ -107,6 +108,20 @@ impl Binding<'_> {
     /// Why it is not.
     pub fn requester(&self, keys: &Keys) -> Result<Requester, StampError> {
         stamp::verify(keys, &self.kind, self.metadata, &self.spec_digest)
+    }
+
+    /// Whether it has to be looked at when this lock was made, changed or removed. One of which that cannot be told
+    /// is.
+    #[must_use]
+    pub fn is_concerned_by(&self, lock: &AccessLock, keys: &Keys) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        let (Ok(requester), Ok(terms)) = (self.requester(keys), &self.terms) else {
+            return true;
+        };
+        let access = Access::bound(&requester, &terms.subjects, self.namespace());
+        lock::is_about(lock, &access)
     }
 
     /// What marks its binding.

@@ -7,6 +7,7 @@ mod composites;
 mod harness;
 mod hostile;
 mod kubeconfig;
+mod locks;
 mod output;
 mod plugins;
 mod rego;

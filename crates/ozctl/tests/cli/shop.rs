@@ -327,6 +327,7 @@ fn of_oz(method: &str, path: &str, asked: &Asked) -> Answer {
         "podaccessrequests" => ("PodAccessRequest", vec![own_pod()]),
         "transientrolebindings" => ("TransientRoleBinding", vec![binding()]),
         "accessrequestapprovals" => ("AccessRequestApproval", Vec::new()),
+        "accesslocks" => ("AccessLock", Vec::new()),
         "auditevents" => ("AuditEvent", trail::events()),
         _ => return status(404, "the server could not find the requested resource"),
     };
@@ -387,6 +388,7 @@ fn kinds() -> Answer {
                 resource("TransientRoleBinding", "trb", true),
                 resource("TransientClusterRoleBinding", "tcrb", false),
                 resource("AuditEvent", "oza", false), resource("AccessRequestApproval", "ara", true),
+                resource("AccessLock", "al", false),
             ],
         }),
     )

@@ -30,6 +30,7 @@ pub(crate) use grants::{Grants, watch};
 pub(crate) use policies::Policies;
 use recent::{EventLimit, Recent};
 
+use crate::lock::Locks;
 use crate::stamp::requester;
 
 /// How long the API server waits for the hook. What it waits for itself is over before, so that
@@ -97,6 +98,7 @@ impl Mode {
 pub(crate) struct Connect {
     pub(crate) mode: Mode,
     pub(crate) connections: Connections,
+    pub(crate) locks: Locks,
 }
 
 /// A connection that may be opened.
@@ -232,6 +234,7 @@ impl Connect {
     /// How a session by this grant ends, if the grant's terms allow it.
     async fn by(&self, cx: &Cx, attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>> {
         if self.mode == Mode::Enforcing {
+            self.locks.lets_use(grant, attempt.user, attempt.now)?;
             connect::unmangled(attempt.argv)?;
             if let (Way::Exec, Some(policy)) = (attempt.way, &grant.sessions.command_policy) {
                 let container = grant.container(attempt.container);

@@ -11,6 +11,7 @@ mod cost;
 mod deletion;
 mod harness;
 mod limits;
+mod lock;
 mod policy;
 mod record;
 mod registration;
@@ -275,6 +276,7 @@ impl Attempt {
             "TransientRoleBinding",
             "TransientClusterRoleBinding",
             "AccessRequestApproval",
+            "AccessLock",
             "AuditEvent",
             "HarnessRun",
             "Workspace",

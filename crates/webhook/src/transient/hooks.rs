@@ -9,10 +9,11 @@ use oz_core::transient::Kind;
 use super::stamp::BindingStamper;
 use super::validate::BindingValidator;
 use crate::hooks::{Grounds, path, validating};
+use crate::lock::Locks;
 
 /// The hooks of one kind.
-pub(crate) fn hooks<K: Kind>(grounds: &Grounds) -> [Hook; 2] {
-    [stamp::<K>(grounds), validate::<K>(grounds)]
+pub(crate) fn hooks<K: Kind>(grounds: &Grounds, locks: &Locks) -> [Hook; 2] {
+    [stamp::<K>(grounds), validate::<K>(grounds, locks)]
 }
 
 /// Nobody is left out: what is not stamped is never bound.
@@ -27,13 +28,14 @@ fn stamp<K: Kind>(grounds: &Grounds) -> Hook {
         .webhook_name(&format!("m{}.kb.io", K::NAME))
 }
 
-fn validate<K: Kind>(grounds: &Grounds) -> Hook {
+fn validate<K: Kind>(grounds: &Grounds, locks: &Locks) -> Hook {
     let handler = BindingValidator::<K> {
         keys: grounds.keys.clone(),
         policy: Arc::clone(&grounds.policy),
         served: Arc::clone(&grounds.served),
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
+        locks: locks.clone(),
         kind: PhantomData,
     };
     let hook = Hook::validating(&format!("validate-{}", K::NAME), handler);

@@ -9,6 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
 use oz_audit::Sink;
+use oz_core::access::lock::Access;
 use oz_core::access::seal::Keys;
 use oz_core::api::RoleKind;
 use oz_core::audit::{Action, Decision};
@@ -16,6 +17,7 @@ use oz_core::controller::Failure;
 use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, may_bind};
 use oz_core::validate::{REQUEST_METADATA, Violation};
 
+use crate::lock::Locks;
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
 use crate::refusal::{bounded, forbidden, immutable, invalid, served, status_is_the_operators};
@@ -30,6 +32,7 @@ pub(crate) struct BindingValidator<K> {
     pub(crate) served: Arc<[String]>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
+    pub(crate) locks: Locks,
     pub(crate) kind: PhantomData<fn() -> K>,
 }
 
@@ -103,11 +106,13 @@ impl<K: Kind> BindingValidator<K> {
         self.stamped(review, binding)?;
         let namespace = review.namespace.as_deref();
         served(&self.served, namespace)?;
+        let asking = requester(&review.user);
+        let access = Access::bound(&asking, &terms.subjects, namespace);
+        self.locks.admit(&access, cx.now).await?;
         let listed = self
             .policy
             .permits(terms, namespace, created)
             .map_err(|failure| refused::<K>(terms, &failure))?;
-        let asking = requester(&review.user);
         if !allowed(
             &cx.client,
             &review.user,

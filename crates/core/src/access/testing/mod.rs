@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::continued::Continued;
 use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, PodMade, PodSeen, Question};
+use super::lock::Locks;
 use super::stamp::{Requester, Stamp};
 use crate::api::{AccessRequestApproval, RequestStatus, SessionProbe};
 use crate::audit::Record;
@@ -84,6 +85,8 @@ pub(crate) struct World<K: InMemory> {
     /// How many more writes succeed before the process dies.
     pub(crate) writes_left: usize,
     pub(crate) deleted: bool,
+    /// The locks that there are.
+    pub(crate) locks: Locks,
     /// What has the pod's name.
     pub(crate) pod: Option<PodSeen>,
     /// The sessions that were ended.
@@ -135,6 +138,7 @@ impl<K: InMemory> World<K> {
             writes: 0,
             writes_left: usize::MAX,
             deleted: false,
+            locks: Locks::default(),
             pod: None,
             ended: Vec::new(),
             sessions_fail: None,
@@ -179,6 +183,7 @@ impl<K: InMemory> World<K> {
             continued: self.continued.clone(),
             approvals: self.approvals.clone(),
             confirmed: Some(Ok([&*self.approvals, &*self.unseen_approvals].concat())),
+            locks: self.locks.clone(),
             pod: self.pod.clone(),
             made: self.made.clone(),
             is_deleted: Some(false),

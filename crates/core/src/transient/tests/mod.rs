@@ -1,5 +1,6 @@
 mod admission;
 mod ending;
+mod locking;
 mod published;
 mod refusing;
 mod window;

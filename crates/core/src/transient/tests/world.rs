@@ -9,6 +9,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
+use crate::access::lock::Locks;
 use crate::access::stamp::{Requester, Stamp};
 use crate::access::testing::reword;
 use crate::api::{BindingStatus, TransientClusterRoleBinding, TransientRoleBinding, example_com};
@@ -77,6 +78,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) object: K,
     pub(crate) lookup: Lookup,
     pub(crate) same_stamp: Option<String>,
+    /// The locks that there are.
+    pub(crate) locks: Locks,
     pub(crate) live: Vec<Live>,
     pub(crate) records: Vec<Record>,
     pub(crate) records_fail: bool,
@@ -147,6 +150,7 @@ impl<K: InMemory> World<K> {
                 taken: Ok(false),
             },
             same_stamp: None,
+            locks: Locks::default(),
             live: Vec::new(),
             records: Vec::new(),
             records_fail: false,
@@ -194,6 +198,7 @@ impl<K: InMemory> World<K> {
     /// What the edge would look up at this instant.
     pub(crate) fn wants(&self, now: Timestamp) -> Option<Want> {
         let facts = Facts {
+            locks: self.locks.clone(),
             same_stamp: Some(None),
             lookup: None,
         };
@@ -215,6 +220,7 @@ impl<K: InMemory> World<K> {
             lookup
         });
         Facts {
+            locks: self.locks.clone(),
             same_stamp: Some(self.same_stamp.clone()),
             lookup,
         }

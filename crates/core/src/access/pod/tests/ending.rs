@@ -1,10 +1,13 @@
 //! The end of a grant: on time whatever else is broken, and over only when it is seen to be.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::world::*;
 use crate::access::kind::Question;
+use crate::access::lock::Locks;
 use crate::api::{OnTemplateChange, Phase};
 use crate::conditions;
 use crate::controller::{Answers, Controller, Outcome, Plan, Step};
@@ -30,6 +33,29 @@ fn access_and_pod_end_at_the_agreed_instant_and_not_a_nanosecond_before() {
         let plan = world.plan(late);
         assert_eq!(plan.stages[0].len(), 2);
         assert_eq!(deleted(&plan), ["RoleBinding", "Pod"]);
+    }
+}
+
+#[test]
+fn a_lock_ends_access_and_pod_also_before_that_is_ready() {
+    let lock = serde_json::from_value(json!({
+        "metadata": {"name": "incident-7"},
+        "spec": {"target": {"user": "alice"}, "reason": "stolen laptop"},
+    }));
+    let locks = Locks {
+        all: vec![Arc::new(lock.unwrap())],
+        unreadable: 0,
+    };
+    let mut starting = World::new();
+    starting.pass(at(1));
+    for mut world in [World::ready(), starting] {
+        assert!(world.kinds().contains(&"Pod"));
+        world.locks = locks.clone();
+        world.settle(at(2));
+        world.remove("Pod");
+        assert_eq!(world.settle(at(3)).phase, Phase::Revoked);
+        assert!(world.live.is_empty());
+        assert_eq!(world.condition(conditions::ACCESS_STILL_VALID).1, "Locked");
     }
 }
 

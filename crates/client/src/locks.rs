@@ -1,0 +1,104 @@
+//! Locks: making one, removing one, and which there are.
+
+use std::sync::Arc;
+
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use oz_core::access::lock::Locks;
+use oz_core::api::{AccessLock, AccessLockSpec};
+
+use crate::cluster::Cluster;
+use crate::failure::{Failure, Result};
+
+/// What a failure of whoever may not says next.
+const WHO_MAY: &str =
+    "the ClusterRole oz-lock-access gives the right to; whom a lock names does not remove it";
+
+fn api(cluster: &Cluster) -> Api<AccessLock> {
+    Api::all(cluster.client.clone())
+}
+
+fn with_advice(failure: Failure) -> Failure {
+    match failure.is_forbidden() {
+        true => failure.next(WHO_MAY),
+        false => failure,
+    }
+}
+
+/// Makes a lock, whose name begins with `prefix`.
+pub async fn make(cluster: &Cluster, prefix: &str, spec: AccessLockSpec) -> Result<AccessLock> {
+    let mut lock = AccessLock::new("", spec);
+    lock.metadata.name = None;
+    lock.metadata.generate_name = Some(prefix.to_owned());
+    let api = api(cluster);
+    let parameters = PostParams::default();
+    let made = cluster.answer(api.create(&parameters, &lock)).await;
+    made.map_err(with_advice)
+}
+
+/// Removes a lock, and says what it was.
+pub async fn remove(cluster: &Cluster, name: &str) -> Result<AccessLock> {
+    let api = api(cluster);
+    let Some(lock) = cluster.find(&api, name).await? else {
+        return Err(Failure::new(format!("no AccessLock {name}"))
+            .next("`ozctl locks` lists those that are there"));
+    };
+    let parameters = DeleteParams::default();
+    let removed = cluster.answer(api.delete(name, &parameters)).await;
+    removed.map_err(with_advice)?;
+    Ok(lock)
+}
+
+/// All locks, also those that hold no more.
+pub async fn list(cluster: &Cluster) -> Result<Vec<AccessLock>> {
+    let api = api(cluster);
+    let parameters = ListParams::default();
+    let found = cluster.answer(api.list(&parameters)).await;
+    Ok(found.map_err(with_advice)?.items)
+}
+
+/// The locks as far as whoever asks may see them: none if they may not.
+pub(crate) async fn seen(cluster: &Cluster) -> Locks {
+    let all = list(cluster).await.unwrap_or_default();
+    Locks {
+        all: all.into_iter().map(Arc::new).collect(),
+        unreadable: 0,
+    }
+}
+
+/// What the name of a lock on this begins with: letters that the API takes, and not too many.
+#[must_use]
+pub fn prefix(what: &str, name: &str) -> String {
+    let plain = |letter: char| match letter.to_ascii_lowercase() {
+        letter @ ('a'..='z' | '0'..='9') => letter,
+        _ => '-',
+    };
+    let name: String = name.chars().map(plain).take(40).collect();
+    let name = name.trim_matches('-');
+    match name {
+        "" => format!("{what}-"),
+        name => format!("{what}-{name}-"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_lock_tells_what_it_is_about_in_letters_that_the_api_takes() {
+        for (name, expected) in [
+            ("alice", "user-alice-"),
+            ("Alice@Example.com", "user-alice-example-com-"),
+            (
+                "system:serviceaccount:ci:gate",
+                "user-system-serviceaccount-ci-gate-",
+            ),
+            ("\u{430}\u{43b}\u{438}\u{441}\u{430}", "user-"),
+            ("", "user-"),
+        ] {
+            assert_eq!(prefix("user", name), expected);
+        }
+        assert!(prefix("user", &"a".repeat(1_000)).len() <= 58);
+    }
+}

@@ -1,0 +1,355 @@
+//! Locks: whether one keeps somebody from access ([`Locks::admit`]), which ends a grant that stands, and who may
+//! change or remove one ([`may_change`]). The operator asks before it grants and as long as a grant lasts, the webhook
+//! when something is asked for.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1 as rbac;
+
+use super::decide::{self, Denial};
+use super::grant::Grant;
+use super::request::Request;
+use super::stamp::Requester;
+use crate::api::{AccessConfig, AccessLock, LockTarget, Phase};
+use crate::controller::Failure;
+use crate::lifecycle::seal::Keys;
+use crate::lifecycle::window::has_come;
+use crate::lifecycle::{End, State};
+use crate::names;
+use crate::transient::instant;
+
+/// Reason of what a lock ended or refused.
+pub const LOCKED: &str = "Locked";
+/// Reason of what waits, since a lock cannot be read.
+const UNREADABLE: &str = "LockUnreadable";
+
+/// Whose access to what: all that a lock goes by.
+#[derive(Clone, Debug)]
+pub struct Access<'a> {
+    /// Who asks, or asked.
+    requester: &'a Requester,
+    /// To whom it is bound.
+    subjects: Vec<rbac::Subject>,
+    /// The namespace; `None` for the whole cluster.
+    namespace: Option<&'a str>,
+    /// Name of the template; `None` if there is none.
+    template: Option<&'a str>,
+    /// Whether it is an emergency.
+    emergency: bool,
+}
+
+impl<'a> Access<'a> {
+    /// What a request asks for, by a template that says this, if it is known.
+    #[must_use]
+    pub fn asked(
+        request: &'a Request<'_>,
+        namespace: Option<&'a str>,
+        requester: &'a Requester,
+        config: Option<&AccessConfig>,
+    ) -> Self {
+        let subjects = config.map(|config| decide::subjects(requester, config));
+        Self {
+            subjects: subjects.unwrap_or_default(),
+            template: Some(request.template),
+            ..Self::bound(requester, &[], namespace)
+        }
+    }
+
+    /// What a grant gives.
+    #[must_use]
+    pub fn granted(grant: &'a Grant) -> Self {
+        let namespace = Some(grant.request.namespace.as_str());
+        Self {
+            template: Some(&grant.template),
+            ..Self::bound(&grant.requester, &grant.subjects, namespace)
+        }
+    }
+
+    /// What a grant gives to whoever uses it, who may be of groups by now that they were not of when they asked.
+    #[must_use]
+    pub fn used(grant: &'a Grant, user: &'a Requester) -> Self {
+        Self {
+            requester: user,
+            ..Self::granted(grant)
+        }
+    }
+
+    /// What a transient binding gives.
+    #[must_use]
+    pub fn bound(
+        requester: &'a Requester,
+        subjects: &[rbac::Subject],
+        namespace: Option<&'a str>,
+    ) -> Self {
+        Self {
+            requester,
+            subjects: subjects.to_vec(),
+            namespace,
+            template: None,
+            // Nothing that is asked for says so yet.
+            emergency: false,
+        }
+    }
+
+    /// The same in an emergency, or not.
+    #[must_use]
+    pub fn in_emergency(self, emergency: bool) -> Self {
+        Self { emergency, ..self }
+    }
+
+    fn is_of_user(&self, user: &str) -> bool {
+        let bound = |subject: &rbac::Subject| match subject.kind.as_str() {
+            "User" => subject.name == user,
+            "ServiceAccount" => account(subject) == user,
+            _ => false,
+        };
+        self.requester.user == user || self.subjects.iter().any(bound)
+    }
+
+    fn is_of_group(&self, group: &str) -> bool {
+        let bound = |subject: &rbac::Subject| match subject.kind.as_str() {
+            "Group" => subject.name == group,
+            // The groups that the API server gives every service account.
+            "ServiceAccount" => {
+                let namespace = subject.namespace.as_deref().unwrap_or_default();
+                let all = group.strip_prefix("system:serviceaccounts");
+                all.is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':') == Some(namespace))
+            }
+            _ => false,
+        };
+        let mut groups = self.requester.groups.iter();
+        groups.any(|one| one == group) || self.subjects.iter().any(bound)
+    }
+}
+
+/// The user name of a service account that is bound.
+fn account(subject: &rbac::Subject) -> String {
+    let namespace = subject.namespace.as_deref().unwrap_or_default();
+    names::service_account(namespace, &subject.name)
+}
+
+/// Whether a lock is about this access, whatever the time is. Names are compared letter by letter. Of one that
+/// names more than it may, each counts.
+#[must_use]
+pub fn is_about(lock: &AccessLock, access: &Access<'_>) -> bool {
+    let LockTarget {
+        user,
+        group,
+        namespace,
+        template,
+    } = &lock.spec.target;
+    let is_in = |namespace: &String| access.namespace == Some(namespace.as_str());
+    user.as_ref().is_some_and(|user| access.is_of_user(user))
+        || group
+            .as_ref()
+            .is_some_and(|group| access.is_of_group(group))
+        || namespace.as_ref().is_some_and(is_in)
+        || template.as_ref().is_some_and(|template| {
+            is_in(&template.namespace) && access.template == Some(template.name.as_str())
+        })
+}
+
+/// Whether a request has to be looked at when this lock was made, changed or removed; `config` is what its template
+/// says by now. One of which that cannot be told is.
+#[must_use]
+pub fn concerns(
+    lock: &AccessLock,
+    keys: &Keys,
+    request: &Request<'_>,
+    config: Option<&AccessConfig>,
+) -> bool {
+    let phase = request.phase();
+    if phase.is_terminal() {
+        return false;
+    }
+    // A grant is bound to the groups that its template named then.
+    if lock.spec.target.group.is_some() && phase.is_granted() {
+        return true;
+    }
+    let namespace = request.metadata.namespace.as_deref();
+    let requester = request.requester(keys);
+    requester.map_or(true, |requester| {
+        is_about(lock, &Access::asked(request, namespace, &requester, config))
+    })
+}
+
+/// Whether a lock holds: until the instant that it names, or as long as it is there. An instant that makes no sense
+/// ends nothing.
+#[must_use]
+pub fn holds(lock: &AccessLock, now: Timestamp) -> bool {
+    until(lock).is_none_or(|until| !has_come(now, until))
+}
+
+/// When a lock ends by itself.
+#[must_use]
+pub fn until(lock: &AccessLock) -> Option<Timestamp> {
+    instant(lock.spec.until.as_deref()?).ok()
+}
+
+/// Who or what is locked, in words.
+#[must_use]
+pub fn target(target: &LockTarget) -> String {
+    let LockTarget {
+        user,
+        group,
+        namespace,
+        template,
+    } = target;
+    let named = |what, name: &Option<String>| name.as_ref().map(|name| format!("{what} {name}"));
+    let template = template
+        .as_ref()
+        .map(|it| format!("template {}/{}", it.namespace, it.name));
+    let all = [
+        named("user", user),
+        named("group", group),
+        named("namespace", namespace),
+        template,
+    ];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// A lock that keeps somebody from access.
+#[derive(Clone, Debug)]
+pub struct Locked(Arc<AccessLock>);
+
+impl Locked {
+    /// Its end of what it is about.
+    #[must_use]
+    pub fn end(&self) -> End {
+        End::locked(self.to_string())
+    }
+
+    /// Its refusal of what is asked for.
+    #[must_use]
+    pub fn denial(&self) -> Denial {
+        let next = match until(&self.0) {
+            Some(_) => "ask again then, or have it removed",
+            None => "have it removed by somebody who may, and ask again",
+        };
+        Denial::new(LOCKED, format!("{self}; {next}"))
+    }
+}
+
+impl Display for Locked {
+    /// One line, and nothing that draws on a terminal, whatever was stored.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = &self.0.spec;
+        let name = self.0.metadata.name.as_deref().unwrap_or_default();
+        let harmless = |text: &str| text.replace(char::is_control, " ");
+        let target = harmless(&target(&spec.target));
+        write!(formatter, "{target} is locked by AccessLock {name}")?;
+        if let Some(until) = until(&self.0) {
+            write!(formatter, " until {until}")?;
+        }
+        write!(formatter, ": {}", harmless(&spec.reason))
+    }
+}
+
+/// The locks that there are.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    /// Each of them, also those that hold no more.
+    pub all: Vec<Arc<AccessLock>>,
+    /// How many there are that cannot be read.
+    pub unreadable: usize,
+}
+
+/// Why nothing new is given.
+#[derive(Clone, Debug)]
+pub enum NotAdmitted {
+    /// By this lock.
+    Locked(Locked),
+    /// There is a lock, and nobody can tell whom it is about.
+    Unreadable(Failure),
+}
+
+/// What a lock refuses stays refused; what cannot be told is waited for.
+impl<G, O, S> From<NotAdmitted> for State<G, O, S> {
+    fn from(not: NotAdmitted) -> Self {
+        match not {
+            NotAdmitted::Locked(lock) => {
+                let Denial { reason, message } = lock.denial();
+                Self::Refused(Phase::Denied, Failure::invalid(reason, message))
+            }
+            NotAdmitted::Unreadable(failure) => Self::Waiting(failure),
+        }
+    }
+}
+
+impl Locks {
+    /// The lock that holds against this access. If there are several, the one that lasts longest, so that it is the
+    /// same each time.
+    #[must_use]
+    pub fn against(&self, access: &Access<'_>, now: Timestamp) -> Option<Locked> {
+        let mine = self.all.iter().filter(|lock| {
+            holds(lock, now)
+                && !(access.emergency && lock.spec.except_emergency)
+                && is_about(lock, access)
+        });
+        let rank = |lock: &&Arc<AccessLock>| {
+            let forever = until(lock).is_none();
+            (
+                std::cmp::Reverse((forever, until(lock))),
+                lock.metadata.name.clone(),
+            )
+        };
+        mine.min_by_key(rank).cloned().map(Locked)
+    }
+
+    /// Whether this access may be given now.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn admit(&self, access: &Access<'_>, now: Timestamp) -> Result<(), NotAdmitted> {
+        if let Some(lock) = self.against(access, now) {
+            return Err(NotAdmitted::Locked(lock));
+        }
+        if self.unreadable > 0 {
+            let message = format!(
+                "{} AccessLocks cannot be read, and so not whom they lock out; have them removed, or oz brought up to date",
+                self.unreadable
+            );
+            let failure = Failure::transient(UNREADABLE, message);
+            return Err(NotAdmitted::Unreadable(failure));
+        }
+        Ok(())
+    }
+}
+
+/// Whether somebody whom RBAC lets may change or remove a lock: whom it names may not, unless they are of a group that
+/// mends clusters.
+///
+/// # Errors
+/// A [`Denial`] that says why not and what to do next.
+pub fn may_change(
+    lock: &AccessLock,
+    user: &Requester,
+    break_glass: &[String],
+) -> Result<(), Denial> {
+    let is_of = |groups: &[String]| user.groups.iter().any(|group| groups.contains(group));
+    let LockTarget {
+        user: locked,
+        group,
+        ..
+    } = &lock.spec.target;
+    let named = locked.as_ref() == Some(&user.user)
+        || group
+            .as_ref()
+            .is_some_and(|group| user.groups.contains(group));
+    if !named || is_of(break_glass) {
+        return Ok(());
+    }
+    let why = format!(
+        "{} is whom AccessLock {} locks out ({}), and does not change or remove it; somebody else does who has \
+         the ClusterRole oz-lock-access, or is of a group that mends clusters",
+        user.user,
+        lock.metadata.name.as_deref().unwrap_or_default(),
+        target(&lock.spec.target)
+    );
+    Err(Denial::new("LockedOut", why))
+}

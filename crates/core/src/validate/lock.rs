@@ -1,0 +1,143 @@
+//! Locks: what names one means, and until when it can hold.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::request::check_reason;
+use super::{Found, Violation, name};
+use crate::api::{AccessLockSpec, LockTarget};
+use crate::lifecycle::window::{after, has_come};
+use crate::transient::instant;
+
+/// The longest that a lock can be made for: what is to last longer has no end.
+pub const MAX_LOCK: SignedDuration = SignedDuration::from_hours(10 * 366 * 24);
+/// The longest name of a user or group, in bytes.
+const MAX_NAME: usize = 512;
+
+/// What somebody does with a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Makes it: it must hold for some time.
+    Made,
+    /// Changes it: it may be over from now on.
+    Changed,
+}
+
+/// What is wrong with a lock that is made or changed `now`.
+#[must_use]
+pub fn lock(
+    metadata: &ObjectMeta,
+    spec: &AccessLockSpec,
+    now: Timestamp,
+    when: When,
+) -> Vec<Violation> {
+    let mut found = Found::default();
+    target(&spec.target, &mut found);
+    if spec.reason.trim().is_empty() {
+        found.add(
+            "spec.reason",
+            "must be given: whoever is locked out is told why",
+        );
+    }
+    check_reason(&spec.reason, &mut found);
+    if spec.reason.contains(is_unseen) {
+        found.add("spec.reason", UNSEEN);
+    }
+    if let Some(text) = &spec.until {
+        until(text, now, when, &mut found);
+    }
+    let owned = metadata.owner_references.as_deref();
+    if owned.is_some_and(|owners| !owners.is_empty()) {
+        let message = "must be empty: a lock goes when somebody removes it, and with nothing else";
+        found.add("metadata.ownerReferences", message);
+    }
+    found.0
+}
+
+fn target(target: &LockTarget, found: &mut Found) {
+    let given = [
+        target.user.is_some(),
+        target.group.is_some(),
+        target.namespace.is_some(),
+        target.template.is_some(),
+    ];
+    if given.into_iter().filter(|given| *given).count() != 1 {
+        found.add(
+            "spec.target",
+            "must be exactly one of user, group, namespace and template; make a lock for each",
+        );
+    }
+    for (field, name) in [
+        ("spec.target.user", &target.user),
+        ("spec.target.group", &target.group),
+    ] {
+        if let Some(name) = name {
+            found.check(field, name, identity(name));
+        }
+    }
+    if let Some(namespace) = &target.namespace {
+        let field = "spec.target.namespace";
+        found.check(field, namespace, name::dns_label(namespace));
+    }
+    if let Some(template) = &target.template {
+        let (namespace, name) = (&template.namespace, &template.name);
+        let field = "spec.target.template.namespace";
+        found.check(field, namespace, name::dns_label(namespace));
+        let field = "spec.target.template.name";
+        found.check(field, name, name::dns_subdomain(name));
+    }
+}
+
+const UNSEEN: &str =
+    "must not contain letters that nobody sees, or that turn the direction of others";
+
+/// The name of a user or group as an identity provider may give one. It is compared letter by letter.
+fn identity(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() || name.len() > MAX_NAME {
+        Err("must be from 1 to 512 bytes")
+    } else if name.contains(['*', '?']) {
+        Err("is no pattern: name one user or one group, letter by letter")
+    } else if name.trim() != name || name.contains(char::is_control) {
+        Err("must not begin or end with a blank, or contain control characters")
+    } else if name.contains(is_unseen) {
+        Err(UNSEEN)
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether a letter is not to be seen, or changes how others are: with these, one name looks like another.
+fn is_unseen(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+fn until(text: &str, now: Timestamp, when: When, found: &mut Found) {
+    let field = "spec.until";
+    let Some(until) = found.check(field, text, instant(text)) else {
+        return;
+    };
+    if when == When::Made && has_come(now, until) {
+        let message = "is over already; leave it out for a lock that holds until it is removed";
+        found.check(field, text, Err::<(), _>(message));
+    }
+    if until > after(now, MAX_LOCK) {
+        let message =
+            "must be within ten years; leave it out for a lock that holds until it is removed";
+        found.check(field, text, Err::<(), _>(message));
+    }
+}

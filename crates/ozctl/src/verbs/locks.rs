@@ -1,0 +1,77 @@
+//! `ozctl locks`: who and what is locked, why and until when.
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use oz_core::access::lock::{holds, target, until};
+use oz_core::api::AccessLock;
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::locks;
+use crate::output::{self, Format, Table, short};
+
+/// Show who and what is locked, why and until when
+#[derive(Args)]
+#[command(after_help = "\
+A lock that is over locks nobody, and stays until somebody removes it or gives it another end.
+
+Examples:
+  ozctl locks
+  ozctl locks -o json")]
+pub(crate) struct Locks {
+    /// How to show them
+    #[arg(short, long, default_value = "table", value_name = "FORMAT")]
+    output: Format,
+}
+
+impl Locks {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let all = locks::list(&cluster).await?;
+        if all.is_empty() && matches!(self.output, Format::Table | Format::Wide) {
+            context.say("Nothing is locked.");
+            return Ok(Exit::SUCCESS);
+        }
+        let objects: Vec<Value> = all.iter().map(output::whole).collect::<Result<_>>()?;
+        let now = Timestamp::now();
+        output::objects(context, self.output, &objects, false, |wide| {
+            table(&all, now, wide)
+        })?;
+        Ok(Exit::SUCCESS)
+    }
+}
+
+fn table(all: &[AccessLock], now: Timestamp, wide: bool) -> Table {
+    let mut head = vec!["NAME", "LOCKED", "LEFT", "EMERGENCIES", "REASON"];
+    if wide {
+        head.push("UNTIL");
+    }
+    let mut table = Table::new(&head);
+    for lock in all {
+        let spec = &lock.spec;
+        let left = match until(lock) {
+            _ if !holds(lock, now) => "over".to_owned(),
+            Some(until) => short(until.duration_since(now)),
+            None => "until unlocked".to_owned(),
+        };
+        let emergencies = match spec.except_emergency {
+            true => "let through",
+            false => "locked",
+        };
+        let mut cells = vec![
+            lock.name_any(),
+            target(&spec.target),
+            left,
+            emergencies.to_owned(),
+            spec.reason.clone(),
+        ];
+        if wide {
+            cells.push(spec.until.clone().unwrap_or_default());
+        }
+        table.row(cells);
+    }
+    table
+}

@@ -1,0 +1,36 @@
+//! The hooks of locks as they are registered.
+
+use oz_admission::{FailurePolicy, Hook, NamespaceScope, Operation, SideEffects};
+use oz_core::api::AccessLock;
+use oz_core::kinds::Kind as _;
+
+use super::validate::LockGuard;
+use crate::hooks::{Grounds, in_groups, path};
+
+/// Two registrations of one hook. Somebody is locked out also when we are down, and those who mend clusters never wait
+/// for us. What lets somebody in again is on record first.
+pub(crate) fn hooks(grounds: &Grounds) -> [Hook; 2] {
+    let glass = in_groups(&grounds.break_glass);
+    let hook = |verb: &str, operations: &[Operation]| {
+        let guard = LockGuard {
+            records: grounds.records.clone(),
+            break_glass: grounds.break_glass.clone(),
+        };
+        let kind = AccessLock::NAME;
+        Hook::validating(&format!("guard-{verb}-{kind}"), guard)
+            .on(operations.iter().copied())
+            .namespaces(NamespaceScope::All)
+            .side_effects(SideEffects::NoneOnDryRun)
+            .path(&path::<AccessLock>(verb))
+            .webhook_name(&format!("guard-{verb}-{kind}.kb.io"))
+    };
+    let all = [Operation::Create, Operation::Update, Operation::Delete];
+    let change = [Operation::Update, Operation::Delete];
+    [
+        hook("lock", &all).failure(FailurePolicy::Ignore).when(
+            "made-or-by-break-glass",
+            &format!("request.operation == 'CREATE' || ({glass})"),
+        ),
+        hook("unlock", &change).when("not-break-glass", &format!("!({glass})")),
+    ]
+}

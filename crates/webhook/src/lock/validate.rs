@@ -1,0 +1,201 @@
+//! Whether a lock is made, changed or removed.
+
+use std::sync::Arc;
+
+use kube::Resource as _;
+use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_audit::Sink;
+use oz_core::access::lock::{self, may_change};
+use oz_core::api::{AccessLock, AccessLockSpec};
+use oz_core::audit::{Action, Decision, Record, RequestRef};
+use oz_core::kinds::Kind as _;
+use oz_core::validate::{self, LockWhen, REQUEST_METADATA};
+
+use crate::record;
+use crate::refusal::{bounded, immutable, invalid};
+use crate::stamp::requester;
+
+/// Looks at what is done with locks. RBAC and the API server's own policy have let it through.
+pub(super) struct LockGuard {
+    pub(super) records: Arc<dyn Sink>,
+    /// Groups that mend clusters.
+    pub(super) break_glass: Vec<String>,
+}
+
+impl Validate for LockGuard {
+    type Object = AccessLock;
+
+    async fn validate(&self, cx: &Cx, review: &Review<AccessLock>) -> Result<Notes, Rejection> {
+        let (done, judged) = match (review.operation, &review.object, &review.old) {
+            (Operation::Create, Some(lock), _) => (Done::Made(lock), made(cx, lock)),
+            (Operation::Update, Some(lock), Some(old)) => {
+                let judged = self.may_change(review, old);
+                let judged = judged.and_then(|()| changed(cx, lock, old));
+                if judged.is_ok() && lock.spec == old.spec {
+                    return Ok(Notes::none());
+                }
+                (Done::Changed(lock, old), judged)
+            }
+            (Operation::Delete, _, Some(old)) => (Done::Removed(old), self.may_change(review, old)),
+            _ => return Ok(Notes::none()),
+        };
+        if !cx.dry_run {
+            self.record(cx, review, &done, judged.as_ref().err())
+                .await?;
+        }
+        judged?;
+        Ok(match done {
+            Done::Made(lock) => warnings(&lock.spec),
+            Done::Changed(..) | Done::Removed(_) => Notes::none(),
+        })
+    }
+}
+
+/// What is done with a lock.
+enum Done<'a> {
+    Made(&'a AccessLock),
+    /// From the second.
+    Changed(&'a AccessLock, &'a AccessLock),
+    Removed(&'a AccessLock),
+}
+
+impl LockGuard {
+    fn may_change(&self, review: &Review<AccessLock>, old: &AccessLock) -> Result<(), Rejection> {
+        may_change(old, &requester(&review.user), &self.break_glass)
+            .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))
+    }
+
+    /// Puts it on record, and has what lets somebody in again wait for that, unless whoever does it mends clusters.
+    async fn record(
+        &self,
+        cx: &Cx,
+        review: &Review<AccessLock>,
+        done: &Done<'_>,
+        refusal: Option<&Rejection>,
+    ) -> Result<(), Rejection> {
+        let record = record_of(cx, review, done, refusal);
+        let mends = |group: &String| self.break_glass.contains(group);
+        let is_free = matches!(done, Done::Made(_)) || review.user.groups.iter().any(mends);
+        if refusal.is_some() || is_free {
+            record::write_if_possible(&*self.records, &record).await;
+            return Ok(());
+        }
+        record::write(&*self.records, &record).await
+    }
+}
+
+fn made(cx: &Cx, lock: &AccessLock) -> Result<(), Rejection> {
+    bounded(&lock.metadata, None, &REQUEST_METADATA)?;
+    valid(&lock.violations(cx.now))
+}
+
+/// Only until when it holds may change.
+fn changed(cx: &Cx, lock: &AccessLock, old: &AccessLock) -> Result<(), Rejection> {
+    bounded(&lock.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
+    let but_for_until = |lock: &AccessLock| AccessLockSpec {
+        until: None,
+        ..lock.spec.clone()
+    };
+    if but_for_until(lock) != but_for_until(old) {
+        let message = "only until can be changed: make another lock, then remove this one";
+        return Err(immutable("spec", message));
+    }
+    // What was stored past us stays as it is, and can be ended.
+    if lock.spec == old.spec && lock.metadata.owner_references == old.metadata.owner_references {
+        return Ok(());
+    }
+    valid(&validate::lock(
+        &lock.metadata,
+        &lock.spec,
+        cx.now,
+        LockWhen::Changed,
+    ))
+}
+
+fn valid(violations: &[validate::Violation]) -> Result<(), Rejection> {
+    if violations.is_empty() {
+        return Ok(());
+    }
+    Err(invalid(AccessLock::title(), violations))
+}
+
+/// A name that looks like another is not refused: people have such names.
+fn warnings(spec: &AccessLockSpec) -> Notes {
+    let target = &spec.target;
+    let names = target.user.iter().chain(&target.group);
+    names.fold(Notes::none(), |notes, name| {
+        if name.is_ascii() {
+            return notes;
+        }
+        notes.warn(format!(
+            "{name} has letters that are not ASCII: the lock is about exactly that name, and about none that looks \
+             like it ({})",
+            escaped(name)
+        ))
+    })
+}
+
+/// The name with what is not ASCII as `\u{…}`.
+fn escaped(name: &str) -> String {
+    let each = |letter: char| match letter.is_ascii() {
+        true => letter.to_string(),
+        false => letter.escape_unicode().to_string(),
+    };
+    name.chars().map(each).collect()
+}
+
+fn record_of(
+    cx: &Cx,
+    review: &Review<AccessLock>,
+    done: &Done<'_>,
+    refusal: Option<&Rejection>,
+) -> Record {
+    let user = &review.user.username;
+    let (action, lock, (decision, reason, verb)) = match done {
+        Done::Made(lock) => (
+            Action::AccessLocked,
+            lock,
+            (Decision::Allow, "Made", "locked"),
+        ),
+        Done::Changed(lock, _) => (
+            Action::AccessLocked,
+            lock,
+            (Decision::Allow, "Changed", "changed until when is locked:"),
+        ),
+        Done::Removed(old) => (
+            Action::AccessUnlocked,
+            old,
+            (Decision::End, "Removed", "unlocked"),
+        ),
+    };
+    let target = lock::target(&lock.spec.target);
+    let message = format!("{user} {verb} {target}");
+    let (decision, reason, message) = match refusal {
+        Some(refusal) => (Decision::Deny, &*refusal.reason, refusal.message.clone()),
+        None => (decision, reason, message),
+    };
+    let uid = lock.meta().uid.clone().unwrap_or_default();
+    let mut record = Record::about(cx.now, action, decision, &review.uid, reason, message);
+    record.user = Some(requester(&review.user));
+    record.request = RequestRef {
+        kind: AccessLock::title().to_owned(),
+        namespace: String::new(),
+        name: review.display_name().to_owned(),
+        uid,
+    };
+    let until = |lock: &AccessLock| {
+        lock.spec
+            .until
+            .clone()
+            .unwrap_or_else(|| "it is removed".to_owned())
+    };
+    let record = record
+        .detail("target", target)
+        .detail("reason", lock.spec.reason.clone())
+        .detail("until", until(lock))
+        .detail("exceptEmergency", lock.spec.except_emergency.to_string());
+    match done {
+        Done::Changed(_, old) => record.detail("before", until(old)),
+        Done::Made(_) | Done::Removed(_) => record,
+    }
+}

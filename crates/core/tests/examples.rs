@@ -16,10 +16,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use oz_core::api::{
-    ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
+    AccessPolicy, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
     TransientClusterRoleBinding, TransientRoleBinding,
 };
-use oz_core::kinds::{AccessRequest as _, AccessTemplate as _};
+use oz_core::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
 use oz_core::transient::Kind;
 use oz_core::validate::Violation;
 use serde::Serialize;
@@ -101,6 +101,10 @@ fn violations(file: &str, object: &Value) -> Vec<Violation> {
         "TransientClusterRoleBinding" => read::<TransientClusterRoleBinding>(file, object)
             .terms()
             .err(),
+        "AccessPolicy" => {
+            let policy = read::<AccessPolicy>(file, object);
+            Some(policy.violations(jiff::Timestamp::UNIX_EPOCH))
+        }
         "Deployment" => {
             read::<Deployment>(file, object);
             None

@@ -14,6 +14,7 @@ mod limits;
 mod note_author;
 mod observe_policy;
 mod permission;
+mod policy;
 mod record;
 mod refusal;
 mod run;

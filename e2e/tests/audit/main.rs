@@ -5,6 +5,7 @@ mod approvals;
 mod crash;
 mod guard;
 mod ozctl;
+mod policies;
 mod runs;
 mod sinks;
 mod support;

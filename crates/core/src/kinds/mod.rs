@@ -8,6 +8,7 @@
     reason = "the derive KubeSchema puts a copy of the struct, still pub, into a function"
 )]
 
+pub(crate) mod access_policy;
 pub(crate) mod access_request_approval;
 pub(crate) mod audit_event;
 pub mod example_com;
@@ -50,6 +51,8 @@ pub enum Role {
     Binding,
     /// Says whether a request may be granted, in the name of whoever creates it.
     Approval,
+    /// Says what holds for requests, whatever their templates say.
+    Policy,
     /// Keeps what happened.
     Record,
 }

@@ -7,6 +7,7 @@ mod access_pod;
 mod approval;
 mod metadata;
 mod name;
+mod policy;
 mod quantity;
 mod request;
 mod template;
@@ -19,6 +20,8 @@ pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodS
 pub use approval::approval;
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
 pub(crate) use name::dns_subdomain;
+pub(crate) use policy::config as policy_rules;
+pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
 pub use request::{MAX_GENERATE_NAME, MAX_REASON, MAX_REQUEST_NAME, ValidatedRequest, request};
 pub use template::{

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
 
 use super::super::kind::{FactsOf, Kind, Otherwise, Question, State};
+use super::super::policy;
 use super::super::request::Request;
 use super::super::status::Fact;
 use super::decide::waited_for;
@@ -12,7 +13,7 @@ use super::{Answer, Approved, Asked, Verdict, approvers, decide};
 use crate::api::{ApprovalStatus, Phase};
 use crate::conditions;
 use crate::controller::Failure;
-use crate::kinds::{AccessTemplate as _, Kind as _};
+use crate::kinds::Kind as _;
 use crate::lifecycle::End;
 use crate::lifecycle::window::after;
 
@@ -24,6 +25,8 @@ pub const DENIED: &str = "ApprovalDenied";
 /// What is known of the approvals of a request.
 pub(in crate::access) struct Approvals {
     verdict: Verdict,
+    /// What else is to be said while they are waited for.
+    note: Option<String>,
     /// What the status says of them.
     pub(in crate::access) status: ApprovalStatus,
 }
@@ -37,12 +40,13 @@ pub(in crate::access) fn of<K: Kind>(
     known: &FactsOf<K>,
 ) -> Option<Approvals> {
     let template = known.template.as_deref()?;
-    let config = template.config().approval.as_ref()?;
+    let judgement = request.judgement(kind.keys()).ok()?;
+    let config = policy::approval(judgement.as_ref(), template)?;
     if template.meta().deletion_timestamp.is_some() {
         return None;
     }
     let requester = request.requester(kind.keys()).ok()?;
-    let asked = Asked::of(request, &requester, &template.spec_digest(), config)?;
+    let asked = Asked::of(request, &requester, &template.spec_digest(), &config)?;
     let read = known.confirmed.as_ref();
     let objects = read.and_then(|read| read.as_ref().ok());
     let objects = objects.unwrap_or(&known.approvals);
@@ -50,6 +54,7 @@ pub(in crate::access) fn of<K: Kind>(
     let answers = answers.filter_map(|object| Answer::read(kind.keys(), object, request)?.ok());
     let answers: Vec<Answer> = answers.collect();
     Some(Approvals {
+        note: policy::note(judgement.as_ref(), Some(&config)),
         verdict: decide(&asked, &answers, now),
         status: ApprovalStatus {
             until: asked.until,
@@ -99,6 +104,9 @@ pub(in crate::access) fn settled(
                     "; {void} given for what the request or its template was before: \
                      these do not count, and have to be given anew"
                 ));
+            }
+            if let Some(note) = &approvals.note {
+                message.push_str(&format!("; {note}"));
             }
             Err(waits(facts, WAITING, message))
         }

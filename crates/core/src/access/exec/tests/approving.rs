@@ -30,6 +30,7 @@ fn world() -> World {
             approvals: 1,
         }],
         timeout: "10m".into(),
+        when: None,
         require_reason: false,
     });
     world

@@ -6,6 +6,7 @@ mod ending;
 mod following;
 mod granting;
 mod hidden;
+mod judged;
 mod over;
 mod refusing;
 mod reserved;

@@ -108,6 +108,7 @@ pub fn approved_template(
         approval: Some(ApprovalConfig {
             rules,
             timeout: timeout.to_owned(),
+            when: None,
             require_reason: false,
         }),
         ..template.spec.access_config

@@ -7,12 +7,13 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use oz_core::access::approval::{Asked, is_about, is_same_person, may_approve};
-use oz_core::access::stamp::Requester;
+use oz_core::access::policy;
+use oz_core::access::stamp::{self, Requester};
 use oz_core::api::{
     AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind, Phase,
 };
 use oz_core::conditions;
-use oz_core::kinds::{AccessRequest, AccessTemplate as _, Kind as _};
+use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::labels;
 
 use crate::cluster::Cluster;
@@ -102,10 +103,11 @@ pub async fn waiting<R: AccessRequest>(
 
 /// What waits, if this request does and `me` may answer.
 fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) -> Option<Waiting> {
-    let config = template.config().approval.as_ref()?;
+    let judgement = stamp::told(request.meta()).and_then(|stamp| stamp.judgement);
+    let config = policy::approval(judgement.as_ref(), template)?;
     let who = requester(request)?;
     let view = request.view();
-    let asked = Asked::of(&view, &who, &template.spec_digest(), config)?;
+    let asked = Asked::of(&view, &who, &template.spec_digest(), &config)?;
     let open = may_approve(&asked, read.me) && !is_same_person(&who, read.me);
     if !open || read.is_answered(request) {
         return None;

@@ -16,7 +16,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use oz_core::api::{
-    AccessLock, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest, PodAccessTemplate,
+    AccessLock, AccessPolicy, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest,
+    PodAccessTemplate,
     TransientClusterRoleBinding, TransientRoleBinding,
 };
 use oz_core::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
@@ -105,6 +106,10 @@ fn violations(file: &str, object: &Value) -> Vec<Violation> {
             let lock = read::<AccessLock>(file, object);
             let made = "2026-12-01T00:00:00Z".parse().unwrap();
             Some(lock.violations(made))
+        }
+        "AccessPolicy" => {
+            let policy = read::<AccessPolicy>(file, object);
+            Some(policy.violations(jiff::Timestamp::UNIX_EPOCH))
         }
         "Deployment" => {
             read::<Deployment>(file, object);

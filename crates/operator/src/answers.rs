@@ -12,10 +12,11 @@ use kube::{Resource, ResourceExt};
 use oz_core::access::approval;
 use oz_core::access::grant::object_name;
 use oz_core::access::kind::{FactsOf, Kind, MAX_ANSWERS, MAX_POLICIES, Question};
+use oz_core::access::policy;
 use oz_core::access::request::Request;
 use oz_core::api::{AccessRequestApproval, Phase};
 use oz_core::controller::{Failure, Live};
-use oz_core::kinds::{AccessRequest, AccessTemplate as _};
+use oz_core::kinds::AccessRequest;
 use oz_core::labels;
 use oz_engine::Cx;
 use oz_runtime::Store;
@@ -89,7 +90,7 @@ pub(crate) fn answered<K: Kind>(
     request: &K::Request,
 ) -> Vec<AccessRequestApproval> {
     let view = request.view();
-    let asks = template.is_some_and(|template| template.config().approval.is_some());
+    let asks = template.is_some_and(|template| policy::asks(&view, template));
     if !asks || view.phase() != Phase::Pending {
         return Vec::new();
     }

@@ -1,5 +1,6 @@
 //! The oz operator: carries out what `oz-core` plans.
 
+mod access_policies;
 mod answers;
 mod approval_retention;
 mod args;

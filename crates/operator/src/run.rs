@@ -12,6 +12,7 @@ use oz_audit::{
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
+use oz_core::access::policy::status::Policies as AccessPolicyStatus;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
 use oz_core::audit::{Action, Decision, Record};
@@ -37,6 +38,7 @@ use oz_runtime::{
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::access_policies::AccessPolicies;
 use crate::approval_retention::{ApprovalRetention, Uids};
 use crate::args::Args;
 use crate::bindings::Bindings;
@@ -153,6 +155,8 @@ impl Operator<'_> {
             pods(engine, &parts, &mut owners);
         }
         bindings(engine, self.args, &self.keys, &mut owners);
+        let policies = engine.runtime().feeds().store();
+        engine.controller(AccessPolicyStatus, AccessPolicies { policies });
         owners
     }
 

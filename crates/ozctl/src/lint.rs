@@ -3,6 +3,7 @@
 
 mod composites;
 mod documents;
+mod expressions;
 mod harness;
 mod metadata;
 mod schema;
@@ -150,7 +151,12 @@ fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
     // Rules read typed objects; what is not of the schema cannot be one.
     if found.is_empty() {
         match registered(group, kind) {
-            Some(kind) => add(kind.check(object.clone(), now), "spec", &mut found),
+            Some(kind) => {
+                add(kind.check(object.clone(), now), "spec", &mut found);
+                if found.is_empty() {
+                    expressions::check(&kind, object, &mut found);
+                }
+            }
             None if group == harness::GROUP => {
                 add(harness::violations(kind, object, now), "spec", &mut found);
             }

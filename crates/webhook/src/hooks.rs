@@ -34,6 +34,7 @@ use crate::harness;
 use crate::limits::RequestCounter;
 use crate::lock::{self, Locks};
 use crate::note_author;
+use crate::policy::{self, Judges};
 use crate::stamp::Stamper;
 use crate::templates::Templates;
 use crate::transient;
@@ -83,17 +84,27 @@ pub(crate) struct Grounds {
 /// bound: who creates one is to learn that nothing comes of it. Templates are watched through `feeds`.
 pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     let mut all = Vec::new();
+    let connections = &grounds.connections;
+    let judges = Judges::new(
+        feeds,
+        connections.grants.clone(),
+        connections.policies.clone(),
+    );
     let mut approved: Vec<Box<dyn approval::Approvable>> = Vec::new();
     let locks = Locks::new(feeds);
     for_each_kind!(requests R => {
         let templates = Templates(feeds.store());
-        approved.push(Box::new(approval::Requests::<R>(templates.clone())));
-        all.push(stamp::<R>(grounds, &templates));
+        approved.push(Box::new(approval::Requests::<R> {
+            templates: templates.clone(),
+            judges: judges.clone(),
+        }));
+        all.push(stamp::<R>(grounds, &templates, &judges));
         all.push(request::<R>(grounds, templates, &locks));
         all.push(deletion::<R>(grounds));
     });
     all.extend(approval::hooks(grounds, approved));
     all.extend(lock::hooks(grounds));
+    all.extend(policy::hooks(grounds, judges));
     for_each_kind!(templates T => {
         all.push(template::<T>(grounds));
         if T::NOTES_AUTHOR {
@@ -147,9 +158,14 @@ fn audit_events(grounds: &Grounds) -> Hook {
 }
 
 /// Nobody is left out: a request that is not stamped is never granted.
-fn stamp<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Template>) -> Hook {
+fn stamp<R: AccessRequest>(
+    grounds: &Grounds,
+    templates: &Templates<R::Template>,
+    judges: &Judges,
+) -> Hook {
     let kind = R::NAME;
-    let handler = Stamper::<R>::new(grounds.keys.clone(), templates.clone());
+    let (keys, operator) = (grounds.keys.clone(), grounds.operator.clone());
+    let handler = Stamper::<R>::new(keys, templates.clone(), judges.clone(), operator);
     Hook::mutating(&format!("stamp-{kind}"), handler)
         .on([Operation::Create])
         .namespaces(NamespaceScope::All)

@@ -15,6 +15,7 @@ mod lock;
 mod note_author;
 mod observe_policy;
 mod permission;
+mod policy;
 mod record;
 mod refusal;
 mod run;

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use oz_admission::{Rejection, Review};
+use oz_core::access::policy::{self, Judgement, When};
 use oz_core::access::request::Request;
 use oz_core::audit::{Action, Decision, Record};
 
@@ -37,6 +38,23 @@ pub(crate) fn admitted<R: AccessRequest>(
         template_digest,
         ..with_review(record, review)
     }
+}
+
+/// With the policies that applied to it, as they were, and whether its template's own rules did.
+pub(crate) fn judged(mut record: Record, judgement: Option<&Judgement>) -> Record {
+    let Some(judgement) = judgement else {
+        return record;
+    };
+    if !judgement.policies.is_empty() {
+        record = record.detail("policies", policy::applied(&judgement.policies));
+    }
+    let when = match &judgement.when {
+        None => return record,
+        Some(When::Applies) => "applies".to_owned(),
+        Some(When::Exempts) => "exempts".to_owned(),
+        Some(When::Failed(why)) => format!("failed, so it applies: {why}"),
+    };
+    record.detail("approvalWhen", when)
 }
 
 /// The record of a request that is refused.

@@ -2,17 +2,20 @@
 //! Everything else in oz that needs to know who asked reads it from this stamp.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review, UserInfo};
 use oz_core::access::ending;
+use oz_core::access::policy::Judgement;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp, StampError};
 use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::{encode, labels};
 use rustls::crypto::SecureRandom;
 
+use crate::policy::{Asking, Judges};
 use crate::templates::Templates;
 
 /// 128 bits: no two stamps are the same.
@@ -28,6 +31,8 @@ pub(crate) struct Sealing {
 pub(crate) struct Subject {
     pub(crate) kind: String,
     pub(crate) spec_digest: String,
+    /// What policies came to, if any was asked.
+    pub(crate) judgement: Option<Judgement>,
 }
 
 impl Sealing {
@@ -87,6 +92,7 @@ impl Sealing {
             spec_digest: subject.spec_digest,
             at: cx.now,
             nonce: self.nonce()?,
+            judgement: subject.judgement,
         };
         let sealed = stamp.seal(&self.keys).map_err(|error| {
             Rejection::new(
@@ -142,30 +148,55 @@ fn identified<K>(review: &Review<K>) -> Result<Requester, Rejection> {
 pub(crate) struct Stamper<R: AccessRequest> {
     sealing: Sealing,
     templates: Templates<R::Template>,
+    judges: Judges,
+    operator: Arc<str>,
     kind: PhantomData<fn() -> R>,
 }
 
 impl<R: AccessRequest> Stamper<R> {
-    pub(crate) fn new(keys: Keys, templates: Templates<R::Template>) -> Self {
+    pub(crate) fn new(
+        keys: Keys,
+        templates: Templates<R::Template>,
+        judges: Judges,
+        operator: Arc<str>,
+    ) -> Self {
         Self {
             sealing: Sealing::new(keys),
             templates,
+            judges,
+            operator,
             kind: PhantomData,
         }
     }
 
     /// Ties the request to its template, so that deleting the template ends the grant, and to
     /// nothing else: another owner that lives would keep the request from going with it.
-    async fn adopt(&self, review: &Review<R>, object: &mut R) -> Result<(), Rejection> {
-        let namespace = review.namespace.as_deref();
-        let name = object.view().template.to_owned();
-        let template = self.templates.find(namespace, &name).await?;
+    fn adopt(object: &mut R, template: Option<&R::Template>) {
         object.meta_mut().owner_references = None;
         let owner = template.and_then(|template| {
             ending::adoption(object.meta(), R::Template::title(), template.meta())
         });
         object.meta_mut().owner_references = owner.map(|owner| vec![owner]);
-        Ok(())
+    }
+
+    /// What the policies over all templates come to. The canary asks for nothing but a stamp.
+    async fn judgement(
+        &self,
+        cx: &Cx,
+        review: &Review<R>,
+        object: &R,
+        template: Option<&R::Template>,
+    ) -> Result<Option<Judgement>, Rejection> {
+        if cx.dry_run && review.user.username == *self.operator {
+            return Ok(None);
+        }
+        let asking = Asking {
+            requester: &requester(&review.user),
+            request: object,
+            namespace: review.namespace.as_deref().unwrap_or_default(),
+            template,
+        };
+        self.judges.judge(cx, &review.user, asking).await
     }
 }
 
@@ -179,11 +210,17 @@ impl<R: AccessRequest> Mutate for Stamper<R> {
         object: &mut R,
     ) -> Result<Notes, Rejection> {
         identified(review)?;
-        self.adopt(review, object).await?;
+        let namespace = review.namespace.as_deref();
+        let name = object.view().template.to_owned();
+        let template = self.templates.find(namespace, &name).await?;
+        let template = template.as_deref();
+        Self::adopt(object, template);
+        let judgement = self.judgement(cx, review, object, template).await?;
         let request = object.view();
         let subject = Subject {
             kind: request.kind.to_owned(),
             spec_digest: request.spec_digest,
+            judgement,
         };
         self.sealing.stamp(cx, review, subject, object.meta_mut())?;
         Ok(Notes::none())

@@ -64,6 +64,7 @@ impl Mutate for ParentStamper {
         let subject = Subject {
             kind: rights::stamped_kind(object),
             spec_digest: digest,
+            judgement: None,
         };
         let metadata = &mut object.metadata;
         self.sealing.seal(cx, review, subject, authors, metadata)?;

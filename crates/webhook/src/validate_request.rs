@@ -11,9 +11,11 @@ use oz_audit::Sink;
 use oz_core::access::continued::{self, Continued};
 use oz_core::access::decide;
 use oz_core::access::lock::Access;
+use oz_core::access::policy::{self, Judgement};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::window::{Source, Window};
+use oz_core::duration::GoDuration;
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind as _};
 use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
@@ -77,8 +79,13 @@ impl<R: AccessRequest> RequestValidator<R> {
             return decided.map(|admitted| admitted.notes);
         }
         match decided {
-            Ok(Admitted { notes, template }) => {
+            Ok(Admitted {
+                notes,
+                template,
+                judgement,
+            }) => {
                 let record = record::admitted(cx.now, review, &request, template.as_deref());
+                let record = record::judged(record, judgement.as_ref());
                 record::write(&*self.records, &record).await?;
                 Ok(notes)
             }
@@ -127,6 +134,7 @@ impl<R: AccessRequest> RequestValidator<R> {
             return Err(invalid(request.kind, &violations));
         }
         self.stamped(review, request)?;
+        let judgement = request.judgement(&self.keys).ok().flatten();
         self.continues(cx, review, request).await?;
         let template = self
             .templates
@@ -139,6 +147,9 @@ impl<R: AccessRequest> RequestValidator<R> {
             self.locks.admit(&access, cx.now).await?;
         }
         let Some(template) = template else {
+            if let Some(refused) = judgement.and_then(|judgement| judgement.refused) {
+                return Err(Rejection::forbidden(policy::FAILED, refused.message));
+            }
             let warning = format!(
                 "{} {} does not exist; the request stays Pending until it does",
                 R::Template::title(),
@@ -147,6 +158,7 @@ impl<R: AccessRequest> RequestValidator<R> {
             return Ok(Admitted {
                 notes: Notes::none().warn(warning),
                 template: None,
+                judgement: None,
             });
         };
         let config = template.config();
@@ -156,11 +168,13 @@ impl<R: AccessRequest> RequestValidator<R> {
             config,
             request.ask,
         )
+        .and_then(|()| policy::holds(judgement.as_ref(), request.ask.reason, &*template))
         .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))?;
-        let notes = warnings(request, template.as_ref());
+        let notes = warnings(request, template.as_ref(), judgement.as_ref());
         Ok(Admitted {
             notes,
             template: Some(template),
+            judgement,
         })
     }
 
@@ -194,11 +208,20 @@ impl<R: AccessRequest> RequestValidator<R> {
 struct Admitted<T> {
     notes: Notes,
     template: Option<Arc<T>>,
+    judgement: Option<Judgement>,
 }
 
 /// What the requester should know although the request is let in.
-fn warnings<T: AccessTemplate>(request: &Request<'_>, template: &T) -> Notes {
-    let notes = Notes::none();
+fn warnings<T: AccessTemplate>(
+    request: &Request<'_>,
+    template: &T,
+    judgement: Option<&Judgement>,
+) -> Notes {
+    let approval = policy::approval(judgement, template);
+    let notes = match policy::note(judgement, approval.as_ref()) {
+        Some(note) => Notes::none().warn(note),
+        None => Notes::none(),
+    };
     if let Some(violation) = template.violations(request.created()).first() {
         return notes.warn(format!(
             "template {} cannot be used: {}: {}; the request stays Pending until it is mended",
@@ -209,10 +232,12 @@ fn warnings<T: AccessTemplate>(request: &Request<'_>, template: &T) -> Notes {
     let (Ok(asked), Ok(default), Ok(max)) = (
         request.asked(),
         config.default_duration.parse(),
-        config.max_duration.parse(),
+        config.max_duration.parse::<GoDuration>(),
     ) else {
         return notes;
     };
+    let ceiling = policy::ceiling(judgement);
+    let max = ceiling.map_or(max, |ceiling| max.min(ceiling));
     let window = Window::new(request.created(), asked, default, max);
     match window.source {
         Source::Clamped(_) => notes.warn(format!(

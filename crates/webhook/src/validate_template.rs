@@ -3,16 +3,20 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Instant;
 
 use kube::Resource;
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 use oz_audit::Sink;
+use oz_cel::Expressions;
 use oz_core::access::author;
+use oz_core::access::policy;
 use oz_core::kinds::AccessTemplate;
 use oz_core::labels;
 use oz_core::validate::{TEMPLATE_METADATA, Violation};
 
 use crate::connect::Policies;
+use crate::connect::policies::POLICY_TIMEOUT;
 use crate::permission;
 use crate::record;
 use crate::refusal::{bounded, immutable, invalid, own_namespace, status_is_the_operators};
@@ -101,10 +105,26 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             let violation = Violation::of("spec.accessConfig.commandPolicy", message);
             return Err(invalid(T::title(), &[violation]));
         }
+        if let Some(when) = policy::condition(template)
+            && let Err(why) = self.condition(namespace, when).await
+        {
+            let message = format!("cannot be evaluated: {why}");
+            let violation = Violation::of("spec.accessConfig.approval.when", message);
+            return Err(invalid(T::title(), &[violation]));
+        }
         if !cx.dry_run {
             let record = record::template_changed(cx.now, review, template);
             record::write(&*self.records, &record).await?;
         }
         Ok(Notes::none())
+    }
+}
+
+impl<T: AccessTemplate> TemplateValidator<T> {
+    /// Whether the condition of approval rules can be evaluated.
+    async fn condition(&self, namespace: &str, when: &str) -> Result<(), String> {
+        let (text, until) = (when.to_owned(), Instant::now() + POLICY_TIMEOUT);
+        let work = move |_: &Expressions| oz_cel::policy::check_condition(&text, until);
+        self.policies.in_turn(namespace, when, work).await?
     }
 }

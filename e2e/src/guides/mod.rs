@@ -22,6 +22,7 @@ pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 13] = [
     ("approvals.md", None, "admin"),
     ("evidence.md", None, "admin"),
     ("locks.md", None, "admin"),
+    ("policies.md", None, "admin"),
     ("composites.md", None, "admin"),
     ("harness.md", None, "admin"),
     ("uninstall.md", Some("By Helm"), "admin"),

@@ -8,6 +8,7 @@ mod guard;
 mod notifications;
 mod locks;
 mod ozctl;
+mod policies;
 mod runs;
 mod server;
 mod sinks;

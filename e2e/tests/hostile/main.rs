@@ -15,6 +15,7 @@ mod memory;
 mod numbers;
 mod objects;
 mod poison;
+mod policies;
 mod port;
 mod posting;
 mod record;

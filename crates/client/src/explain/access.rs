@@ -14,6 +14,7 @@ use oz_core::access::kind::{FactsOf, Kind, MAX_POLICIES, Question};
 use oz_core::access::lock::{Access, Locks};
 use oz_core::access::pod::PodAccess;
 use oz_core::access::request::Request;
+use oz_core::access::policy::{self, Judgement};
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
 use oz_core::access::window::Window;
@@ -26,6 +27,7 @@ use oz_core::settings::Settings;
 use oz_core::validate::Violation;
 
 use super::operator::{Flags, Source};
+use super::policies::{self, Judged};
 use super::unsaved::{Unsaved, keys};
 use super::{UNREADABLE, unreadable};
 use crate::cluster::Cluster;
@@ -54,6 +56,8 @@ pub struct Explanation {
     pub template_exists: bool,
     /// The rules of the template, and whether they hold.
     pub rules: Vec<Rule>,
+    /// What the policies over all templates say, and who has to agree.
+    pub policies: Judged,
     /// What is wrong with the request.
     pub request_violations: Vec<Violation>,
     /// What is wrong with the template.
@@ -84,6 +88,7 @@ impl Explanation {
         }
         self.template_exists
             && self.rules.iter().all(|rule| rule.verdict.is_ok())
+            && !self.policies.refuses(self.ask.reason.as_deref())
             && self.request_violations.is_empty()
             && self.template_violations.is_empty()
     }
@@ -205,22 +210,35 @@ pub async fn explain<R: Explained>(
     let mut rules = Vec::new();
     let mut template_violations = Vec::new();
     let mut window = None;
-    let unsaved = unsaved::<R>(&cluster.namespace, &requester, &ask, now)?;
     let locks = locks::seen(cluster).await;
-    let checked = unsaved.check();
+    let plain = unsaved::<R>(&cluster.namespace, &requester, &ask, None, now)?;
+    let policies = match request {
+        Some(request) => policies::sealed(request),
+        None => policies::now(cluster, &requester, &plain, template.as_ref(), now).await?,
+    };
+    let checked = plain.check();
     if let Some(template) = &template {
         let config = template.config();
         rules = decide::rules(&requester, &ask.template, config, asked).collect();
-        rules.extend(locked(&locks, &unsaved.view(), &requester, config, now));
+        rules.extend(locked(&locks, &plain.view(), &requester, config, now));
         match template.check() {
             Ok(terms) => {
                 let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
-                window = Some(Window::new(created, asked, terms.default, terms.max));
+                let ceiling = policy::ceiling(policies.judgement.as_ref());
+                let max = ceiling.map_or(terms.max, |ceiling| terms.max.min(ceiling));
+                window = Some(Window::new(created, asked, terms.default, max));
             }
             Err(violations) => template_violations = violations,
         }
     }
+    // One that exists was judged by its template as it was then.
+    let judgement = policies.judgement.clone().map(|judgement| Judgement {
+        template: template.as_ref().map(policy::seen),
+        ..judgement
+    });
+    let unsaved = unsaved::<R>(&cluster.namespace, &requester, &ask, judgement, now)?;
     Ok(Explanation {
+        policies,
         kind: R::title().to_owned(),
         namespace: cluster.namespace.clone(),
         name: request.map(ResourceExt::name_any),
@@ -259,6 +277,7 @@ fn unsaved<R: Explained>(
     namespace: &str,
     requester: &Requester,
     ask: &Ask,
+    judgement: Option<Judgement>,
     now: Timestamp,
 ) -> Result<R> {
     let mut request: R = ask.request();
@@ -269,6 +288,7 @@ fn unsaved<R: Explained>(
         name: NAME,
         spec_digest: request.spec_digest(),
         at: now,
+        judgement,
     };
     *request.meta_mut() = unsaved.metadata()?;
     Ok(request)
@@ -325,6 +345,7 @@ async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Optio
             name,
             spec_digest: found.spec_digest(),
             at: found.view().created(),
+            judgement: None,
         }
         .stamp()?;
         let annotations = found.annotations_mut();

@@ -321,6 +321,7 @@ fn planned<K: Kind>(
         name: view.name(),
         spec_digest: view.spec_digest.clone(),
         at: now,
+        judgement: None,
     };
     *unsaved.meta_mut() = ObjectMeta {
         finalizers: object.meta().finalizers.clone(),

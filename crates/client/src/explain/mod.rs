@@ -6,6 +6,7 @@ pub mod binding;
 pub mod composite;
 mod function;
 pub mod operator;
+pub mod policies;
 mod unsaved;
 
 use kube::Api;

@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use oz_core::access::policy::Judgement;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Requester, Stamp};
 use oz_core::labels;
@@ -22,6 +23,8 @@ pub(crate) struct Unsaved<'a> {
     pub(crate) name: &'a str,
     pub(crate) spec_digest: String,
     pub(crate) at: Timestamp,
+    /// What policies came to, if there are any.
+    pub(crate) judgement: Option<Judgement>,
 }
 
 impl Unsaved<'_> {
@@ -49,6 +52,7 @@ impl Unsaved<'_> {
             spec_digest: self.spec_digest.clone(),
             at: self.at,
             nonce: NONCE.to_owned(),
+            judgement: self.judgement.clone(),
             ..Stamp::default()
         };
         stamp

@@ -14,6 +14,7 @@ use super::kind::{
 };
 use super::lock::Access;
 use super::objects::{self, Objects};
+use super::policy::{self, Judgement};
 use super::request::Request;
 use super::stamp::{self, Requester, StampError};
 use super::status::Fact;
@@ -325,10 +326,11 @@ fn decide<K: Kind>(
             continued::may(&requester, request, created, known.continued.as_ref())
         })
         .map_err(|denial| refused(facts, denial.reason, denial.message))?;
+    let judgement = judgement(kind, request, template, facts)?;
     let terms = template
         .check()
         .map_err(|violations| invalid_template(request.template, &violations, facts))?;
-    let needed = template.config().approval.is_some();
+    let needed = policy::approval(judgement.as_ref(), template).is_some();
     let approvals = approval::settled(needed, approvals, facts)?;
     // Nobody loses time by waiting for others.
     let from = if needed {
@@ -336,7 +338,9 @@ fn decide<K: Kind>(
     } else {
         request.created()
     };
-    let window = Window::new(from, asked.duration, terms.default, terms.max);
+    let ceiling = policy::ceiling(judgement.as_ref());
+    let max = ceiling.map_or(terms.max, |ceiling| terms.max.min(ceiling));
+    let window = Window::new(from, asked.duration, terms.default, max);
     facts.push(Fact::holds(
         conditions::ACCESS_DURATIONS_VALID,
         window.message(),
@@ -366,6 +370,7 @@ fn decide<K: Kind>(
         terms,
         window,
         approvals,
+        judgement,
         workload,
         continued: known.continued.as_ref(),
         probes: known.probes.as_deref(),
@@ -407,6 +412,21 @@ fn requester<K: Kind>(
         }
         Err(error) => Err(refused(facts, error.reason(), error.to_string())),
     }
+}
+
+/// What policies came to when the request was created, if it may be granted by that.
+fn judgement<K: Kind>(
+    kind: &K,
+    request: &Request<'_>,
+    template: &K::Template,
+    facts: &mut Vec<Fact>,
+) -> Result<Option<Judgement>, State> {
+    let judgement = request
+        .judgement(kind.keys())
+        .map_err(|error| refused(facts, error.reason(), error.to_string()))?;
+    policy::holds(judgement.as_ref(), request.ask.reason, template)
+        .map_err(|denial| refused(facts, denial.reason, denial.message))?;
+    Ok(judgement)
 }
 
 fn refused(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> State {

@@ -11,6 +11,7 @@ use super::approval;
 use super::grant::Grant;
 use super::kind::KeepFinished;
 use super::objects;
+use super::policy;
 use super::request::Request;
 use super::sessions;
 use super::status::{self, Fact, end_message, end_reason};
@@ -39,7 +40,10 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
         message = format!("{message}; approved by {approvers}");
     }
     let (action, reason) = (Action::AccessGranted, reason::SUCCESS);
-    let record = grant.record(now, action, Decision::Allow, reason, message);
+    let mut record = grant.record(now, action, Decision::Allow, reason, message);
+    if !grant.policies.is_empty() {
+        record = record.detail("policies", policy::applied(&grant.policies));
+    }
     if approvers.is_empty() {
         return record;
     }

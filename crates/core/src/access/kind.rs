@@ -17,6 +17,7 @@ use super::decide;
 use super::grant::Approved;
 use super::grant::{Grant, SessionTerms};
 use super::objects::{self, Objects};
+use super::policy::Judgement;
 use super::request::Request;
 use super::stamp::{self, Requester};
 use super::status::Fact;
@@ -198,6 +199,8 @@ pub struct Case<'a, K: Kind> {
     pub window: Window,
     /// Who approved, where somebody has to.
     pub approvals: Vec<Approved>,
+    /// What policies came to when it was asked, if there were any.
+    pub judgement: Option<Judgement>,
     /// What was read of the workload; there if the template names one.
     pub workload: Option<&'a K::Workload>,
     /// What is known of the request that this one continues.
@@ -232,6 +235,7 @@ impl<K: Kind> Case<'_, K> {
             own_pod: None,
             role: None,
             approvals: self.approvals,
+            policies: self.judgement.map(|it| it.policies).unwrap_or_default(),
             rules: None,
         }
     }

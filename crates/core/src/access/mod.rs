@@ -21,6 +21,7 @@ mod plan;
 
 pub mod pod;
 pub mod pod_state;
+pub mod policy;
 mod report;
 pub mod request;
 pub mod role_names;

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decide::Ask;
 use super::grant;
+use super::policy::Judgement;
 use super::stamp::{self, Requester, StampError};
 use crate::api::{Phase, RequestStatus};
 use crate::audit::{Action, Decision, Record, RequestRef};
@@ -83,6 +84,15 @@ impl Request<'_> {
     /// Why it is not.
     pub fn requester(&self, keys: &Keys) -> Result<Requester, StampError> {
         stamp::verify(keys, self.kind, self.metadata, &self.spec_digest)
+    }
+
+    /// What policies came to when it was created, if that is proven.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn judgement(&self, keys: &Keys) -> Result<Option<Judgement>, StampError> {
+        let stamp = stamp::open(keys, self.kind, self.metadata, &self.spec_digest)?;
+        Ok(stamp.judgement)
     }
 
     /// What marks the objects of its grant.

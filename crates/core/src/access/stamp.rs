@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::policy::Judgement;
 use crate::encode;
 use crate::labels;
 use crate::lifecycle::seal::{self, Keys, SealError};
@@ -72,6 +73,9 @@ pub struct Stamp {
     pub at: Timestamp,
     /// Random; no two requests carry the same.
     pub nonce: String,
+    /// What the policies over all templates came to, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judgement: Option<Judgement>,
 }
 
 impl Stamp {
@@ -133,6 +137,13 @@ pub fn of(metadata: &ObjectMeta) -> Option<&str> {
         .as_ref()?
         .get(labels::REQUESTER)
         .map(String::as_str)
+}
+
+/// What the stamp of an object says, believed or not: for what is read without a key, and decides nothing.
+#[must_use]
+pub fn told(metadata: &ObjectMeta) -> Option<Stamp> {
+    let text = of(metadata).filter(|text| text.len() <= seal::MAX_LENGTH)?;
+    serde_json::from_str(text).ok()
 }
 
 /// Digest of the stamp as it stands on an object, by which it is known again when its key is gone.

@@ -19,6 +19,13 @@ pub struct ApprovalConfig {
     #[schemars(length(min = 1, max = 8))]
     pub rules: Vec<ApprovalRule>,
 
+    /// A CEL expression that is true for the requests that the rules apply to, over `requester`, `request`,
+    /// `template`, `namespaceLabels`, `operations`, `active` and `now` in UTC. Absent means all. If it
+    /// cannot be evaluated, the rules apply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub when: Option<String>,
+
     /// How long after its creation a request can be approved, as a number with a unit for each part: 30m,
     /// 1h30m. From then on it is over.
     #[serde(default = "default_timeout")]

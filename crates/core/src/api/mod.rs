@@ -8,6 +8,7 @@
 )]
 
 mod access_config;
+mod access_policy;
 mod approval;
 pub(crate) mod binding;
 mod ending;
@@ -21,6 +22,7 @@ mod target_ref;
 mod template_status;
 
 pub use crate::kinds::access_lock::{AccessLock, AccessLockSpec};
+pub use crate::kinds::access_policy::{AccessPolicy, AccessPolicySpec};
 pub use crate::kinds::access_request_approval::{AccessRequestApproval, AccessRequestApprovalSpec};
 pub use crate::kinds::audit_event::{AuditEvent, AuditEventSpec};
 pub use crate::kinds::example_com;
@@ -37,6 +39,7 @@ pub use access_config::{
     AccessConfig, Bind, DEFAULT_ACCESS_COMMAND, DEFAULT_DURATION, DEFAULT_MAX_DURATION, Follow,
     OnTemplateChange, Operation, Sessions,
 };
+pub use access_policy::{AccessPolicyStatus, PolicyApproval, PolicyDenial, PolicyThen};
 pub use approval::{
     AccessRequestReference, ApprovalConfig, ApprovalRule, ApprovalStatus, ApprovedKind,
     DEFAULT_APPROVAL_TIMEOUT,

@@ -98,8 +98,9 @@ pub enum Action {
     /// Rights of a grant were to be handed out by a Role of somebody's own, and that was refused; or
     /// it could not be found out whether they were. The details name the Role.
     RightCopied,
-    /// The ConfigMap of a policy of composites was created, changed or deleted, by the user that is named; or a
-    /// BrokerPolicy was created or changed, or that was refused. The details name the digests before and after.
+    /// The ConfigMap of a policy of composites, or an AccessPolicy, was created, changed or deleted, by the user
+    /// that is named; or a BrokerPolicy was created or changed; or that was refused. The details name the digests
+    /// before and after.
     PolicyChanged,
     /// A harness run was submitted, by the user that is named; or that was refused.
     RunSubmitted,

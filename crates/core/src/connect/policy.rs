@@ -40,15 +40,15 @@ pub enum Excess {
     #[error("must not have more than {MAX_LOOPS} loops")]
     Loops,
     /// A loop that makes a list of what it likes.
-    #[error("must not use map: say what is to hold of each argument, by all, exists or filter")]
+    #[error("must not use map: say what is to hold of each, by all, exists or filter")]
     Map,
     /// Values that grow.
     #[error(
-        "must not put more than {MAX_COPIES} copies of the command together, by + or in a list"
+        "must not put more than {MAX_COPIES} copies of what it is asked about together, by + or in a list"
     )]
     Copies,
     /// A regular expression that is not known before the command is.
-    #[error("must write regular expressions out, as in argv[0].matches('^[a-z]+$')")]
+    #[error("must write regular expressions out, as in x.matches('^[a-z]+$')")]
     PatternNotWritten,
     /// Too many regular expressions.
     #[error("must not have more than {MAX_PATTERNS} regular expressions")]

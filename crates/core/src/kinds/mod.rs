@@ -9,6 +9,7 @@
 )]
 
 pub(crate) mod access_lock;
+pub(crate) mod access_policy;
 pub(crate) mod access_request_approval;
 pub(crate) mod audit_event;
 pub mod example_com;
@@ -53,6 +54,8 @@ pub enum Role {
     Approval,
     /// Ends access, and lets nobody have more.
     Lock,
+    /// Says what holds for requests, whatever their templates say.
+    Policy,
     /// Keeps what happened.
     Record,
 }

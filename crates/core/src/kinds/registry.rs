@@ -13,7 +13,7 @@ use crate::validate::Violation;
 
 /// Does something for each kind of a role: `for_each_kind!(requests R => { … })`, with `R` for the
 /// type. The roles are `requests`, `templates`, `bindings`, those of them as they were `published`,
-/// `approvals`, `locks` and `records`.
+/// `approvals`, `locks`, `policies` and `records`.
 #[macro_export]
 macro_rules! for_each_kind {
     (requests $kind:ident => $body:block) => {
@@ -40,6 +40,9 @@ macro_rules! for_each_kind {
     };
     (locks $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [AccessLock]);
+    };
+    (policies $kind:ident => $body:block) => {
+        $crate::for_each_kind!(@ $kind $body [AccessPolicy]);
     };
     (records $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [AuditEvent]);
@@ -146,6 +149,7 @@ pub fn all() -> Vec<Entry> {
     for_each_kind!(bindings K => { all.push(Entry::of::<K>()) });
     for_each_kind!(approvals K => { all.push(Entry::of::<K>()) });
     for_each_kind!(locks K => { all.push(Entry::of::<K>()) });
+    for_each_kind!(policies K => { all.push(Entry::of::<K>()) });
     for_each_kind!(records K => { all.push(Entry::of::<K>()) });
     for_each_kind!(published K => { all.push(Entry::of::<K>()) });
     all
@@ -222,6 +226,7 @@ mod tests {
         for_each_kind!(published K => { names.push(K::NAME) });
         for_each_kind!(approvals K => { names.push(K::NAME) });
         for_each_kind!(locks K => { names.push(K::NAME) });
+        for_each_kind!(policies K => { names.push(K::NAME) });
         let count = names.len();
         names.sort_unstable();
         names.dedup();

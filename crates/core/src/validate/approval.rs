@@ -1,9 +1,9 @@
-//! `spec.accessConfig.approval`, and the answers that it asks for.
+//! `spec.accessConfig.approval`, the same in a policy, and the answers that it asks for.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::request::{check_reason, own_name};
-use super::{Found, Violation, name};
+use super::{Found, Violation, name, policy};
 use crate::access::approval::matching;
 use crate::api::{AccessRequestApprovalSpec, ApprovalConfig};
 use crate::duration::GoDuration;
@@ -19,8 +19,16 @@ const FIELD: &str = "spec.accessConfig.approval";
 
 /// Notes what is wrong with the rules of a template.
 pub(super) fn check(config: &ApprovalConfig, found: &mut Found) {
+    if let Some(when) = &config.when {
+        policy::expression(&format!("{FIELD}.when"), when, found);
+    }
+    check_at(FIELD, config, found);
+}
+
+/// Notes what is wrong with rules that stand in this field.
+pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) {
     let before = found.0.len();
-    let field = format!("{FIELD}.rules");
+    let field = format!("{place}.rules");
     match config.rules.len() {
         0 => found.add(
             &field,
@@ -53,7 +61,7 @@ pub(super) fn check(config: &ApprovalConfig, found: &mut Found) {
             found.check(&field, rule.approvals.to_string(), Err::<(), _>(message));
         }
     }
-    timeout(config, found);
+    timeout(place, config, found);
     if found.0.len() == before
         && let Some(index) = matching::unsatisfiable(&config.rules)
     {
@@ -64,8 +72,8 @@ pub(super) fn check(config: &ApprovalConfig, found: &mut Found) {
     }
 }
 
-fn timeout(config: &ApprovalConfig, found: &mut Found) {
-    let field = format!("{FIELD}.timeout");
+fn timeout(place: &str, config: &ApprovalConfig, found: &mut Found) {
+    let field = format!("{place}.timeout");
     let text = config.timeout.as_str();
     let Some(timeout) = found.duration(&field, text) else {
         return;

@@ -8,6 +8,7 @@ mod approval;
 mod lock;
 mod metadata;
 mod name;
+mod policy;
 mod quantity;
 mod request;
 mod template;
@@ -21,6 +22,8 @@ pub use approval::approval;
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
 pub(crate) use name::dns_subdomain;
+pub(crate) use policy::config as policy_rules;
+pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
 pub use request::{MAX_GENERATE_NAME, MAX_REASON, MAX_REQUEST_NAME, ValidatedRequest, request};
 pub use template::{

@@ -535,3 +535,66 @@ fn the_kinds_of_harness_runs_are_checked_as_at_admission() {
         assert!(findings.iter().any(matching), "{field}: {findings:?}");
     }
 }
+
+#[test]
+fn expressions_are_compiled_and_rules_that_nobody_can_satisfy_are_found() {
+    let policy = "\
+apiVersion: crds.wizardofoz.co/v1alpha1
+kind: AccessPolicy
+metadata:
+  name: hours
+spec:
+  match: now.getHours() >= 18
+  timeZone: Europe/Berlin
+  then:
+    requireReason: true
+";
+    assert_eq!(check("f.yaml", policy, now()), (1, Vec::new()));
+    let with = |line: &str| GOOD.replace("    defaultDuration: 1h\n", line);
+    let when = |when: &str| {
+        with(&format!(
+            "    approval:\n      rules:\n      - name: security\n        users: [bob]\n      when: {when}\n"
+        ))
+    };
+    assert_eq!(found(&when("request.namespace == 'prod'")), []);
+    let own = "    allowedUsers: [bob]\n    approval:\n      rules:\n      - name: security\n        \
+               users: [bob]\n";
+    let own = with(own).replace("allowedGroups: [devs]", "allowedGroups: []");
+    for (text, field, said) in [
+        (
+            policy.replace("getHours", "getHour"),
+            "spec.match",
+            "no function getHour",
+        ),
+        (
+            policy.replace("Berlin", "Nowhere"),
+            "spec.timeZone",
+            "no time zone",
+        ),
+        (
+            policy.replace("now.getHours() >= 18", "request.name"),
+            "spec.match",
+            "true or false",
+        ),
+        (
+            when("request.labels['a'] == 'b'"),
+            "spec.accessConfig.approval.when",
+            "no field labels",
+        ),
+        (
+            with("    commandPolicy: argv[0] ==\n"),
+            "spec.accessConfig.commandPolicy",
+            "cannot be evaluated",
+        ),
+        (
+            own,
+            "spec.accessConfig.approval.rules[0]",
+            "can never hold for bob",
+        ),
+    ] {
+        let found = found(&text);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert_eq!(found[0].2, field);
+        assert!(found[0].3.contains(said), "{}", found[0].3);
+    }
+}

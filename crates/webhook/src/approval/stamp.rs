@@ -22,6 +22,7 @@ impl Mutate for Stamper {
         let subject = Subject {
             kind: Answer::title().to_owned(),
             spec_digest: object.spec_digest(),
+            judgement: None,
         };
         let about = labels::value(&object.spec.access_request_ref.uid);
         let metadata = &mut object.metadata;

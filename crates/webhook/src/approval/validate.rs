@@ -11,15 +11,17 @@ use oz_audit::Sink;
 use oz_core::access::approval::admission::{self, Found};
 use oz_core::access::decide::Denial;
 use oz_core::access::kind::MAX_ANSWERS;
+use oz_core::access::policy::{self, Judgement};
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp;
+use oz_core::access::stamp::{self, StampError};
 use oz_core::api::AccessRequestApproval as Answer;
 use oz_core::audit::{Action, Decision, Record, RequestRef};
-use oz_core::kinds::{AccessRequest, AccessTemplate as _, Kind as _};
+use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
 
 use crate::permission::within_permission_timeout;
+use crate::policy::{Asking, Judges};
 use crate::record;
 use crate::refusal::{bounded, forbidden, immutable, invalid, own_namespace, served};
 use crate::stamp::{is_who_asks, requester};
@@ -255,7 +257,10 @@ pub(crate) trait Approvable: Send + Sync {
 }
 
 /// The requests of one kind, and the templates that they name.
-pub(crate) struct Requests<R: AccessRequest>(pub(crate) Templates<R::Template>);
+pub(crate) struct Requests<R: AccessRequest> {
+    pub(crate) templates: Templates<R::Template>,
+    pub(crate) judges: Judges,
+}
 
 impl<R: AccessRequest> Requests<R> {
     /// The request that has the name, by the API server: a watch may not have shown it yet.
@@ -287,22 +292,64 @@ impl<R: AccessRequest> Requests<R> {
         };
         let view = request.view();
         let namespace = review.namespace.as_deref();
-        let template = self.0.find(namespace, view.template).await?;
+        let template = self.templates.find(namespace, view.template).await?;
         // One that is on its way out lets nobody in.
         let template = template.filter(|it| it.meta().deletion_timestamp.is_none());
         let template = template.as_deref();
         let answers = answers(question).await?;
+        let judgement = view.judgement(keys).ok().flatten();
+        let approval = |it| policy::approval(judgement.as_ref(), it);
         let found = Found {
             request: view.clone(),
-            template: template.map(|it| (it.spec_digest(), it.config().approval.as_ref())),
+            template: template.map(|it| (it.spec_digest(), approval(it))),
             answers: &answers,
         };
         let approver = requester(&review.user);
         let rules = admission::may(keys, &approver, object, &found, cx.now).map_err(refusal)?;
+        if let Some(template) = template.filter(|_| object.spec.approval) {
+            self.still(question, &request, template, judgement.as_ref())
+                .await?;
+        }
         Ok(Judged {
             rules,
             template: view.template.to_owned(),
         })
+    }
+
+    /// An approval is for what policies say now: if that is stricter than what was sealed, nobody saw it.
+    async fn still(
+        &self,
+        question: Question<'_>,
+        request: &R,
+        template: &R::Template,
+        sealed: Option<&Judgement>,
+    ) -> Result<(), Rejection> {
+        let Question {
+            keys, cx, review, ..
+        } = question;
+        let view = request.view();
+        let refused =
+            |denial: &StampError| Rejection::forbidden(denial.reason(), denial.to_string());
+        let asking = Asking {
+            requester: &view.requester(keys).map_err(|error| refused(&error))?,
+            request,
+            namespace: review.namespace.as_deref().unwrap_or_default(),
+            template: Some(template),
+        };
+        let new = self.judges.judge(cx, &review.user, asking).await?;
+        let reason = view.ask.reason;
+        let Some(why) = policy::stricter(sealed, new.as_ref(), reason, template) else {
+            return Ok(());
+        };
+        let name = view.metadata.name.as_deref().unwrap_or_default();
+        Err(Rejection::forbidden(
+            "PoliciesStricter",
+            format!(
+                "the AccessPolicies of the cluster are stricter now than when {} {name} was created: {why}; \
+                 have it asked for again",
+                view.kind
+            ),
+        ))
     }
 
     async fn withdrawn(&self, question: Question<'_>) -> Result<(), Rejection> {

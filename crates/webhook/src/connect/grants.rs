@@ -9,7 +9,9 @@ use k8s_openapi::api::rbac::v1::{Role, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, PartialObjectMeta};
 use kube::{Resource, ResourceExt};
+use oz_core::access::approval::is_same_person;
 use oz_core::access::grant::{self, Grant};
+use oz_core::access::policy::situation::Active;
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
@@ -113,6 +115,21 @@ impl Grants {
             grant,
         };
         grants.into_iter().map(standing).collect()
+    }
+
+    /// The live grants that were made for this person, wherever they are.
+    pub(crate) fn held_by(&self, requester: &Requester, now: Timestamp) -> Vec<Active> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let theirs: Vec<Arc<Grant>> = index
+            .by_role
+            .values()
+            .filter(|grant| is_same_person(&grant.requester, requester))
+            .filter(|grant| !grant.window.is_over(now))
+            .cloned()
+            .collect();
+        drop(index);
+        let live = theirs.iter().filter(|grant| !self.is_ended(grant));
+        live.map(|grant| Active::from(&**grant)).collect()
     }
 
     /// Whether the request of the grant was deleted, or says that it is over.

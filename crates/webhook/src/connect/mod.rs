@@ -5,7 +5,6 @@
 
 mod answer;
 mod asked;
-mod bounds;
 mod evaluation_slots;
 mod grants;
 pub(crate) mod policies;

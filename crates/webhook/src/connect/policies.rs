@@ -3,39 +3,25 @@
 //! stack of their own, one moment at most, and few at once. What does not come to an answer is a
 //! refusal.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kube_cel::cel::extractors::This;
-use kube_cel::cel::{Context, ExecutionError, FunctionContext, Program, Value};
+use oz_cel::{COMMAND, Expression, Expressions, STACK, Value};
 use oz_core::connect::policy::{bounded, is_bounded};
 use oz_core::connect::{Attempt, Policed};
-use regex::{Regex, RegexBuilder};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::bounds::affordable;
 use super::evaluation_slots::{BACKOFF, EvaluationSlots};
 
 /// How long one evaluation may take, and how long it may wait for its slot.
 pub(crate) const POLICY_TIMEOUT: Duration = Duration::from_millis(300);
 /// After how long no further policy is asked about the same connection.
 pub(crate) const ALL_POLICIES_TIMEOUT: Duration = Duration::from_millis(300);
-/// Far more than a bounded expression takes.
-const STACK: usize = 16 * 1024 * 1024;
-/// Compiled policies that are kept.
-const KEPT: usize = 512;
-/// What a regular expression may compile to, in bytes.
-const PATTERN: usize = 1024 * 1024;
-
-type Compiled = Arc<Result<Program, String>>;
-
 /// Asks policies.
 #[derive(Default)]
 pub(crate) struct Policies {
     slots: EvaluationSlots,
-    compiled: Arc<Mutex<HashMap<String, Compiled>>>,
+    expressions: Expressions,
 }
 
 /// The command that a policy is asked about.
@@ -97,6 +83,29 @@ impl Policies {
         command: Command,
     ) -> Result<Value, String> {
         bounded(policy).map_err(|excess| excess.to_string())?;
+        let (asked, until) = (policy.to_owned(), Instant::now() + POLICY_TIMEOUT);
+        let work = move |expressions: &Expressions| {
+            let compile = |text: &str| Expression::compile(text, &COMMAND);
+            let expression = expressions.of(&asked, compile);
+            let expression = expression.as_ref().as_ref().map_err(Clone::clone)?;
+            let variables = [
+                ("argv", command.argv.into()),
+                ("tty", Value::Bool(command.tty)),
+                ("stdin", Value::Bool(command.stdin)),
+                ("container", command.container.into()),
+            ];
+            expression.evaluate(variables, until)
+        };
+        self.in_turn(namespace, policy, work).await?
+    }
+
+    /// Evaluates what the author of a template in this namespace wrote, when it is its turn.
+    pub(crate) async fn in_turn<T: Send + 'static>(
+        &self,
+        namespace: &str,
+        policy: &str,
+        work: impl FnOnce(&Expressions) -> T + Send + 'static,
+    ) -> Result<T, String> {
         if self.slots.in_backoff(namespace, policy, Instant::now()) {
             return Err(format!(
                 "it gave no answer in time, and is not asked for {BACKOFF:?}"
@@ -107,116 +116,48 @@ impl Policies {
                 "other policies took longer than {POLICY_TIMEOUT:?}; try again"
             ));
         };
-        let (done, answer) = oneshot::channel();
-        let (asked, compiled) = (policy.to_owned(), Arc::clone(&self.compiled));
-        std::thread::Builder::new()
-            .name("policy".to_owned())
-            .stack_size(STACK)
-            .spawn(move || {
-                // A panic ends this thread alone; whoever waits is told by the broken channel.
-                let _ = done.send(run(&asked, &compiled, command));
-                drop(slot);
-            })
-            .map_err(|error| format!("no thread for it: {error}"))?;
-        match timeout(POLICY_TIMEOUT, answer).await {
-            Ok(Ok(value)) => value,
-            Ok(Err(_)) => Err("its evaluation failed".to_owned()),
-            Err(_) => {
+        match apart(slot, self.expressions.clone(), work).await {
+            Err(Late::Timeout) => {
                 self.slots.back_off(namespace, policy, Instant::now());
-                Err(format!("no answer within {POLICY_TIMEOUT:?}"))
+                Err(Late::Timeout.to_string())
             }
+            answer => answer.map_err(|late| late.to_string()),
         }
     }
 }
 
-fn run(
-    policy: &str,
-    compiled: &Mutex<HashMap<String, Compiled>>,
-    command: Command,
-) -> Result<Value, String> {
-    let known = || compiled.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = known().get(policy).cloned();
-    let program = found.unwrap_or_else(|| {
-        let program = Arc::new(compile(policy));
-        let mut known = known();
-        if known.len() >= KEPT {
-            known.clear();
-        }
-        known.insert(policy.to_owned(), Arc::clone(&program));
-        program
-    });
-    let program = program.as_ref().as_ref().map_err(Clone::clone)?;
-    let mut context = Context::default();
-    context.add_function("matches", Patterns::new().matching());
-    context.add_variable_from_value("argv", command.argv);
-    context.add_variable_from_value("tty", command.tty);
-    context.add_variable_from_value("stdin", command.stdin);
-    context.add_variable_from_value("container", command.container);
-    program
-        .execute(&context)
-        .map_err(|error| first_line(&error.to_string()))
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Late {
+    #[error("no thread for it: {0}")]
+    NoThread(std::io::Error),
+    #[error("its evaluation failed")]
+    Failed,
+    #[error("no answer within {POLICY_TIMEOUT:?}")]
+    Timeout,
 }
 
-fn compile(policy: &str) -> Result<Program, String> {
-    let program = Program::compile(policy).map_err(|errors| first_line(&errors.to_string()))?;
-    affordable(program.expression()).map_err(|excess| excess.to_string())?;
-    Ok(program)
-}
-
-/// The regular expressions of one evaluation, each compiled once, however often a loop comes to it.
-struct Patterns {
-    until: Instant,
-    known: Mutex<HashMap<String, Result<Regex, String>>>,
-}
-
-impl Patterns {
-    fn new() -> Self {
-        Self {
-            until: Instant::now() + POLICY_TIMEOUT,
-            known: Mutex::default(),
-        }
+/// Evaluates on a thread of its own, which holds its slot until it is done.
+pub(crate) async fn apart<T: Send + 'static>(
+    slot: impl Send + 'static,
+    expressions: Expressions,
+    work: impl FnOnce(&Expressions) -> T + Send + 'static,
+) -> Result<T, Late> {
+    let (done, answer) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("policy".to_owned())
+        .stack_size(STACK)
+        .spawn(move || {
+            // A panic ends this thread alone; whoever waits is told by the broken channel.
+            let _ = done.send(work(&expressions));
+            drop(slot);
+        })
+        .map_err(Late::NoThread)?;
+    match timeout(POLICY_TIMEOUT, answer).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(_)) => Err(Late::Failed),
+        Err(_) => Err(Late::Timeout),
     }
-
-    /// The function of CEL. A text is looked at in proportion to it and to the expression, so one look
-    /// is short, and nobody waits for the next when time is up.
-    fn matching(
-        self,
-    ) -> impl Fn(
-        &FunctionContext<'_, '_>,
-        This<Arc<String>>,
-        Arc<String>,
-    ) -> Result<bool, ExecutionError>
-    + Send
-    + Sync
-    + 'static {
-        move |context, This(text), pattern| {
-            if Instant::now() >= self.until {
-                return Err(context.error("time is up"));
-            }
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            let pattern = known
-                .entry(pattern.to_string())
-                .or_insert_with_key(|pattern| compiled(pattern));
-            match pattern {
-                Ok(pattern) => Ok(pattern.is_match(&text)),
-                Err(why) => Err(context.error(&*why)),
-            }
-        }
-    }
-}
-
-fn compiled(pattern: &str) -> Result<Regex, String> {
-    RegexBuilder::new(pattern)
-        .size_limit(PATTERN)
-        .dfa_size_limit(PATTERN)
-        .build()
-        .map_err(|error| format!("{pattern} is no regular expression: {error}"))
-}
-
-/// Errors of the library can be pages long, and hold the command.
-fn first_line(text: &str) -> String {
-    let line = text.lines().find(|line| !line.trim().is_empty());
-    line.unwrap_or_default().chars().take(200).collect()
 }
 
 #[cfg(test)]
@@ -348,7 +289,8 @@ mod tests {
         let argv = vec!["x"; 200];
         let often = "argv.all(a, a.matches('^[a-z0-9./-]{1,20}$') && !a.matches('secret'))";
         assert_eq!(asked(often, &argv).await, Policed::Allowed);
-        assert!(compiled(r"^[\w./-]{1,20}$").is_ok());
+        let word = r"argv.all(a, a.matches(r'^[\w./-]{1,20}$'))";
+        assert_eq!(asked(word, &argv).await, Policed::Allowed);
     }
 
     #[tokio::test]

@@ -56,6 +56,7 @@ impl<K: Stamped> Mutate for Stamper<K> {
         let subject = Subject {
             kind: K::kind(&()).into_owned(),
             spec_digest: object.digest_of_asked(),
+            judgement: None,
         };
         self.sealing.stamp(cx, review, subject, object.meta_mut())?;
         Ok(Notes::none())

@@ -1,6 +1,7 @@
 //! The hooks as the API server calls them, without sockets: reviews go in as JSON and come out as
 //! JSON. What stands behind them is a pretended API server and a record log that can be read.
 
+mod access_policy;
 mod approval;
 mod audit_event;
 mod binding;
@@ -277,6 +278,7 @@ impl Attempt {
             "TransientClusterRoleBinding",
             "AccessRequestApproval",
             "AccessLock",
+            "AccessPolicy",
             "AuditEvent",
             "HarnessRun",
             "Workspace",

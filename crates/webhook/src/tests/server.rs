@@ -80,6 +80,11 @@ impl Server {
                 list("AccessRequestApproval")
             }
             "/apis/crds.wizardofoz.co/v1alpha1/accesslocks" => list("AccessLock"),
+            "/apis/crds.wizardofoz.co/v1alpha1/accesspolicies" => list("AccessPolicy"),
+            "/api/v1/namespaces/shop" => {
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                json!({ "metadata": { "name": "shop", "labels": { "env": "prod" } } })
+            }
             "/apis/paddock.dev/v1alpha1/harnesstemplates" => list("HarnessTemplate"),
             "/apis/paddock.dev/v1alpha1/clusterharnesstemplates" => list("ClusterHarnessTemplate"),
             "/apis/paddock.dev/v1alpha1/brokerpolicies" => list("BrokerPolicy"),

@@ -36,6 +36,7 @@ impl<K: Kind> Mutate for BindingStamper<K> {
         let subject = Subject {
             kind: K::kind(&()).into_owned(),
             spec_digest: object.spec_digest(),
+            judgement: None,
         };
         self.sealing.stamp(cx, review, subject, object.meta_mut())?;
         let finalizers = object.meta_mut().finalizers.get_or_insert_default();

@@ -17,7 +17,7 @@ pub struct Found<'a> {
     /// The request that has the name.
     pub request: Request<'a>,
     /// Digest of its template, and who has to agree by it; `None` if the template is not there.
-    pub template: Option<(String, Option<&'a ApprovalConfig>)>,
+    pub template: Option<(String, Option<ApprovalConfig>)>,
     /// The answers that it has.
     pub answers: &'a [AccessRequestApproval],
 }
@@ -108,7 +108,7 @@ fn waits(answer: &AccessRequestApproval, request: &Request<'_>) -> Result<(), De
     Ok(())
 }
 
-fn asked<'a>(found: &Found<'a>, requester: &'a Requester) -> Result<Asked<'a>, Denial> {
+fn asked<'a>(found: &'a Found<'_>, requester: &'a Requester) -> Result<Asked<'a>, Denial> {
     let request = &found.request;
     let Some((digest, config)) = &found.template else {
         let why = format!(
@@ -118,7 +118,9 @@ fn asked<'a>(found: &Found<'a>, requester: &'a Requester) -> Result<Asked<'a>, D
         );
         return Err(Denial::new("TemplateMissing", why));
     };
-    let asked = config.and_then(|config| Asked::of(request, requester, digest, config));
+    let asked = config
+        .as_ref()
+        .and_then(|config| Asked::of(request, requester, digest, config));
     asked.ok_or_else(|| {
         let why = format!(
             "template {} asks for no approval of {}, or says it in a way that cannot be used; \

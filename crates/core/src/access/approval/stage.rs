@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
 
 use super::super::kind::{Assessment, FactsOf, Kind, Otherwise, Question, State};
+use super::super::policy;
 use super::super::request::Request;
 use super::super::status::Fact;
 use super::decide::waited_for;
@@ -13,7 +14,7 @@ use crate::api::{ApprovalStatus, Phase};
 use crate::audit::{Action, Decision, Record};
 use crate::conditions;
 use crate::controller::Failure;
-use crate::kinds::{AccessTemplate as _, Kind as _};
+use crate::kinds::Kind as _;
 use crate::lifecycle::End;
 use crate::lifecycle::window::after;
 use crate::notify::{APPROVERS, NOTIFY};
@@ -26,6 +27,8 @@ pub const DENIED: &str = "ApprovalDenied";
 /// What is known of the approvals of a request.
 pub(in crate::access) struct Approvals {
     verdict: Verdict,
+    /// What else is to be said while they are waited for.
+    note: Option<String>,
     /// What the status says of them.
     pub(in crate::access) status: ApprovalStatus,
 }
@@ -39,12 +42,13 @@ pub(in crate::access) fn of<K: Kind>(
     known: &FactsOf<K>,
 ) -> Option<Approvals> {
     let template = known.template.as_deref()?;
-    let config = template.config().approval.as_ref()?;
+    let judgement = request.judgement(kind.keys()).ok()?;
+    let config = policy::approval(judgement.as_ref(), template)?;
     if template.meta().deletion_timestamp.is_some() {
         return None;
     }
     let requester = request.requester(kind.keys()).ok()?;
-    let asked = Asked::of(request, &requester, &template.spec_digest(), config)?;
+    let asked = Asked::of(request, &requester, &template.spec_digest(), &config)?;
     let read = known.confirmed.as_ref();
     let objects = read.and_then(|read| read.as_ref().ok());
     let objects = objects.unwrap_or(&known.approvals);
@@ -52,6 +56,7 @@ pub(in crate::access) fn of<K: Kind>(
     let answers = answers.filter_map(|object| Answer::read(kind.keys(), object, request)?.ok());
     let answers: Vec<Answer> = answers.collect();
     Some(Approvals {
+        note: policy::note(judgement.as_ref(), Some(&config)),
         verdict: decide(&asked, &answers, now),
         status: ApprovalStatus {
             until: asked.until,
@@ -102,6 +107,9 @@ pub(in crate::access) fn settled(
                      these do not count, and have to be given anew"
                 ));
             }
+            if let Some(note) = &approvals.note {
+                message.push_str(&format!("; {note}"));
+            }
             Err(waits(facts, WAITING, message))
         }
         Verdict::Denied { by, reason, .. } => {
@@ -147,7 +155,8 @@ pub(in crate::access) fn requested<K: Kind>(
     record.id = Record::id(action, &format!("{} {}", request.uid(), asked.digest));
     record.user = request.requester(kind.keys()).ok();
     record.until = Some(asked.until);
-    let config = known.template.as_deref()?.config().approval.as_ref()?;
+    let judgement = request.judgement(kind.keys()).ok()?;
+    let config = policy::approval(judgement.as_ref(), known.template.as_deref()?)?;
     let who = failure.message.trim_start_matches("waiting for ");
     record = record
         .detail(APPROVERS, who)

@@ -36,6 +36,7 @@ fn rules(text: &str) -> ApprovalConfig {
     ApprovalConfig {
         rules: text.split(' ').map(rule).collect(),
         timeout: "30m".to_owned(),
+        when: None,
         require_reason: false,
     }
 }

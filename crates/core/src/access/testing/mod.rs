@@ -15,6 +15,7 @@ use super::continued::Continued;
 use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, PodMade, PodSeen, Question};
 use super::lock::Locks;
+use super::policy::Judgement;
 use super::stamp::{Requester, Stamp};
 use crate::api::{AccessRequestApproval, RequestStatus, SessionProbe};
 use crate::audit::Record;
@@ -71,6 +72,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) approvals: Vec<AccessRequestApproval>,
     /// Those that the watch has not shown yet.
     pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
+    /// What policies came to when the request was stamped.
+    pub(crate) judgement: Option<Judgement>,
     /// The NetworkPolicies of others.
     pub(crate) policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// What comes of the pod when its template's author tries to make it.
@@ -129,6 +132,7 @@ impl<K: InMemory> World<K> {
             continued: None,
             approvals: Vec::new(),
             unseen_approvals: Vec::new(),
+            judgement: None,
             policies: None,
             tried: None,
             live: Vec::new(),
@@ -168,6 +172,7 @@ impl<K: InMemory> World<K> {
             spec_digest: self.request.view().spec_digest,
             at: at(0),
             nonce: "nonce".into(),
+            judgement: self.judgement.clone(),
             ..Stamp::default()
         };
         self.request.meta_mut().annotations = Some(BTreeMap::from([(

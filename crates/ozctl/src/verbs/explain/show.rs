@@ -125,6 +125,7 @@ fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) 
     for violation in &explanation.template_violations {
         lines.push(format!("  {} template: {violation}", no(context)));
     }
+    policies(context, explanation, lines);
     if let Some(window) = &explanation.window {
         lines.push(format!(
             "  {} duration: {}, until {}",
@@ -132,6 +133,25 @@ fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) 
             window.message(),
             instant(window.until)
         ));
+    }
+}
+
+/// What is said of policies only where there are any, and of others who have to agree.
+fn policies(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) {
+    let policies = &explanation.policies;
+    if let Some(why) = &policies.unknown {
+        let why = output::line(why);
+        lines.push(format!("  ?   policies: cannot be told: {why}"));
+    }
+    let reason = explanation.ask.reason.as_deref();
+    if let Some(why) = policies.refusal(reason) {
+        lines.push(format!("  {} policies: {}", no(context), output::line(&why)));
+    } else if policies.judgement.is_some() {
+        let effect = output::line(&policies.effect());
+        lines.push(format!("  {} policies: {effect}", yes(context)));
+    }
+    if let Some(missing) = &policies.missing {
+        lines.push(format!("  ?   approval: {}", output::line(missing)));
     }
 }
 
@@ -255,7 +275,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
             .map(|one| json!({"field": one.field, "message": one.message}))
             .collect()
     };
-    let ask = &explanation.ask;
+    let (ask, policies) = (&explanation.ask, &explanation.policies);
     Ok(json!({
         "kind": explanation.kind,
         "namespace": explanation.namespace,
@@ -268,6 +288,12 @@ fn value(explanation: &Explanation) -> Result<Value> {
         "allowed": explanation.is_yes(),
         "status": explanation.status.as_ref().map(to_value).transpose()?,
         "rules": rules,
+        "policies": {
+            "applied": policies.judgement.as_ref().map(|it| &it.policies),
+            "refused": policies.refusal(ask.reason.as_deref()),
+            "unknown": policies.unknown,
+        },
+        "approval": policies.missing,
         "requestViolations": list(&explanation.request_violations),
         "templateViolations": list(&explanation.template_violations),
         "until": explanation.window.as_ref().map(|window| window.until.to_string()),

@@ -31,6 +31,7 @@ fn world() -> World {
             notify: true,
         }],
         timeout: "10m".into(),
+        when: None,
         require_reason: false,
     });
     world

@@ -7,6 +7,7 @@ mod following;
 mod granting;
 mod hidden;
 mod locking;
+mod judged;
 mod over;
 mod refusing;
 mod reserved;

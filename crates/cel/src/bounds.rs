@@ -1,6 +1,6 @@
-//! Bounds for command policies that were parsed: what evaluating one can cost at most, told before
-//! it is evaluated. A value of CEL is no larger than what it is made of, so its size is known from the
-//! expression alone, in copies of the command; what is written out in the policy is small itself.
+//! Bounds for expressions that were parsed: what evaluating one can cost at most, told before it is
+//! evaluated. A value of CEL is no larger than what it is made of, so its size is known from the expression
+//! alone, in copies of what it is asked about; what is written out in the expression is small itself.
 
 use kube_cel::cel::IdedExpr;
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, operators};
@@ -30,31 +30,38 @@ const SMALL: [&str; 19] = [
 ];
 const MATCHES: &str = "matches";
 
-/// Checks that evaluating a policy takes little memory, and time in proportion to few passes over the
-/// command.
+/// Checks that evaluating an expression takes little memory, and time in proportion to few passes over what
+/// it is asked about, which is in the variables `large`.
 ///
 /// # Errors
 /// The bound that it exceeds.
-pub(super) fn affordable(policy: &IdedExpr) -> Result<(), Excess> {
-    Cost::default().copies(policy).map(|_| ())
+pub(crate) fn affordable(expression: &IdedExpr, large: &[&str]) -> Result<(), Excess> {
+    let mut cost = Cost {
+        large,
+        loops: 0,
+        patterns: 0,
+        item: None,
+    };
+    cost.copies(expression).map(|_| ())
 }
 
-#[derive(Default)]
 struct Cost<'a> {
+    /// The variables that hold what is asked about.
+    large: &'a [&'a str],
     loops: usize,
     patterns: usize,
-    /// What the loop calls what it looks at, and how many copies of the command that may hold.
+    /// What the loop calls what it looks at, and how many copies that may hold.
     item: Option<(&'a str, usize)>,
 }
 
 impl<'a> Cost<'a> {
-    /// How many copies of the command the value of an expression holds at most.
+    /// How many copies of what is asked about the value of an expression holds at most.
     fn copies(&mut self, expression: &'a IdedExpr) -> Result<usize, Excess> {
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) => Ok(0),
             Expr::Ident(name) => Ok(match self.item {
                 Some((item, copies)) if item == name => copies,
-                _ if name == "argv" || name == "container" => 1,
+                _ if self.large.contains(&name.as_str()) => 1,
                 _ => 0,
             }),
             Expr::Select(select) => self.copies(&select.operand),
@@ -172,7 +179,7 @@ mod tests {
 
     fn excess(policy: &str) -> Option<Excess> {
         let program = Program::compile(policy).unwrap();
-        affordable(program.expression()).err()
+        affordable(program.expression(), &crate::COMMAND).err()
     }
 
     #[test]

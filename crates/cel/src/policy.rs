@@ -1,0 +1,228 @@
+//! AccessPolicies and the conditions of approval rules, compiled and evaluated.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use chrono_tz::Tz;
+use jiff::Timestamp;
+use kube_cel::cel::{Value, to_value};
+use oz_core::access::policy::situation::{Active, MAX_BYTES, VARIABLES};
+use oz_core::access::policy::{Judgement, Opinion, Situation, combine, too_many};
+use oz_core::api::{AccessPolicy, AccessPolicySpec};
+
+use crate::expression::first_line;
+use crate::{Expression, Expressions, time};
+
+/// The variables that hold what others wrote.
+pub const LARGE: [&str; 6] = [
+    "requester",
+    "request",
+    "template",
+    "namespaceLabels",
+    "operations",
+    "active",
+];
+
+/// What is to be judged.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// All policies of the cluster.
+    pub policies: Vec<Arc<AccessPolicy>>,
+    /// The condition of the template's own rules, if it names one.
+    pub when: Option<String>,
+    /// Digest of the template, see [`oz_core::access::policy::seen`]; `None` if there is none.
+    pub template: Option<String>,
+    /// How many policies there are besides that cannot be read.
+    pub unreadable: usize,
+    /// What they are asked about.
+    pub situation: Situation,
+}
+
+impl Case {
+    /// The judgement if no policy could be asked, for this reason.
+    #[must_use]
+    pub fn failed(&self, when: Option<Result<bool, String>>, why: &str) -> Judgement {
+        self.combined(when, |_| Err(why.to_owned()))
+    }
+
+    fn combined(
+        &self,
+        when: Option<Result<bool, String>>,
+        matched: impl Fn(&AccessPolicy) -> Result<bool, String>,
+    ) -> Judgement {
+        let opinions: Vec<Opinion<'_>> = self
+            .policies
+            .iter()
+            .map(|policy| Opinion {
+                policy,
+                matched: matched(policy),
+            })
+            .collect();
+        combine(self.template.clone(), when, &opinions, self.unreadable)
+    }
+
+    /// Whether the rules of the template apply, if it names a condition.
+    #[must_use]
+    pub fn condition(
+        &self,
+        expressions: &Expressions,
+        until: Instant,
+    ) -> Option<Result<bool, String>> {
+        let when = self.when.as_deref()?;
+        let asked = Asked::of(&self.situation, expressions, until);
+        Some(asked.and_then(|asked| asked.holds(when, None)))
+    }
+
+    /// What the policies come to, beside the condition of the template's own rules. What is not evaluated by
+    /// `until` has failed.
+    #[must_use]
+    pub fn judge(
+        &self,
+        when: Option<Result<bool, String>>,
+        expressions: &Expressions,
+        until: Instant,
+    ) -> Judgement {
+        if too_many(self.policies.len()).is_some() {
+            return self.failed(when, "there are too many");
+        }
+        match Asked::of(&self.situation, expressions, until) {
+            Err(why) => self.failed(when, &why),
+            Ok(asked) => self.combined(when, |policy| {
+                let zone = policy.spec.time_zone.as_deref();
+                asked.holds(&policy.spec.r#match, zone)
+            }),
+        }
+    }
+}
+
+/// What expressions are asked about, as they see it.
+struct Asked<'a> {
+    now: Timestamp,
+    variables: Vec<(&'static str, Value)>,
+    expressions: &'a Expressions,
+    until: Instant,
+}
+
+impl<'a> Asked<'a> {
+    fn of(
+        situation: &Situation,
+        expressions: &'a Expressions,
+        until: Instant,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            now: situation.now,
+            variables: variables(situation)?,
+            expressions,
+            until,
+        })
+    }
+
+    fn holds(&self, text: &str, zone: Option<&str>) -> Result<bool, String> {
+        if Instant::now() >= self.until {
+            return Err("time is up".to_owned());
+        }
+        let expression = self.expressions.of(text, compile);
+        let expression = expression.as_ref().as_ref().map_err(Clone::clone)?;
+        let now = time::instant(self.now, time::zone(zone)?)?;
+        let mine = self.variables.iter();
+        let mine = mine.map(|(name, value)| (*name, value.clone()));
+        match expression.evaluate(mine.chain([("now", now)]), self.until)? {
+            Value::Bool(holds) => Ok(holds),
+            _ => Err("it gives no true or false".to_owned()),
+        }
+    }
+}
+
+/// Compiles an expression of a policy.
+fn compile(text: &str) -> Result<Expression, String> {
+    let expression = Expression::compile(text, &LARGE)?;
+    match expression.unknown(&VARIABLES) {
+        None => Ok(expression),
+        Some(unknown) => Err(unknown),
+    }
+}
+
+/// What is wrong with a policy that somebody writes, as far as that can be told without a request.
+///
+/// # Errors
+/// The field, and what is wrong with it.
+pub fn check(spec: &AccessPolicySpec, until: Instant) -> Result<(), (&'static str, String)> {
+    let zone = time::zone(spec.time_zone.as_deref()).map_err(|why| ("spec.timeZone", why))?;
+    tried(&spec.r#match, zone, until).map_err(|why| ("spec.match", why))
+}
+
+/// What is wrong with the condition of a template's approval rules.
+///
+/// # Errors
+/// Why it cannot be evaluated.
+pub fn check_condition(text: &str, until: Instant) -> Result<(), String> {
+    tried(text, Tz::UTC, until)
+}
+
+/// Evaluates an expression once, for a request that nobody made. Another may have what this one lacks.
+fn tried(text: &str, zone: Tz, until: Instant) -> Result<(), String> {
+    let expression = compile(text)?;
+    let example = Situation::example(Timestamp::UNIX_EPOCH);
+    let now = time::instant(example.now, zone)?;
+    let variables = variables(&example)?.into_iter().chain([("now", now)]);
+    match expression.evaluate(variables, until) {
+        Ok(Value::Bool(_)) => Ok(()),
+        Ok(_) => Err("must give true or false".to_owned()),
+        Err(why) if LACKS.iter().any(|lack| why.starts_with(lack)) => Ok(()),
+        Err(why) => Err(why),
+    }
+}
+
+/// What an error begins with if it is about what another request may have.
+const LACKS: [&str; 2] = ["Index out of bounds", "No such key"];
+
+/// Every variable but `now`.
+fn variables(situation: &Situation) -> Result<Vec<(&'static str, Value)>, String> {
+    let size = serde_json::to_vec(&situation.variables).map_or(usize::MAX, |text| text.len());
+    if size > MAX_BYTES {
+        return Err(format!(
+            "what it is asked about comes to {size} bytes, of which {MAX_BYTES} are looked at: the groups of \
+             whoever asks, or labels and annotations, are too many"
+        ));
+    }
+    let mut all = Vec::new();
+    for name in LARGE {
+        let value = match name {
+            "active" => active(&situation.active)?,
+            "request" => {
+                let mut fields = fields(&situation.variables[name])?;
+                fields.insert("duration".to_owned(), time::length(situation.duration)?);
+                Value::from(fields)
+            }
+            _ => value(&situation.variables[name])?,
+        };
+        all.push((name, value));
+    }
+    Ok(all)
+}
+
+fn active(active: &[Active]) -> Result<Value, String> {
+    let each = active.iter().map(|one| {
+        let plain = serde_json::to_value(one).map_err(|error| error.to_string())?;
+        let mut fields = fields(&plain)?;
+        fields.insert("until".to_owned(), time::instant(one.until, Tz::UTC)?);
+        Ok(Value::from(fields))
+    });
+    let each: Result<Vec<Value>, String> = each.collect();
+    Ok(Value::from(each?))
+}
+
+fn fields(object: &serde_json::Value) -> Result<HashMap<String, Value>, String> {
+    let fields = object.as_object().into_iter().flatten();
+    fields
+        .map(|(name, field)| Ok((name.clone(), value(field)?)))
+        .collect()
+}
+
+fn value(plain: &serde_json::Value) -> Result<Value, String> {
+    to_value(plain).map_err(|error| first_line(&error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

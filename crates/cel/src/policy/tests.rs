@@ -1,0 +1,299 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_core::access::policy::{DENIED, FAILED, When, holds};
+use oz_core::access::stamp::Requester;
+use oz_core::api::{
+    ExecAccessRequest, ExecAccessRequestSpec, ExecAccessTemplate, PolicyDenial, PolicyThen,
+};
+use oz_core::duration::GoDuration;
+use oz_core::kinds::AccessRequest as _;
+
+use super::*;
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(10)
+}
+
+/// Alice of the devs asks for an hour in shop, where she has a grant; it is 17:30 in UTC on a Friday.
+fn situation() -> Situation {
+    let request = ExecAccessRequest {
+        metadata: ObjectMeta {
+            name: Some("debug".into()),
+            namespace: Some("shop".into()),
+            ..ObjectMeta::default()
+        },
+        spec: ExecAccessRequestSpec {
+            template_name: "shell".into(),
+            duration: Some("1h".into()),
+            reason: Some("INC-42".into()),
+            ..ExecAccessRequestSpec::default()
+        },
+        status: None,
+    };
+    let mut template: ExecAccessTemplate = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "shell", "namespace": "shop" },
+        "spec": {
+            "accessConfig": { "allowedGroups": ["devs"], "operations": ["Exec", "Log"] },
+            "controllerTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+        },
+    }))
+    .unwrap();
+    template.metadata.labels = Some(BTreeMap::from([("tier".into(), "prod".into())]));
+    let requester = Requester {
+        user: "alice".into(),
+        uid: "u-1".into(),
+        groups: vec!["devs".into()],
+    };
+    let now = "2026-01-02T17:30:00Z".parse().unwrap();
+    let labels = BTreeMap::from([("env".to_owned(), "prod".to_owned())]);
+    let grant = Active {
+        kind: "ExecAccessRequest".into(),
+        namespace: "shop".into(),
+        template: "shell".into(),
+        pod: "web-1".into(),
+        request: "earlier".into(),
+        until: "2026-01-02T18:00:00Z".parse().unwrap(),
+    };
+    Situation::of(now, &requester, &request.view(), Some(&template))
+        .in_namespace(&labels)
+        .having(vec![grant])
+}
+
+fn policy(name: &str, text: &str, zone: Option<&str>) -> AccessPolicy {
+    let then = PolicyThen {
+        deny: Some(PolicyDenial {
+            message: "not now".into(),
+        }),
+        ..PolicyThen::default()
+    };
+    let spec = AccessPolicySpec {
+        r#match: text.into(),
+        time_zone: zone.map(ToOwned::to_owned),
+        then,
+    };
+    AccessPolicy::new(name, spec)
+}
+
+fn judged(text: &str, zone: Option<&str>) -> Judgement {
+    Case {
+        policies: vec![Arc::new(policy("one", text, zone))],
+        when: None,
+        template: Some("digest".into()),
+        unreadable: 0,
+        situation: situation(),
+    }
+    .judge(None, &Expressions::default(), soon())
+}
+
+#[test]
+fn a_policy_sees_who_asks_for_what_and_when() {
+    for (text, zone, matches) in [
+        (
+            "requester.user == 'alice' && requester.uid == 'u-1'",
+            None,
+            true,
+        ),
+        ("'devs' in requester.groups", None, true),
+        (
+            "requester.groups.exists(g, g.startsWith('sre'))",
+            None,
+            false,
+        ),
+        (
+            "request.kind == 'ExecAccessRequest' && request.name == 'debug'",
+            None,
+            true,
+        ),
+        ("request.namespace in ['prod', 'stage']", None, false),
+        ("request.reason.matches('^INC-[0-9]+$')", None, true),
+        (
+            "request.template == 'shell' && request.pod == ''",
+            None,
+            true,
+        ),
+        ("request.duration > duration('30m')", None, true),
+        ("request.duration > duration('1h')", None, false),
+        ("template.kind == 'ExecAccessTemplate'", None, true),
+        (
+            "'tier' in template.labels && template.labels['tier'] == 'prod'",
+            None,
+            true,
+        ),
+        ("namespaceLabels['env'] == 'prod'", None, true),
+        (
+            "'Log' in operations && !('Attach' in operations)",
+            None,
+            true,
+        ),
+        ("size(active) >= 1", None, true),
+        (
+            "active.exists(a, a.template == request.template && a.until > now)",
+            None,
+            true,
+        ),
+        (
+            "active.filter(a, a.namespace == 'bank').size() > 0",
+            None,
+            false,
+        ),
+        ("now.getHours() >= 18", None, false),
+        ("now.getHours() >= 18", Some("Europe/Berlin"), true),
+        ("now.getHours() < 12", Some("America/Los_Angeles"), true),
+        (
+            "now.getDayOfWeek() == 5 && now.getFullYear() == 2026",
+            None,
+            true,
+        ),
+        ("now.getDayOfWeek() == 6", Some("Pacific/Auckland"), true),
+        (
+            "now > timestamp('2026-01-02T17:29:59Z')",
+            Some("Asia/Tokyo"),
+            true,
+        ),
+    ] {
+        let refused = judged(text, zone).refused;
+        let failed = refused.as_ref().filter(|refused| refused.failed);
+        assert!(failed.is_none(), "{text}: {failed:?}");
+        assert_eq!(refused.is_some(), matches, "{text} in {zone:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_cannot_be_evaluated_refuses_and_names_itself() {
+    for (text, why) in [
+        ("template.labels['team'] == 'shop'", "No such key"),
+        ("request.duration", "no true or false"),
+        ("1 / 0 == 1", ""),
+        ("active[7].pod == 'x'", "Index out of bounds"),
+        ("nobody == 'x'", "no variable nobody"),
+        ("request.name ==", ""),
+        ("request.name.matches('[')", "regular expression"),
+    ] {
+        let refused = judged(text, None).refused.unwrap();
+        assert!(
+            refused.failed && refused.message.contains("AccessPolicy one"),
+            "{text}"
+        );
+        assert!(refused.message.contains(why), "{text}: {}", refused.message);
+        assert!(refused.message.contains("oz-policy-manager"), "{text}");
+    }
+    let refused = judged("true", Some("Europe/Nowhere")).refused.unwrap();
+    assert!(refused.failed && refused.message.contains("no time zone Europe/Nowhere"));
+}
+
+#[test]
+fn what_could_cost_without_end_is_refused_before_it_is_evaluated() {
+    let groups = "requester.groups";
+    for text in [
+        "(".repeat(400),
+        format!("{}true", "!".repeat(900)),
+        format!("'{}' == request.name", "x".repeat(1024)),
+        "x".repeat(1024 * 1024),
+        format!("{groups}.all(a, {groups}.all(b, {groups}.all(c, a == b)))"),
+        format!("[{groups}]{}.size() == 1", ".map(a,[a,a])".repeat(30)),
+        format!("size(request.reason{}) > 0", " + request.reason".repeat(30)),
+        format!("{groups}.all(a, a.matches(a))"),
+        format!("{}true", format!("{groups}.all(a, a == '') || ").repeat(9)),
+    ] {
+        let refused = judged(&text, None).refused.unwrap();
+        assert!(refused.failed, "{}", &text[..40]);
+        assert!(check(&policy("one", &text, None).spec, soon()).is_err());
+        assert!(check_condition(&text, soon()).is_err());
+    }
+}
+
+#[test]
+fn what_is_asked_about_is_bounded() {
+    let mut situation = situation();
+    let groups: Vec<String> = (0..20_000)
+        .map(|number| format!("group-{number:010}"))
+        .collect();
+    situation.variables["requester"]["groups"] = groups.into();
+    let case = Case {
+        policies: vec![Arc::new(policy("one", "false", None))],
+        when: Some("false".into()),
+        template: Some("digest".into()),
+        unreadable: 0,
+        situation,
+    };
+    let when = case.condition(&Expressions::default(), soon());
+    let judgement = case.judge(when, &Expressions::default(), soon());
+    assert!(judgement.refused.unwrap().message.contains("too many"));
+    assert!(matches!(judgement.when, Some(When::Failed(_))));
+}
+
+#[test]
+fn when_time_is_up_nothing_is_asked_any_more() {
+    let case = Case {
+        policies: vec![Arc::new(policy("one", "false", None))],
+        when: Some("false".into()),
+        template: Some("digest".into()),
+        unreadable: 0,
+        situation: situation(),
+    };
+    let now = Instant::now();
+    let when = case.condition(&Expressions::default(), now);
+    let judgement = case.judge(when, &Expressions::default(), now);
+    assert!(judgement.refused.unwrap().message.contains("time is up"));
+    assert_eq!(judgement.when, Some(When::Failed("time is up".into())));
+}
+
+#[test]
+fn the_condition_of_rules_exempts_only_if_it_gives_false() {
+    for (text, expected) in [
+        ("request.namespace == 'shop'", When::Applies),
+        ("request.namespace == 'prod'", When::Exempts),
+        ("request.duration > duration('30m')", When::Applies),
+    ] {
+        let case = Case {
+            policies: Vec::new(),
+            when: Some(text.into()),
+            template: None,
+            unreadable: 0,
+            situation: situation(),
+        };
+        let when = case.condition(&Expressions::default(), soon());
+        let judgement = case.judge(when, &Expressions::default(), soon());
+        assert_eq!(judgement.when, Some(expected), "{text}");
+    }
+}
+
+#[test]
+fn what_can_never_be_evaluated_is_known_when_it_is_written() {
+    for (text, zone, right) in [
+        ("request.namespace == 'prod'", None, true),
+        ("template.labels['tier'] == 'prod'", None, true),
+        ("active[3].pod == 'x'", None, true),
+        ("true", Some("Europe/Berlin"), true),
+        ("true", Some("Mars/Phobos"), false),
+        ("requester", None, false),
+        ("request.name > 1", None, false),
+        ("request.name", None, false),
+        ("request.nmae == 'x'", None, false),
+        ("labels['a'] == 'x'", None, false),
+        ("request.name ==", None, false),
+    ] {
+        let answer = check(&policy("one", text, zone).spec, soon());
+        assert_eq!(answer.is_ok(), right, "{text}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_refusal_says_whether_somebody_wrote_it_or_it_is_a_mistake() {
+    let template: ExecAccessTemplate = serde_json::from_value(serde_json::json!({
+        "metadata": { "name": "shell" },
+        "spec": {
+            "accessConfig": { "allowedGroups": ["devs"] },
+            "controllerTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+        },
+    }))
+    .unwrap();
+    for (text, reason) in [("true", DENIED), ("1 / 0 == 1", FAILED)] {
+        let judgement = judged(text, None);
+        let denial = holds(Some(&judgement), None, &template).unwrap_err();
+        assert_eq!(denial.reason, reason);
+    }
+    assert_eq!(situation().duration, GoDuration::from_secs(3600));
+}

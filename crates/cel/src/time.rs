@@ -1,0 +1,43 @@
+//! Instants and lengths of time as CEL has them. Its types are those of another library, which nothing here
+//! names: they are made of texts.
+
+use chrono_tz::Tz;
+use jiff::{SignedDuration, Timestamp};
+use kube_cel::cel::Value;
+use oz_core::duration::GoDuration;
+
+/// A time zone, by its name in the IANA database; UTC if there is none.
+pub(crate) fn zone(name: Option<&str>) -> Result<Tz, String> {
+    let Some(name) = name else {
+        return Ok(Tz::UTC);
+    };
+    name.parse().map_err(|_| {
+        let name: String = name.chars().take(64).collect();
+        format!("there is no time zone {name}; name one of the IANA database, as in Europe/Berlin")
+    })
+}
+
+/// An instant, in a zone.
+pub(crate) fn instant(instant: Timestamp, zone: Tz) -> Result<Value, String> {
+    let text = instant.to_string();
+    match Value::Timestamp(text.parse().map_err(|error| format!("{text}: {error}"))?) {
+        Value::Timestamp(instant) => Ok(Value::Timestamp(
+            instant.with_timezone(&zone).fixed_offset(),
+        )),
+        other => Ok(other),
+    }
+}
+
+/// A length of time.
+pub(crate) fn length(length: GoDuration) -> Result<Value, String> {
+    let end = Timestamp::UNIX_EPOCH
+        .checked_add(SignedDuration::from(length))
+        .unwrap_or(Timestamp::MAX);
+    match (
+        instant(end, Tz::UTC)?,
+        instant(Timestamp::UNIX_EPOCH, Tz::UTC)?,
+    ) {
+        (Value::Timestamp(end), Value::Timestamp(begin)) => Ok(Value::Duration(end - begin)),
+        _ => Err("a length of time has no end".to_owned()),
+    }
+}

@@ -1,0 +1,180 @@
+//! What the policies over all templates say of a request: as they were sealed, if it exists, and otherwise as
+//! they are now. `active` are the requester's grants in this namespace, of this kind, as their requests tell.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use oz_cel::Expressions;
+use oz_cel::policy::Case;
+use oz_core::access::approval::decide::waited_for;
+use oz_core::access::approval::{Asked, Verdict, decide};
+use oz_core::access::policy::situation::Active;
+use oz_core::access::policy::{self, Judgement, Situation, When};
+use oz_core::access::stamp::{self, Requester};
+use oz_core::api::AccessPolicy;
+use oz_core::conditions;
+use oz_core::kinds::{AccessRequest, Kind as _};
+
+use crate::cluster::Cluster;
+use crate::failure::Result;
+
+/// How long evaluating may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What policies come to.
+#[derive(Clone, Debug, Default)]
+pub struct Judged {
+    /// What they do; `None` if there are none.
+    pub judgement: Option<Judgement>,
+    /// Why they are not known, if they are not.
+    pub unknown: Option<String>,
+    /// Who has to agree, or what the request says of that.
+    pub missing: Option<String>,
+}
+
+impl Judged {
+    /// Why they refuse, if they do.
+    pub fn refusal(&self, reason: Option<&str>) -> Option<String> {
+        let judgement = self.judgement.as_ref()?;
+        let refused = judgement.refused.as_ref();
+        refused.map(|refused| refused.message.clone()).or_else(|| {
+            let policy = judgement.require_reason.as_ref()?;
+            let lacks = reason.is_none_or(|reason| reason.trim().is_empty());
+            lacks.then(|| format!("AccessPolicy {policy} requires a reason"))
+        })
+    }
+
+    /// Whether they refuse a request with this reason.
+    pub fn refuses(&self, reason: Option<&str>) -> bool {
+        self.refusal(reason).is_some()
+    }
+
+    /// What else they do, in one line.
+    pub fn effect(&self) -> String {
+        let Some(judgement) = &self.judgement else {
+            return "none".to_owned();
+        };
+        let mut told = match judgement.names() {
+            none if none.is_empty() => format!("none of {} applies", judgement.asked),
+            names => format!("{names} applies"),
+        };
+        if let Some(longest) = &judgement.longest {
+            told.push_str(&format!(
+                "; {} at most ({})",
+                longest.duration, longest.policy
+            ));
+        }
+        match &judgement.when {
+            Some(When::Exempts) => told.push_str("; the template asks nobody to agree to this"),
+            Some(When::Failed(why)) => told.push_str(&format!(
+                "; approval.when of the template fails, so its rules apply: {why}"
+            )),
+            Some(When::Applies) | None => {}
+        }
+        told
+    }
+}
+
+/// What policies come to for a request that exists.
+pub(super) fn sealed<R: AccessRequest>(request: &R) -> Judged {
+    let status = request.status();
+    let approved =
+        status.and_then(|status| conditions::find(&status.conditions, conditions::APPROVED));
+    Judged {
+        judgement: stamp::told(request.meta()).and_then(|stamp| stamp.judgement),
+        unknown: None,
+        missing: approved
+            .filter(|condition| condition.status != "True")
+            .map(|condition| condition.message.clone()),
+    }
+}
+
+/// What they would come to for one that was made now.
+pub(super) async fn now<R: AccessRequest>(
+    cluster: &Cluster,
+    requester: &Requester,
+    request: &R,
+    template: Option<&R::Template>,
+    now: Timestamp,
+) -> Result<Judged> {
+    let api = Api::<AccessPolicy>::all(cluster.client.clone());
+    let listed = cluster.answer(api.list(&ListParams::default())).await;
+    let (policies, unknown) = match listed {
+        Ok(listed) => (listed.items, None),
+        // An older oz has no such kind.
+        Err(failure) if failure.is_unknown_kind() || failure.is_not_found() => (Vec::new(), None),
+        Err(failure) => (Vec::new(), Some(failure.message().to_owned())),
+    };
+    let when = template.and_then(policy::condition).map(ToOwned::to_owned);
+    let mut judged = Judged {
+        unknown,
+        ..Judged::default()
+    };
+    if !policies.is_empty() || when.is_some() {
+        let situation = Situation::of(now, requester, &request.view(), template)
+            .in_namespace(&labels(cluster).await)
+            .having(active::<R>(cluster, requester).await);
+        let case = Case {
+            policies: policies.into_iter().map(Arc::new).collect(),
+            when,
+            template: template.map(policy::seen),
+            unreadable: 0,
+            situation,
+        };
+        let until = Instant::now() + TIMEOUT;
+        let work = move || {
+            let expressions = Expressions::default();
+            let when = case.condition(&expressions, until);
+            case.judge(when, &expressions, until)
+        };
+        match oz_cel::apart(TIMEOUT, work) {
+            Ok(judgement) => judged.judgement = Some(judgement),
+            Err(why) => judged.unknown = Some(why),
+        }
+    }
+    judged.missing = template.and_then(|template| {
+        let config = policy::approval(judged.judgement.as_ref(), template)?;
+        let view = request.view();
+        let asked = Asked::of(&view, requester, &template.spec_digest(), &config)?;
+        match decide(&asked, &[], now) {
+            Verdict::Waiting { missing, .. } => {
+                Some(format!("it would wait for {}", waited_for(&missing)))
+            }
+            _ => None,
+        }
+    });
+    Ok(judged)
+}
+
+/// The labels of the namespace; none if they cannot be read.
+async fn labels(cluster: &Cluster) -> BTreeMap<String, String> {
+    let namespaces = Api::<Namespace>::all(cluster.client.clone());
+    let found = cluster.answer(namespaces.get_metadata(&cluster.namespace));
+    let labels = found.await.ok().and_then(|found| found.metadata.labels);
+    labels.unwrap_or_default()
+}
+
+async fn active<R: AccessRequest>(cluster: &Cluster, requester: &Requester) -> Vec<Active> {
+    let requests = cluster.api::<R>();
+    let listed = cluster.answer(requests.list(&ListParams::default())).await;
+    let listed = listed.map(|listed| listed.items).unwrap_or_default();
+    let lasts = |request: &R| {
+        let status = request.status()?;
+        let theirs = status.requester.as_ref() == Some(&requester.user);
+        (theirs && status.phase.is_granted()).then_some(())?;
+        Some(Active {
+            kind: R::title().to_owned(),
+            namespace: request.namespace().unwrap_or_default(),
+            template: request.terms().template.to_owned(),
+            pod: status.pod_name.clone().unwrap_or_default(),
+            request: request.name_any(),
+            until: status.expires_at?,
+        })
+    };
+    listed.iter().filter_map(lasts).collect()
+}

@@ -1,0 +1,264 @@
+//! Many policies, one judgement: the strictest of each. Adding a policy never makes it more lenient.
+
+use super::{
+    Applied, Extra, Judgement, Longest, MAX_JUDGEMENT, MAX_POLICIES, MAX_RULES, Refused, Rule, When,
+};
+use crate::api::{AccessPolicy, ApprovalRule, PolicyApproval};
+use crate::duration::GoDuration;
+use crate::encode;
+use crate::kinds::Kind as _;
+use crate::validate::{self, Violation};
+
+/// Who mends a policy.
+const MENDS: &str = "ClusterRole oz-policy-manager";
+
+/// What one policy says of a request.
+#[derive(Clone, Debug)]
+pub struct Opinion<'a> {
+    /// The policy.
+    pub policy: &'a AccessPolicy,
+    /// Whether it matches, or why that cannot be told.
+    pub matched: Result<bool, String>,
+}
+
+/// What these policies, and the condition of the template's own rules, come to together. `template` is the
+/// digest of the template, see [`seen`](super::seen); `None` if there is none. So many more policies there
+/// are that nobody can read.
+#[must_use]
+pub fn combine(
+    template: Option<String>,
+    when: Option<Result<bool, String>>,
+    opinions: &[Opinion<'_>],
+    unreadable: usize,
+) -> Judgement {
+    let count = opinions.len() + unreadable;
+    let mut judgement = Judgement {
+        when: when.map(|when| match when {
+            Ok(true) => When::Applies,
+            Ok(false) => When::Exempts,
+            Err(why) => When::Failed(why),
+        }),
+        asked: count,
+        ..Judgement::default()
+    };
+    if unreadable > 0 {
+        refuse(&mut judgement, unread(unreadable));
+    }
+    if count > 0 && template.is_none() {
+        // They are asked about its labels as well.
+        refuse(&mut judgement, no_template());
+    }
+    judgement.template = template;
+    if let Some(refused) = too_many(count) {
+        refuse(&mut judgement, refused);
+        return judgement;
+    }
+    let mut sorted: Vec<&Opinion<'_>> = opinions.iter().collect();
+    sorted.sort_by_key(|opinion| name(opinion.policy));
+    for opinion in sorted {
+        add(&mut judgement, opinion);
+    }
+    let rules = judgement.approval.as_ref().map_or(0, |it| it.rules.len());
+    let size = serde_json::to_vec(&judgement).map_or(usize::MAX, |text| text.len());
+    if rules > MAX_RULES || size > MAX_JUDGEMENT {
+        let names = judgement.names();
+        judgement.approval = None;
+        judgement.policies.clear();
+        refuse(&mut judgement, too_large(&names));
+    }
+    judgement
+}
+
+/// The refusal of all requests while there are more policies than are asked.
+#[must_use]
+pub fn too_many(count: usize) -> Option<Refused> {
+    (count > MAX_POLICIES).then(|| Refused {
+        policy: String::new(),
+        failed: true,
+        message: format!(
+            "the cluster has {count} AccessPolicies, and {MAX_POLICIES} are asked at most, so nothing is \
+             granted; have whoever writes them ({MENDS}) delete some"
+        ),
+    })
+}
+
+fn unread(count: usize) -> Refused {
+    Refused {
+        policy: String::new(),
+        failed: true,
+        message: format!(
+            "{count} AccessPolicies of the cluster cannot be read, so nothing is granted that they might \
+             refuse; have whoever writes policies ({MENDS}) delete them: the log of oz-webhook names them"
+        ),
+    }
+}
+
+fn no_template() -> Refused {
+    Refused {
+        policy: String::new(),
+        failed: true,
+        message: "the template does not exist, and the AccessPolicies of the cluster are asked about it; \
+                  create it first, then ask again"
+            .to_owned(),
+    }
+}
+
+fn too_large(names: &str) -> Refused {
+    let shown: String = names.chars().take(200).collect();
+    Refused {
+        policy: String::new(),
+        failed: true,
+        message: format!(
+            "the AccessPolicies that match ({shown}) come to more than {MAX_RULES} rules, or {MAX_JUDGEMENT} \
+             bytes, which is as much as is kept; have whoever writes them ({MENDS}) name groups in place of \
+             users, or fewer rules"
+        ),
+    }
+}
+
+fn add(judgement: &mut Judgement, opinion: &Opinion<'_>) {
+    let policy = opinion.policy;
+    let name = name(policy);
+    let broken = policy.violations(jiff::Timestamp::UNIX_EPOCH);
+    let matched = match (&opinion.matched, broken.as_slice()) {
+        (_, [_, ..]) => Err(Violation::list(&broken)),
+        (matched, []) => matched.clone(),
+    };
+    match matched {
+        Err(why) => return refuse(judgement, failed(name, &why)),
+        Ok(false) => return,
+        Ok(true) => {}
+    }
+    judgement.policies.push(Applied {
+        name: name.to_owned(),
+        digest: policy.spec_digest(),
+    });
+    let then = &policy.spec.then;
+    if let Some(denial) = &then.deny {
+        let message = format!("AccessPolicy {name} refuses it: {}", denial.message.trim());
+        refuse(
+            judgement,
+            Refused {
+                policy: name.to_owned(),
+                failed: false,
+                message,
+            },
+        );
+    }
+    if let Some(rules) = &then.approval {
+        agree(judgement, name, rules);
+    }
+    if then.require_reason && judgement.require_reason.is_none() {
+        judgement.require_reason = Some(name.to_owned());
+    }
+    if let Some(duration) = &then.max_duration {
+        shorten(judgement, name, duration);
+    }
+}
+
+fn failed(name: &str, why: &str) -> Refused {
+    let why: String = why.chars().take(300).collect();
+    Refused {
+        policy: name.to_owned(),
+        failed: true,
+        message: format!(
+            "AccessPolicy {name} cannot be asked ({why}), so nothing is granted that it might refuse; have \
+             whoever writes policies ({MENDS}) correct it, or delete it"
+        ),
+    }
+}
+
+/// A refusal that somebody wrote says more than one because of a mistake.
+fn refuse(judgement: &mut Judgement, refused: Refused) {
+    let keep = judgement.refused.as_ref();
+    if keep.is_none_or(|known| known.failed && !refused.failed) {
+        judgement.refused = Some(refused);
+    }
+}
+
+fn agree(judgement: &mut Judgement, policy: &str, added: &PolicyApproval) {
+    let config = validate::policy_rules(added);
+    let extra = judgement.approval.get_or_insert_with(|| Extra {
+        rules: Vec::new(),
+        timeout: config.timeout.clone(),
+        require_reason: false,
+    });
+    let known = extra.rules.clone();
+    let known: Vec<String> = known.iter().map(|rule| content(&rule.approval())).collect();
+    for rule in missing(&known, &config.rules) {
+        extra.rules.push(Rule {
+            name: format!("{policy}/{}", rule.name),
+            groups: rule.groups.clone(),
+            users: rule.users.clone(),
+            approvals: rule.approvals,
+        });
+    }
+    extra.require_reason |= config.require_reason;
+    extra.timeout = shorter(&extra.timeout, &config.timeout);
+}
+
+impl Rule {
+    /// The rule as a template would have it.
+    #[must_use]
+    pub fn approval(&self) -> ApprovalRule {
+        ApprovalRule {
+            name: self.name.clone(),
+            groups: self.groups.clone(),
+            users: self.users.clone(),
+            approvals: self.approvals,
+        }
+    }
+}
+
+/// Those of the rules that are not among `known` yet. Rules of one source that are the same ask for different
+/// people, those of two sources hold together.
+pub(super) fn missing<'a>(known: &[String], rules: &'a [ApprovalRule]) -> Vec<&'a ApprovalRule> {
+    let mut left = known.to_vec();
+    let mut missing = Vec::new();
+    for rule in rules {
+        let content = content(rule);
+        match left.iter().position(|known| *known == content) {
+            Some(at) => drop(left.swap_remove(at)),
+            None => missing.push(rule),
+        }
+    }
+    missing
+}
+
+/// What a rule asks for, whatever it is called.
+pub(super) fn content(rule: &ApprovalRule) -> String {
+    let sorted = |names: &[String]| {
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        names
+    };
+    let (groups, users) = (sorted(&rule.groups), sorted(&rule.users));
+    encode::digest(&serde_json::json!([groups, users, rule.approvals.max(1)]))
+}
+
+/// The shorter of two durations; one that is none counts as no time.
+pub(super) fn shorter(one: &str, other: &str) -> String {
+    let length = |text: &str| text.parse::<GoDuration>().unwrap_or(GoDuration::ZERO);
+    let shorter = if length(other) < length(one) {
+        other
+    } else {
+        one
+    };
+    shorter.to_owned()
+}
+
+fn shorten(judgement: &mut Judgement, policy: &str, duration: &str) {
+    let known = judgement.longest.as_ref();
+    let is_shorter = known.is_none_or(|known| shorter(&known.duration, duration) != known.duration);
+    if is_shorter {
+        judgement.longest = Some(Longest {
+            policy: policy.to_owned(),
+            duration: duration.to_owned(),
+        });
+    }
+}
+
+fn name(policy: &AccessPolicy) -> &str {
+    policy.metadata.name.as_deref().unwrap_or_default()
+}

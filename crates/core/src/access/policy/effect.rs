@@ -1,0 +1,152 @@
+//! What a judgement does to a request: whether it may be granted, who has to agree, for how long at most, and
+//! whether another one is stricter.
+
+use super::combine::{content, missing, shorter};
+use super::{ANOTHER_TEMPLATE, DENIED, FAILED, Judgement, When, seen};
+use crate::access::decide::{Denial, REASON_REQUIRED};
+use crate::access::request::Request;
+use crate::access::stamp;
+use crate::api::{ApprovalConfig, ApprovalRule};
+use crate::duration::GoDuration;
+use crate::kinds::AccessTemplate;
+
+/// Whether the request may be granted by what was sealed when it was created. A request that nobody was asked
+/// about has no judgement.
+///
+/// # Errors
+/// Why not, and what to do next.
+pub fn holds<T: AccessTemplate>(
+    judgement: Option<&Judgement>,
+    reason: Option<&str>,
+    template: &T,
+) -> Result<(), Denial> {
+    let Some(judgement) = judgement else {
+        return Ok(());
+    };
+    if let Some(refused) = &judgement.refused {
+        let reason = if refused.failed { FAILED } else { DENIED };
+        return Err(Denial::new(reason, refused.message.clone()));
+    }
+    if let Some(policy) = &judgement.require_reason
+        && reason.is_none_or(|reason| reason.trim().is_empty())
+    {
+        let why = format!("AccessPolicy {policy} requires a reason{REASON_REQUIRED}");
+        return Err(Denial::new("ReasonRequired", why));
+    }
+    if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
+        let why = format!(
+            "template {} is not what the AccessPolicies of the cluster were asked about when the request was \
+             created: it was changed, or its labels or annotations were; ask again",
+            template.name()
+        );
+        return Err(Denial::new(ANOTHER_TEMPLATE, why));
+    }
+    Ok(())
+}
+
+/// Who has to agree: by the rules of the template, unless its condition exempts the request, and by those of the
+/// policies. All of them must hold; one that is the same as another holds with it.
+#[must_use]
+pub fn approval<T: AccessTemplate>(
+    judgement: Option<&Judgement>,
+    template: &T,
+) -> Option<ApprovalConfig> {
+    let own = template.config().approval.as_ref();
+    let exempts = judgement.is_some_and(|judgement| {
+        // Another template may name another condition.
+        judgement.when == Some(When::Exempts)
+            && judgement.template.as_ref() == Some(&seen(template))
+    });
+    let own = own.filter(|config| !(exempts && config.when.is_some()));
+    let own = own.map(|config| ApprovalConfig {
+        when: None,
+        ..config.clone()
+    });
+    let Some(extra) = judgement.and_then(|judgement| judgement.approval.as_ref()) else {
+        return own;
+    };
+    let added: Vec<ApprovalRule> = extra.rules.iter().map(super::Rule::approval).collect();
+    let Some(mut all) = own else {
+        return Some(ApprovalConfig {
+            rules: added,
+            when: None,
+            timeout: extra.timeout.clone(),
+            require_reason: extra.require_reason,
+        });
+    };
+    let known: Vec<String> = all.rules.iter().map(content).collect();
+    all.rules
+        .extend(missing(&known, &added).into_iter().cloned());
+    all.timeout = shorter(&all.timeout, &extra.timeout);
+    all.require_reason |= extra.require_reason;
+    Some(all)
+}
+
+/// Whether answers to the request may matter, as far as its stamp tells without a key.
+#[must_use]
+pub fn asks<T: AccessTemplate>(request: &Request<'_>, template: &T) -> bool {
+    template.config().approval.is_some()
+        || stamp::told(request.metadata)
+            .and_then(|stamp| stamp.judgement)
+            .is_some_and(|judgement| judgement.approval.is_some())
+}
+
+/// The longest that access can last, if policies say so. What is no duration is no time.
+#[must_use]
+pub fn ceiling(judgement: Option<&Judgement>) -> Option<GoDuration> {
+    let longest = judgement?.longest.as_ref()?;
+    Some(longest.duration.parse().unwrap_or(GoDuration::ZERO))
+}
+
+/// What is to be said of who has to agree, if the condition of the template's rules could not be evaluated.
+#[must_use]
+pub fn note(judgement: Option<&Judgement>, approval: Option<&ApprovalConfig>) -> Option<String> {
+    let why = match &judgement?.when {
+        Some(When::Failed(why)) => why,
+        _ => return None,
+    };
+    approval?;
+    Some(format!(
+        "spec.accessConfig.approval.when of the template could not be evaluated ({why}), so its rules apply"
+    ))
+}
+
+/// In what `new` is stricter than `sealed`, if it is: then what was approved is not what would be granted.
+#[must_use]
+pub fn stricter<T: AccessTemplate>(
+    sealed: Option<&Judgement>,
+    new: Option<&Judgement>,
+    reason: Option<&str>,
+    template: &T,
+) -> Option<String> {
+    if let Err(denial) = holds(new, reason, template) {
+        return Some(denial.message);
+    }
+    let names =
+        |judgement: Option<&Judgement>| judgement.map_or_else(String::new, Judgement::names);
+    if let Some(new) = ceiling(new)
+        && ceiling(sealed).is_none_or(|sealed| new < sealed)
+    {
+        return Some(format!("access can last {new} at most now"));
+    }
+    let Some(now) = approval(new, template) else {
+        return None;
+    };
+    let Some(before) = approval(sealed, template) else {
+        return Some("others have to agree now, and had not when it was asked".to_owned());
+    };
+    let known: Vec<String> = before.rules.iter().map(content).collect();
+    let added = missing(&known, &now.rules);
+    if let Some(rule) = added.first() {
+        return Some(format!(
+            "rule {} has to hold as well now ({})",
+            rule.name,
+            names(new)
+        ));
+    }
+    if shorter(&before.timeout, &now.timeout) != before.timeout {
+        return Some(format!("it could be approved for {} only now", now.timeout));
+    }
+    (now.require_reason && !before.require_reason)
+        .then(|| "an answer must give a reason now".to_owned())
+}

@@ -1,0 +1,199 @@
+//! What a policy is asked about: the variables of its expression, and what is in each. All of it is what the
+//! API server says, or what is sealed; labels and annotations of the request itself are left out, since
+//! whoever asks writes them.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::access::decide;
+use crate::access::grant::Grant;
+use crate::access::request::Request;
+use crate::access::stamp::Requester;
+use crate::api::Operation;
+use crate::duration::GoDuration;
+use crate::kinds::AccessTemplate;
+
+/// The most grants that `active` lists.
+pub const MAX_ACTIVE: usize = 64;
+/// The most bytes that a policy is asked about.
+pub const MAX_BYTES: usize = 256 * 1024;
+
+/// A variable, and the fields that it has; none if they are not known.
+pub type Variable = (&'static str, &'static [&'static str]);
+
+/// All variables.
+pub const VARIABLES: [Variable; 7] = [
+    ("requester", &["user", "uid", "groups"]),
+    (
+        "request",
+        &[
+            "kind",
+            "namespace",
+            "name",
+            "duration",
+            "reason",
+            "template",
+            "pod",
+            "container",
+            "extends",
+        ],
+    ),
+    (
+        "template",
+        &["kind", "name", "namespace", "labels", "annotations"],
+    ),
+    ("namespaceLabels", &[]),
+    ("operations", &[]),
+    ("active", &[]),
+    ("now", &[]),
+];
+
+/// What is known when a policy is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Situation {
+    /// The instant.
+    pub now: Timestamp,
+    /// For how long access is asked for, or would last by default.
+    pub duration: GoDuration,
+    /// Every variable but `now`, `request.duration` and the ends of `active`.
+    pub variables: Value,
+    /// The requester's live grants.
+    pub active: Vec<Active>,
+}
+
+/// A grant that lasts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Active {
+    /// Kind of its request.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its template.
+    pub template: String,
+    /// The pod.
+    pub pod: String,
+    /// Name of its request.
+    pub request: String,
+    /// Until when.
+    #[serde(skip)]
+    pub until: Timestamp,
+}
+
+impl From<&Grant> for Active {
+    fn from(grant: &Grant) -> Self {
+        Self {
+            kind: grant.request.kind.clone(),
+            namespace: grant.request.namespace.clone(),
+            template: grant.template.clone(),
+            pod: grant.pod.name.clone(),
+            request: grant.request.name.clone(),
+            until: grant.window.until,
+        }
+    }
+}
+
+impl Situation {
+    /// Of a request, by who asks and the template that it names.
+    #[must_use]
+    pub fn of<T: AccessTemplate>(
+        now: Timestamp,
+        requester: &Requester,
+        request: &Request<'_>,
+        template: Option<&T>,
+    ) -> Self {
+        let metadata = request.metadata;
+        let named = metadata.name.as_ref().filter(|name| !name.is_empty());
+        let name = named.or(metadata.generate_name.as_ref());
+        let config = template.map(AccessTemplate::config);
+        let asked = request.asked().ok().flatten();
+        let asked = asked.filter(|asked| asked.is_positive());
+        let default = config.and_then(|config| config.default_duration.parse().ok());
+        let operations = config.map(decide::operations).unwrap_or_default();
+        let operations: Vec<&str> = operations.iter().map(<&str>::from).collect();
+        let template = template.map(|template| {
+            json!({
+                "kind": T::title(),
+                "name": template.name(),
+                "namespace": template.meta().namespace.clone().unwrap_or_default(),
+                "labels": template.meta().labels.clone().unwrap_or_default(),
+                "annotations": template.meta().annotations.clone().unwrap_or_default(),
+            })
+        });
+        let nothing = || {
+            json!({
+                "kind": "", "name": "", "namespace": "", "labels": {}, "annotations": {},
+            })
+        };
+        Self {
+            now,
+            duration: asked.or(default).unwrap_or(GoDuration::ZERO),
+            variables: json!({
+                "requester": {
+                    "user": requester.user, "uid": requester.uid, "groups": requester.groups,
+                },
+                "request": {
+                    "kind": request.kind,
+                    "namespace": metadata.namespace.clone().unwrap_or_default(),
+                    "name": name.cloned().unwrap_or_default(),
+                    "reason": request.ask.reason.unwrap_or_default(),
+                    "template": request.template,
+                    "pod": request.target_pod.unwrap_or_default(),
+                    "container": request.ask.container.unwrap_or_default(),
+                    "extends": request.extends.unwrap_or_default(),
+                },
+                "template": template.unwrap_or_else(nothing),
+                "namespaceLabels": {},
+                "operations": operations,
+            }),
+            active: Vec::new(),
+        }
+    }
+
+    /// With the labels of the namespace.
+    #[must_use]
+    pub fn in_namespace(mut self, labels: &BTreeMap<String, String>) -> Self {
+        self.variables["namespaceLabels"] = json!(labels);
+        self
+    }
+
+    /// With the requester's live grants; of more than [`MAX_ACTIVE`] those that last longest.
+    #[must_use]
+    pub fn having(mut self, mut active: Vec<Active>) -> Self {
+        active.sort_by(|one, other| {
+            (other.until, &one.namespace, &one.request).cmp(&(
+                one.until,
+                &other.namespace,
+                &other.request,
+            ))
+        });
+        active.truncate(MAX_ACTIVE);
+        self.active = active;
+        self
+    }
+
+    /// Any, to try an expression by: nobody asks for nothing.
+    #[must_use]
+    pub fn example(now: Timestamp) -> Self {
+        Self {
+            now,
+            duration: GoDuration::from_secs(60 * 60),
+            variables: json!({
+                "requester": { "user": "alice", "uid": "", "groups": ["devs"] },
+                "request": {
+                    "kind": "ExecAccessRequest", "namespace": "shop", "name": "debug", "reason": "",
+                    "template": "shell", "pod": "", "container": "", "extends": "",
+                },
+                "template": {
+                    "kind": "ExecAccessTemplate", "name": "shell", "namespace": "shop", "labels": {},
+                    "annotations": {},
+                },
+                "namespaceLabels": {},
+                "operations": [<&str>::from(Operation::Exec)],
+            }),
+            active: Vec::new(),
+        }
+    }
+}

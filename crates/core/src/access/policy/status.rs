@@ -1,0 +1,134 @@
+//! AccessPolicies, planned: nothing is created for them; their status tells whoever writes them whether they
+//! can be asked. Whether an expression compiles is found out at the edge.
+
+use jiff::Timestamp;
+
+use super::MAX_POLICIES;
+use crate::access::fact::Fact;
+use crate::api::{AccessPolicy, AccessPolicyStatus};
+use crate::conditions;
+use crate::controller::{Controller, Decision, Live, Outcome, Plan, Transition, Verdict};
+use crate::kinds::Kind as _;
+use crate::validate::Violation;
+
+/// The condition of a policy that can be asked.
+pub const READY: &str = "Ready";
+/// Its reason where the policy cannot be.
+pub const INVALID: &str = "Invalid";
+/// Its reason where there are more policies than are asked.
+pub const TOO_MANY: &str = "TooMany";
+
+/// The controller of AccessPolicies.
+#[derive(Clone, Copy, Debug)]
+pub struct Policies;
+
+/// The question what there is to be known of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compiled;
+
+/// What was found out about a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Whether its expression can be evaluated, and its time zone is known; or why not.
+    pub compiled: Result<(), String>,
+    /// How many policies there are.
+    pub count: usize,
+}
+
+impl Controller for Policies {
+    type Object = AccessPolicy;
+    type Facts = Option<Checked>;
+    type Question = Compiled;
+    type State = Checked;
+    type Status = AccessPolicyStatus;
+
+    fn name(&self) -> &'static str {
+        AccessPolicy::NAME
+    }
+
+    fn dynamic_type(&self) {}
+
+    fn current_status(&self, object: &AccessPolicy) -> Option<AccessPolicyStatus> {
+        object.status.clone()
+    }
+
+    fn decide(
+        &self,
+        _: Timestamp,
+        _: &AccessPolicy,
+        checked: &Self::Facts,
+        _: &[Live],
+    ) -> Verdict<Compiled, Decision<Checked>> {
+        match checked {
+            None => Verdict::Need {
+                question: Compiled,
+                until: None,
+            },
+            Some(checked) => Verdict::Decided(Decision {
+                plan: Plan::default(),
+                state: checked.clone(),
+            }),
+        }
+    }
+
+    fn status(
+        &self,
+        now: Timestamp,
+        object: &AccessPolicy,
+        decision: &Decision<Checked>,
+        _: &Outcome,
+    ) -> AccessPolicyStatus {
+        let fact = fact(now, object, &decision.state);
+        let metadata = &object.metadata;
+        let mut status = object.status.clone().unwrap_or_default();
+        fact.set(&mut status.conditions, metadata.generation, now);
+        status.ready = conditions::all_true(&status.conditions, &[READY]);
+        status.observed_generation = metadata.generation;
+        status
+    }
+
+    fn transitions(
+        &self,
+        _: &AccessPolicy,
+        before: Option<&AccessPolicyStatus>,
+        after: &AccessPolicyStatus,
+    ) -> Vec<Transition> {
+        let before = before.map(|status| status.conditions.as_slice());
+        let before = before.unwrap_or_default();
+        let news = after
+            .conditions
+            .iter()
+            .filter(|now| conditions::is_news(before, now));
+        news.map(|now| Transition {
+            warning: now.status != "True",
+            reason: "PolicyVerified",
+            action: "VerifyPolicy",
+            note: now.message.clone(),
+            due: None,
+        })
+        .collect()
+    }
+}
+
+fn fact(now: Timestamp, object: &AccessPolicy, checked: &Checked) -> Fact {
+    let violations = object.violations(now);
+    if !violations.is_empty() {
+        let wrong = Violation::list(&violations);
+        return Fact::fails(READY, INVALID, refusing(&wrong));
+    }
+    if let Err(why) = &checked.compiled {
+        return Fact::fails(READY, INVALID, refusing(why));
+    }
+    if checked.count > MAX_POLICIES {
+        let why = format!(
+            "there are {} policies, and {MAX_POLICIES} are asked at most",
+            checked.count
+        );
+        return Fact::fails(READY, TOO_MANY, refusing(&why));
+    }
+    Fact::holds(READY, "The policy can be asked")
+}
+
+fn refusing(why: &str) -> String {
+    format!("Error: {why}; every request is refused until this is corrected or deleted")
+}

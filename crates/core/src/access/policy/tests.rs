@@ -1,0 +1,585 @@
+//! Policies and what they come to together: a table, and what holds for all of them.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use super::combine::{content, missing, shorter};
+use super::status::{Checked, INVALID, Policies, READY, TOO_MANY};
+use super::*;
+use crate::access::approval::{Answer, Asked, Verdict, decide};
+use crate::access::stamp::Requester;
+use crate::access::testing::at;
+use crate::api::{
+    AccessConfig, AccessPolicy, AccessPolicySpec, ApprovalRule, CrossVersionObjectReference,
+    ExecAccessTemplate, ExecAccessTemplateSpec, PolicyApproval, PolicyDenial, PolicyThen,
+    TargetApiVersion, TargetKind,
+};
+use crate::controller::{Controller as _, Outcome};
+
+fn template(rules: &[ApprovalRule]) -> ExecAccessTemplate {
+    let mut template = ExecAccessTemplate::new(
+        "shell",
+        ExecAccessTemplateSpec {
+            access_config: AccessConfig {
+                allowed_groups: vec!["devs".into()],
+                approval: (!rules.is_empty()).then(|| ApprovalConfig {
+                    rules: rules.to_vec(),
+                    when: None,
+                    timeout: "30m".into(),
+                    require_reason: false,
+                }),
+                ..AccessConfig::default()
+            },
+            controller_target_ref: CrossVersionObjectReference {
+                api_version: TargetApiVersion::AppsV1,
+                kind: TargetKind::Deployment,
+                name: "web".into(),
+            },
+        },
+    );
+    template.metadata.labels = Some(BTreeMap::from([("tier".into(), "prod".into())]));
+    template
+}
+
+fn rule(name: &str, users: &[&str], groups: &[&str], approvals: i32) -> ApprovalRule {
+    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    ApprovalRule {
+        name: name.into(),
+        groups: owned(groups),
+        users: owned(users),
+        approvals,
+    }
+}
+
+fn policy(name: &str, then: PolicyThen) -> AccessPolicy {
+    let spec = AccessPolicySpec {
+        r#match: "true".into(),
+        time_zone: None,
+        then,
+    };
+    AccessPolicy::new(name, spec)
+}
+
+fn deny(message: &str) -> PolicyThen {
+    PolicyThen {
+        deny: Some(PolicyDenial {
+            message: message.into(),
+        }),
+        ..PolicyThen::default()
+    }
+}
+
+fn agree(rules: &[ApprovalRule], timeout: &str) -> PolicyThen {
+    PolicyThen {
+        approval: Some(PolicyApproval {
+            rules: rules.to_vec(),
+            timeout: Some(timeout.into()),
+            require_reason: false,
+        }),
+        ..PolicyThen::default()
+    }
+}
+
+fn at_most(duration: &str) -> PolicyThen {
+    PolicyThen {
+        max_duration: Some(duration.into()),
+        ..PolicyThen::default()
+    }
+}
+
+fn reasoned() -> PolicyThen {
+    PolicyThen {
+        require_reason: true,
+        ..PolicyThen::default()
+    }
+}
+
+fn together(
+    all: &[(AccessPolicy, Result<bool, String>)],
+    template: &ExecAccessTemplate,
+) -> Judgement {
+    let opinions: Vec<Opinion<'_>> = all
+        .iter()
+        .map(|(policy, matched)| Opinion {
+            policy,
+            matched: matched.clone(),
+        })
+        .collect();
+    combine(Some(seen(template)), None, &opinions, 0)
+}
+
+fn names(config: Option<&ApprovalConfig>) -> String {
+    let rules = config.into_iter().flat_map(|config| &config.rules);
+    let names: Vec<&str> = rules.map(|rule| rule.name.as_str()).collect();
+    names.join(" ")
+}
+
+/// What several policies come to: who refuses, which rules must hold, how long at most, who wants a reason.
+fn told(judgement: &Judgement, template: &ExecAccessTemplate) -> String {
+    let refused = judgement.refused.as_ref().map(|refused| {
+        let mark = if refused.failed { "!" } else { "" };
+        format!("{}{mark}", refused.policy)
+    });
+    let longest = judgement.longest.as_ref();
+    format!(
+        "refused={} rules={} max={} reason={} applied={}",
+        refused.unwrap_or_default(),
+        names(approval(Some(judgement), template).as_ref()),
+        longest.map_or(String::new(), |it| format!(
+            "{}({})",
+            it.duration, it.policy
+        )),
+        judgement.require_reason.clone().unwrap_or_default(),
+        judgement.names(),
+    )
+}
+
+#[test]
+fn the_strictest_of_each_holds() {
+    let security = rule("security", &["bob", "carol"], &[], 1);
+    let sre = rule("sre", &[], &["sre"], 1);
+    let own = template(std::slice::from_ref(&security));
+    let none = template(&[]);
+    let yes = || Ok(true);
+    let broken = || Err("No such key: tier".to_owned());
+    type Rows<'a> = Vec<(
+        &'a ExecAccessTemplate,
+        Vec<(AccessPolicy, Result<bool, String>)>,
+        &'a str,
+    )>;
+    let rows: Rows<'_> = vec![
+        (&none, vec![], "refused= rules= max= reason= applied="),
+        (
+            &own,
+            vec![],
+            "refused= rules=security max= reason= applied=",
+        ),
+        (
+            &none,
+            vec![(policy("a", deny("no")), Ok(false))],
+            "refused= rules= max= reason= applied=",
+        ),
+        (
+            &none,
+            vec![(policy("a", deny("no")), yes())],
+            "refused=a rules= max= reason= applied=a",
+        ),
+        (
+            &own,
+            vec![
+                (policy("b", at_most("1h")), yes()),
+                (policy("a", deny("no")), yes()),
+            ],
+            "refused=a rules=security max=1h(b) reason= applied=a, b",
+        ),
+        (
+            &none,
+            vec![
+                (policy("a", at_most("1h")), yes()),
+                (policy("b", at_most("30m")), yes()),
+            ],
+            "refused= rules= max=30m(b) reason= applied=a, b",
+        ),
+        (
+            &none,
+            vec![
+                (policy("a", at_most("30m")), yes()),
+                (policy("b", at_most("1h")), yes()),
+            ],
+            "refused= rules= max=30m(a) reason= applied=a, b",
+        ),
+        (
+            &own,
+            vec![(policy("a", agree(std::slice::from_ref(&sre), "30m")), yes())],
+            "refused= rules=security a/sre max= reason= applied=a",
+        ),
+        // The same rule under another name holds with it.
+        (
+            &own,
+            vec![(
+                policy("a", agree(&[rule("x", &["carol", "bob"], &[], 1)], "30m")),
+                yes(),
+            )],
+            "refused= rules=security max= reason= applied=a",
+        ),
+        (
+            &none,
+            vec![
+                (policy("a", agree(std::slice::from_ref(&sre), "30m")), yes()),
+                (
+                    policy("b", agree(&[sre.clone(), security.clone()], "30m")),
+                    yes(),
+                ),
+            ],
+            "refused= rules=a/sre b/security max= reason= applied=a, b",
+        ),
+        // Two of one source ask for two people.
+        (
+            &none,
+            vec![(
+                policy(
+                    "a",
+                    agree(&[sre.clone(), rule("two", &[], &["sre"], 1)], "30m"),
+                ),
+                yes(),
+            )],
+            "refused= rules=a/sre a/two max= reason= applied=a",
+        ),
+        (
+            &none,
+            vec![
+                (policy("a", reasoned()), yes()),
+                (policy("b", reasoned()), yes()),
+            ],
+            "refused= rules= max= reason=a applied=a, b",
+        ),
+        (
+            &none,
+            vec![(policy("a", at_most("1h")), broken())],
+            "refused=a! rules= max= reason= applied=",
+        ),
+        // What somebody wrote says more than a mistake.
+        (
+            &none,
+            vec![
+                (policy("a", reasoned()), broken()),
+                (policy("b", deny("no")), yes()),
+            ],
+            "refused=b rules= max= reason= applied=b",
+        ),
+        // An invalid one refuses, whether or not it would match.
+        (
+            &none,
+            vec![(policy("a", PolicyThen::default()), Ok(false))],
+            "refused=a! rules= max= reason= applied=",
+        ),
+    ];
+    for (template, policies, expected) in rows {
+        let judgement = together(&policies, template);
+        assert_eq!(told(&judgement, template), expected, "{policies:?}");
+        let mut reversed = policies.clone();
+        reversed.reverse();
+        assert_eq!(
+            together(&reversed, template),
+            judgement,
+            "the order does not matter"
+        );
+    }
+}
+
+#[test]
+fn what_is_more_than_is_kept_or_cannot_be_read_refuses() {
+    let template = template(&[]);
+    let many: Vec<_> = (0..=MAX_POLICIES)
+        .map(|number| (policy(&format!("p{number}"), reasoned()), Ok(false)))
+        .collect();
+    assert!(together(&many[1..], &template).refused.is_none());
+    let refused = together(&many, &template).refused.unwrap();
+    assert!(
+        refused.message.contains("64 are asked at most"),
+        "{}",
+        refused.message
+    );
+    let long = |number: usize| format!("{number:0>512}");
+    let users: Vec<String> = (0..40).map(long).collect();
+    let users: Vec<&str> = users.iter().map(String::as_str).collect();
+    let large = [(
+        policy("a", agree(&[rule("x", &users, &[], 1)], "30m")),
+        Ok(true),
+    )];
+    let judgement = together(&large, &template);
+    assert!(
+        judgement
+            .refused
+            .unwrap()
+            .message
+            .contains("name groups in place of users")
+    );
+    assert!(judgement.approval.is_none());
+    let rules: Vec<_> = (0..3)
+        .map(|number| {
+            let rule = |at: usize| rule(&format!("r{at}"), &[], &[&format!("g{number}-{at}")], 1);
+            let rules: Vec<ApprovalRule> = (0..8).map(rule).collect();
+            (
+                policy(&format!("p{number}"), agree(&rules, "30m")),
+                Ok(true),
+            )
+        })
+        .collect();
+    assert!(together(&rules[..2], &template).refused.is_none());
+    assert!(together(&rules, &template).refused.is_some());
+    let unread = combine(Some(seen(&template)), None, &[], 1)
+        .refused
+        .unwrap();
+    assert!(
+        unread
+            .message
+            .contains("1 AccessPolicies of the cluster cannot be read")
+    );
+}
+
+#[test]
+fn policies_are_not_asked_about_a_template_that_is_not_there() {
+    let one = policy("a", reasoned());
+    let opinion = Opinion {
+        policy: &one,
+        matched: Ok(false),
+    };
+    let refused = combine(None, None, &[opinion], 0).refused.unwrap();
+    assert!(refused.message.contains("the template does not exist"));
+    assert!(combine(None, None, &[], 0).is_empty());
+}
+
+#[test]
+fn a_judgement_is_stricter_if_it_asks_for_anything_more() {
+    let sre = rule("sre", &[], &["sre"], 1);
+    let template = template(std::slice::from_ref(&rule("security", &["bob"], &[], 1)));
+    let sealed = [
+        (
+            policy("a", agree(std::slice::from_ref(&sre), "20m")),
+            Ok(true),
+        ),
+        (policy("b", at_most("1h")), Ok(true)),
+    ];
+    let before = together(&sealed, &template);
+    let now = |more: &[(AccessPolicy, Result<bool, String>)]| {
+        let judgement = together(&[&sealed, more].concat(), &template);
+        stricter(Some(&before), Some(&judgement), None, &template)
+    };
+    for (more, why) in [
+        (vec![], None),
+        (vec![(policy("c", at_most("2h")), Ok(true))], None),
+        (
+            vec![(
+                policy("c", agree(std::slice::from_ref(&sre), "25m")),
+                Ok(true),
+            )],
+            None,
+        ),
+        (vec![(policy("c", deny("no")), Ok(false))], None),
+        (
+            vec![(policy("c", deny("the freeze")), Ok(true))],
+            Some("the freeze"),
+        ),
+        (
+            vec![(policy("c", deny("no")), Err("x".to_owned()))],
+            Some("cannot be asked"),
+        ),
+        (
+            vec![(policy("c", at_most("59m")), Ok(true))],
+            Some("59m0s at most"),
+        ),
+        (
+            vec![(
+                policy("c", agree(&[rule("x", &["eve"], &[], 1)], "20m")),
+                Ok(true),
+            )],
+            Some("rule c/x"),
+        ),
+        (
+            vec![(
+                policy("c", agree(std::slice::from_ref(&sre), "10m")),
+                Ok(true),
+            )],
+            Some("10m only"),
+        ),
+        (
+            vec![(policy("c", reasoned()), Ok(true))],
+            Some("requires a reason"),
+        ),
+    ] {
+        let found = now(&more);
+        match why {
+            None => assert_eq!(found, None, "{more:?}"),
+            Some(why) => assert!(
+                found.clone().unwrap_or_default().contains(why),
+                "{more:?}: {found:?}"
+            ),
+        }
+    }
+    // What is more lenient now changes nothing: what was sealed holds.
+    assert_eq!(stricter(Some(&before), None, None, &template), None);
+    let mut other = template.clone();
+    other.metadata.labels = None;
+    let judgement = together(&sealed, &template);
+    assert!(stricter(Some(&before), Some(&judgement), None, &other).is_some());
+}
+
+#[test]
+fn a_condition_that_exempted_and_does_not_any_more_is_stricter() {
+    let mut template = template(&[rule("security", &["bob"], &[], 1)]);
+    let config = template.spec.access_config.approval.as_mut().unwrap();
+    config.when = Some("now.getHours() > 18".into());
+    let judged = |when: bool| combine(Some(seen(&template)), Some(Ok(when)), &[], 0);
+    let (exempt, applies) = (judged(false), judged(true));
+    assert_eq!(approval(Some(&exempt), &template), None);
+    assert!(stricter(Some(&exempt), Some(&applies), None, &template).is_some());
+    assert_eq!(
+        stricter(Some(&applies), Some(&exempt), None, &template),
+        None
+    );
+}
+
+#[test]
+fn the_status_says_whether_a_policy_can_be_asked() {
+    let good = policy("a", reasoned());
+    let bad = policy("a", PolicyThen::default());
+    for (object, compiled, count, reason, ready) in [
+        (&good, Ok(()), 1, "Success", true),
+        (&good, Ok(()), MAX_POLICIES, "Success", true),
+        (&good, Ok(()), MAX_POLICIES + 1, TOO_MANY, false),
+        (&good, Err("no variable x".to_owned()), 1, INVALID, false),
+        (&bad, Ok(()), 1, INVALID, false),
+    ] {
+        let now = at(0);
+        assert!(
+            Policies
+                .decide(now, object, &None, &[])
+                .question()
+                .is_some()
+        );
+        let facts = Some(Checked { compiled, count });
+        let decision = Policies.decide(now, object, &facts, &[]).decided().unwrap();
+        let status = Policies.status(now, object, &decision, &Outcome::default());
+        assert_eq!(
+            (status.conditions[0].reason.as_str(), status.ready),
+            (reason, ready)
+        );
+        assert_eq!(status.conditions[0].type_, READY);
+        let told = Policies.transitions(object, None, &status);
+        assert_eq!(told[0].warning, !ready);
+    }
+}
+
+/// Who may be named, and who may approve.
+const PEOPLE: [&str; 4] = ["bob", "carol", "dave", "erin"];
+
+fn some_rule() -> impl Strategy<Value = ApprovalRule> {
+    (proptest::sample::subsequence(&PEOPLE[..], 1..=3), 1..=2_i32).prop_map(|(users, approvals)| {
+        let approvals = approvals.min(i32::try_from(users.len()).unwrap());
+        rule("r", &users, &[], approvals)
+    })
+}
+
+fn some_then() -> impl Strategy<Value = PolicyThen> {
+    let deny = proptest::option::weighted(
+        0.1,
+        Just(PolicyDenial {
+            message: "no".into(),
+        }),
+    );
+    let timeout = proptest::option::of(proptest::sample::select(vec!["5m", "20m", "2h"]));
+    let rules = proptest::option::of((some_rule(), timeout, any::<bool>()));
+    let longest = proptest::option::of(proptest::sample::select(vec!["5m", "30m", "1h", "3h"]));
+    (deny, rules, any::<bool>(), longest).prop_map(|(deny, rules, require_reason, longest)| {
+        PolicyThen {
+            deny,
+            approval: rules.map(|(rule, timeout, require_reason)| PolicyApproval {
+                rules: vec![rule],
+                timeout: timeout.map(ToOwned::to_owned),
+                require_reason,
+            }),
+            require_reason,
+            max_duration: longest.map(ToOwned::to_owned),
+        }
+    })
+}
+
+fn some_policies() -> impl Strategy<Value = Vec<(AccessPolicy, Result<bool, String>)>> {
+    let matched = prop_oneof![
+        6 => Just(Ok(true)),
+        2 => Just(Ok(false)),
+        1 => Just(Err("no".to_owned())),
+    ];
+    proptest::collection::vec((some_then(), matched), 0..6).prop_map(|all| {
+        let numbered = all.into_iter().enumerate();
+        numbered
+            .map(|(number, (then, matched))| (policy(&format!("p{number}"), then), matched))
+            .collect()
+    })
+}
+
+/// Whether these approvals, given after a minute, grant the request.
+fn is_granted(
+    judgement: &Judgement,
+    template: &ExecAccessTemplate,
+    reason: Option<&str>,
+    by: &[&str],
+) -> bool {
+    if holds(Some(judgement), reason, template).is_err() {
+        return false;
+    }
+    let Some(config) = approval(Some(judgement), template) else {
+        return true;
+    };
+    let alice = Requester {
+        user: "alice".into(),
+        ..Requester::default()
+    };
+    let asked = Asked {
+        requester: &alice,
+        config: &config,
+        digest: "now".into(),
+        until: Timestamp::MAX,
+    };
+    let answers: Vec<Answer> = by
+        .iter()
+        .map(|&user| Answer {
+            name: user.into(),
+            by: Requester {
+                user: user.into(),
+                ..Requester::default()
+            },
+            approves: true,
+            reason: None,
+            digest: "now".into(),
+            at: at(60),
+        })
+        .collect();
+    matches!(decide(&asked, &answers, at(61)), Verdict::Granted { .. })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn one_policy_more_never_permits_more(
+        all in some_policies(),
+        more in some_policies(),
+        own in proptest::collection::vec(some_rule(), 0..2),
+        by in proptest::sample::subsequence(&PEOPLE[..], 0..=4),
+        reason in proptest::option::of(Just("INC-1")),
+    ) {
+        let template = template(&own);
+        let more = more.into_iter().map(|(mut policy, matched)| {
+            let name = format!("more-{}", policy.metadata.name.unwrap_or_default());
+            policy.metadata.name = Some(name);
+            (policy, matched)
+        });
+        let before = together(&all, &template);
+        let after = together(&all.iter().cloned().chain(more).collect::<Vec<_>>(), &template);
+        if is_granted(&after, &template, reason, &by) {
+            prop_assert!(is_granted(&before, &template, reason, &by));
+        }
+        if let Some(longest) = ceiling(Some(&before)) {
+            prop_assert!(ceiling(Some(&after)).is_some_and(|after| after <= longest));
+        }
+        if let (Some(one), Some(other)) =
+            (approval(Some(&before), &template), approval(Some(&after), &template))
+        {
+            let known: Vec<String> = other.rules.iter().map(content).collect();
+            prop_assert!(missing(&known, &one.rules).is_empty());
+            prop_assert_eq!(shorter(&one.timeout, &other.timeout), other.timeout.clone());
+            prop_assert!(other.require_reason || !one.require_reason);
+        }
+        // What is stricter is noticed, whichever way it is.
+        if stricter(Some(&before), Some(&after), reason, &template).is_none() {
+            prop_assert!(holds(Some(&after), reason, &template).is_ok());
+            if is_granted(&before, &template, reason, &by) {
+                prop_assert!(is_granted(&after, &template, reason, &by));
+            }
+        }
+    }
+}

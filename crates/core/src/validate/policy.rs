@@ -1,0 +1,161 @@
+//! AccessPolicies, as far as can be told without evaluating them, and rules that nobody can satisfy.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Found, Violation, approval, name};
+use crate::access::approval::matching;
+use crate::api::{
+    AccessConfig, AccessPolicySpec, ApprovalConfig, DEFAULT_APPROVAL_TIMEOUT, PolicyApproval,
+};
+use crate::connect::policy::bounded;
+
+/// The longest message of a denial, in bytes.
+const MAX_MESSAGE: usize = 512;
+/// The longest name, since names stand in messages and before those of rules.
+const MAX_NAME: usize = 63;
+
+/// What is wrong with a policy, as far as that can be told from itself.
+#[must_use]
+pub fn policy(metadata: &ObjectMeta, spec: &AccessPolicySpec) -> Vec<Violation> {
+    let mut found = Found::default();
+    named(metadata, &mut found);
+    expression("spec.match", &spec.r#match, &mut found);
+    if let Some(zone) = &spec.time_zone {
+        let letters = |letter: char| letter.is_ascii_alphanumeric() || "/_+-".contains(letter);
+        let wrong = zone.is_empty() || zone.len() > 64 || !zone.chars().all(letters);
+        let known = if wrong {
+            Err("must be the name of a time zone, as in Europe/Berlin")
+        } else {
+            Ok(())
+        };
+        found.check("spec.timeZone", zone, known);
+    }
+    let then = &spec.then;
+    if let Some(denial) = &then.deny {
+        message(&denial.message, &mut found);
+    }
+    if let Some(rules) = &then.approval {
+        let config = config(rules);
+        approval::check_at("spec.then.approval", &config, &mut found);
+    }
+    if let Some(longest) = &then.max_duration {
+        let field = "spec.then.maxDuration";
+        let parsed = found.duration(field, longest);
+        if parsed.is_some_and(|longest| !longest.is_positive()) {
+            found.check(field, longest, Err::<(), _>("must be greater than zero"));
+        }
+    }
+    if *then == Default::default() {
+        let message = "must say something: deny, approval, requireReason or maxDuration";
+        found.add("spec.then", message);
+    }
+    found.0
+}
+
+/// The rules of a policy as a template would have them.
+pub(crate) fn config(rules: &PolicyApproval) -> ApprovalConfig {
+    let timeout = rules.timeout.clone();
+    ApprovalConfig {
+        rules: rules.rules.clone(),
+        when: None,
+        timeout: timeout.unwrap_or_else(|| DEFAULT_APPROVAL_TIMEOUT.to_owned()),
+        require_reason: rules.require_reason,
+    }
+}
+
+/// Checks an expression of CEL before anything parses it.
+pub(super) fn expression(field: &str, text: &str, found: &mut Found) {
+    if text.trim().is_empty() {
+        found.add(field, "must not be empty");
+    } else if let Err(excess) = bounded(text) {
+        found.add(field, excess.to_string());
+    } else if text.chars().any(is_deceptive) {
+        found.add(
+            field,
+            "must not contain characters that are not seen, or that turn the direction of text",
+        );
+    }
+}
+
+fn named(metadata: &ObjectMeta, found: &mut Found) {
+    let names = [&metadata.name, &metadata.generate_name];
+    let name = names
+        .into_iter()
+        .flatten()
+        .find(|name| !name.is_empty())
+        .map(String::as_str)
+        .unwrap_or_default();
+    if name.len() > MAX_NAME {
+        let message = format!("must be at most {MAX_NAME} characters");
+        found.check("metadata.name", name, Err::<(), _>(message));
+    }
+    if metadata.name.as_ref() == Some(&name.to_owned()) && !name.is_empty() {
+        found.check("metadata.name", name, name::dns_subdomain(name));
+    }
+}
+
+/// It is read in terminals and logs, by whoever was refused.
+fn message(text: &str, found: &mut Found) {
+    let field = "spec.then.deny.message";
+    if text.trim().is_empty() {
+        found.add(
+            field,
+            "must say why, and what to do instead: whoever asks reads it",
+        );
+    }
+    if text.len() > MAX_MESSAGE {
+        found.add(field, format!("must be at most {MAX_MESSAGE} bytes"));
+    }
+    let hidden = |letter: char| is_deceptive(letter) && letter != '\n';
+    if text.chars().any(hidden) {
+        found.add(
+            field,
+            "must not contain control characters, or characters that turn the direction of text",
+        );
+    }
+}
+
+/// Whether a letter lets a text look like another one than it is.
+fn is_deceptive(letter: char) -> bool {
+    let bidirectional = matches!(
+        letter,
+        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{61c}'
+    );
+    bidirectional || letter.is_control() && letter != '\n' && letter != '\t'
+}
+
+/// Which rule of a template can hold for none, or not for all, of those who may ask, and why; the field is
+/// that of the rule.
+#[must_use]
+pub fn unsatisfiable(access: &AccessConfig) -> Option<Violation> {
+    let config = access.approval.as_ref()?;
+    let field = |index: usize| format!("spec.accessConfig.approval.rules[{index}]");
+    if let Some(index) = matching::unsatisfiable(&config.rules) {
+        let message = "can never hold: each person counts for one rule, and the users that the rules name \
+                       are too few";
+        return Some(Violation::of(field(index), message));
+    }
+    // Whoever asks counts for no rule. Members of groups are not known, those who are named are.
+    if !access.allowed_groups.is_empty() {
+        return None;
+    }
+    let askers: BTreeSet<&String> = access.allowed_users.iter().collect();
+    let stuck: Vec<(&String, usize)> = askers
+        .into_iter()
+        .filter_map(|user| {
+            let mut rules = config.rules.clone();
+            for rule in &mut rules {
+                rule.users.retain(|name| name != user);
+            }
+            Some((user, matching::unsatisfiable(&rules)?))
+        })
+        .collect();
+    let (first, index) = stuck.first()?;
+    let message = format!(
+        "can never hold for {first}, who may ask: nobody counts for their own request, and those who \
+         remain are too few"
+    );
+    Some(Violation::of(field(*index), message))
+}

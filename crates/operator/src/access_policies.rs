@@ -1,0 +1,64 @@
+//! AccessPolicies at the edge: whether their expressions compile, and how many there are. The operator
+//! evaluates none of them.
+
+use std::time::{Duration, Instant};
+
+use oz_core::access::policy::MAX_POLICIES;
+use oz_core::access::policy::status::{Checked, Compiled, Policies};
+use oz_core::api::AccessPolicy;
+use oz_engine::{Cx, Observe, Watches};
+use oz_runtime::Store;
+
+/// How long it may take to compile one.
+const COMPILE_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub(crate) struct AccessPolicies {
+    pub(crate) policies: Store<AccessPolicy>,
+}
+
+impl AccessPolicies {
+    fn count(&self) -> usize {
+        self.policies.len() + self.policies.undecodable()
+    }
+}
+
+impl Observe<Policies> for AccessPolicies {
+    fn watches(&self) -> Watches<AccessPolicy> {
+        // Where one more or less makes a difference, it does to all.
+        Watches::new(&self.policies).related(&self.policies, |_, all| {
+            if all.len() >= MAX_POLICIES {
+                all.objects()
+            } else {
+                Vec::new()
+            }
+        })
+    }
+
+    fn known(&self, _: &AccessPolicy) -> Option<Checked> {
+        None
+    }
+
+    async fn answer(
+        &self,
+        _: &Cx,
+        policy: &AccessPolicy,
+        _: Compiled,
+        facts: &mut Option<Checked>,
+    ) {
+        let spec = policy.spec.clone();
+        let compile = move || {
+            let until = Instant::now() + COMPILE_TIMEOUT;
+            oz_cel::apart(COMPILE_TIMEOUT, move || oz_cel::policy::check(&spec, until))
+        };
+        let compiled = match tokio::task::spawn_blocking(compile).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err((field, why)))) => Err(format!("{field}: cannot be evaluated: {why}")),
+            Ok(Err(why)) => Err(format!("spec.match: {why}")),
+            Err(error) => Err(format!("spec.match: {error}")),
+        };
+        *facts = Some(Checked {
+            compiled,
+            count: self.count(),
+        });
+    }
+}

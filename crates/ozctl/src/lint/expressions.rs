@@ -1,0 +1,69 @@
+//! Expressions of CEL in templates and policies, compiled as the webhook would, and rules that nobody can
+//! satisfy.
+
+use std::time::{Duration, Instant};
+
+use oz_cel::{COMMAND, Expression};
+use oz_core::api::{AccessConfig, AccessPolicySpec};
+use oz_core::kinds::{Entry, Role};
+use oz_core::validate::{self, Violation};
+use serde_json::Value;
+
+use super::Found;
+
+/// How long one may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What cannot be evaluated, or never hold, in an object whose fields are right.
+pub(super) fn check(kind: &Entry, object: &Value, found: &mut Found) {
+    let spec = &object["spec"];
+    let violations = match kind.role {
+        Role::Template => template(&spec["accessConfig"]),
+        Role::Policy => policy(spec),
+        _ => Vec::new(),
+    };
+    for Violation { field, message, .. } in violations {
+        found.push(("rule", field, message));
+    }
+}
+
+fn template(config: &Value) -> Vec<Violation> {
+    let Ok(config) = serde_json::from_value::<AccessConfig>(config.clone()) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let wrong = |field: &str, why: String| {
+        let field = format!("spec.accessConfig.{field}");
+        Violation::of(field, format!("cannot be evaluated: {why}"))
+    };
+    if let Some(text) = config.command_policy.clone() {
+        let compile = move |_| Expression::compile(&text, &COMMAND).map(drop);
+        found.extend(tried(compile).err().map(|why| wrong("commandPolicy", why)));
+    }
+    let when = config.approval.as_ref();
+    if let Some(text) = when.and_then(|approval| approval.when.clone()) {
+        let check = move |until| oz_cel::policy::check_condition(&text, until);
+        found.extend(tried(check).err().map(|why| wrong("approval.when", why)));
+    }
+    found.extend(validate::unsatisfiable(&config));
+    found
+}
+
+fn policy(spec: &Value) -> Vec<Violation> {
+    let Ok(spec) = serde_json::from_value::<AccessPolicySpec>(spec.clone()) else {
+        return Vec::new();
+    };
+    let check = move |until| Ok(oz_cel::policy::check(&spec, until));
+    match tried(check) {
+        Ok(Ok(())) => Vec::new(),
+        Ok(Err((field, why))) => vec![Violation::of(field, format!("cannot be evaluated: {why}"))],
+        Err(why) => vec![Violation::of("spec.match", why)],
+    }
+}
+
+/// On a thread of its own, since others wrote it.
+fn tried<T: Send + 'static>(
+    check: impl FnOnce(Instant) -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    oz_cel::apart(TIMEOUT, move || check(Instant::now() + TIMEOUT))?
+}

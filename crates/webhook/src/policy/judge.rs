@@ -1,0 +1,151 @@
+//! Asking the policies over all templates, and the condition of a template's own rules, about a request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use oz_admission::{Cx, Rejection, UserInfo};
+use oz_cel::Expressions;
+use oz_cel::policy::Case;
+use oz_core::access::policy::{self, Judgement, Situation};
+use oz_core::access::stamp::Requester;
+use oz_core::api::AccessPolicy;
+use oz_core::kinds::AccessRequest;
+use oz_runtime::Feeds;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::connect::policies::{POLICY_TIMEOUT, apart};
+use crate::connect::{Grants, Policies};
+use crate::permission::within_permission_timeout;
+use crate::templates::Templates;
+
+/// How many requests are judged at once. What goes on after its time keeps its slot.
+const AT_ONCE: usize = 8;
+/// How long a request waits for its slot.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The variable for which the API server is asked.
+const NAMESPACE_LABELS: &str = "namespaceLabels";
+
+/// Whoever judges requests.
+#[derive(Clone)]
+pub(crate) struct Judges {
+    policies: Templates<AccessPolicy>,
+    /// Where the conditions of templates take their turns.
+    conditions: Arc<Policies>,
+    grants: Grants,
+    expressions: Expressions,
+    slots: Arc<Semaphore>,
+}
+
+/// A request that is to be judged.
+pub(crate) struct Asking<'a, R: AccessRequest> {
+    pub(crate) requester: &'a Requester,
+    pub(crate) request: &'a R,
+    pub(crate) namespace: &'a str,
+    pub(crate) template: Option<&'a R::Template>,
+}
+
+impl Judges {
+    pub(crate) fn new(feeds: &Feeds, grants: Grants, conditions: Arc<Policies>) -> Self {
+        Self {
+            policies: Templates(feeds.store()),
+            conditions,
+            grants,
+            expressions: Expressions::default(),
+            slots: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+
+    /// How many policies there are.
+    pub(super) async fn count(&self) -> Result<usize, Rejection> {
+        let known = self.policies.select(|_| true).await?.len();
+        Ok(known + self.policies.0.undecodable())
+    }
+
+    /// What they come to; `None` if nobody is to be asked.
+    pub(crate) async fn judge<R: AccessRequest>(
+        &self,
+        cx: &Cx,
+        user: &UserInfo,
+        asking: Asking<'_, R>,
+    ) -> Result<Option<Judgement>, Rejection> {
+        let policies = self.policies.select(|_| true).await?;
+        let unreadable = self.policies.0.undecodable();
+        let Asking {
+            requester,
+            request,
+            namespace,
+            template,
+        } = asking;
+        let when = template.and_then(policy::condition);
+        if policies.is_empty() && unreadable == 0 && when.is_none() {
+            return Ok(None);
+        }
+        let texts = policies.iter().map(|policy| policy.spec.r#match.as_str());
+        let reads_labels = texts
+            .chain(when)
+            .any(|text| text.contains(NAMESPACE_LABELS));
+        let labels = if reads_labels {
+            labels(cx, user, namespace).await?
+        } else {
+            BTreeMap::new()
+        };
+        let active = self.grants.held_by(requester, cx.now);
+        let mut view = request.view();
+        // At mutating admission an object need not name its namespace.
+        let metadata = kube::core::ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            ..view.metadata.clone()
+        };
+        view.metadata = &metadata;
+        let situation = Situation::of(cx.now, requester, &view, template)
+            .in_namespace(&labels)
+            .having(active);
+        let case = Case {
+            policies,
+            when: when.map(ToOwned::to_owned),
+            template: template.map(policy::seen),
+            unreadable,
+            situation,
+        };
+        Ok(Some(self.asked(namespace, case).await))
+    }
+
+    async fn asked(&self, namespace: &str, case: Case) -> Judgement {
+        let when = self.condition(namespace, &case).await;
+        let slot = timeout(SLOT_TIMEOUT, Arc::clone(&self.slots).acquire_owned()).await;
+        let Ok(Ok(slot)) = slot else {
+            return case.failed(when, "too many requests are judged at once; try again");
+        };
+        let (mine, asked, until) = (case.clone(), when.clone(), Instant::now() + POLICY_TIMEOUT);
+        let work = move |expressions: &Expressions| mine.judge(asked, expressions, until);
+        let judged = apart(slot, self.expressions.clone(), work).await;
+        judged.unwrap_or_else(|late| case.failed(when, &late.to_string()))
+    }
+
+    /// Whether the rules of the template apply, when it is the turn of its namespace.
+    async fn condition(&self, namespace: &str, case: &Case) -> Option<Result<bool, String>> {
+        let (when, mine) = (case.when.clone()?, case.clone());
+        let until = Instant::now() + POLICY_TIMEOUT;
+        let work = move |expressions: &Expressions| mine.condition(expressions, until);
+        let answer = self.conditions.in_turn(namespace, &when, work).await;
+        match answer {
+            Ok(answer) => answer,
+            Err(why) => Some(Err(why)),
+        }
+    }
+}
+
+/// The labels of the namespace, by the API server.
+async fn labels(
+    cx: &Cx,
+    user: &UserInfo,
+    namespace: &str,
+) -> Result<BTreeMap<String, String>, Rejection> {
+    let namespaces = Api::<Namespace>::all(cx.client.clone());
+    let found = within_permission_timeout(user, namespaces.get_metadata(namespace)).await?;
+    Ok(found.metadata.labels.unwrap_or_default())
+}

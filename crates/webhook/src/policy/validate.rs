@@ -1,0 +1,156 @@
+//! The hooks that see AccessPolicies written and deleted. One that does not compile is refused; who changed
+//! which is put on record. Nobody who mends a cluster waits for us to delete one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::Resource as _;
+use kube::core::PartialObjectMeta;
+use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_audit::Sink;
+use oz_cel::Expressions;
+use oz_core::access::policy::MAX_POLICIES;
+use oz_core::api::AccessPolicy;
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::kinds::Kind as _;
+use oz_core::validate::{TEMPLATE_METADATA, Violation};
+
+use super::judge::Judges;
+use crate::connect::policies::{POLICY_TIMEOUT, apart};
+use crate::record;
+use crate::refusal::{bounded, invalid, status_is_the_operators};
+use crate::stamp::requester;
+
+/// Checks policies.
+pub(super) struct PolicyValidator {
+    pub(super) operator: Arc<str>,
+    pub(super) records: Arc<dyn Sink>,
+    pub(super) judges: Judges,
+}
+
+impl Validate for PolicyValidator {
+    type Object = AccessPolicy;
+
+    async fn validate(&self, cx: &Cx, review: &Review<AccessPolicy>) -> Result<Notes, Rejection> {
+        let Some(policy) = &review.object else {
+            return Ok(Notes::none());
+        };
+        if review.subresource.as_deref() == Some("status") {
+            let next = "change the spec, and the status follows";
+            return status_is_the_operators(review, &self.operator, next);
+        }
+        let old = review.old.as_ref().map(|old| old.meta());
+        bounded(policy.meta(), old, &TEMPLATE_METADATA)?;
+        let digest = policy.spec_digest();
+        let before = review.old.as_ref().map(AccessPolicy::spec_digest);
+        // What is stored was checked when it came in: labels and finalizers can be changed.
+        if before.as_ref() == Some(&digest) {
+            return Ok(Notes::none());
+        }
+        let checked = self.check(cx, review, policy).await;
+        if !cx.dry_run {
+            let mut written = written(cx, review, &digest, before);
+            match &checked {
+                Ok(()) => record::write(&*self.records, &written).await?,
+                Err(refusal) => {
+                    written.decision = Decision::Deny;
+                    written.reason = refusal.reason.to_string();
+                    written.message.clone_from(&refusal.message);
+                    record::write_refusal(&*self.records, &written).await;
+                }
+            }
+        }
+        checked.map(|()| Notes::none())
+    }
+}
+
+impl PolicyValidator {
+    async fn check(
+        &self,
+        cx: &Cx,
+        review: &Review<AccessPolicy>,
+        policy: &AccessPolicy,
+    ) -> Result<(), Rejection> {
+        let violations = policy.violations(cx.now);
+        if !violations.is_empty() {
+            return Err(invalid(AccessPolicy::title(), &violations));
+        }
+        let (spec, until) = (policy.spec.clone(), Instant::now() + POLICY_TIMEOUT);
+        let work = move |_: &Expressions| oz_cel::policy::check(&spec, until);
+        let compiled = apart((), Expressions::default(), work).await;
+        let compiled = compiled.unwrap_or_else(|late| Err(("spec.match", late.to_string())));
+        if let Err((field, why)) = compiled {
+            let violation = Violation::of(field, format!("cannot be evaluated: {why}"));
+            return Err(invalid(AccessPolicy::title(), &[violation]));
+        }
+        if review.operation == Operation::Create && self.judges.count().await? >= MAX_POLICIES {
+            let message = format!(
+                "there are {MAX_POLICIES} AccessPolicies, which is as many as are asked; delete one, or say \
+                 this in one that there is"
+            );
+            return Err(Rejection::forbidden("TooManyPolicies", message));
+        }
+        Ok(())
+    }
+}
+
+/// The record of a policy that was made, or whose spec was changed.
+fn written(cx: &Cx, review: &Review<AccessPolicy>, digest: &str, before: Option<String>) -> Record {
+    let (reason, verb) = match &before {
+        Some(_) => ("Changed", "changed"),
+        None => ("Created", "created"),
+    };
+    let subject = format!("{} {digest}", review.uid);
+    let uid = review
+        .object
+        .as_ref()
+        .and_then(|it| it.metadata.uid.clone());
+    let record = about(cx, review, &subject, (Decision::Allow, reason, verb), uid);
+    let record = record.detail("after", digest.to_owned());
+    match before {
+        Some(before) => record.detail("before", before),
+        None => record,
+    }
+}
+
+/// The record of something that was done about a policy. It has no owner, and outlives what it tells of.
+fn about<K>(
+    cx: &Cx,
+    review: &Review<K>,
+    subject: &str,
+    (decision, reason, verb): (Decision, &str, &str),
+    uid: Option<String>,
+) -> Record {
+    let (user, name) = (&review.user.username, review.display_name());
+    let message = format!("{user} {verb} AccessPolicy {name}");
+    let action = Action::PolicyChanged;
+    let mut record = Record::about(cx.now, action, decision, subject, reason, message);
+    record.user = Some(requester(&review.user));
+    AccessPolicy::title().clone_into(&mut record.request.kind);
+    name.clone_into(&mut record.request.name);
+    record.request.uid = uid.unwrap_or_default();
+    record
+}
+
+/// Sees policies deleted.
+pub(super) struct PolicyDeletions {
+    pub(super) records: Arc<dyn Sink>,
+}
+
+impl Validate for PolicyDeletions {
+    /// Whatever a policy says, it can be deleted.
+    type Object = PartialObjectMeta<AccessPolicy>;
+
+    async fn validate(&self, cx: &Cx, review: &Review<Self::Object>) -> Result<Notes, Rejection> {
+        if !cx.dry_run {
+            let uid = review.old.as_ref().and_then(|old| old.metadata.uid.clone());
+            let told = (Decision::Allow, "Deleted", "deleted");
+            let record = about(cx, review, &review.uid, told, uid);
+            record::write_if_possible(&*self.records, &record).await;
+        }
+        Ok(Notes::none())
+    }
+}
+
+/// How long the API server waits for word of a deletion.
+pub(super) const DELETION_TIMEOUT: Duration = Duration::from_secs(3);

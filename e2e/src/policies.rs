@@ -1,0 +1,126 @@
+//! AccessPolicies in a cluster that others use as well: each is about one namespace, and goes when its test is
+//! done, whatever came of it.
+
+use anyhow::{Context as _, Result};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use oz_core::api::{
+    AccessPolicy, AccessPolicySpec, ApprovalRule, PolicyApproval, PolicyDenial, PolicyThen,
+};
+use oz_core::labels;
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+
+use crate::{Scene, TEMPLATE, exec_request};
+
+/// A policy about the requests in the namespace of a scene that `also` holds for.
+#[must_use]
+pub fn policy(scene: &Scene, name: &str, also: &str, then: PolicyThen) -> AccessPolicy {
+    let spec = AccessPolicySpec {
+        r#match: format!("request.namespace == '{}' && ({also})", scene.name()),
+        time_zone: None,
+        then,
+    };
+    AccessPolicy::new(&format!("{}-{name}", scene.name()), spec)
+}
+
+/// That a request is refused.
+#[must_use]
+pub fn deny(message: &str) -> PolicyThen {
+    PolicyThen {
+        deny: Some(PolicyDenial {
+            message: message.to_owned(),
+        }),
+        ..PolicyThen::default()
+    }
+}
+
+/// That access lasts no longer.
+#[must_use]
+pub fn at_most(duration: &str) -> PolicyThen {
+    PolicyThen {
+        max_duration: Some(duration.to_owned()),
+        ..PolicyThen::default()
+    }
+}
+
+/// That others agree.
+#[must_use]
+pub fn agreed(rule: ApprovalRule) -> PolicyThen {
+    PolicyThen {
+        approval: Some(PolicyApproval {
+            rules: vec![rule],
+            timeout: None,
+            require_reason: false,
+        }),
+        ..PolicyThen::default()
+    }
+}
+
+/// Creates policies, runs `body` once the webhook asks them, and deletes those that are left.
+///
+/// # Errors
+/// As `body`, or when a policy is refused.
+pub async fn with_policies(
+    scene: &Scene,
+    policies: &[AccessPolicy],
+    body: impl AsyncFnOnce() -> Result<()>,
+) -> Result<()> {
+    let api = Api::<AccessPolicy>::all(scene.admin.clone());
+    let run = async {
+        for policy in policies {
+            api.create(&PostParams::default(), policy).await?;
+            are_asked(scene, named(policy)?, true).await?;
+        }
+        body().await
+    };
+    let ran = run.await;
+    for policy in policies {
+        remove(scene, named(policy)?).await?;
+    }
+    ran
+}
+
+fn named(policy: &AccessPolicy) -> Result<&str> {
+    policy.metadata.name.as_deref().context("no name")
+}
+
+/// Deletes a policy if it is there, and waits until the webhook asks it no more.
+///
+/// # Errors
+/// As the API server answers.
+pub async fn remove(scene: &Scene, name: &str) -> Result<()> {
+    let api = Api::<AccessPolicy>::all(scene.admin.clone());
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        other => drop(other?),
+    }
+    are_asked(scene, name, false).await
+}
+
+/// Waits until the webhook asks a policy that matches every request of alice's by [`TEMPLATE`], or does not.
+///
+/// # Errors
+/// When it takes too long.
+pub async fn are_asked(scene: &Scene, name: &str, asked: bool) -> Result<()> {
+    let alice = scene.requests("alice").await?;
+    let request = exec_request("probe", TEMPLATE, "1m");
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let what = format!("policy {name} to be asked ({asked})");
+    eventually(&what, CONDITION_TIMEOUT, async || {
+        let told = match alice.api().create(&dry, &request).await {
+            Ok(stamped) => stamped
+                .metadata
+                .annotations
+                .and_then(|all| all.get(labels::REQUESTER).cloned())
+                .unwrap_or_default(),
+            Err(kube::Error::Api(status)) => status.message.clone(),
+            Err(error) => return Err(error.into()),
+        };
+        anyhow::ensure!(told.contains(name) == asked, "{told}");
+        Ok(Some(()))
+    })
+    .await
+}

@@ -1,0 +1,277 @@
+//! Getting around the policies over all templates, or bringing down whoever asks them.
+
+use anyhow::{Context as _, Result};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use oz_core::api::{
+    AccessPolicy, AccessPolicySpec, ApprovalConfig, ExecAccessRequest, ExecAccessTemplate, Phase,
+    TargetKind,
+};
+use oz_core::labels;
+use oz_e2e::{
+    Person, TEMPLATE, WORKLOAD, agreed, answer_to, approval_rule, at_most, conditions_line, deny,
+    exec_request, exec_template, policy, refused, remove, with_policies,
+};
+use serde_json::json;
+
+use crate::Stage;
+
+const BOB: Person = Person::named("bob", &["approvers"]);
+const ANSWERS: &str = "accessrequestapprovals";
+
+/// Expressions that cost without end, or are none.
+fn bombs() -> Vec<String> {
+    let groups = "requester.groups";
+    vec![
+        format!("{}true{}", "(".repeat(400), ")".repeat(400)),
+        format!("{}true", "!".repeat(900)),
+        format!("true{}", " ? true : true".repeat(60)),
+        format!("{groups}.all(a, {groups}.all(b, {groups}.all(c, a == b)))"),
+        format!("{groups}{}", "[0]".repeat(300)),
+        format!("[{groups}]{}.size() == 1", ".map(a,[a,a])".repeat(30)),
+        format!("size(request.reason{}) > 0", " + request.reason".repeat(50)),
+        format!("{groups}.all(a, a.matches(a))"),
+        "request.name.matches('(((a{1000}){1000}){1000}')".to_owned(),
+        "\u{0}".to_owned(),
+        "request.name ==".to_owned(),
+        "nobody == 'x'".to_owned(),
+        "request.nmae == 'x'".to_owned(),
+    ]
+}
+
+async fn written(stage: &Stage, text: &str) -> kube::Result<AccessPolicy> {
+    let spec = AccessPolicySpec {
+        r#match: text.to_owned(),
+        time_zone: None,
+        then: deny("no"),
+    };
+    let policy = AccessPolicy::new(&format!("{}-bomb", stage.name()), spec);
+    let policies = Api::<AccessPolicy>::all(stage.admin.clone());
+    policies.create(&PostParams::default(), &policy).await
+}
+
+/// A template whose rules apply under this condition.
+fn conditional(name: &str, when: &str) -> ExecAccessTemplate {
+    let mut template = exec_template(name, TargetKind::Deployment, WORKLOAD);
+    template.spec.access_config.approval = Some(ApprovalConfig {
+        rules: vec![approval_rule("security", &["bob"], &[], 1)],
+        when: Some(when.to_owned()),
+        timeout: "10m".to_owned(),
+        require_reason: false,
+    });
+    template
+}
+
+/// Access policies that nest without end, loop in loops, double a value at each step, name what there is not,
+/// or are not CEL: refused with the field when they are written, and the webhook goes on.
+#[tokio::test]
+async fn an_access_policy_that_is_a_bomb() -> Result<()> {
+    let stage = Stage::set("policybomb").await?;
+    for text in bombs() {
+        let why = refused(written(&stage, &text).await)?;
+        assert!(why.contains("spec.match"), "{text}: {why}");
+    }
+    let alice = stage.requests("alice").await?;
+    alice.granted(&exec_request("fine", TEMPLATE, "5m")).await?;
+    Ok(())
+}
+
+/// The same as the condition of a template's approval rules: refused with the field.
+#[tokio::test]
+async fn a_condition_of_rules_that_is_a_bomb() -> Result<()> {
+    let stage = Stage::set("whenbomb").await?;
+    for text in bombs() {
+        let why = refused(stage.template(&conditional("bomb", &text)).await)?;
+        assert!(why.contains("approval.when"), "{text}: {why}");
+    }
+    Ok(())
+}
+
+/// An expression of a mebibyte, in a policy and in a template: refused before anybody parses it.
+#[tokio::test]
+async fn an_expression_of_a_mebibyte() -> Result<()> {
+    let stage = Stage::set("mebibyte").await?;
+    let text = format!("'{}' == request.name", "x".repeat(1024 * 1024));
+    refused(written(&stage, &text).await)?;
+    refused(stage.template(&conditional("large", &text)).await)?;
+    Ok(())
+}
+
+/// A policy that reads otherwise than it is, by letters that are not seen or turn the direction of text:
+/// refused.
+#[tokio::test]
+async fn a_policy_that_reads_otherwise_than_it_is() -> Result<()> {
+    let stage = Stage::set("unicode").await?;
+    for text in [
+        "request.namespace == 'prod\u{202e}' && false",
+        "request.namespace == 'pr\u{200b}od'",
+        "request.namespace == '\u{2066}prod\u{2069}'",
+        "requеst.namespace == 'prod'",
+    ] {
+        let why = refused(written(&stage, text).await)?;
+        assert!(why.contains("spec.match"), "{text:?}: {why}");
+    }
+    Ok(())
+}
+
+/// Asking while a policy cannot be evaluated for the request: refused, and the message names the policy and
+/// who mends it.
+#[tokio::test]
+async fn a_policy_that_fails() -> Result<()> {
+    let stage = Stage::alone("failing").await?;
+    let failing = policy(
+        &stage,
+        "failing",
+        "template.labels['team'] == 'shop'",
+        at_most("1h"),
+    );
+    with_policies(&stage, &[failing], async || {
+        let alice = stage.requests("alice").await?;
+        let why = refused(alice.create(&exec_request("mine", TEMPLATE, "5m")).await)?;
+        let named = format!("AccessPolicy {}-failing cannot be asked", stage.name());
+        assert!(
+            why.contains(&named) && why.contains("oz-policy-manager"),
+            "{why}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// Having a policy deleted between the request and the approval: its rules hold for what was asked before.
+#[tokio::test]
+async fn a_policy_that_is_removed_before_the_approval() -> Result<()> {
+    let stage = Stage::alone("removed").await?;
+    stage.may_approve("approvers").await?;
+    let rule = approval_rule("security", &["bob"], &[], 1);
+    let one = policy(&stage, "agree", "true", agreed(rule));
+    let name = one.metadata.name.clone().context("no name")?;
+    with_policies(&stage, &[one], async || {
+        let alice = stage.requests("alice").await?;
+        alice.create(&exec_request("mine", TEMPLATE, "5m")).await?;
+        let asks = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+        let request = alice.until("mine", "to wait for others", asks).await?;
+        remove(&stage, &name).await?;
+        let later = alice
+            .granted(&exec_request("later", TEMPLATE, "5m"))
+            .await?;
+        assert_eq!(later.status().phase, Phase::Active);
+        let still = alice.api().get("mine").await?.status.unwrap_or_default();
+        assert_eq!(still.phase, Phase::Pending, "{}", conditions_line(&still));
+        let answer = answer_to(&request, "yes", true)?;
+        BOB.create(&stage.admin, stage.name(), ANSWERS, &answer)
+            .await?;
+        alice.ready("mine").await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Approving what stricter policies, which came since, would not let through: the approval is refused.
+#[tokio::test]
+async fn an_approval_under_stricter_policies() -> Result<()> {
+    let stage = Stage::alone("stricter").await?;
+    stage.may_approve("approvers").await?;
+    let rule = approval_rule("security", &["bob"], &[], 1);
+    let agree = policy(&stage, "agree", "true", agreed(rule));
+    let freeze = policy(&stage, "freeze", "true", deny("the freeze"));
+    with_policies(&stage, &[agree], async || {
+        let alice = stage.requests("alice").await?;
+        alice.create(&exec_request("mine", TEMPLATE, "5m")).await?;
+        let asks = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+        let request = alice.until("mine", "to wait for others", asks).await?;
+        with_policies(&stage, &[freeze], async || {
+            let answer = answer_to(&request, "yes", true)?;
+            let given = BOB.create(&stage.admin, stage.name(), ANSWERS, &answer);
+            let why = refused(given.await)?;
+            assert!(
+                why.contains("stricter now") && why.contains("the freeze"),
+                "{why}"
+            );
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+/// Having the labels of one's own request decide whether others have to agree: refused when the template is
+/// written, since a request's labels are no variable.
+#[tokio::test]
+async fn a_condition_on_labels_of_the_request() -> Result<()> {
+    let stage = Stage::set("ownlabels").await?;
+    for when in [
+        "request.labels['urgent'] != 'true'",
+        "object.metadata.labels['a'] == 'b'",
+    ] {
+        let why = refused(stage.template(&conditional("labels", when)).await)?;
+        assert!(why.contains("approval.when"), "{when}: {why}");
+    }
+    Ok(())
+}
+
+/// Bringing a judgement of one's own along, by which no rule applies: it is overwritten with the real one.
+#[tokio::test]
+async fn a_judgement_of_ones_own() -> Result<()> {
+    let stage = Stage::set("ownjudgement").await?;
+    let template = conditional("asked", "request.namespace != 'nowhere'");
+    stage.template(&template).await?;
+    let mut request: ExecAccessRequest = exec_request("mine", "asked", "5m");
+    let forged =
+        json!({ "user": "alice", "judgement": { "when": "Exempts", "asked": 0 }, "mac": "x" });
+    request.metadata.annotations =
+        Some([(labels::REQUESTER.to_owned(), forged.to_string())].into());
+    let alice = stage.requests("alice").await?;
+    alice.create(&request).await?;
+    let asks = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+    let waits = alice.until("mine", "to wait for others", asks).await?;
+    let line = conditions_line(&waits.status.unwrap_or_default());
+    assert!(line.contains("waiting for security: bob may"), "{line}");
+    Ok(())
+}
+
+/// Writing into the status of a policy that it cannot be asked, as an administrator: refused.
+#[tokio::test]
+async fn the_status_of_a_policy() -> Result<()> {
+    let stage = Stage::alone("policystatus").await?;
+    let one = policy(&stage, "short", "true", at_most("1h"));
+    let name = one.metadata.name.clone().context("no name")?;
+    with_policies(&stage, &[one], async || {
+        let policies = Api::<AccessPolicy>::all(stage.admin.clone());
+        let status = Patch::Merge(json!({ "status": { "ready": false } }));
+        let patched = policies.patch_status(&name, &PatchParams::default(), &status);
+        let why = refused(patched.await)?;
+        assert!(why.contains("operator"), "{why}");
+        Ok(())
+    })
+    .await
+}
+
+/// Taking the label off the template by which a policy knew it, while the request waits: it is denied, since
+/// nobody asked the policies about that template.
+#[tokio::test]
+async fn a_template_that_loses_its_label_while_a_request_waits() -> Result<()> {
+    let stage = Stage::alone("lostlabel").await?;
+    let templates = stage.api::<ExecAccessTemplate>();
+    let label = |value: &str| Patch::Merge(json!({ "metadata": { "labels": { "tier": value } } }));
+    templates
+        .patch(TEMPLATE, &PatchParams::default(), &label("prod"))
+        .await?;
+    let rule = approval_rule("security", &["bob"], &[], 1);
+    let by_label = "'tier' in template.labels && template.labels['tier'] == 'prod'";
+    let one = policy(&stage, "tier", by_label, agreed(rule));
+    with_policies(&stage, &[one], async || {
+        let alice = stage.requests("alice").await?;
+        alice.create(&exec_request("mine", TEMPLATE, "5m")).await?;
+        let asks = |status: &oz_core::api::RequestStatus| status.approval.is_some();
+        alice.until("mine", "to wait for others", asks).await?;
+        templates
+            .patch(TEMPLATE, &PatchParams::default(), &label("test"))
+            .await?;
+        let status = alice.phase("mine", Phase::Denied).await?;
+        let line = conditions_line(&status);
+        assert!(line.contains("PolicyOutdated"), "{line}");
+        Ok(())
+    })
+    .await
+}

@@ -1,5 +1,5 @@
 //! Working with oz on behalf of somebody: which template leads to a target ([`choose`]), asking and
-//! waiting ([`request`]), answering what others ask for ([`approvals`]), how a decision is made ([`explain`]), what happened ([`trail`]), which
+//! waiting ([`request`]), answering what others ask for ([`approvals`]), looking at emergencies ([`reviews`]), how a decision is made ([`explain`]), what happened ([`trail`]), which
 //! controllers are functions ([`composites`]), harness runs ([`harness`]). Without a
 //! terminal: `ozctl` is a command line over it.
 
@@ -13,6 +13,7 @@ pub mod failure;
 pub mod harness;
 pub mod names;
 pub mod request;
+pub mod reviews;
 pub mod target;
 pub mod tls;
 pub mod trail;

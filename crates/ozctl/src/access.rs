@@ -34,6 +34,10 @@ pub(crate) struct AccessFlags {
     /// Why access is needed; kept in the audit record
     #[arg(long)]
     pub(crate) reason: Option<String>,
+    /// Say that it is an emergency: nobody has to approve it, if the template lets you in for one, and
+    /// somebody looks at it afterwards
+    #[arg(long, requires = "reason")]
+    pub(crate) emergency: bool,
     /// How long access should last, such as 30m [default: as the template says]
     #[arg(short = 'D', long)]
     pub(crate) duration: Option<String>,
@@ -44,7 +48,7 @@ pub(crate) struct AccessFlags {
     #[arg(long)]
     pub(crate) keep: bool,
     /// Use the access of this request, and leave it as it is
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["reason", "duration", "template", "keep"],
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["reason", "emergency", "duration", "template", "keep"],
           add = ArgValueCandidates::new(complete::requests))]
     pub(crate) request: Option<String>,
     /// How long to wait for access
@@ -267,6 +271,7 @@ async fn asked<R: AccessRequest>(
         operation: want.operation,
         template: flags.template.as_deref(),
         container: want.container,
+        emergency: flags.emergency,
     };
     let chosen = choose::template::<R>(cluster, &query, |some| ask_which(context, some));
     // Beside it: nobody waits any longer for that, and nothing is asked where the first makes no sense.
@@ -293,6 +298,7 @@ async fn asked<R: AccessRequest>(
         container,
         reason: ask::reason(context, &template, flags.reason.as_deref())?,
         extends: None,
+        emergency: flags.emergency,
     };
     Ok((ask, template))
 }

@@ -22,7 +22,7 @@ mod waiting;
 
 use oz_client::{
     approvals, choose, cluster, composites, exit, explain, failure, harness, names, request,
-    target, trail,
+    reviews, target, trail,
 };
 
 pub use cli::{command, main};

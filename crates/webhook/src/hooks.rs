@@ -17,12 +17,12 @@ use oz_admission::{
 };
 use oz_audit::Sink;
 use oz_core::access::seal::Keys;
-use oz_core::api::AuditEvent;
+use oz_core::api::{AccessReview, AuditEvent};
 use oz_core::composite::Account;
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
 use oz_core::transient::Policy;
 use oz_core::{for_each_kind, labels};
-use oz_runtime::Feeds;
+use oz_runtime::{Feeds, Store};
 
 use crate::approval;
 use crate::connect::{self, Connect, Connections, Mode};
@@ -33,6 +33,7 @@ use crate::guard_role_binding::RoleBindingGuard;
 use crate::harness;
 use crate::limits::RequestCounter;
 use crate::note_author;
+use crate::review;
 use crate::stamp::Stamper;
 use crate::templates::Templates;
 use crate::transient;
@@ -83,14 +84,16 @@ pub(crate) struct Grounds {
 pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     let mut all = Vec::new();
     let mut approved: Vec<Box<dyn approval::Approvable>> = Vec::new();
+    let reviews: Store<AccessReview> = feeds.store();
     for_each_kind!(requests R => {
         let templates = Templates(feeds.store());
         approved.push(Box::new(approval::Requests::<R>(templates.clone())));
         all.push(stamp::<R>(grounds, &templates));
-        all.push(request::<R>(grounds, templates));
+        all.push(request::<R>(grounds, templates, &reviews));
         all.push(deletion::<R>(grounds));
     });
     all.extend(approval::hooks(grounds, approved));
+    all.extend(review::hooks(grounds));
     for_each_kind!(templates T => {
         all.push(template::<T>(grounds));
         if T::NOTES_AUTHOR {
@@ -156,10 +159,15 @@ fn stamp<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Template>
         .webhook_name(&format!("m{kind}.kb.io"))
 }
 
-fn request<R: AccessRequest>(grounds: &Grounds, templates: Templates<R::Template>) -> Hook {
+fn request<R: AccessRequest>(
+    grounds: &Grounds,
+    templates: Templates<R::Template>,
+    reviews: &Store<AccessReview>,
+) -> Hook {
     let handler = RequestValidator::<R> {
         keys: grounds.keys.clone(),
         templates,
+        reviews: reviews.clone(),
         namespace: grounds.namespace.clone(),
         served: grounds.served.clone(),
         operator: grounds.operator.clone(),
@@ -423,6 +431,6 @@ pub(crate) fn path<K: Kind>(verb: &str) -> String {
 }
 
 /// A string of CEL; JSON's escapes are CEL's as well.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -16,6 +16,7 @@ mod observe_policy;
 mod permission;
 mod record;
 mod refusal;
+mod review;
 mod run;
 mod stamp;
 mod stamp_parent;

@@ -1,6 +1,7 @@
 //! The hook that checks access requests. A new one is refused if the operator would deny it for
 //! good; what stands in one that exists is not changed; its status is the operator's.
 
+use std::iter::empty;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -10,12 +11,17 @@ use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_audit::Sink;
 use oz_core::access::continued::{self, Continued};
 use oz_core::access::decide;
+use oz_core::access::decide::Denial;
+use oz_core::access::emergency;
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
+use oz_core::access::stamp::Requester;
 use oz_core::access::window::{Source, Window};
+use oz_core::api::{AccessConfig, AccessReview};
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind as _};
 use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
+use oz_runtime::Store;
 
 use crate::limits::{Asking, RequestCounter};
 use crate::permission::within_permission_timeout;
@@ -30,6 +36,7 @@ use crate::templates::Templates;
 pub(crate) struct RequestValidator<R: AccessRequest> {
     pub(crate) keys: Keys,
     pub(crate) templates: Templates<R::Template>,
+    pub(crate) reviews: Store<AccessReview>,
     /// oz's own namespace, into which it lets nobody.
     pub(crate) namespace: Arc<str>,
     /// The namespaces that the operator serves; none for all.
@@ -141,18 +148,34 @@ impl<R: AccessRequest> RequestValidator<R> {
             });
         };
         let config = template.config();
-        decide::may(
-            &requester(&review.user),
-            request.template,
-            config,
-            request.ask,
-        )
-        .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))?;
+        let person = requester(&review.user);
+        decide::may(&person, request.template, config, request.ask)
+            .and_then(|()| self.has_room(&person, request, config))
+            .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))?;
         let notes = warnings(request, template.as_ref());
         Ok(Admitted {
             notes,
             template: Some(template),
         })
+    }
+
+    /// Whether so few emergencies of theirs wait for a review that they may have another, as far as the watch
+    /// has come: the operator asks again, and counts those of this moment too.
+    fn has_room(
+        &self,
+        person: &Requester,
+        request: &Request<'_>,
+        config: &AccessConfig,
+    ) -> Result<(), Denial> {
+        let terms = emergency::Terms::of(config).filter(|_| request.ask.emergency);
+        let Some(terms) = terms else {
+            return Ok(());
+        };
+        let reviews = self.reviews.objects();
+        let reviews = reviews.iter().map(AsRef::as_ref);
+        let count =
+            emergency::unreviewed(&self.keys, person, request.uid(), reviews, empty(), empty());
+        emergency::has_room(person, request.template, terms.most, count)
     }
 
     /// What it continues must be the requester's own, and last. The API server is asked: a watch may

@@ -3,6 +3,7 @@
 
 mod approvals;
 mod crash;
+mod emergencies;
 mod guard;
 mod ozctl;
 mod runs;

@@ -8,7 +8,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use oz_core::access::continued::Continued;
-use oz_core::access::decide::{self, Ask as Asked, Rule};
+use oz_core::access::decide::{self, Ask as Asked, Denial, Rule};
+use oz_core::access::emergency;
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::{FactsOf, Kind, MAX_POLICIES, Question};
 use oz_core::access::pod::PodAccess;
@@ -51,6 +52,8 @@ pub struct Explanation {
     pub template_exists: bool,
     /// The rules of the template, and whether they hold.
     pub rules: Vec<Rule>,
+    /// Whether it would be let in as an emergency, if it is none.
+    pub emergency: Option<Result<String, Denial>>,
     /// What is wrong with the request.
     pub request_violations: Vec<Violation>,
     /// What is wrong with the template.
@@ -195,22 +198,28 @@ pub async fn explain<R: Explained>(
     let asked = Asked {
         reason: ask.reason.as_deref(),
         container: ask.container.as_deref(),
+        emergency: ask.emergency,
     };
     let created = request
         .and_then(|request| request.meta().creation_timestamp.as_ref())
         .map_or(now, |time| time.0);
     let mut rules = Vec::new();
     let mut template_violations = Vec::new();
-    let mut window = None;
+    let (mut window, mut in_emergency) = (None, None);
     let unsaved = unsaved::<R>(&cluster.namespace, &requester, &ask, now)?;
     let checked = unsaved.check();
     if let Some(template) = &template {
         let config = template.config();
         rules = decide::rules(&requester, &ask.template, config, asked).collect();
+        if !ask.emergency && config.emergency.is_some() {
+            in_emergency = Some(emergency::may(&requester, &ask.template, config));
+        }
         match template.check() {
             Ok(terms) => {
                 let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
-                window = Some(Window::new(created, asked, terms.default, terms.max));
+                let of_emergency = emergency::Terms::of(config).filter(|_| ask.emergency);
+                let longest = of_emergency.map_or(terms.max, |of| of.longest.min(terms.max));
+                window = Some(Window::new(created, asked, terms.default, longest));
             }
             Err(violations) => template_violations = violations,
         }
@@ -225,6 +234,7 @@ pub async fn explain<R: Explained>(
         status: request.and_then(|request| request.status().cloned()),
         ask,
         rules,
+        emergency: in_emergency,
         request_violations: checked.err().unwrap_or_default(),
         template_violations,
         window,

@@ -7,6 +7,7 @@ use kube::Resource;
 use super::approval::{self, Approvals};
 use super::continued;
 use super::decide;
+use super::emergency;
 use super::grant::Grant;
 use super::kind::{
     Assessment, Blocked, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special,
@@ -321,7 +322,8 @@ fn decide<K: Kind>(
     let terms = template
         .check()
         .map_err(|violations| invalid_template(request.template, &violations, facts))?;
-    let needed = template.config().approval.is_some();
+    let emergency = emergency::settled(request, template.config())?;
+    let needed = template.config().approval.is_some() && emergency.is_none();
     let approvals = approval::settled(needed, approvals, facts)?;
     // Nobody loses time by waiting for others.
     let from = if needed {
@@ -329,7 +331,10 @@ fn decide<K: Kind>(
     } else {
         request.created()
     };
-    let window = Window::new(from, asked.duration, terms.default, terms.max);
+    let longest = emergency
+        .as_ref()
+        .map_or(terms.max, |of| of.longest.min(terms.max));
+    let window = Window::new(from, asked.duration, terms.default, longest);
     facts.push(Fact::holds(
         conditions::ACCESS_DURATIONS_VALID,
         window.message(),
@@ -342,6 +347,7 @@ fn decide<K: Kind>(
         message::STILL_VALID,
     ));
     is_first(known, facts)?;
+    emergency::confirmed::<K>(emergency.as_ref(), &requester, request, known, facts)?;
     let workload = match (template.workload(), &known.workload) {
         (None, _) => None,
         (Some(target), None) => {
@@ -359,6 +365,7 @@ fn decide<K: Kind>(
         terms,
         window,
         approvals,
+        emergency: emergency.map(|terms| terms.granted(now)),
         workload,
         continued: known.continued.as_ref(),
         probes: known.probes.as_deref(),

@@ -10,6 +10,7 @@
 mod access_config;
 mod approval;
 pub(crate) mod binding;
+mod emergency;
 mod ending;
 mod mutation;
 mod network;
@@ -20,6 +21,7 @@ mod target_ref;
 mod template_status;
 
 pub use crate::kinds::access_request_approval::{AccessRequestApproval, AccessRequestApprovalSpec};
+pub use crate::kinds::access_review::{AccessReview, AccessReviewSpec};
 pub use crate::kinds::audit_event::{AuditEvent, AuditEventSpec};
 pub use crate::kinds::example_com;
 pub use crate::kinds::exec_access_request::{ExecAccessRequest, ExecAccessRequestSpec};
@@ -41,6 +43,10 @@ pub use approval::{
 };
 pub use binding::{
     BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,
+};
+pub use emergency::{
+    DEFAULT_EMERGENCY_DURATION, DEFAULT_OPEN_REVIEWS, DEFAULT_REVIEW_WITHIN, EmergencyConfig,
+    Finding, RecordsSoFar, ReviewConfig, ReviewStatus, Reviewed, Reviewers,
 };
 pub use ending::{EndReason, Ending};
 pub use mutation::{PatchOp, PatchSpecOperation, PodTemplateSpecMutationConfig};

@@ -69,6 +69,7 @@ pub(super) fn grant() -> Grant {
         stamp: None,
         role: None,
         approvals: Vec::new(),
+        emergency: None,
         rules: None,
     }
 }

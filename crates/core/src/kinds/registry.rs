@@ -13,7 +13,7 @@ use crate::validate::Violation;
 
 /// Does something for each kind of a role: `for_each_kind!(requests R => { … })`, with `R` for the
 /// type. The roles are `requests`, `templates`, `bindings`, those of them as they were `published`,
-/// `approvals` and `records`.
+/// `approvals`, `reviews` and `records`.
 #[macro_export]
 macro_rules! for_each_kind {
     (requests $kind:ident => $body:block) => {
@@ -37,6 +37,9 @@ macro_rules! for_each_kind {
     };
     (approvals $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [AccessRequestApproval]);
+    };
+    (reviews $kind:ident => $body:block) => {
+        $crate::for_each_kind!(@ $kind $body [AccessReview]);
     };
     (records $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [AuditEvent]);
@@ -142,6 +145,7 @@ pub fn all() -> Vec<Entry> {
     for_each_kind!(templates K => { all.push(Entry::of::<K>()) });
     for_each_kind!(bindings K => { all.push(Entry::of::<K>()) });
     for_each_kind!(approvals K => { all.push(Entry::of::<K>()) });
+    for_each_kind!(reviews K => { all.push(Entry::of::<K>()) });
     for_each_kind!(records K => { all.push(Entry::of::<K>()) });
     for_each_kind!(published K => { all.push(Entry::of::<K>()) });
     all
@@ -195,7 +199,7 @@ mod tests {
             .into_iter()
             .filter(|entry| entry.definition().is_some());
         let ours: Vec<Entry> = ours.collect();
-        assert_eq!(ours.len(), 8);
+        assert_eq!(ours.len(), 9);
         for entry in &ours {
             for word in entry
                 .short_names
@@ -217,9 +221,10 @@ mod tests {
         for_each_kind!(bindings K => { names.push(K::NAME) });
         for_each_kind!(published K => { names.push(K::NAME) });
         for_each_kind!(approvals K => { names.push(K::NAME) });
+        for_each_kind!(reviews K => { names.push(K::NAME) });
         let count = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!((names.len(), count), (9, 9));
+        assert_eq!((names.len(), count), (10, 10));
     }
 }

@@ -5,6 +5,7 @@
 mod access_config;
 mod access_pod;
 mod approval;
+mod emergency;
 mod metadata;
 mod name;
 mod quantity;
@@ -17,6 +18,7 @@ use crate::duration::GoDuration;
 
 pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
 pub use approval::approval;
+pub use emergency::review;
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
 pub(crate) use name::dns_subdomain;
 pub use quantity::{Amount, QuantityError};

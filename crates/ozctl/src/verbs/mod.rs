@@ -49,6 +49,8 @@ verbs! {
     approvals::Approvals,
     approve::Approve,
     deny::Deny,
+    reviews::Reviews,
+    review::Review,
     explain::Explain,
     create::Create,
     get::Get,

@@ -10,6 +10,7 @@ mod kubeconfig;
 mod output;
 mod plugins;
 mod rego;
+mod reviews;
 mod sessions;
 mod shells;
 mod shop;

@@ -327,6 +327,7 @@ fn of_oz(method: &str, path: &str, asked: &Asked) -> Answer {
         "podaccessrequests" => ("PodAccessRequest", vec![own_pod()]),
         "transientrolebindings" => ("TransientRoleBinding", vec![binding()]),
         "accessrequestapprovals" => ("AccessRequestApproval", Vec::new()),
+        "accessreviews" => ("AccessReview", Vec::new()),
         "auditevents" => ("AuditEvent", trail::events()),
         _ => return status(404, "the server could not find the requested resource"),
     };

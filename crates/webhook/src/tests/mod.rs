@@ -16,6 +16,7 @@ mod record;
 mod registration;
 mod request_create;
 mod request_update;
+mod review;
 mod server;
 mod size;
 mod stamp;
@@ -275,6 +276,7 @@ impl Attempt {
             "TransientRoleBinding",
             "TransientClusterRoleBinding",
             "AccessRequestApproval",
+            "AccessReview",
             "AuditEvent",
             "HarnessRun",
             "Workspace",

@@ -79,6 +79,7 @@ impl Server {
             "/apis/crds.wizardofoz.co/v1alpha1/namespaces/shop/accessrequestapprovals" => {
                 list("AccessRequestApproval")
             }
+            "/apis/crds.wizardofoz.co/v1alpha1/accessreviews" => list("AccessReview"),
             "/apis/paddock.dev/v1alpha1/harnesstemplates" => list("HarnessTemplate"),
             "/apis/paddock.dev/v1alpha1/clusterharnesstemplates" => list("ClusterHarnessTemplate"),
             "/apis/paddock.dev/v1alpha1/brokerpolicies" => list("BrokerPolicy"),

@@ -70,6 +70,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) approvals: Vec<AccessRequestApproval>,
     /// Those that the watch has not shown yet.
     pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
+    /// How many other emergencies of theirs are unreviewed.
+    pub(crate) unreviewed: Option<Result<usize, Failure>>,
     /// The NetworkPolicies of others.
     pub(crate) policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// What comes of the pod when its template's author tries to make it.
@@ -126,6 +128,7 @@ impl<K: InMemory> World<K> {
             continued: None,
             approvals: Vec::new(),
             unseen_approvals: Vec::new(),
+            unreviewed: Some(Ok(0)),
             policies: None,
             tried: None,
             live: Vec::new(),
@@ -179,6 +182,7 @@ impl<K: InMemory> World<K> {
             continued: self.continued.clone(),
             approvals: self.approvals.clone(),
             confirmed: Some(Ok([&*self.approvals, &*self.unseen_approvals].concat())),
+            unreviewed: self.unreviewed.clone(),
             pod: self.pod.clone(),
             made: self.made.clone(),
             is_deleted: Some(false),

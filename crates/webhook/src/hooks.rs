@@ -22,7 +22,7 @@ use oz_core::composite::Account;
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
 use oz_core::transient::Policy;
 use oz_core::{for_each_kind, labels};
-use oz_runtime::{Feeds, Store};
+use oz_runtime::Feeds;
 
 use crate::approval;
 use crate::connect::{self, Connect, Connections, Mode};
@@ -84,7 +84,7 @@ pub(crate) struct Grounds {
 pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     let mut all = Vec::new();
     let mut approved: Vec<Box<dyn approval::Approvable>> = Vec::new();
-    let reviews: Store<AccessReview> = feeds.store();
+    let reviews = Templates(feeds.store());
     for_each_kind!(requests R => {
         let templates = Templates(feeds.store());
         approved.push(Box::new(approval::Requests::<R>(templates.clone())));
@@ -162,7 +162,7 @@ fn stamp<R: AccessRequest>(grounds: &Grounds, templates: &Templates<R::Template>
 fn request<R: AccessRequest>(
     grounds: &Grounds,
     templates: Templates<R::Template>,
-    reviews: &Store<AccessReview>,
+    reviews: &Templates<AccessReview>,
 ) -> Hook {
     let handler = RequestValidator::<R> {
         keys: grounds.keys.clone(),

@@ -21,7 +21,6 @@ use oz_core::api::{AccessConfig, AccessReview};
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind as _};
 use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
-use oz_runtime::Store;
 
 use crate::limits::{Asking, RequestCounter};
 use crate::permission::within_permission_timeout;
@@ -36,7 +35,7 @@ use crate::templates::Templates;
 pub(crate) struct RequestValidator<R: AccessRequest> {
     pub(crate) keys: Keys,
     pub(crate) templates: Templates<R::Template>,
-    pub(crate) reviews: Store<AccessReview>,
+    pub(crate) reviews: Templates<AccessReview>,
     /// oz's own namespace, into which it lets nobody.
     pub(crate) namespace: Arc<str>,
     /// The namespaces that the operator serves; none for all.
@@ -149,9 +148,8 @@ impl<R: AccessRequest> RequestValidator<R> {
         };
         let config = template.config();
         let person = requester(&review.user);
-        decide::may(&person, request.template, config, request.ask)
-            .and_then(|()| self.has_room(&person, request, config))
-            .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))?;
+        decide::may(&person, request.template, config, request.ask).map_err(refusal)?;
+        self.has_room(&person, request, config).await?;
         let notes = warnings(request, template.as_ref());
         Ok(Admitted {
             notes,
@@ -161,21 +159,21 @@ impl<R: AccessRequest> RequestValidator<R> {
 
     /// Whether so few emergencies of theirs wait for a review that they may have another, as far as the watch
     /// has come: the operator asks again, and counts those of this moment too.
-    fn has_room(
+    async fn has_room(
         &self,
         person: &Requester,
         request: &Request<'_>,
         config: &AccessConfig,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), Rejection> {
         let terms = emergency::Terms::of(config).filter(|_| request.ask.emergency);
         let Some(terms) = terms else {
             return Ok(());
         };
-        let reviews = self.reviews.objects();
+        let reviews = self.reviews.select(|_| true).await?;
         let reviews = reviews.iter().map(AsRef::as_ref);
-        let count =
-            emergency::unreviewed(&self.keys, person, request.uid(), reviews, empty(), empty());
-        emergency::has_room(person, request.template, terms.most, count)
+        let uid = request.uid();
+        let count = emergency::unreviewed(&self.keys, person, uid, reviews, empty(), empty());
+        emergency::has_room(person, request.template, terms.most, count).map_err(refusal)
     }
 
     /// What it continues must be the requester's own, and last. The API server is asked: a watch may
@@ -202,6 +200,10 @@ impl<R: AccessRequest> RequestValidator<R> {
         let stamped = request.requester(&self.keys);
         is_who_asks(stamped, &review.user, "create the request")
     }
+}
+
+fn refusal(denial: Denial) -> Rejection {
+    Rejection::forbidden(denial.reason, denial.message)
 }
 
 /// A request that is let in.

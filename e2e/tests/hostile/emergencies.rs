@@ -16,10 +16,10 @@ const ERIN: Person = Person::named("erin", &["security"]);
 const FRANK: Person = Person::named("frank", &["security"]);
 
 /// Somebody on call, who is one of those who review as well, with a UID.
-const fn on_call(user: &'static str) -> Person {
+const fn on_call(user: &'static str, uid: &'static str) -> Person {
     Person {
         user,
-        uid: "u-on-call",
+        uid,
         groups: &["devs", "oncall", "security"],
     }
 }
@@ -57,7 +57,7 @@ async fn an_emergency_of_somebody_who_is_not_named() -> Result<()> {
 #[tokio::test]
 async fn an_emergency_without_a_reason() -> Result<()> {
     let stage = stage("no-reason").await?;
-    let dana = on_call("dana-reason");
+    let dana = on_call("dana-reason", "u-reason");
     let long = "x".repeat(1 << 20);
     for reason in [
         None,
@@ -79,7 +79,7 @@ async fn an_emergency_without_a_reason() -> Result<()> {
 #[tokio::test]
 async fn an_emergency_with_a_stamp_that_was_copied() -> Result<()> {
     let stage = stage("copied-stamp").await?;
-    had(&stage, on_call("dana-stamp")).await?;
+    had(&stage, on_call("dana-stamp", "u-stamp")).await?;
     let own = stage.api::<ExecAccessRequest>().get("inc").await?;
     let mut copy = emergency_request("mine", "guarded");
     copy.metadata.annotations = own.metadata.annotations;
@@ -110,8 +110,8 @@ async fn a_request_that_becomes_an_emergency() -> Result<()> {
 #[tokio::test]
 async fn ones_own_emergency() -> Result<()> {
     let stage = stage("own-review").await?;
-    let review = had(&stage, on_call("dana-own")).await?;
-    for by in [on_call("dana-own"), on_call("alter")] {
+    let review = had(&stage, on_call("dana-own", "u-own")).await?;
+    for by in [on_call("dana-own", "u-own"), on_call("alter", "u-own")] {
         let why = refused(
             by.reviews(&stage, &review.name_any(), &found(Finding::Justified))
                 .await,
@@ -125,7 +125,7 @@ async fn ones_own_emergency() -> Result<()> {
 #[tokio::test]
 async fn a_review_by_an_administrator() -> Result<()> {
     let stage = stage("root-review").await?;
-    let review = had(&stage, on_call("dana-root")).await?;
+    let review = had(&stage, on_call("dana-root", "u-root")).await?;
     let reviews = stage.api::<AccessReview>();
     let patch = Patch::Merge(found(Finding::Justified));
     let patched = reviews
@@ -140,7 +140,9 @@ async fn a_review_by_an_administrator() -> Result<()> {
 #[tokio::test]
 async fn reviewing_twice() -> Result<()> {
     let stage = stage("twice-review").await?;
-    let name = had(&stage, on_call("dana-twice")).await?.name_any();
+    let name = had(&stage, on_call("dana-twice", "u-twice"))
+        .await?
+        .name_any();
     ERIN.reviews(&stage, &name, &found(Finding::Unjustified))
         .await?;
     for by in [ERIN, FRANK] {
@@ -155,7 +157,9 @@ async fn reviewing_twice() -> Result<()> {
 #[tokio::test]
 async fn a_finding_that_is_changed() -> Result<()> {
     let stage = stage("changed-finding").await?;
-    let name = had(&stage, on_call("dana-changed")).await?.name_any();
+    let name = had(&stage, on_call("dana-changed", "u-changed"))
+        .await?
+        .name_any();
     ERIN.reviews(&stage, &name, &found(Finding::Unjustified))
         .await?;
     let reviews: Api<AccessReview> = stage.api();
@@ -179,7 +183,9 @@ async fn a_finding_that_is_changed() -> Result<()> {
 #[tokio::test]
 async fn what_a_review_is_about() -> Result<()> {
     let stage = stage("about-review").await?;
-    let name = had(&stage, on_call("dana-about")).await?.name_any();
+    let name = had(&stage, on_call("dana-about", "u-about"))
+        .await?
+        .name_any();
     for edit in [
         json!({ "requester": { "user": "mallory" } }),
         json!({ "reviewers": { "users": ["mallory"] } }),
@@ -199,7 +205,9 @@ async fn what_a_review_is_about() -> Result<()> {
 #[tokio::test]
 async fn a_finding_that_looks_like_another() -> Result<()> {
     let stage = stage("marks").await?;
-    let name = had(&stage, on_call("dana-marks")).await?.name_any();
+    let name = had(&stage, on_call("dana-marks", "u-marks"))
+        .await?
+        .name_any();
     let long = "x".repeat(1 << 20);
     for reason in [
         "",
@@ -221,7 +229,7 @@ async fn a_finding_that_looks_like_another() -> Result<()> {
 #[tokio::test]
 async fn a_review_that_is_forged() -> Result<()> {
     let stage = stage("forged-review").await?;
-    let review = had(&stage, on_call("dana-forged")).await?;
+    let review = had(&stage, on_call("dana-forged", "u-forged")).await?;
     let mut forged = review.clone();
     forged.metadata.name = Some("another".to_owned());
     forged.metadata.resource_version = None;
@@ -238,7 +246,9 @@ async fn a_review_that_is_forged() -> Result<()> {
 #[tokio::test]
 async fn a_review_that_is_deleted() -> Result<()> {
     let stage = stage("deleted-review").await?;
-    let name = had(&stage, on_call("dana-deleted")).await?.name_any();
+    let name = had(&stage, on_call("dana-deleted", "u-deleted"))
+        .await?
+        .name_any();
     let reviews: Api<AccessReview> = stage.api();
     let why = refused(reviews.delete(&name, &DeleteParams::default()).await)?;
     assert!(why.contains("nobody deletes one"), "{why}");
@@ -252,7 +262,9 @@ async fn a_review_that_is_deleted() -> Result<()> {
 #[tokio::test]
 async fn a_review_that_is_to_go_with_something_else() -> Result<()> {
     let stage = stage("owned-review").await?;
-    let name = had(&stage, on_call("dana-owned")).await?.name_any();
+    let name = had(&stage, on_call("dana-owned", "u-owned"))
+        .await?
+        .name_any();
     let reviews: Api<AccessReview> = stage.api();
     let patch = json!({ "metadata": { "ownerReferences": [{
         "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u",

@@ -388,6 +388,7 @@ fn kinds() -> Answer {
                 resource("TransientRoleBinding", "trb", true),
                 resource("TransientClusterRoleBinding", "tcrb", false),
                 resource("AuditEvent", "oza", false), resource("AccessRequestApproval", "ara", true),
+                resource("AccessReview", "arv", true),
             ],
         }),
     )

@@ -10,6 +10,7 @@ use clap_complete::ArgValueCandidates;
 use futures::future::try_join;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use oz_core::access::emergency;
 use oz_core::api::{Operation, RequestStatus};
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 
@@ -111,16 +112,22 @@ impl Granted {
         &self,
         created: Option<Timestamp>,
         asked: Option<&str>,
+        emergency: bool,
         template: &T,
     ) -> Option<String> {
         let until = self.until?;
         let asked = SignedDuration::try_from(go_duration(asked?)?).ok()?;
         let wanted = created?.checked_add(asked).unwrap_or(Timestamp::MAX);
+        let config = template.config();
+        let longest = config.max_duration.parse().ok()?;
+        let most = match emergency {
+            true => emergency::longest(config, true, longest).to_string(),
+            false => config.max_duration.clone(),
+        };
         (wanted > until).then(|| {
             format!(
-                "Access ends at {until}, sooner than asked for: template {} allows {} at most.",
-                template.name(),
-                template.config().max_duration
+                "Access ends at {until}, sooner than asked for: template {} allows {most} at most.",
+                template.name()
             )
         })
     }
@@ -224,7 +231,9 @@ async fn anew<R: AccessRequest>(
         let granted = waiting.await?;
         steps.done("granted", Share::Oz);
         used.set(true);
-        if let Some(said) = granted.shortened(since, flags.duration.as_deref(), &template) {
+        if let Some(said) =
+            granted.shortened(since, flags.duration.as_deref(), flags.emergency, &template)
+        {
             context.say(&said);
         }
         body(cluster, &granted).await

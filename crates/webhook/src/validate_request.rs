@@ -229,7 +229,8 @@ fn warnings<T: AccessTemplate>(request: &Request<'_>, template: &T) -> Notes {
     ) else {
         return notes;
     };
-    let window = Window::new(request.created(), asked, default, max);
+    let longest = emergency::longest(config, request.ask.emergency, max);
+    let window = Window::new(request.created(), asked, default, longest);
     match window.source {
         Source::Clamped(_) => notes.warn(format!(
             "{}; access will last {}",

@@ -217,8 +217,7 @@ pub async fn explain<R: Explained>(
         match template.check() {
             Ok(terms) => {
                 let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
-                let of_emergency = emergency::Terms::of(config).filter(|_| ask.emergency);
-                let longest = of_emergency.map_or(terms.max, |of| of.longest.min(terms.max));
+                let longest = emergency::longest(config, ask.emergency, terms.max);
                 window = Some(Window::new(created, asked, terms.default, longest));
             }
             Err(violations) => template_violations = violations,

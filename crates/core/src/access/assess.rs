@@ -331,9 +331,7 @@ fn decide<K: Kind>(
     } else {
         request.created()
     };
-    let longest = emergency
-        .as_ref()
-        .map_or(terms.max, |of| of.longest.min(terms.max));
+    let longest = emergency::longest(template.config(), emergency.is_some(), terms.max);
     let window = Window::new(from, asked.duration, terms.default, longest);
     facts.push(Fact::holds(
         conditions::ACCESS_DURATIONS_VALID,

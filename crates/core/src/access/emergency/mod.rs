@@ -85,6 +85,13 @@ impl Terms {
     }
 }
 
+/// How long access by a template lasts at most, whose longest is `max` otherwise.
+#[must_use]
+pub fn longest(config: &AccessConfig, emergency: bool, max: GoDuration) -> GoDuration {
+    let terms = Terms::of(config).filter(|_| emergency);
+    terms.map_or(max, |terms| terms.longest.min(max))
+}
+
 impl From<&ReviewConfig> for Reviewers {
     fn from(config: &ReviewConfig) -> Self {
         Self {

@@ -50,6 +50,26 @@ impl Person {
         admin.request(self.acting(request, body)?).await
     }
 
+    /// Changes an object as this person, by a merge patch.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn patch(
+        self,
+        admin: &Client,
+        namespace: &str,
+        plural: &str,
+        name: &str,
+        change: &Value,
+    ) -> kube::Result<Value> {
+        let uri =
+            format!("/apis/crds.wizardofoz.co/v1alpha1/namespaces/{namespace}/{plural}/{name}");
+        let request =
+            http::Request::patch(uri).header("content-type", "application/merge-patch+json");
+        let body = serde_json::to_vec(change).map_err(kube::Error::SerdeError)?;
+        admin.request(self.acting(request, body)?).await
+    }
+
     /// Deletes an object as this person.
     ///
     /// # Errors

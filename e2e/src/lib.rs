@@ -8,6 +8,7 @@ mod approvals;
 mod audit;
 mod broker;
 mod connections;
+mod emergencies;
 mod examples;
 pub mod guides;
 mod harness;
@@ -35,6 +36,7 @@ pub use approvals::{Person, answer_to, approval_rule, approved_template};
 pub use audit::Auditor;
 pub use broker::{Broker, BrokerAnswer, BrokerClient};
 pub use connections::{refusal, refused};
+pub use emergencies::{REVIEWS, emergency_request, emergency_template, found};
 pub use examples::{EXAMPLES, example_values, examples, install_example};
 pub use harness::{
     agent_running, announce_broker, by_hand_overlay, install_harness, local_volume, node_by_hand,

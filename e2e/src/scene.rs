@@ -80,11 +80,30 @@ impl Scene {
     /// # Errors
     /// As the API server answers.
     pub async fn may_approve(&self, group: &str) -> Result<()> {
+        self.group_may(
+            group,
+            "oz-approve-access",
+            "accessrequestapprovals",
+            "create",
+        )
+        .await
+    }
+
+    /// Lets a group review emergencies, as far as RBAC goes.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub async fn may_review(&self, group: &str) -> Result<()> {
+        self.group_may(group, "oz-review-access", "accessreviews", "patch")
+            .await
+    }
+
+    /// Binds a ClusterRole of oz's to a group, and waits until it is known to let them do this.
+    async fn group_may(&self, group: &str, role: &str, plural: &str, verb: &str) -> Result<()> {
         let binding: RoleBinding = serde_json::from_value(json!({
-            "metadata": {"name": "people-may-approve"},
+            "metadata": {"name": format!("people-may-{verb}-{plural}")},
             "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-                "name": "oz-approve-access",
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role,
             },
             "subjects": [
                 {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group},
@@ -93,8 +112,7 @@ impl Scene {
         let bindings = self.api::<RoleBinding>();
         bindings.create(&PostParams::default(), &binding).await?;
         let right = json!({
-            "apiGroups": ["crds.wizardofoz.co"], "resources": ["accessrequestapprovals"],
-            "verbs": ["create"],
+            "apiGroups": ["crds.wizardofoz.co"], "resources": [plural], "verbs": [verb],
         });
         let somebody = format!("{}-{group}", self.name());
         self.cluster.issue_kubeconfig(&somebody, &[group])?;

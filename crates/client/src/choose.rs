@@ -25,6 +25,8 @@ pub struct AccessQuery<'a> {
     pub template: Option<&'a str>,
     /// The container, if one is meant.
     pub container: Option<&'a str>,
+    /// Whether it is an emergency.
+    pub emergency: bool,
 }
 
 /// The template to ask by, and the pod of its workload if one is wanted. `which` chooses among several
@@ -207,6 +209,7 @@ async fn several<T: AccessTemplate>(
         // Where one is required it can still be given.
         reason: Some("given later"),
         container: query.container,
+        emergency: query.emergency,
     };
     let mut denial = None;
     let mut mine = Vec::new();

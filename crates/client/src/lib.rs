@@ -1,7 +1,7 @@
 //! Working with oz on behalf of somebody: which template leads to a target ([`choose`]), asking and
-//! waiting ([`request`]), answering what others ask for ([`approvals`]), locking somebody out ([`locks`]), how a
-//! decision is made ([`explain`]), what happened ([`trail`]), who could get in ([`entitlements`]), handing both to an
-//! auditor ([`evidence`]), which
+//! waiting ([`request`]), answering what others ask for ([`approvals`]), looking at emergencies ([`reviews`]), locking
+//! somebody out ([`locks`]), how a decision is made ([`explain`]), what happened ([`trail`]), who could get in
+//! ([`entitlements`]), handing both to an auditor ([`evidence`]), which
 //! controllers are functions ([`composites`]), harness runs ([`harness`]). Without a
 //! terminal: `ozctl` is a command line over it.
 
@@ -18,6 +18,7 @@ pub mod harness;
 pub mod locks;
 pub mod names;
 pub mod request;
+pub mod reviews;
 pub mod target;
 pub mod tls;
 pub mod trail;

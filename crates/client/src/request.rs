@@ -42,6 +42,8 @@ pub struct Ask {
     pub reason: Option<String>,
     /// The request that it continues.
     pub extends: Option<String>,
+    /// Whether it is an emergency.
+    pub emergency: bool,
 }
 
 impl Ask {
@@ -57,6 +59,7 @@ impl Ask {
             container: owned(terms.container),
             reason: owned(terms.reason),
             extends: owned(terms.extends),
+            emergency: terms.emergency,
         }
     }
 
@@ -69,6 +72,7 @@ impl Ask {
             container: self.container.as_deref(),
             reason: self.reason.as_deref(),
             extends: self.extends.as_deref(),
+            emergency: self.emergency,
         });
         let metadata = request.meta_mut();
         metadata.name = None;

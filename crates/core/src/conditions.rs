@@ -19,6 +19,10 @@ pub const ACCESS_DURATIONS_VALID: &str = "AccessDurationsValid";
 pub const REQUESTER_VERIFIED: &str = "RequesterVerified";
 /// Request: those who have to agree did, where a template says that somebody has to.
 pub const APPROVED: &str = "Approved";
+/// Request: it was granted without anybody's approval, since it was an emergency. Only on those that are.
+pub const EMERGENCY: &str = "Emergency";
+/// Review: nobody wrote it in time.
+pub const OVERDUE: &str = "Overdue";
 /// Request: its time is not over, and it was not revoked.
 pub const ACCESS_STILL_VALID: &str = "AccessStillValid";
 /// Request: what the grant consists of exists.

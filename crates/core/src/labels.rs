@@ -26,6 +26,10 @@ pub const REQUESTED_BY: &str = "crds.wizardofoz.co/requested-by";
 pub const REQUESTER: &str = "crds.wizardofoz.co/requester";
 /// Label on an answer to a request: UID of the request.
 pub const REQUEST_UID: &str = "crds.wizardofoz.co/request-uid";
+/// Annotation on a review: the seal over what it says, see [`crate::access::emergency::review`].
+pub const REVIEW: &str = "crds.wizardofoz.co/review";
+/// Annotation on a review: the user name of whoever wrote it.
+pub const REVIEWED_BY: &str = "crds.wizardofoz.co/reviewed-by";
 /// Annotation on a template: who wrote it, see [`crate::access::author`].
 pub const AUTHOR: &str = "crds.wizardofoz.co/author";
 /// Annotation on the first object of a grant: the signed decision, see [`crate::access::grant`].

@@ -45,8 +45,12 @@ pub(crate) async fn answer<K: Kind>(
         }
         Question::Approvals => facts.confirmed = Some(approvals(cx, &request.view()).await),
         Question::Trial(trial) => facts.tried = Some(try_as_author(cx, &trial).await),
-        // Of what is there of a workload each kind reads what it needs; names are kept by the process.
-        Question::Workload(_) | Question::Probes(_) | Question::RoleName(_) => {}
+        // Of what is there of a workload each kind reads what it needs; names, and room for
+        // emergencies, are kept by the process.
+        Question::Workload(_)
+        | Question::Probes(_)
+        | Question::RoleName(_)
+        | Question::Emergencies(_) => {}
     }
 }
 

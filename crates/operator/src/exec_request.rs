@@ -18,6 +18,7 @@ use oz_runtime::Store;
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
 use crate::locks;
+use crate::emergencies::Emergencies;
 use crate::role_names::RoleNames;
 use crate::session_probes::Probes;
 use crate::stamps::Stamps;
@@ -31,6 +32,7 @@ pub(crate) struct ExecRequests {
     pub(crate) templates: Store<ExecAccessTemplate>,
     pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) locks: Store<AccessLock>,
+    pub(crate) emergencies: Emergencies,
     pub(crate) workloads: Arc<Workloads>,
     /// Which pod has a name now.
     pub(crate) pods: Store<PodIdentity>,
@@ -130,6 +132,10 @@ impl Observe<ExecAccess> for ExecRequests {
             Question::RoleName(bound) => {
                 let name = self.role_names.take::<ExecAccess>(request, &bound);
                 facts.role_name = Some(name);
+            }
+            Question::Emergencies(place) => {
+                let uid = request.uid().unwrap_or_default();
+                facts.unreviewed = Some(self.emergencies.take(cx.now(), &uid, &place));
             }
             question => {
                 let (stamps, requests) = (&self.stamps, &self.requests);

@@ -19,6 +19,7 @@ use oz_runtime::Store;
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
 use crate::locks;
+use crate::emergencies::Emergencies;
 use crate::role_names::RoleNames;
 use crate::stamps::Stamps;
 use crate::workload::Workloads;
@@ -34,6 +35,7 @@ pub(crate) struct PodRequests {
     pub(crate) templates: Store<PodAccessTemplate>,
     pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) locks: Store<AccessLock>,
+    pub(crate) emergencies: Emergencies,
     pub(crate) workloads: Arc<Workloads>,
     /// The pods that this process made, by the UID of their request, until they are granted.
     pub(crate) made: Mutex<HashMap<String, PodMade>>,
@@ -119,6 +121,10 @@ impl Observe<PodAccess> for PodRequests {
             Question::RoleName(bound) => {
                 let name = self.role_names.take::<PodAccess>(request, &bound);
                 facts.role_name = Some(name);
+            }
+            Question::Emergencies(place) => {
+                let uid = request.uid().unwrap_or_default();
+                facts.unreviewed = Some(self.emergencies.take(cx.now(), &uid, &place));
             }
             question => {
                 let (stamps, requests) = (&self.stamps, &self.requests);

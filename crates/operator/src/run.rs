@@ -15,6 +15,7 @@ use oz_core::access::pod::PodAccess;
 use oz_core::access::policy::status::Policies as AccessPolicyStatus;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
+use oz_core::api::AuditEvent;
 use oz_core::audit::{Action, Decision, Record};
 use oz_core::composite::Accounts;
 use oz_core::composite::api::CompositeController;
@@ -32,8 +33,8 @@ use oz_core::transient::{Kind, Policy, Transient};
 use oz_engine::{Engine, Signal};
 use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
-    Clock, ClockAlarm, Election, Listen, Runtime, Selection, ServerClock, Store, Warnings,
-    shutdown_on_signal,
+    Clock, ClockAlarm, Election, Listen, Recorder, Runtime, Selection, ServerClock, Store,
+    Warnings, shutdown_on_signal,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -45,12 +46,14 @@ use crate::bindings::Bindings;
 use crate::canary::Canary;
 use crate::composites::{Policies, Reports, ReportsPort, Runs, RunsPort, Surveys, Webhooks};
 use crate::evidence_seals::EvidenceSeals;
+use crate::emergencies::{Emergencies, Known};
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
 use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
 use crate::retention::Retention;
+use crate::reviews::{self, Gauges, Reviews};
 use crate::role_names::{RoleNames, RoleNamesLock};
 use crate::session_probes::Probes;
 use crate::sessions::{LeaveSessions, Scripts};
@@ -149,6 +152,7 @@ impl Operator<'_> {
             keys: &self.keys,
             workloads: Arc::new(Workloads::default()),
             role_names: self.role_names.clone(),
+            emergencies: self.emergencies(engine.runtime()),
         };
         exec(engine, &parts, &mut owners);
         if self.args.pod_access {
@@ -222,12 +226,14 @@ impl Operator<'_> {
         let sweeper = self.sweeper(runtime, owners);
         let retention = self.retention(runtime);
         let approval_retention = self.approval_retention(runtime);
+        let reviews = self.reviews(runtime);
         let canary = self.canary(runtime);
         runtime
             .task("sweep", Leader, sweeper)
             .task("retention", Leader, retention)
             .task("approval retention", Leader, approval_retention)
             .task("evidence seals", Leader, self.evidence_seals())
+            .task("reviews", Leader, reviews)
             .task("audit key rotation", Leader, self.audit_key_rotation())
             .task("signing key rotation", Leader, self.signing_key_rotation())
             .task("signing key watch", Everyone, self.signing_key_watch())
@@ -297,6 +303,39 @@ impl Operator<'_> {
             clock: Arc::new(self.clock.clone()),
             trail: self.trail.clone(),
             namespace: self.args.common.namespace.clone(),
+        }
+    }
+
+    /// The emergencies on record, if records are written into the cluster.
+    fn emergencies_on_record(&self, runtime: &Runtime) -> Option<Store<AuditEvent>> {
+        let in_cluster = self.args.audit.has_objects();
+        in_cluster.then(|| runtime.feeds().store_with(reviews::selection()))
+    }
+
+    /// Room for emergencies.
+    fn emergencies(&self, runtime: &Runtime) -> Emergencies {
+        let feeds = runtime.feeds();
+        let mut requests: Vec<Box<dyn Known>> = Vec::new();
+        for_each_kind!(requests R => { requests.push(Box::new(feeds.store::<R>())) });
+        let records = self.emergencies_on_record(runtime);
+        Emergencies::new(&self.keys, records, feeds.store(), requests)
+    }
+
+    /// Reviews of emergencies.
+    fn reviews(&self, runtime: &Runtime) -> Reviews {
+        let (replica, gauges) = (&self.args.common.replica, Gauges::default());
+        gauges.register(&mut runtime.registry());
+        Reviews {
+            client: self.client.clone(),
+            clock: Arc::new(self.clock.clone()),
+            keys: self.keys.clone(),
+            trail: self.trail.clone(),
+            records: self.emergencies_on_record(runtime),
+            reviews: runtime.feeds().store(),
+            keep: self.args.audit_retention,
+            recorder: Recorder::new(self.client.clone(), labels::OZ, Some(replica)),
+            gauges,
+            gone: Mutex::default(),
         }
     }
 
@@ -392,6 +431,7 @@ struct Parts<'a> {
     keys: &'a Keys,
     workloads: Arc<Workloads>,
     role_names: RoleNames,
+    emergencies: Emergencies,
 }
 
 /// Adds access to pods that run already.
@@ -401,6 +441,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
         keys,
         workloads,
         role_names,
+        emergencies,
     } = parts;
     let feeds = engine.runtime().feeds();
     let pods_by_name = feeds.store_with(Selection::default().metadata_only());
@@ -430,6 +471,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             templates,
             approvals,
             locks,
+            emergencies: emergencies.clone(),
             workloads: Arc::clone(workloads),
             pods: pods_by_name,
             probes,
@@ -471,6 +513,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
         keys,
         workloads,
         role_names,
+        emergencies,
     } = parts;
     let feeds = engine.runtime().feeds();
     let (templates, requests) = (feeds.store(), feeds.store());
@@ -496,6 +539,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             templates,
             approvals,
             locks,
+            emergencies: emergencies.clone(),
             workloads: Arc::clone(workloads),
             made: Mutex::default(),
         },

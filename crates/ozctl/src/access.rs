@@ -10,6 +10,7 @@ use clap_complete::ArgValueCandidates;
 use futures::future::try_join;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use oz_core::access::emergency;
 use oz_core::api::{Operation, RequestStatus};
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 
@@ -34,6 +35,10 @@ pub(crate) struct AccessFlags {
     /// Why access is needed; kept in the audit record
     #[arg(long)]
     pub(crate) reason: Option<String>,
+    /// Say that it is an emergency: nobody has to approve it, if the template lets you in for one, and
+    /// somebody looks at it afterwards
+    #[arg(long, requires = "reason")]
+    pub(crate) emergency: bool,
     /// How long access should last, such as 30m [default: as the template says]
     #[arg(short = 'D', long)]
     pub(crate) duration: Option<String>,
@@ -44,7 +49,7 @@ pub(crate) struct AccessFlags {
     #[arg(long)]
     pub(crate) keep: bool,
     /// Use the access of this request, and leave it as it is
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["reason", "duration", "template", "keep"],
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["reason", "emergency", "duration", "template", "keep"],
           add = ArgValueCandidates::new(complete::requests))]
     pub(crate) request: Option<String>,
     /// How long to wait for access
@@ -107,16 +112,22 @@ impl Granted {
         &self,
         created: Option<Timestamp>,
         asked: Option<&str>,
+        emergency: bool,
         template: &T,
     ) -> Option<String> {
         let until = self.until?;
         let asked = SignedDuration::try_from(go_duration(asked?)?).ok()?;
         let wanted = created?.checked_add(asked).unwrap_or(Timestamp::MAX);
+        let config = template.config();
+        let longest = config.max_duration.parse().ok()?;
+        let most = match emergency {
+            true => emergency::longest(config, true, longest).to_string(),
+            false => config.max_duration.clone(),
+        };
         (wanted > until).then(|| {
             format!(
-                "Access ends at {until}, sooner than asked for: template {} allows {} at most.",
-                template.name(),
-                template.config().max_duration
+                "Access ends at {until}, sooner than asked for: template {} allows {most} at most.",
+                template.name()
             )
         })
     }
@@ -220,7 +231,9 @@ async fn anew<R: AccessRequest>(
         let granted = waiting.await?;
         steps.done("granted", Share::Oz);
         used.set(true);
-        if let Some(said) = granted.shortened(since, flags.duration.as_deref(), &template) {
+        if let Some(said) =
+            granted.shortened(since, flags.duration.as_deref(), flags.emergency, &template)
+        {
             context.say(&said);
         }
         body(cluster, &granted).await
@@ -267,6 +280,7 @@ async fn asked<R: AccessRequest>(
         operation: want.operation,
         template: flags.template.as_deref(),
         container: want.container,
+        emergency: flags.emergency,
     };
     let chosen = choose::template::<R>(cluster, &query, |some| ask_which(context, some));
     // Beside it: nobody waits any longer for that, and nothing is asked where the first makes no sense.
@@ -293,6 +307,7 @@ async fn asked<R: AccessRequest>(
         container,
         reason: ask::reason(context, &template, flags.reason.as_deref())?,
         extends: None,
+        emergency: flags.emergency,
     };
     Ok((ask, template))
 }

@@ -22,7 +22,7 @@ mod waiting;
 
 use oz_client::{
     approvals, choose, cluster, composites, entitlements, evidence, exit, explain, failure,
-    harness, locks, names, request, target, trail,
+    harness, locks, names, request, reviews, target, trail,
 };
 
 pub use cli::{command, main};

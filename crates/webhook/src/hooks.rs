@@ -17,7 +17,7 @@ use oz_admission::{
 };
 use oz_audit::Sink;
 use oz_core::access::seal::Keys;
-use oz_core::api::AuditEvent;
+use oz_core::api::{AccessReview, AuditEvent};
 use oz_core::composite::Account;
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind};
 use oz_core::transient::Policy;
@@ -35,6 +35,7 @@ use crate::limits::RequestCounter;
 use crate::lock::{self, Locks};
 use crate::note_author;
 use crate::policy::{self, Judges};
+use crate::review;
 use crate::stamp::Stamper;
 use crate::templates::Templates;
 use crate::transient;
@@ -91,7 +92,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         connections.policies.clone(),
     );
     let mut approved: Vec<Box<dyn approval::Approvable>> = Vec::new();
-    let locks = Locks::new(feeds);
+    let (locks, reviews) = (Locks::new(feeds), Templates(feeds.store()));
     for_each_kind!(requests R => {
         let templates = Templates(feeds.store());
         approved.push(Box::new(approval::Requests::<R> {
@@ -99,12 +100,13 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
             judges: judges.clone(),
         }));
         all.push(stamp::<R>(grounds, &templates, &judges));
-        all.push(request::<R>(grounds, templates, &locks));
+        all.push(request::<R>(grounds, templates, (&locks, &reviews)));
         all.push(deletion::<R>(grounds));
     });
     all.extend(approval::hooks(grounds, approved));
     all.extend(lock::hooks(grounds));
     all.extend(policy::hooks(grounds, judges));
+    all.extend(review::hooks(grounds));
     for_each_kind!(templates T => {
         all.push(template::<T>(grounds));
         if T::NOTES_AUTHOR {
@@ -178,11 +180,12 @@ fn stamp<R: AccessRequest>(
 fn request<R: AccessRequest>(
     grounds: &Grounds,
     templates: Templates<R::Template>,
-    locks: &Locks,
+    (locks, reviews): (&Locks, &Templates<AccessReview>),
 ) -> Hook {
     let handler = RequestValidator::<R> {
         keys: grounds.keys.clone(),
         templates,
+        reviews: reviews.clone(),
         namespace: grounds.namespace.clone(),
         served: grounds.served.clone(),
         operator: grounds.operator.clone(),
@@ -449,6 +452,6 @@ pub(crate) fn path<K: Kind>(verb: &str) -> String {
 }
 
 /// A string of CEL; JSON's escapes are CEL's as well.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

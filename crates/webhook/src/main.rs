@@ -18,6 +18,7 @@ mod permission;
 mod policy;
 mod record;
 mod refusal;
+mod review;
 mod run;
 mod stamp;
 mod stamp_parent;

@@ -1,4 +1,5 @@
-//! The templates that exist, from a store that a watch feeds: no decision waits for the API server.
+//! The templates that exist, and what else a decision goes by, from a store that a watch feeds: no decision waits
+//! for the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use oz_runtime::Store;
 /// could not be told from one that does not.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The templates of one kind.
+/// The templates of one kind, or the reviews.
 pub(crate) struct Templates<T>(pub(crate) Store<T>);
 
 impl<T> Clone for Templates<T> {

@@ -1,6 +1,7 @@
 //! The hook that checks access requests. A new one is refused if the operator would deny it for
 //! good; what stands in one that exists is not changed; its status is the operator's.
 
+use std::iter::empty;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -9,12 +10,15 @@ use kube::Api;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_audit::Sink;
 use oz_core::access::continued::{self, Continued};
-use oz_core::access::decide;
+use oz_core::access::decide::{self, Denial};
+use oz_core::access::emergency;
 use oz_core::access::lock::Access;
 use oz_core::access::policy::{self, Judgement};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
+use oz_core::access::stamp::Requester;
 use oz_core::access::window::{Source, Window};
+use oz_core::api::{AccessConfig, AccessReview};
 use oz_core::duration::GoDuration;
 use oz_core::kinds::{AccessRequest, AccessTemplate, Kind as _};
 use oz_core::labels;
@@ -34,6 +38,7 @@ use crate::templates::Templates;
 pub(crate) struct RequestValidator<R: AccessRequest> {
     pub(crate) keys: Keys,
     pub(crate) templates: Templates<R::Template>,
+    pub(crate) reviews: Templates<AccessReview>,
     /// oz's own namespace, into which it lets nobody.
     pub(crate) namespace: Arc<str>,
     /// The namespaces that the operator serves; none for all.
@@ -162,20 +167,36 @@ impl<R: AccessRequest> RequestValidator<R> {
             });
         };
         let config = template.config();
-        decide::may(
-            &requester(&review.user),
-            request.template,
-            config,
-            request.ask,
-        )
-        .and_then(|()| policy::holds(judgement.as_ref(), request.ask.reason, &*template))
-        .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))?;
+        let person = requester(&review.user);
+        decide::may(&person, request.template, config, request.ask)
+            .and_then(|()| policy::holds(judgement.as_ref(), request.ask.reason, &*template))
+            .map_err(refusal)?;
+        self.has_room(&person, request, config).await?;
         let notes = warnings(request, template.as_ref(), judgement.as_ref());
         Ok(Admitted {
             notes,
             template: Some(template),
             judgement,
         })
+    }
+
+    /// Whether so few emergencies of theirs wait for a review that they may have another, as far as the watch
+    /// has come: the operator asks again, and counts those of this moment too.
+    async fn has_room(
+        &self,
+        person: &Requester,
+        request: &Request<'_>,
+        config: &AccessConfig,
+    ) -> Result<(), Rejection> {
+        let terms = emergency::Terms::of(config).filter(|_| request.ask.emergency);
+        let Some(terms) = terms else {
+            return Ok(());
+        };
+        let reviews = self.reviews.select(|_| true).await?;
+        let reviews = reviews.iter().map(AsRef::as_ref);
+        let uid = request.uid();
+        let count = emergency::unreviewed(&self.keys, person, uid, reviews, empty(), empty());
+        emergency::has_room(person, request.template, terms.most, count).map_err(refusal)
     }
 
     /// What it continues must be the requester's own, and last. The API server is asked: a watch may
@@ -202,6 +223,10 @@ impl<R: AccessRequest> RequestValidator<R> {
         let stamped = request.requester(&self.keys);
         is_who_asks(stamped, &review.user, "create the request")
     }
+}
+
+fn refusal(denial: Denial) -> Rejection {
+    Rejection::forbidden(denial.reason, denial.message)
 }
 
 /// A request that is let in.
@@ -237,7 +262,8 @@ fn warnings<T: AccessTemplate>(
         return notes;
     };
     let ceiling = policy::ceiling(judgement);
-    let max = ceiling.map_or(max, |ceiling| max.min(ceiling));
+    let longest = emergency::longest(config, request.ask.emergency, max);
+    let max = ceiling.map_or(longest, |ceiling| longest.min(ceiling));
     let window = Window::new(request.created(), asked, default, max);
     match window.source {
         Source::Clamped(_) => notes.warn(format!(

@@ -12,7 +12,7 @@ use document::Block;
 
 /// The guides in the order in which somebody follows them on one cluster, and who the reader is. Those
 /// with the name of a section are followed in that one only.
-pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 13] = [
+pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 17] = [
     ("install.md", None, "admin"),
     ("ozctl.md", None, "alice"),
     ("sessions.md", None, "alice"),
@@ -20,9 +20,11 @@ pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 13] = [
     ("transient-bindings.md", None, "admin"),
     ("audit.md", None, "admin"),
     ("approvals.md", None, "admin"),
+    ("notifications.md", None, "admin"),
     ("evidence.md", None, "admin"),
     ("locks.md", None, "admin"),
     ("policies.md", None, "admin"),
+    ("emergency.md", None, "admin"),
     ("composites.md", None, "admin"),
     ("harness.md", None, "admin"),
     ("uninstall.md", Some("By Helm"), "admin"),

@@ -2,6 +2,7 @@
 
 mod approving;
 mod deletion;
+mod emergencies;
 mod end;
 mod examples;
 mod grant;

@@ -3,10 +3,11 @@
 
 mod approvals;
 mod crash;
+mod emergencies;
 mod evidence;
 mod guard;
-mod notifications;
 mod locks;
+mod notifications;
 mod ozctl;
 mod policies;
 mod runs;

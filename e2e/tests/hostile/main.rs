@@ -7,6 +7,7 @@ mod asked;
 mod authors;
 mod bytes;
 mod connecting;
+mod emergencies;
 mod ends;
 mod identity;
 mod locking;

@@ -8,7 +8,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use oz_core::access::continued::Continued;
-use oz_core::access::decide::{self, Ask as Asked, Rule};
+use oz_core::access::decide::{self, Ask as Asked, Denial, Rule};
+use oz_core::access::emergency;
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::{FactsOf, Kind, MAX_POLICIES, Question};
 use oz_core::access::lock::{Access, Locks};
@@ -58,6 +59,8 @@ pub struct Explanation {
     pub rules: Vec<Rule>,
     /// What the policies over all templates say, and who has to agree.
     pub policies: Judged,
+    /// Whether it would be let in as an emergency, if it is none.
+    pub emergency: Option<Result<String, Denial>>,
     /// What is wrong with the request.
     pub request_violations: Vec<Violation>,
     /// What is wrong with the template.
@@ -203,13 +206,14 @@ pub async fn explain<R: Explained>(
     let asked = Asked {
         reason: ask.reason.as_deref(),
         container: ask.container.as_deref(),
+        emergency: ask.emergency,
     };
     let created = request
         .and_then(|request| request.meta().creation_timestamp.as_ref())
         .map_or(now, |time| time.0);
     let mut rules = Vec::new();
     let mut template_violations = Vec::new();
-    let mut window = None;
+    let (mut window, mut in_emergency) = (None, None);
     let locks = locks::seen(cluster).await;
     let plain = unsaved::<R>(&cluster.namespace, &requester, &ask, None, now)?;
     let policies = match request {
@@ -221,11 +225,15 @@ pub async fn explain<R: Explained>(
         let config = template.config();
         rules = decide::rules(&requester, &ask.template, config, asked).collect();
         rules.extend(locked(&locks, &plain.view(), &requester, config, now));
+        if !ask.emergency && config.emergency.is_some() {
+            in_emergency = Some(emergency::may(&requester, &ask.template, config));
+        }
         match template.check() {
             Ok(terms) => {
                 let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
                 let ceiling = policy::ceiling(policies.judgement.as_ref());
-                let max = ceiling.map_or(terms.max, |ceiling| terms.max.min(ceiling));
+                let longest = emergency::longest(config, ask.emergency, terms.max);
+                let max = ceiling.map_or(longest, |ceiling| longest.min(ceiling));
                 window = Some(Window::new(created, asked, terms.default, max));
             }
             Err(violations) => template_violations = violations,
@@ -248,6 +256,7 @@ pub async fn explain<R: Explained>(
         status: request.and_then(|request| request.status().cloned()),
         ask,
         rules,
+        emergency: in_emergency,
         request_violations: checked.err().unwrap_or_default(),
         template_violations,
         window,

@@ -7,6 +7,7 @@ use kube::Resource;
 use super::approval::{self, Approvals};
 use super::continued;
 use super::decide;
+use super::emergency;
 use super::grant::Grant;
 use super::kind::{
     Assessment, Blocked, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special,
@@ -330,7 +331,8 @@ fn decide<K: Kind>(
     let terms = template
         .check()
         .map_err(|violations| invalid_template(request.template, &violations, facts))?;
-    let needed = policy::approval(judgement.as_ref(), template).is_some();
+    let emergency = emergency::settled(request, template.config())?;
+    let needed = policy::approval(judgement.as_ref(), template).is_some() && emergency.is_none();
     let approvals = approval::settled(needed, approvals, facts)?;
     // Nobody loses time by waiting for others.
     let from = if needed {
@@ -339,7 +341,8 @@ fn decide<K: Kind>(
         request.created()
     };
     let ceiling = policy::ceiling(judgement.as_ref());
-    let max = ceiling.map_or(terms.max, |ceiling| terms.max.min(ceiling));
+    let longest = emergency::longest(template.config(), emergency.is_some(), terms.max);
+    let max = ceiling.map_or(longest, |ceiling| longest.min(ceiling));
     let window = Window::new(from, asked.duration, terms.default, max);
     facts.push(Fact::holds(
         conditions::ACCESS_DURATIONS_VALID,
@@ -353,6 +356,7 @@ fn decide<K: Kind>(
         message::STILL_VALID,
     ));
     is_first(known, facts)?;
+    emergency::confirmed::<K>(emergency.as_ref(), &requester, request, known, facts)?;
     let workload = match (template.workload(), &known.workload) {
         (None, _) => None,
         (Some(target), None) => {
@@ -371,6 +375,7 @@ fn decide<K: Kind>(
         window,
         approvals,
         judgement,
+        emergency: emergency.map(|terms| terms.granted(now)),
         workload,
         continued: known.continued.as_ref(),
         probes: known.probes.as_deref(),

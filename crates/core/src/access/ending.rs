@@ -39,7 +39,17 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     if !approvers.is_empty() {
         message = format!("{message}; approved by {approvers}");
     }
-    let (action, reason) = (Action::AccessGranted, reason::SUCCESS);
+    let action = match &grant.emergency {
+        Some(emergency) => {
+            let due = emergency.due_at;
+            message = format!(
+                "EMERGENCY: {message}, without anybody's approval; to be reviewed until {due}"
+            );
+            Action::EmergencyGranted
+        }
+        None => Action::AccessGranted,
+    };
+    let reason = reason::SUCCESS;
     let mut record = grant.record(now, action, Decision::Allow, reason, message);
     if !grant.policies.is_empty() {
         record = record.detail("policies", policy::applied(&grant.policies));

@@ -27,6 +27,8 @@ pub struct Facts<T, W> {
     pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
     /// The locks that there are, as the watch has shown them.
     pub locks: Locks,
+    /// The answer to [`Question::Emergencies`].
+    pub unreviewed: Option<Result<usize, Failure>>,
     /// What has the name of the pod that was granted, if that is known.
     pub pod: Option<PodSeen>,
     /// The pod that this process made for the request, if it did.
@@ -83,6 +85,18 @@ pub enum Question {
     /// What do those say who are asked to approve the request, by the API server's own word? At most
     /// [`MAX_ANSWERS`].
     Approvals,
+    /// How many other emergencies of this person are unreviewed? If there is room for one more, it is this
+    /// request's from then on.
+    Emergencies(Box<Place>),
+}
+
+/// Room for one emergency.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Whose it is.
+    pub requester: Requester,
+    /// From how many unreviewed ones on there is none.
+    pub most: usize,
 }
 
 /// A pod that was chosen among those of a workload.
@@ -166,6 +180,7 @@ impl<T, W> Default for Facts<T, W> {
             approvals: Vec::new(),
             confirmed: None,
             locks: Locks::default(),
+            unreviewed: None,
             pod: None,
             made: None,
             is_deleted: None,
@@ -193,6 +208,7 @@ impl<T, W> Facts<T, W> {
             tried: Some(Ok(())),
             role_name: Some(None),
             confirmed: None,
+            unreviewed: Some(Ok(0)),
             predecessor: Some(Ok(Vec::new())),
             ..Self::default()
         }

@@ -10,6 +10,7 @@ use k8s_openapi::api::rbac::v1::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::emergency::Emergency;
 use super::pod::Isolation;
 use super::policy::Applied;
 use super::stamp::Requester;
@@ -89,6 +90,9 @@ pub struct Grant {
     /// The policies over all templates that applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Applied>,
+    /// That it was granted without anybody's approval since it was an emergency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<Emergency>,
     /// Digest of the Role's rules, since another release may write others for the same grant; `None`
     /// until there is a Role, and in grants of releases that did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,11 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
 pub use super::facts::{
-    Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, PodMade, PodSeen, Question, Trial,
+    Chosen, Facts, MAX_ANSWERS, MAX_POLICIES, Place, PodMade, PodSeen, Question, Trial,
 };
 
 use super::continued::Continued;
 use super::decide;
+use super::emergency::Emergency;
 use super::grant::Approved;
 use super::grant::{Grant, SessionTerms};
 use super::objects::{self, Objects};
@@ -201,6 +202,8 @@ pub struct Case<'a, K: Kind> {
     pub approvals: Vec<Approved>,
     /// What policies came to when it was asked, if there were any.
     pub judgement: Option<Judgement>,
+    /// That it is an emergency.
+    pub emergency: Option<Emergency>,
     /// What was read of the workload; there if the template names one.
     pub workload: Option<&'a K::Workload>,
     /// What is known of the request that this one continues.
@@ -218,7 +221,11 @@ impl<K: Kind> Case<'_, K> {
         let rules = self.template.config();
         Grant {
             request: self.request.reference(),
-            subjects: decide::subjects(&self.requester, rules),
+            subjects: match self.emergency {
+                // It is one person's, whatever the template says of groups.
+                Some(_) => vec![decide::subject(&self.requester)],
+                None => decide::subjects(&self.requester, rules),
+            },
             requester: self.requester,
             stamp: stamp::digest(self.request.metadata),
             pod,
@@ -236,6 +243,7 @@ impl<K: Kind> Case<'_, K> {
             role: None,
             approvals: self.approvals,
             policies: self.judgement.map(|it| it.policies).unwrap_or_default(),
+            emergency: self.emergency,
             rules: None,
         }
     }

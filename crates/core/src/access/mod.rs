@@ -8,6 +8,7 @@ pub mod author;
 pub mod continued;
 mod controller;
 pub mod decide;
+pub mod emergency;
 pub mod ending;
 pub mod exec;
 mod fact;

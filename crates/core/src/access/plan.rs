@@ -9,7 +9,7 @@ use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, Move, Special, State};
 use super::objects::{self, Objects};
 use super::unseen;
-use super::{approval, ending};
+use super::{approval, emergency, ending};
 use crate::audit::{Action, Decision};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
@@ -106,6 +106,11 @@ fn granting<K: Kind>(
         Ok(both) => both,
         Err(failure) => return Plan::default().because(failure),
     };
+    let record = ending::granted(now, grant);
+    let record = match emergency::proven(kind.keys(), record, grant.emergency.as_ref()) {
+        Ok(record) => record,
+        Err(error) => return Plan::default().because(error.of("record of an emergency")),
+    };
     let adoption = known.template.as_deref().and_then(|template| {
         let owner = K::Template::kind(&());
         ending::adoption(object.meta(), &owner, template.meta())
@@ -116,7 +121,7 @@ fn granting<K: Kind>(
         // A binding that waits gives access as soon as there is a Role, so before; and one that came
         // between is found after, when none can come any more: Kubernetes then checks what it gives.
         .then([unseen::bound_by_others(grant)])
-        .then([Step::Apply(role), Step::Record(ending::granted(now, grant))])
+        .then([Step::Apply(role), Step::Record(record)])
         .then(between)
         .then([Step::Apply(binding)])
         .then(adoption.map(Step::Own))

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 
 use super::approval;
+use super::emergency;
 use super::ending::{self, CleanupResult};
 use super::grant::Grant;
 use super::kind::{Assessment, Kind, Special, State};
@@ -121,6 +122,7 @@ fn granted<K: Kind>(
         Fact::holds(conditions::ACCESS_STILL_VALID, message::STILL_VALID),
     ];
     facts.extend(approved);
+    facts.extend(grant.emergency.as_ref().map(emergency::fact));
     if bound {
         facts.push(status::resources_created(kind.created(grant), None));
         let said = kind.facts(request, grant, live).into_iter();

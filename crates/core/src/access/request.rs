@@ -138,11 +138,10 @@ impl Request<'_> {
         reason: &str,
         message: &str,
     ) -> Record {
-        let details = self
-            .ask
-            .reason
-            .iter()
-            .map(|&why| ("reason".to_owned(), why.to_owned()));
+        let why = self.ask.reason.map(|why| ("reason", why));
+        let emergency = self.ask.emergency.then_some(("emergency", "true"));
+        let details = why.into_iter().chain(emergency);
+        let details = details.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Record {
             request: self.reference(),
             template: self.template.to_owned(),

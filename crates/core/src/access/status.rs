@@ -101,6 +101,14 @@ const NAMES: Names = Names {
     denied: ("AccessDenied", "Deny"),
     failed: ("AccessFailed", "Refuse"),
     waiting: ("AccessWaiting", "Wait"),
+    loud: false,
+};
+
+/// The same where it is an emergency.
+const EMERGENCY_NAMES: Names = Names {
+    active: ("EmergencyGranted", "Grant"),
+    loud: true,
+    ..NAMES
 };
 
 /// The events for the change from one status to the next.
@@ -119,7 +127,10 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
     // The change of phase tells.
     let ends = valid.is_some_and(|valid| valid.status == "False");
     let change = Change {
-        names: &NAMES,
+        names: match conditions::is_true(&after.conditions, conditions::EMERGENCY) {
+            true => &EMERGENCY_NAMES,
+            false => &NAMES,
+        },
         phase: (was, after.phase),
         note: match after.phase {
             Phase::Active => may_use(after, ""),

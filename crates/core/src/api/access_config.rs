@@ -5,8 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ApprovalConfig;
 use super::schema::{DURATION, DURATION_MESSAGE};
+use super::{ApprovalConfig, EmergencyConfig};
 
 /// `defaultDuration` where a template names none.
 pub const DEFAULT_DURATION: &str = "1h";
@@ -107,6 +107,11 @@ pub struct AccessConfig {
     /// Who has to agree before a request is granted. Absent means nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalConfig>,
+
+    /// Who gets in without anybody's approval if their request says that it is an emergency (spec.emergency),
+    /// and who looks at it afterwards. Absent means nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<EmergencyConfig>,
 }
 
 impl Default for AccessConfig {
@@ -129,6 +134,7 @@ impl Default for AccessConfig {
             record_arguments: false,
             require_reason: false,
             approval: None,
+            emergency: None,
         }
     }
 }

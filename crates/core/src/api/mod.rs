@@ -11,6 +11,7 @@ mod access_config;
 mod access_policy;
 mod approval;
 pub(crate) mod binding;
+mod emergency;
 mod ending;
 pub(crate) mod lock;
 mod mutation;
@@ -24,6 +25,7 @@ mod template_status;
 pub use crate::kinds::access_lock::{AccessLock, AccessLockSpec};
 pub use crate::kinds::access_policy::{AccessPolicy, AccessPolicySpec};
 pub use crate::kinds::access_request_approval::{AccessRequestApproval, AccessRequestApprovalSpec};
+pub use crate::kinds::access_review::{AccessReview, AccessReviewSpec};
 pub use crate::kinds::audit_event::{AuditEvent, AuditEventSpec};
 pub use crate::kinds::example_com;
 pub use crate::kinds::exec_access_request::{ExecAccessRequest, ExecAccessRequestSpec};
@@ -46,6 +48,10 @@ pub use approval::{
 };
 pub use binding::{
     BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,
+};
+pub use emergency::{
+    DEFAULT_EMERGENCY_DURATION, DEFAULT_OPEN_REVIEWS, DEFAULT_REVIEW_WITHIN, EmergencyConfig,
+    Finding, RecordsSoFar, ReviewConfig, ReviewStatus, Reviewed, Reviewers,
 };
 pub use ending::{EndReason, Ending};
 pub use lock::{LockTarget, LockedTemplate};

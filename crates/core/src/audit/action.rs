@@ -56,6 +56,15 @@ pub enum Action {
     AccessUnlocked,
     /// Access was given, to the pod that the record names by its UID.
     AccessGranted,
+    /// Access was given without anybody's approval, since whoever asked said that it is an emergency. The details
+    /// say until when it is to be reviewed, and by whom.
+    EmergencyGranted,
+    /// Somebody wrote what they found of an emergency; the details say what, and why.
+    ReviewGiven,
+    /// A finding was refused, or that a review is made or deleted: whoever it was may not.
+    ReviewRefused,
+    /// Nobody reviewed an emergency in time.
+    ReviewOverdue,
     /// A grant moved to another pod of the same workload.
     TargetPinned,
     /// Access ended at its agreed instant.
@@ -122,6 +131,7 @@ impl Action {
         matches!(
             self,
             Self::AccessGranted
+                | Self::EmergencyGranted
                 | Self::TargetPinned
                 | Self::SessionOpened
                 | Self::TrailShortened
@@ -137,12 +147,15 @@ impl Action {
             Self::RequestCreated
             | Self::ApprovalGiven
             | Self::AccessGranted
+            | Self::EmergencyGranted
+            | Self::ReviewGiven
             | Self::TargetPinned
             | Self::RunStarted
             | Self::SessionOpened => &[Decision::Allow],
             Self::RequestDenied
             | Self::ApprovalDenied
             | Self::ApprovalRefused
+            | Self::ReviewRefused
             | Self::SessionRefused
             | Self::RunRefused => &[Decision::Deny],
             Self::TemplateChanged
@@ -168,6 +181,7 @@ impl Action {
             | Self::WebhookRepaired
             | Self::TrailShortened
             | Self::EvidenceSealed
+            | Self::ReviewOverdue
             | Self::ForeignAccess
             | Self::CanaryFailed => &[Decision::Note],
         }
@@ -187,6 +201,8 @@ impl Action {
             | Self::ApprovalWithdrawn
             | Self::AccessLocked
             | Self::AccessUnlocked
+            | Self::ReviewGiven
+            | Self::ReviewRefused
             | Self::TemplateChanged
             | Self::PolicyChanged
             | Self::RunSubmitted
@@ -198,6 +214,8 @@ impl Action {
             | Self::RightCopied => "webhook",
             Self::RunRefused => "broker",
             Self::AccessGranted
+            | Self::EmergencyGranted
+            | Self::ReviewOverdue
             | Self::TargetPinned
             | Self::AccessExpired
             | Self::AccessRevoked

@@ -39,6 +39,8 @@ pub enum Way {
     Request,
     /// A rule of a template lets them approve what others ask for.
     Approve,
+    /// A template lets them in without approvals, if they say that it is an emergency.
+    Emergency,
     /// They may ask for a transient binding of a role, if they also hold the verb `bind` on it.
     TransientBinding,
     /// They get into every pod, also while oz is down.

@@ -34,12 +34,24 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Vec<Entitlement> {
     found.extend(groups.map(|name| of(Way::Request, group, name, &source, &limits)));
     let users = config.allowed_users.iter();
     found.extend(users.map(|name| of(Way::Request, user, name, &source, &limits)));
+    if let Some(emergency) = &config.emergency {
+        let source = format!("{source}, emergency");
+        let limits = format!(
+            "without approvals, for at most {}; reviewed afterwards",
+            emergency.max_duration
+        );
+        let groups = emergency.groups.iter();
+        found.extend(groups.map(|name| of(Way::Emergency, group, name, &source, &limits)));
+        let users = emergency.users.iter();
+        found.extend(users.map(|name| of(Way::Emergency, user, name, &source, &limits)));
+    }
     for rule in config.approval.iter().flat_map(|approval| &approval.rules) {
         let ApprovalRule {
             name,
             groups,
             users,
             approvals,
+            notify: _,
         } = rule;
         let source = format!("{source}, rule {name}");
         let limits = format!("{approvals} must approve; nobody for themselves");
@@ -56,7 +68,9 @@ fn limits(config: &AccessConfig) -> String {
     let mut limits = vec![format!("for at most {}", config.max_duration)];
     if let Some(approval) = &config.approval {
         let rules: Vec<&str> = approval.rules.iter().map(|rule| &rule.name[..]).collect();
-        limits.push(format!("approved by {}", rules.join(" and ")));
+        let when = approval.when.as_ref().map(|when| format!(" where {when}"));
+        let when = when.unwrap_or_default();
+        limits.push(format!("approved by {}{when}", rules.join(" and ")));
     }
     if !config.allow_service_accounts {
         limits.push("no service accounts".to_owned());

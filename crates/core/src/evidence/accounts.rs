@@ -177,14 +177,16 @@ impl RequestAccount {
         fill(&mut self.template, &record.template);
         let user = user.as_ref().map_or("", |user| &user.user);
         match record.action {
-            Action::AccessGranted => {
+            Action::AccessGranted | Action::EmergencyGranted => {
                 user.clone_into(&mut self.requester);
                 self.granted = Some(record.time);
                 self.until = record.until;
                 let digest = record.template_digest.clone();
                 self.template_digest = digest.unwrap_or_default();
-                let approved = record.details.get("approvedBy").cloned();
-                self.approved_by = approved.unwrap_or_default();
+                self.approved_by = match record.action {
+                    Action::EmergencyGranted => "nobody (emergency)".to_owned(),
+                    _ => record.details.get("approvedBy").cloned().unwrap_or_default(),
+                };
                 self.reason = record.details.get("reason").cloned().unwrap_or_default();
                 self.pod(record);
             }
@@ -246,7 +248,8 @@ fn fill(known: &mut String, told: &str) {
 fn is_approval(action: Action) -> bool {
     matches!(
         action,
-        Action::ApprovalGiven
+        Action::ApprovalRequested
+            | Action::ApprovalGiven
             | Action::ApprovalDenied
             | Action::ApprovalRefused
             | Action::ApprovalWithdrawn
@@ -262,6 +265,7 @@ fn is_about_request(action: Action) -> bool {
             Action::RequestCreated
                 | Action::RequestDenied
                 | Action::AccessGranted
+                | Action::EmergencyGranted
                 | Action::TargetPinned
                 | Action::AccessExpired
                 | Action::AccessRevoked

@@ -94,6 +94,11 @@ pub struct ExecAccessRequestSpec {
     )]
     #[schemars(length(max = 253))]
     pub extends: Option<String>,
+
+    /// Whether it is an emergency: then nobody has to approve it, if the template's accessConfig.emergency
+    /// names whoever asks, and somebody else looks at it afterwards. Needs a reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<bool>,
 }
 
 /// The whole spec is immutable; about this field the original had something to say.
@@ -134,6 +139,7 @@ impl AccessRequest for ExecAccessRequest {
             container: spec.container.as_deref(),
             reason: spec.reason.as_deref(),
             extends: spec.extends.as_deref(),
+            emergency: spec.emergency == Some(true),
         }
     }
 
@@ -145,6 +151,7 @@ impl AccessRequest for ExecAccessRequest {
             container: terms.container.map(ToOwned::to_owned),
             reason: terms.reason.map(ToOwned::to_owned),
             extends: terms.extends.map(ToOwned::to_owned),
+            emergency: terms.emergency.then_some(true),
         };
         Self::new("", spec)
     }

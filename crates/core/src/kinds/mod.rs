@@ -11,6 +11,7 @@
 pub(crate) mod access_lock;
 pub(crate) mod access_policy;
 pub(crate) mod access_request_approval;
+pub(crate) mod access_review;
 pub(crate) mod audit_event;
 pub mod example_com;
 pub(crate) mod exec_access_request;
@@ -56,6 +57,8 @@ pub enum Role {
     Lock,
     /// Says what holds for requests, whatever their templates say.
     Policy,
+    /// Is looked at by somebody after the fact.
+    Review,
     /// Keeps what happened.
     Record,
 }
@@ -125,6 +128,8 @@ pub struct Terms<'a> {
     pub reason: Option<&'a str>,
     /// The request that it continues.
     pub extends: Option<&'a str>,
+    /// Whether it is an emergency.
+    pub emergency: bool,
 }
 
 /// A change that is not allowed.
@@ -176,6 +181,7 @@ pub trait AccessRequest: Kind + Resource<Scope = NamespaceResourceScope> {
             ask: Ask {
                 reason: terms.reason,
                 container: terms.container,
+                emergency: terms.emergency,
             },
             target_pod: terms.target_pod.filter(|name| !name.is_empty()),
             extends: terms.extends,

@@ -83,6 +83,11 @@ pub struct PodAccessRequestSpec {
     )]
     #[schemars(length(max = 253))]
     pub extends: Option<String>,
+
+    /// Whether it is an emergency: then nobody has to approve it, if the template's accessConfig.emergency
+    /// names whoever asks, and somebody else looks at it afterwards. Needs a reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<bool>,
 }
 
 impl Kind for PodAccessRequest {
@@ -114,6 +119,7 @@ impl AccessRequest for PodAccessRequest {
             container: spec.container.as_deref(),
             reason: spec.reason.as_deref(),
             extends: spec.extends.as_deref(),
+            emergency: spec.emergency == Some(true),
         }
     }
 
@@ -124,6 +130,7 @@ impl AccessRequest for PodAccessRequest {
             container: terms.container.map(ToOwned::to_owned),
             reason: terms.reason.map(ToOwned::to_owned),
             extends: terms.extends.map(ToOwned::to_owned),
+            emergency: terms.emergency.then_some(true),
         };
         Self::new("", spec)
     }

@@ -13,7 +13,7 @@ use crate::validate::Violation;
 
 /// Does something for each kind of a role: `for_each_kind!(requests R => { … })`, with `R` for the
 /// type. The roles are `requests`, `templates`, `bindings`, those of them as they were `published`,
-/// `approvals`, `locks`, `policies` and `records`.
+/// `approvals`, `reviews`, `locks`, `policies` and `records`.
 #[macro_export]
 macro_rules! for_each_kind {
     (requests $kind:ident => $body:block) => {
@@ -43,6 +43,9 @@ macro_rules! for_each_kind {
     };
     (policies $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [AccessPolicy]);
+    };
+    (reviews $kind:ident => $body:block) => {
+        $crate::for_each_kind!(@ $kind $body [AccessReview]);
     };
     (records $kind:ident => $body:block) => {
         $crate::for_each_kind!(@ $kind $body [AuditEvent]);
@@ -150,6 +153,7 @@ pub fn all() -> Vec<Entry> {
     for_each_kind!(approvals K => { all.push(Entry::of::<K>()) });
     for_each_kind!(locks K => { all.push(Entry::of::<K>()) });
     for_each_kind!(policies K => { all.push(Entry::of::<K>()) });
+    for_each_kind!(reviews K => { all.push(Entry::of::<K>()) });
     for_each_kind!(records K => { all.push(Entry::of::<K>()) });
     for_each_kind!(published K => { all.push(Entry::of::<K>()) });
     all
@@ -227,6 +231,7 @@ mod tests {
         for_each_kind!(approvals K => { names.push(K::NAME) });
         for_each_kind!(locks K => { names.push(K::NAME) });
         for_each_kind!(policies K => { names.push(K::NAME) });
+        for_each_kind!(reviews K => { names.push(K::NAME) });
         let count = names.len();
         names.sort_unstable();
         names.dedup();

@@ -19,6 +19,8 @@ pub(crate) struct Names {
     pub(crate) denied: Name,
     pub(crate) failed: Name,
     pub(crate) waiting: Name,
+    /// Whether that it is active is a warning.
+    pub(crate) loud: bool,
 }
 
 /// A change of status.
@@ -47,7 +49,7 @@ impl Change<'_> {
                 return self.obstacles();
             }
             (_, Phase::Pending) => return self.besides.into_iter().collect(),
-            (_, Phase::Starting | Phase::Active) => (false, names.active),
+            (_, Phase::Starting | Phase::Active) => (names.loud, names.active),
             (_, Phase::Expired) => (false, names.expired),
             (_, Phase::Revoked) => (true, names.revoked),
             (_, Phase::Denied) => (true, names.denied),

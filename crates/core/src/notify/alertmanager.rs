@@ -13,7 +13,7 @@ const LIVE: &str = "OzAccess";
 pub(super) fn alerts(route: &Route, record: &Record) -> Value {
     let request = &record.request;
     let (name, ends) = match record.action {
-        Action::AccessGranted => (LIVE.to_owned(), record.until),
+        Action::AccessGranted | Action::EmergencyGranted => (LIVE.to_owned(), record.until),
         Action::AccessExpired | Action::AccessRevoked => (LIVE.to_owned(), Some(record.time)),
         action => (format!("Oz{action}"), None),
     };

@@ -101,7 +101,7 @@ fn commands(record: &Record) -> Vec<String> {
     };
     match record.action {
         Action::ApprovalRequested => vec![about("approve"), about("deny")],
-        Action::AccessGranted => vec![about("revoke")],
+        Action::AccessGranted | Action::EmergencyGranted => vec![about("revoke")],
         _ => Vec::new(),
     }
 }

@@ -15,6 +15,7 @@ const NAMES: Names = Names {
     denied: ("BindingDenied", "Deny"),
     failed: ("BindingFailed", "Refuse"),
     waiting: ("BindingWaiting", "Wait"),
+    loud: false,
 };
 
 pub(super) fn transitions(

@@ -1,6 +1,6 @@
 //! `spec.accessConfig`, which both kinds of template share.
 
-use super::{Found, Rule, Violation, approval, name};
+use super::{Found, Rule, Violation, approval, emergency, name};
 use crate::access_command::AccessCommand;
 use crate::api::{AccessConfig, Bind};
 use crate::connect::policy::bounded;
@@ -42,6 +42,9 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
     }
     if let Some(approval) = &config.approval {
         approval::check(approval, found);
+    }
+    if let Some(emergency) = &config.emergency {
+        emergency::check(emergency, found);
     }
     let ((default, max), command) = durations.zip(command)?;
     Some(Parsed {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Found, Violation, name};
+use super::{Found, Violation, emergency, name};
 use crate::duration::GoDuration;
 use crate::kinds::Terms;
 
@@ -66,7 +66,11 @@ pub fn request(
         found.check("spec.container", container, name::dns_label(container));
     }
     if let Some(reason) = &asked.reason {
-        check_reason(reason, &mut found);
+        if terms.emergency {
+            emergency::plain("spec.reason", reason, &mut found);
+        } else {
+            check_reason(reason, &mut found);
+        }
     }
     if asked.extends.is_some() && asked.extends == metadata.name {
         found.add("spec.extends", "must name another request");

@@ -152,6 +152,7 @@ impl Common {
             container: self.container.clone(),
             reason: self.reason.clone(),
             extends: None,
+            emergency: false,
         })
     }
 

@@ -77,6 +77,9 @@ pub(crate) struct Explain {
     /// The reason that they would give
     #[arg(long, requires = "template")]
     reason: Option<String>,
+    /// Whether they would say that it is an emergency
+    #[arg(long, requires = "template")]
+    emergency: bool,
     #[command(flatten)]
     oz: Oz,
     /// A flag that the operator runs with, such as --pod-ready-timeout=10m; may be
@@ -156,6 +159,7 @@ impl Explain {
             container: self.container.clone(),
             reason: self.reason.clone(),
             extends: None,
+            emergency: self.emergency,
         };
         for_each_kind!(requests R => {
             let templates = cluster.api::<<R as AccessRequest>::Template>();

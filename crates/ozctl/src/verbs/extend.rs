@@ -90,6 +90,7 @@ impl Extend {
             reason: self.reason.clone().or(asked.reason),
             target_pod: status.pod_name.clone().filter(|_| !R::MAKES_POD),
             extends: Some(old.clone()),
+            emergency: asked.emergency,
             template: asked.template,
             container: asked.container,
         };

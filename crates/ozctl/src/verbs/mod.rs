@@ -52,6 +52,8 @@ verbs! {
     lock::Lock,
     unlock::Unlock,
     locks::Locks,
+    reviews::Reviews,
+    review::Review,
     explain::Explain,
     create::Create,
     get::Get,

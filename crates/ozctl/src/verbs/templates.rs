@@ -140,7 +140,7 @@ fn row<T: AccessTemplate>(me: &Requester, template: &T) -> Result<Row> {
     // A reason and a container are the request's own; here the question is who.
     let ask = Ask {
         reason: Some("asked"),
-        container: None,
+        ..Ask::default()
     };
     let may = decide::may(me, template.name(), config, ask).map_err(|denial| denial.message);
     let mut object = output::whole(template)?;

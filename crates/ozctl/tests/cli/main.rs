@@ -11,6 +11,7 @@ mod locks;
 mod output;
 mod plugins;
 mod rego;
+mod reviews;
 mod sessions;
 mod shells;
 mod shop;

@@ -328,6 +328,7 @@ fn of_oz(method: &str, path: &str, asked: &Asked) -> Answer {
         "transientrolebindings" => ("TransientRoleBinding", vec![binding()]),
         "accessrequestapprovals" => ("AccessRequestApproval", Vec::new()),
         "accesslocks" => ("AccessLock", Vec::new()),
+        "accessreviews" => ("AccessReview", Vec::new()),
         "auditevents" => ("AuditEvent", trail::events()),
         _ => return status(404, "the server could not find the requested resource"),
     };
@@ -389,6 +390,7 @@ fn kinds() -> Answer {
                 resource("TransientClusterRoleBinding", "tcrb", false),
                 resource("AuditEvent", "oza", false), resource("AccessRequestApproval", "ara", true),
                 resource("AccessLock", "al", false),
+                resource("AccessReview", "arv", true),
             ],
         }),
     )

@@ -18,6 +18,7 @@ mod record;
 mod registration;
 mod request_create;
 mod request_update;
+mod review;
 mod server;
 mod size;
 mod stamp;
@@ -279,6 +280,7 @@ impl Attempt {
             "AccessRequestApproval",
             "AccessLock",
             "AccessPolicy",
+            "AccessReview",
             "AuditEvent",
             "HarnessRun",
             "Workspace",

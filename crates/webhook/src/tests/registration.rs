@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Webhook;
 use super::server::Server;
+use super::{OPERATOR, Webhook};
 
 #[tokio::test]
 async fn the_webhooks_are_registered_like_this() {
@@ -27,9 +27,13 @@ async fn nobody_escapes_the_stamp_and_no_deletion_waits_for_us() {
             assert_eq!(hook["failurePolicy"], failure, "{name}");
             assert_eq!(hook["namespaceSelector"], json!({}), "every namespace");
             assert_eq!(hook["objectSelector"], json!({}), "every object");
-            // Events are no request: nobody but the reaper ends them. Nor are answers to requests: to delete
-            // one ends no access.
-            let others = ["vauditevent.kb.io", "vaccessrequestapproval.kb.io"];
+            // Events are no request: nobody but the reaper ends them. Nor are answers to requests and
+            // reviews: to delete one ends no access.
+            let others = [
+                "vauditevent.kb.io",
+                "vaccessrequestapproval.kb.io",
+                "vaccessreview.kb.io",
+            ];
             let no_request = others.contains(&name);
             for rule in hook["rules"].as_array().unwrap() {
                 assert!(
@@ -44,13 +48,18 @@ async fn nobody_escapes_the_stamp_and_no_deletion_waits_for_us() {
             // A template gives nobody anything, and its garbage is collected without us.
             let stamps = !name.ends_with("template.kb.io");
             if configuration["kind"] == "MutatingWebhookConfiguration" && stamps {
-                // A workspace that nothing is fetched for is nobody's in particular.
-                let condition = match name.contains("workspace") {
-                    true => json!([{
+                let condition = match name {
+                    // A workspace that nothing is fetched for is nobody's in particular.
+                    name if name.contains("workspace") => json!([{
                         "name": "has-a-seed",
                         "expression": "has(object.spec) && has(object.spec.seed)",
                     }]),
-                    false => Value::Null,
+                    // The operator seals what it writes itself.
+                    "maccessreview.kb.io" => json!([{
+                        "name": "not-by-oz",
+                        "expression": format!("request.userInfo.username != \"{OPERATOR}\""),
+                    }]),
+                    _ => Value::Null,
                 };
                 assert_eq!(hook["matchConditions"], condition, "{name}");
             }

@@ -85,6 +85,7 @@ impl Server {
                 self.reads.fetch_add(1, Ordering::Relaxed);
                 json!({ "metadata": { "name": "shop", "labels": { "env": "prod" } } })
             }
+            "/apis/crds.wizardofoz.co/v1alpha1/accessreviews" => list("AccessReview"),
             "/apis/paddock.dev/v1alpha1/harnesstemplates" => list("HarnessTemplate"),
             "/apis/paddock.dev/v1alpha1/clusterharnesstemplates" => list("ClusterHarnessTemplate"),
             "/apis/paddock.dev/v1alpha1/brokerpolicies" => list("BrokerPolicy"),

@@ -41,7 +41,7 @@ pub struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     /// What a request asks of others by a template whose spec has this digest; `None` if the template says
-    /// nothing that makes sense of how long they have.
+    /// nothing that makes sense of how long they have, and of an emergency nobody is asked.
     #[must_use]
     pub fn of(
         request: &Request<'_>,
@@ -49,6 +49,9 @@ impl<'a> Asked<'a> {
         template_digest: &str,
         config: &'a ApprovalConfig,
     ) -> Option<Self> {
+        if request.ask.emergency {
+            return None;
+        }
         let timeout: GoDuration = config.timeout.parse().ok()?;
         Some(Self {
             requester,
@@ -134,10 +137,17 @@ pub fn is_same_person(one: &Requester, other: &Requester) -> bool {
 /// Whether somebody is among those whom a rule names. A service account is only by its own name.
 #[must_use]
 pub fn is_named(rule: &ApprovalRule, person: &Requester) -> bool {
-    if rule.users.contains(&person.user) {
+    is_listed(&rule.groups, &rule.users, person)
+}
+
+/// Whether somebody is in one of these groups or one of these users. A service account is only by its own
+/// name.
+#[must_use]
+pub fn is_listed(groups: &[String], users: &[String], person: &Requester) -> bool {
+    if users.contains(&person.user) {
         return true;
     }
-    let is_in = |group: &String| rule.groups.contains(group);
+    let is_in = |group: &String| groups.contains(group);
     person.service_account().is_none() && person.groups.iter().any(is_in)
 }
 

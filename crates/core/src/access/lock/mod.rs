@@ -56,6 +56,7 @@ impl<'a> Access<'a> {
         Self {
             subjects: subjects.unwrap_or_default(),
             template: Some(request.template),
+            emergency: request.ask.emergency,
             ..Self::bound(requester, &[], namespace)
         }
     }
@@ -66,6 +67,7 @@ impl<'a> Access<'a> {
         let namespace = Some(grant.request.namespace.as_str());
         Self {
             template: Some(&grant.template),
+            emergency: grant.emergency.is_some(),
             ..Self::bound(&grant.requester, &grant.subjects, namespace)
         }
     }
@@ -91,7 +93,6 @@ impl<'a> Access<'a> {
             subjects: subjects.to_vec(),
             namespace,
             template: None,
-            // Nothing that is asked for says so yet.
             emergency: false,
         }
     }

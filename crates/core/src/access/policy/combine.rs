@@ -206,6 +206,7 @@ impl Rule {
             groups: self.groups.clone(),
             users: self.users.clone(),
             approvals: self.approvals,
+            notify: true,
         }
     }
 }

@@ -50,6 +50,7 @@ fn rule(name: &str, users: &[&str], groups: &[&str], approvals: i32) -> Approval
         groups: owned(groups),
         users: owned(users),
         approvals,
+        notify: true,
     }
 }
 

@@ -74,6 +74,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
     /// What policies came to when the request was stamped.
     pub(crate) judgement: Option<Judgement>,
+    /// How many other emergencies of theirs are unreviewed.
+    pub(crate) unreviewed: Option<Result<usize, Failure>>,
     /// The NetworkPolicies of others.
     pub(crate) policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// What comes of the pod when its template's author tries to make it.
@@ -133,6 +135,7 @@ impl<K: InMemory> World<K> {
             approvals: Vec::new(),
             unseen_approvals: Vec::new(),
             judgement: None,
+            unreviewed: Some(Ok(0)),
             policies: None,
             tried: None,
             live: Vec::new(),
@@ -189,6 +192,7 @@ impl<K: InMemory> World<K> {
             approvals: self.approvals.clone(),
             confirmed: Some(Ok([&*self.approvals, &*self.unseen_approvals].concat())),
             locks: self.locks.clone(),
+            unreviewed: self.unreviewed.clone(),
             pod: self.pod.clone(),
             made: self.made.clone(),
             is_deleted: Some(false),

@@ -99,7 +99,12 @@ fn needed() -> impl Iterator<Item = (&'static str, String, &'static str)> {
         let (verbs, role): (&[_], _) = match kind.role {
             Role::Template => (&["list"], "oz-view-access"),
             Role::Request => (&["create", "watch", "delete"], "oz-request-access"),
-            Role::Binding | Role::Approval | Role::Lock | Role::Policy | Role::Record => (&[], ""),
+            Role::Binding
+            | Role::Approval
+            | Role::Review
+            | Role::Lock
+            | Role::Policy
+            | Role::Record => (&[], ""),
         };
         let plural = kind.resource.plural;
         verbs.iter().map(move |&verb| (verb, plural.clone(), role))

@@ -71,6 +71,7 @@ fn heading(explanation: &Explanation) -> String {
         ("container", &ask.container),
         ("reason", &ask.reason),
         ("extends", &ask.extends),
+        ("emergency", &ask.emergency.then(|| "yes".to_owned())),
     ] {
         if let Some(value) = value {
             text.push_str(&format!("\n  {name:<10} {}", output::line(value)));
@@ -121,6 +122,13 @@ fn rules(context: &Context, explanation: &Explanation, lines: &mut Vec<String>) 
                 output::line(&denial.to_string())
             ),
         });
+    }
+    if let Some(verdict) = &explanation.emergency {
+        let (mark, why) = match verdict {
+            Ok(why) => (yes(context), format!("{why}, with --emergency and a --reason")),
+            Err(denial) => (no(context), denial.to_string()),
+        };
+        lines.push(format!("  {mark} emergency: {}", output::line(&why)));
     }
     for violation in &explanation.template_violations {
         lines.push(format!("  {} template: {violation}", no(context)));
@@ -284,7 +292,9 @@ fn value(explanation: &Explanation) -> Result<Value> {
         "asked": {
             "template": ask.template, "duration": ask.duration, "targetPod": ask.target_pod,
             "container": ask.container, "reason": ask.reason, "extends": ask.extends,
+            "emergency": ask.emergency,
         },
+        "emergencyPossible": explanation.emergency.as_ref().map(Result::is_ok),
         "allowed": explanation.is_yes(),
         "status": explanation.status.as_ref().map(to_value).transpose()?,
         "rules": rules,

@@ -153,6 +153,7 @@ fn conditional(when: Option<When>) -> World {
             groups: Vec::new(),
             users: vec!["bob".into()],
             approvals: 1,
+            notify: true,
         }],
         when: Some("request.namespace == 'prod'".into()),
         timeout: "10m".into(),

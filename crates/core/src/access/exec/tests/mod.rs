@@ -2,6 +2,7 @@
 
 mod approving;
 mod downgrade;
+mod emergencies;
 mod ending;
 mod following;
 mod granting;

@@ -1,0 +1,64 @@
+//! Reviews of emergencies: which wait for somebody, and writing what one found.
+
+use jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams};
+use oz_core::access::emergency::review::is_reviewer;
+use oz_core::access::stamp::Requester;
+use oz_core::api::{AccessReview, Finding};
+use oz_core::conditions;
+use oz_core::kinds::Kind as _;
+use oz_core::lifecycle::window::has_come;
+use oz_core::validate::Violation;
+use serde_json::json;
+
+use crate::cluster::Cluster;
+use crate::failure::{Failure, Result};
+
+/// The reviews in the chosen namespace or in all of them, those that are due first.
+pub async fn all(cluster: &Cluster, everywhere: bool) -> Result<Vec<AccessReview>> {
+    let api = cluster.api_in::<AccessReview>(everywhere);
+    let listed = cluster.answer(api.list(&ListParams::default())).await?;
+    let mut reviews = listed.items;
+    reviews.sort_by_key(|review| (review.spec.finding.is_some(), review.spec.due_at));
+    Ok(reviews)
+}
+
+/// Whether a review waits for `me`.
+pub fn waits_for(review: &AccessReview, me: &Requester) -> bool {
+    review.spec.finding.is_none() && is_reviewer(review, me)
+}
+
+/// Whether nobody wrote it in time.
+pub fn is_overdue(review: &AccessReview, now: Timestamp) -> bool {
+    let told = review
+        .status
+        .as_ref()
+        .is_some_and(|status| conditions::is_true(&status.conditions, conditions::OVERDUE));
+    review.spec.finding.is_none() && (told || has_come(now, review.spec.due_at))
+}
+
+/// Writes what was found.
+pub async fn write(
+    cluster: &Cluster,
+    name: &str,
+    finding: Finding,
+    reason: &str,
+) -> Result<AccessReview> {
+    let api = cluster.api::<AccessReview>();
+    let mut wanted = AccessReview::default();
+    (wanted.spec.finding, wanted.spec.reason) = (Some(finding), Some(reason.to_owned()));
+    // What the webhook would refuse is told without asking it.
+    let violations = wanted.violations(Timestamp::now());
+    if !violations.is_empty() {
+        return Err(Failure::new(Violation::list(&violations)));
+    }
+    let patch = Patch::Merge(json!({ "spec": { "finding": finding, "reason": reason } }));
+    let parameters = PatchParams::default();
+    let written = cluster.answer(api.patch(name, &parameters, &patch)).await;
+    written.map_err(
+        |failure| match failure.is_forbidden() || failure.is_not_found() {
+            true => failure.next("`ozctl reviews` lists what waits for you"),
+            false => failure,
+        },
+    )
+}

@@ -1,0 +1,53 @@
+//! How many emergencies of one person nobody has looked at: those with an open review, those that are on record
+//! and have none yet, and those that are being granted at this moment.
+
+use std::collections::BTreeSet;
+
+use super::super::approval::is_same_person;
+use super::super::stamp::Requester;
+use super::on_record;
+use super::review;
+use crate::api::AccessReview;
+use crate::audit::Record;
+use crate::lifecycle::seal::Keys;
+
+/// The emergencies of `person` that are unreviewed, but for that of the request with the UID `except`. `granting`
+/// are those that are being granted: the UID of each request, and who asked.
+#[must_use]
+pub fn unreviewed<'a>(
+    keys: &Keys,
+    person: &Requester,
+    except: &str,
+    reviews: impl Iterator<Item = &'a AccessReview>,
+    records: impl Iterator<Item = &'a Record>,
+    granting: impl Iterator<Item = (&'a str, &'a Requester)>,
+) -> usize {
+    let mut closed = BTreeSet::new();
+    let mut theirs = BTreeSet::new();
+    for object in reviews {
+        let uid = object.spec.access_request_ref.uid.as_str();
+        match review::read(keys, object) {
+            Some(standing) if standing.by.is_some() => {
+                closed.insert(uid);
+            }
+            Some(_) if is_same_person(&review::requester(object), person) => {
+                theirs.insert(uid);
+            }
+            _ => {}
+        }
+    }
+    for record in records {
+        if let Some(found) = on_record(keys, record)
+            && is_same_person(found.requester, person)
+        {
+            theirs.insert(&record.request.uid);
+        }
+    }
+    for (uid, requester) in granting {
+        if is_same_person(requester, person) {
+            theirs.insert(uid);
+        }
+    }
+    theirs.remove(except);
+    theirs.difference(&closed).count()
+}

@@ -1,0 +1,259 @@
+//! Emergencies: who gets in without anybody's approval, for how long, and how many of theirs may wait to be
+//! looked at. What the grant seals of it goes into its record, and the record is what a [`review`] is made of:
+//! it is durable before anybody gets in, and stays when everything else is deleted.
+
+mod count;
+pub mod review;
+mod stage;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::approval::is_listed;
+use super::decide::{Denial, list};
+use super::stamp::Requester;
+use crate::api::{AccessConfig, EmergencyConfig, ReviewConfig, Reviewers};
+use crate::audit::{Action, Record};
+use crate::duration::GoDuration;
+use crate::encode;
+use crate::lifecycle::seal::{self, Keys, SealError};
+use crate::lifecycle::window::after;
+
+pub use count::unreviewed;
+pub(super) use stage::{confirmed, fact, settled};
+
+const PURPOSE: &str = "oz.wizardofoz.co/emergency/v1";
+
+/// The most bytes that those who may review take in a record.
+pub const MAX_REVIEWERS: usize = 1000;
+/// The longest name and UID of whoever asks, in bytes: a record holds no longer ones in full.
+const MAX_NAME: usize = 512;
+
+/// Detail of a record: until when the review is due.
+const DUE_AT: &str = "reviewDueAt";
+/// Detail of a record: who may review.
+const REVIEWERS: &str = "reviewers";
+/// Detail of a record: the seal over all that a review is made of.
+const PROOF: &str = "proof";
+
+/// That a grant is an emergency, as it seals it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Emergency {
+    /// Until when somebody has to have looked at it.
+    pub due_at: Timestamp,
+    /// Who may.
+    pub reviewers: Reviewers,
+}
+
+/// What a template says of emergencies, parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long access lasts at most.
+    pub longest: GoDuration,
+    /// How long after the grant its review is due.
+    pub within: GoDuration,
+    /// Who reviews.
+    pub reviewers: Reviewers,
+    /// How many of one person may be unreviewed.
+    pub most: usize,
+}
+
+impl Terms {
+    /// What a template says; `None` if it allows none, or says it in a way that cannot be used.
+    #[must_use]
+    pub fn of(config: &AccessConfig) -> Option<Self> {
+        let config = config.emergency.as_ref()?;
+        Some(Self {
+            longest: config.max_duration.parse().ok()?,
+            within: config.review.within.parse().ok()?,
+            reviewers: Reviewers::from(&config.review),
+            most: usize::try_from(config.open_reviews).ok()?,
+        })
+    }
+
+    /// The emergency that is granted now.
+    #[must_use]
+    pub fn granted(&self, now: Timestamp) -> Emergency {
+        Emergency {
+            due_at: after(now, self.within),
+            reviewers: self.reviewers.clone(),
+        }
+    }
+}
+
+/// How long access by a template lasts at most, whose longest is `max` otherwise.
+#[must_use]
+pub fn longest(config: &AccessConfig, emergency: bool, max: GoDuration) -> GoDuration {
+    let terms = Terms::of(config).filter(|_| emergency);
+    terms.map_or(max, |terms| terms.longest.min(max))
+}
+
+impl From<&ReviewConfig> for Reviewers {
+    fn from(config: &ReviewConfig) -> Self {
+        Self {
+            groups: config.groups.clone(),
+            users: config.users.clone(),
+        }
+    }
+}
+
+/// Those who may review, as a record has them.
+#[must_use]
+pub fn reviewers_text(reviewers: &Reviewers) -> String {
+    serde_json::to_string(reviewers).unwrap_or_default()
+}
+
+/// Those who may review, in words.
+#[must_use]
+pub fn reviewers_named(reviewers: &Reviewers) -> String {
+    let groups = reviewers
+        .groups
+        .iter()
+        .map(|group| format!("group {group}"));
+    let all: Vec<String> = reviewers.users.iter().cloned().chain(groups).collect();
+    list(&all)
+}
+
+/// Whether a template lets somebody in in an emergency.
+///
+/// # Errors
+/// A [`Denial`] that says why not and what to do next.
+pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Result<String, Denial> {
+    let user = &requester.user;
+    let Some(emergency) = &config.emergency else {
+        return Err(Denial::new(
+            "NoEmergency",
+            format!(
+                "template {template} lets nobody in for an emergency; ask without spec.emergency, or have its \
+                 owners set spec.accessConfig.emergency"
+            ),
+        ));
+    };
+    if requester.user.len() > MAX_NAME || requester.uid.len() > MAX_NAME {
+        let message = format!(
+            "the name or UID of whoever asks is longer than {MAX_NAME} bytes, which no review can name; \
+             ask without spec.emergency"
+        );
+        return Err(Denial::new("NameTooLong", message));
+    }
+    if is_listed(&emergency.groups, &emergency.users, requester) {
+        return Ok(format!(
+            "template {template} lets {user} in for an emergency"
+        ));
+    }
+    Err(Denial::new(
+        "NotForEmergencies",
+        format!(
+            "{user} is none of those whom template {template} lets in for an emergency ({}); \
+             ask without spec.emergency, or have one of them ask",
+            list(&named(emergency))
+        ),
+    ))
+}
+
+/// Those who may have an emergency, for messages.
+fn named(config: &EmergencyConfig) -> Vec<String> {
+    let groups = config.groups.iter().map(|group| format!("group {group}"));
+    config.users.iter().cloned().chain(groups).collect()
+}
+
+/// Whether somebody with so many unreviewed emergencies may have another.
+///
+/// # Errors
+/// A [`Denial`] that says why not and what to do next.
+pub fn has_room(
+    requester: &Requester,
+    template: &str,
+    most: usize,
+    unreviewed: usize,
+) -> Result<(), Denial> {
+    if unreviewed < most {
+        return Ok(());
+    }
+    let user = &requester.user;
+    Err(Denial::new(
+        "OpenReviews",
+        format!(
+            "{unreviewed} emergencies of {user} have not been reviewed, and template {template} allows no \
+             further one from {most} on; have them reviewed (`ozctl reviews --all` lists them), or ask \
+             without spec.emergency"
+        ),
+    ))
+}
+
+/// The record of a grant that is an emergency, with what a review is made of; any other as it is.
+///
+/// # Errors
+/// Only if it does not serialise, which its types rule out.
+pub fn proven(
+    keys: &Keys,
+    record: Record,
+    emergency: Option<&Emergency>,
+) -> Result<Record, SealError> {
+    let Some(emergency) = emergency else {
+        return Ok(record);
+    };
+    let record = record
+        .detail(DUE_AT, emergency.due_at.to_string())
+        .detail(REVIEWERS, reviewers_text(&emergency.reviewers));
+    let digest = digest(&record);
+    let sealed = seal::seal(keys, PURPOSE, &Proof { digest })?;
+    Ok(record.detail(PROOF, sealed))
+}
+
+/// What the seal in a record covers.
+#[derive(Serialize, Deserialize)]
+struct Proof {
+    digest: String,
+}
+
+/// Digest of all in a record that a review is made of.
+fn digest(record: &Record) -> String {
+    let user = record.user.as_ref();
+    let detail = |name: &str| record.details.get(name);
+    encode::digest(&json!({
+        "request": record.request,
+        "user": user.map(|user| &user.user),
+        "uid": user.map(|user| &user.uid),
+        "template": record.template,
+        "reason": detail("reason"),
+        "dueAt": detail(DUE_AT),
+        "reviewers": detail(REVIEWERS),
+    }))
+}
+
+/// An emergency as its record proves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnRecord<'a> {
+    /// The record.
+    pub record: &'a Record,
+    /// Who asked.
+    pub requester: &'a Requester,
+    /// What the grant sealed.
+    pub emergency: Emergency,
+}
+
+/// The emergency that a record tells of; `None` if it is of another kind, or was not written by us.
+#[must_use]
+pub fn on_record<'a>(keys: &Keys, record: &'a Record) -> Option<OnRecord<'a>> {
+    if record.action != Action::EmergencyGranted || record.request.uid.is_empty() {
+        return None;
+    }
+    let detail = |name: &str| record.details.get(name);
+    let proof: Proof = seal::open(keys, PURPOSE, detail(PROOF)?).ok()?;
+    if proof.digest != digest(record) {
+        return None;
+    }
+    Some(OnRecord {
+        record,
+        requester: record.user.as_ref()?,
+        emergency: Emergency {
+            due_at: detail(DUE_AT)?.parse().ok()?,
+            reviewers: serde_json::from_str(detail(REVIEWERS)?).ok()?,
+        },
+    })
+}

@@ -1,0 +1,76 @@
+//! The place of emergencies in the decision about a request: in place of the approvals that its template asks
+//! for, and last of all whether too many of theirs are unreviewed.
+
+use super::super::kind::{FactsOf, Kind, Otherwise, Place, Question, State};
+use super::super::request::Request;
+use super::super::stamp::Requester;
+use super::super::status::Fact;
+use super::{Emergency, Terms, has_room, reviewers_named};
+use crate::api::{AccessConfig, Phase};
+use crate::conditions;
+use crate::controller::Failure;
+
+/// The terms of a request that is an emergency; `None` if it is none.
+///
+/// # Errors
+/// The state that the request is in instead.
+pub(in crate::access) fn settled(
+    request: &Request<'_>,
+    config: &AccessConfig,
+) -> Result<Option<Terms>, State> {
+    if !request.ask.emergency {
+        return Ok(None);
+    }
+    Terms::of(config).map(Some).ok_or_else(|| {
+        let message = format!(
+            "spec.accessConfig.emergency of template {} cannot be used; have its owners mend it",
+            request.template
+        );
+        State::Waiting(Failure::invalid("EmergencyUnusable", message))
+    })
+}
+
+/// Whether there is room for one more emergency, by what is known of those that are there.
+///
+/// # Errors
+/// What must be found out, or the state that the request is in instead.
+pub(in crate::access) fn confirmed<K: Kind>(
+    terms: Option<&Terms>,
+    requester: &Requester,
+    request: &Request<'_>,
+    known: &FactsOf<K>,
+    facts: &mut Vec<Fact>,
+) -> Result<(), Otherwise> {
+    let Some(terms) = terms else {
+        return Ok(());
+    };
+    match &known.unreviewed {
+        None => Err(Otherwise::Need(Question::Emergencies(Box::new(Place {
+            requester: requester.clone(),
+            most: terms.most,
+        })))),
+        Some(Err(failure)) => Err(State::Waiting(failure.clone()).into()),
+        Some(Ok(count)) => {
+            has_room(requester, request.template, terms.most, *count).map_err(|denial| {
+                let failed =
+                    Fact::fails(conditions::EMERGENCY, denial.reason, denial.message.clone());
+                facts.push(failed);
+                let failure = Failure::invalid(denial.reason, denial.message);
+                State::Refused(Phase::Denied, failure).into()
+            })
+        }
+    }
+}
+
+/// That a grant is an emergency.
+pub(in crate::access) fn fact(emergency: &Emergency) -> Fact {
+    let message = format!(
+        "EMERGENCY: granted without anybody's approval; to be reviewed until {} by {}",
+        emergency.due_at,
+        reviewers_named(&emergency.reviewers)
+    );
+    Fact {
+        reason: "GrantedWithoutApproval",
+        ..Fact::holds(conditions::EMERGENCY, message)
+    }
+}

@@ -1,0 +1,570 @@
+//! Who is let in, what a review is made of, who may write it, and what becomes of it.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::decide::{Ask, may as may_ask};
+use super::super::stamp::Requester;
+use super::super::testing::{at, keys};
+use super::review::{self, Standing, Upkeep};
+use super::*;
+use crate::api::{AccessReview, ApprovalConfig, Finding, RecordsSoFar};
+use crate::audit::{Decision, RequestRef};
+use crate::conditions;
+use crate::labels;
+use crate::lifecycle::seal::Keys;
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+fn person(user: &str, uid: &str, groups: &[&str]) -> Requester {
+    Requester {
+        user: user.into(),
+        uid: uid.into(),
+        groups: groups.iter().map(|&group| group.to_owned()).collect(),
+    }
+}
+
+fn config() -> AccessConfig {
+    AccessConfig {
+        allowed_groups: vec!["devs".into()],
+        approval: Some(ApprovalConfig {
+            rules: Vec::new(),
+            when: None,
+            timeout: "30m".into(),
+            require_reason: false,
+        }),
+        emergency: Some(EmergencyConfig {
+            groups: vec!["oncall".into(), "system:serviceaccounts".into()],
+            users: vec!["carol".into(), "system:serviceaccount:ci:mend".into()],
+            max_duration: "30m".into(),
+            review: ReviewConfig {
+                within: "24h".into(),
+                groups: vec!["security".into(), "system:serviceaccounts".into()],
+                users: vec!["alice".into(), "system:serviceaccount:ci:look".into()],
+            },
+            open_reviews: 2,
+        }),
+        allow_service_accounts: true,
+        ..AccessConfig::default()
+    }
+}
+
+#[test]
+fn whoever_is_named_is_let_in_with_a_reason_and_nobody_else() {
+    let none = AccessConfig {
+        emergency: None,
+        ..config()
+    };
+    let (mend, other) = (
+        "system:serviceaccount:ci:mend",
+        "system:serviceaccount:ci:other",
+    );
+    let no_accounts = AccessConfig {
+        allow_service_accounts: false,
+        ..config()
+    };
+    let config = config();
+    let why = Some("INC-42");
+    let long = "x".repeat(600);
+    let rows: [(
+        &str,
+        &[&str],
+        &AccessConfig,
+        Option<&str>,
+        bool,
+        Option<&str>,
+    ); 18] = [
+        ("dana", &["oncall"], &config, why, true, None),
+        ("carol", &[], &config, why, true, None),
+        // Not allowed to ask otherwise.
+        ("dana", &["oncall"], &config, why, false, Some("NotAllowed")),
+        ("alice", &["devs"], &config, why, false, None),
+        ("alice", &["devs"], &config, None, false, None),
+        // Allowed to ask otherwise, and not named here.
+        (
+            "alice",
+            &["devs"],
+            &config,
+            why,
+            true,
+            Some("NotForEmergencies"),
+        ),
+        ("oncall", &[], &config, why, true, Some("NotForEmergencies")),
+        (
+            "dana",
+            &["oncall "],
+            &config,
+            why,
+            true,
+            Some("NotForEmergencies"),
+        ),
+        ("", &[], &config, why, true, Some("NotForEmergencies")),
+        (
+            "dana",
+            &["oncall"],
+            &config,
+            None,
+            true,
+            Some("ReasonRequired"),
+        ),
+        (
+            "dana",
+            &["oncall"],
+            &config,
+            Some(" \n"),
+            true,
+            Some("ReasonRequired"),
+        ),
+        ("dana", &["oncall"], &none, why, true, Some("NoEmergency")),
+        ("carol", &[], &none, why, true, Some("NoEmergency")),
+        (mend, &["system:serviceaccounts"], &config, why, true, None),
+        (
+            other,
+            &["system:serviceaccounts", "oncall"],
+            &config,
+            why,
+            true,
+            Some("NotForEmergencies"),
+        ),
+        (
+            mend,
+            &[],
+            &no_accounts,
+            why,
+            true,
+            Some("ServiceAccountsNotAllowed"),
+        ),
+        (&long, &["oncall"], &config, why, true, Some("NameTooLong")),
+        (&long, &["devs"], &config, why, false, None),
+    ];
+    for (user, groups, config, reason, emergency, refused) in rows {
+        let ask = Ask {
+            reason,
+            container: None,
+            emergency,
+        };
+        let answer = may_ask(&person(user, "", groups), "shell", config, ask);
+        let answer = answer.err().map(|denial| denial.reason);
+        assert_eq!(answer, refused, "{user} {groups:?} {reason:?} {emergency}");
+    }
+}
+
+#[test]
+fn there_is_room_below_the_number_that_the_template_says() {
+    let alice = person("alice", "", &[]);
+    for (most, unreviewed, room) in [
+        (1, 0, true),
+        (1, 1, false),
+        (2, 1, true),
+        (2, 2, false),
+        (2, 3, false),
+        (16, 15, true),
+    ] {
+        let answer = has_room(&alice, "shell", most, unreviewed);
+        assert_eq!(answer.is_ok(), room, "{unreviewed} of {most}");
+    }
+}
+
+fn request(name: &str, uid: &str) -> RequestRef {
+    RequestRef {
+        kind: "ExecAccessRequest".into(),
+        namespace: "shop".into(),
+        name: name.into(),
+        uid: uid.into(),
+    }
+}
+
+/// The record of an emergency of this person's, by which the request is known.
+fn record(who: &Requester, uid: &str) -> Record {
+    let action = Action::EmergencyGranted;
+    let record = Record {
+        user: Some(who.clone()),
+        request: request("inc", uid),
+        template: "shell".into(),
+        ..Record::about(at(0), action, Decision::Allow, uid, "Success", "EMERGENCY")
+    };
+    let record = record.detail("reason", "INC-42");
+    let granted = Terms::of(&config()).unwrap().granted(at(0));
+    proven(&keys(), record, Some(&granted)).unwrap()
+}
+
+fn dana() -> Requester {
+    person("dana", "u-dana", &["oncall"])
+}
+
+fn opened(uid: &str) -> AccessReview {
+    let record = record(&dana(), uid);
+    let found = on_record(&keys(), &record).unwrap();
+    let records = review::records_so_far(vec!["b".into(), "a".into()]);
+    let mut review = review::opened(&keys(), &found, records).unwrap().unwrap();
+    review.metadata.uid = Some(format!("review-of-{uid}"));
+    review
+}
+
+/// What somebody wrote into it, as the webhook seals it.
+fn written(mut review: AccessReview, by: &Requester, when: Timestamp) -> AccessReview {
+    review.spec.finding = Some(Finding::Justified);
+    review.spec.reason = Some("seen".into());
+    let standing = Standing {
+        by: Some(by.clone()),
+        at: Some(when),
+    };
+    review::put_seal(&keys(), &mut review, standing).unwrap();
+    review
+}
+
+#[test]
+fn a_review_is_what_the_record_of_the_grant_says_and_the_same_each_time() {
+    let review = opened("uid-00000001");
+    assert_eq!(review, opened("uid-00000001"));
+    assert_eq!(review.metadata.name.as_deref(), Some("inc-uid-0000"));
+    assert_eq!(review.metadata.namespace.as_deref(), Some("shop"));
+    let spec = &review.spec;
+    assert_eq!(spec.requester.user, "dana");
+    assert_eq!(spec.requester.uid, "u-dana");
+    assert_eq!(
+        (spec.template.as_str(), spec.emergency.as_str()),
+        ("shell", "INC-42")
+    );
+    assert_eq!(spec.due_at, at(0) + DAY);
+    assert_eq!(
+        spec.reviewers.groups,
+        ["security", "system:serviceaccounts"]
+    );
+    assert_eq!(
+        spec.records,
+        review::records_so_far(vec!["a".into(), "b".into()])
+    );
+    assert_eq!(review::read(&keys(), &review), Some(Standing::default()));
+}
+
+#[test]
+fn a_record_that_says_something_else_than_was_sealed_opens_no_review() {
+    type Change = fn(&mut Record);
+    let mallory = |record: &mut Record| record.user = Some(person("mallory", "", &[]));
+    let changes: [(Change, bool); 11] = [
+        (|_| {}, true),
+        (|record| record.message = "another".into(), true),
+        (|record| record.action = Action::AccessGranted, false),
+        (mallory, false),
+        (|record| record.user = None, false),
+        (|record| record.request.uid = "other".into(), false),
+        (|record| record.request.uid.clear(), false),
+        (|record| record.request.namespace = "other".into(), false),
+        (
+            |record| {
+                *record = record
+                    .clone()
+                    .detail("reviewers", r#"{"users":["mallory"]}"#)
+            },
+            false,
+        ),
+        (
+            |record| *record = record.clone().detail("reviewDueAt", "2126-01-01T00:00:00Z"),
+            false,
+        ),
+        (|record| drop(record.details.remove("proof")), false),
+    ];
+    for (number, (change, opens)) in changes.into_iter().enumerate() {
+        let mut record = record(&dana(), "uid-1");
+        change(&mut record);
+        assert_eq!(on_record(&keys(), &record).is_some(), opens, "{number}");
+    }
+    let others = Keys::new(vec![vec![9; 32]]).unwrap();
+    assert_eq!(on_record(&others, &record(&dana(), "uid-1")), None);
+}
+
+#[test]
+fn a_review_that_was_changed_or_copied_is_believed_no_more() {
+    type Change = fn(&mut AccessReview);
+    let changes: [Change; 9] = [
+        |review| review.metadata.name = Some("other".into()),
+        |review| review.metadata.namespace = Some("other".into()),
+        |review| review.metadata.annotations = None,
+        |review| review.spec.access_request_ref.uid = "other".into(),
+        |review| review.spec.requester.user = "mallory".into(),
+        |review| review.spec.due_at = at(1_000_000),
+        |review| review.spec.reviewers.users.push("mallory".into()),
+        |review| review.spec.finding = Some(Finding::Justified),
+        |review| {
+            let annotations = review.metadata.annotations.as_mut().unwrap();
+            let text = annotations[labels::REVIEW].replace("inc", "ink");
+            annotations.insert(labels::REVIEW.into(), text);
+        },
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut review = opened("uid-1");
+        change(&mut review);
+        assert_eq!(review::read(&keys(), &review), None, "{number}");
+        let mut review = written(opened("uid-1"), &person("erin", "", &["security"]), at(9));
+        change(&mut review);
+        // The finding that it has is no change.
+        assert_eq!(
+            review::read(&keys(), &review).is_some(),
+            number == 7,
+            "{number}"
+        );
+    }
+    let mut back = written(opened("uid-1"), &person("erin", "", &["security"]), at(9));
+    back.spec.finding = Some(Finding::Unjustified);
+    assert_eq!(review::read(&keys(), &back), None);
+}
+
+#[test]
+fn whoever_is_named_and_did_not_ask_writes_it_once() {
+    let look = "system:serviceaccount:ci:look";
+    let open = opened("uid-1");
+    let erin = person("erin", "u-erin", &["security"]);
+    let with = |finding| {
+        let mut new = open.clone();
+        new.spec.finding = finding;
+        new.spec.reason = Some("seen".into());
+        new
+    };
+    let good = with(Some(Finding::Unjustified));
+    let mut later = with(Some(Finding::Justified));
+    later.spec.due_at = at(9_999_999);
+    let closed = written(open.clone(), &erin, at(9));
+    let mut forged = open.clone();
+    forged.spec.reviewers.users.push("mallory".into());
+    let mut into_forged = forged.clone();
+    into_forged.spec.finding = Some(Finding::Justified);
+    let mut changed = closed.clone();
+    changed.spec.finding = Some(Finding::FollowUp);
+    let rows: [(Requester, &AccessReview, &AccessReview, Option<&str>); 16] = [
+        (erin.clone(), &open, &good, None),
+        (person("alice", "", &[]), &open, &good, None),
+        (person(look, "", &[]), &open, &good, None),
+        (
+            person(look, "", &["system:serviceaccounts"]),
+            &open,
+            &good,
+            None,
+        ),
+        (
+            person(
+                "system:serviceaccount:ci:other",
+                "",
+                &["system:serviceaccounts"],
+            ),
+            &open,
+            &good,
+            Some("NotAReviewer"),
+        ),
+        (
+            person("bob", "", &["devs"]),
+            &open,
+            &good,
+            Some("NotAReviewer"),
+        ),
+        (
+            person("security", "", &[]),
+            &open,
+            &good,
+            Some("NotAReviewer"),
+        ),
+        (
+            person("root", "", &["system:masters"]),
+            &open,
+            &good,
+            Some("NotAReviewer"),
+        ),
+        // Whoever asked, also under another name with their UID or another UID with their name.
+        (
+            person("dana", "u-dana", &["security"]),
+            &open,
+            &good,
+            Some("OwnEmergency"),
+        ),
+        (
+            person("alice", "u-dana", &["security"]),
+            &open,
+            &good,
+            Some("OwnEmergency"),
+        ),
+        (
+            person("dana", "u-2", &["security"]),
+            &open,
+            &good,
+            Some("OwnEmergency"),
+        ),
+        (erin.clone(), &open, &with(None), Some("FindingMissing")),
+        (erin.clone(), &open, &later, Some("Immutable")),
+        (erin.clone(), &closed, &changed, Some("ReviewedAlready")),
+        (
+            person("alice", "", &[]),
+            &closed,
+            &changed,
+            Some("ReviewedAlready"),
+        ),
+        (
+            person("mallory", "", &[]),
+            &forged,
+            &into_forged,
+            Some("ReviewForged"),
+        ),
+    ];
+    for (number, (who, old, new, refused)) in rows.into_iter().enumerate() {
+        let answer = review::may(&keys(), &who, old, new).err();
+        let answer = answer.map(|denial| denial.reason);
+        assert_eq!(answer, refused, "{number} {}", who.user);
+    }
+}
+
+/// Where so many of each kind are there, how many count.
+#[test]
+fn what_is_unreviewed_counts_once_wherever_it_is_known_from() {
+    let erin = person("erin", "", &["security"]);
+    let alter = person("alter", "u-dana", &[]);
+    let renamed = person("dana", "u-2", &[]);
+    let other = person("oscar", "u-oscar", &[]);
+    let open = |uid: &str| opened(uid);
+    let closed = |uid: &str| written(opened(uid), &erin, at(9));
+    let mut forged = opened("uid-9");
+    forged.spec.requester.user = "oscar".into();
+    let none: Vec<Record> = Vec::new();
+    let dana = &dana();
+    let on_record = |uid: &str| record(dana, uid);
+    let rows: Vec<(
+        &Requester,
+        Vec<AccessReview>,
+        Vec<Record>,
+        Vec<(&str, Requester)>,
+        usize,
+    )> = vec![
+        (dana, vec![], none.clone(), vec![], 0),
+        (dana, vec![open("uid-1")], none.clone(), vec![], 1),
+        (&alter, vec![open("uid-1")], none.clone(), vec![], 1),
+        (&renamed, vec![open("uid-1")], none.clone(), vec![], 1),
+        (&other, vec![open("uid-1")], none.clone(), vec![], 0),
+        (dana, vec![closed("uid-1")], none.clone(), vec![], 0),
+        (
+            dana,
+            vec![open("uid-1"), open("uid-2")],
+            none.clone(),
+            vec![],
+            2,
+        ),
+        (
+            dana,
+            vec![open("uid-1"), closed("uid-2")],
+            none.clone(),
+            vec![],
+            1,
+        ),
+        (dana, vec![], vec![on_record("uid-1")], vec![], 1),
+        // Known from its record twice, its review and the process that grants it.
+        (
+            dana,
+            vec![open("uid-1")],
+            vec![on_record("uid-1"), on_record("uid-1")],
+            vec![("uid-1", dana.clone())],
+            1,
+        ),
+        (
+            dana,
+            vec![closed("uid-1")],
+            vec![on_record("uid-1")],
+            vec![("uid-1", dana.clone())],
+            0,
+        ),
+        (
+            dana,
+            vec![open("uid-1")],
+            vec![on_record("uid-2")],
+            vec![("uid-3", dana.clone())],
+            3,
+        ),
+        (
+            dana,
+            vec![],
+            none.clone(),
+            vec![("uid-3", other.clone())],
+            0,
+        ),
+        // Their own does not count against itself.
+        (
+            dana,
+            vec![open("mine")],
+            vec![on_record("mine")],
+            vec![("mine", dana.clone())],
+            0,
+        ),
+        (&other, vec![forged], none, vec![], 0),
+    ];
+    for (number, (who, reviews, records, granting, count)) in rows.into_iter().enumerate() {
+        let granting = granting.iter().map(|(uid, who)| (*uid, who));
+        let found = unreviewed(
+            &keys(),
+            who,
+            "mine",
+            reviews.iter(),
+            records.iter(),
+            granting,
+        );
+        assert_eq!(found, count, "{number}");
+    }
+}
+
+#[test]
+fn what_is_to_be_done_about_a_review_follows_from_the_time() {
+    let keep = SignedDuration::from_hours(48);
+    let erin = person("erin", "", &["security"]);
+    let due = at(0) + DAY;
+    let nanosecond = SignedDuration::from_nanos(1);
+    let told = |mut review: AccessReview, overdue| {
+        review.status = Some(review::status(&review, overdue, due));
+        review
+    };
+    let open = opened("uid-1");
+    let closed = written(open.clone(), &erin, at(60));
+    let late = written(open.clone(), &erin, due + DAY);
+    let mut leaving = open.clone();
+    leaving.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(due));
+    for (review, now, expected) in [
+        (&open, due - nanosecond, None),
+        (&open, due, Some(Upkeep::Overdue)),
+        (&leaving, due, None),
+        (&told(open.clone(), true), due + DAY, None),
+        (&told(open.clone(), true), due + DAY * 1000, None),
+        (&closed, due + DAY / 2, None),
+        (&told(late.clone(), true), due + DAY, Some(Upkeep::Settled)),
+        (&told(late.clone(), false), due + DAY, None),
+        (&closed, at(60) + keep - nanosecond, None),
+        (&closed, at(60) + keep, Some(Upkeep::Over)),
+    ] {
+        let standing = review::read(&keys(), review).unwrap();
+        let found = review::upkeep(&keys(), review, &standing, now, keep);
+        assert_eq!(found, expected, "{now} {:?}", standing.by);
+    }
+    let status = review::status(&told(open, true), false, due + DAY);
+    assert!(!conditions::is_true(
+        &status.conditions,
+        conditions::OVERDUE
+    ));
+}
+
+#[test]
+fn a_review_is_sealed_again_when_the_key_is_replaced() {
+    let (old, new) = (vec![3; 32], vec![4; 32]);
+    let both = Keys::new(vec![new.clone(), old]).unwrap();
+    let review = written(opened("uid-1"), &person("erin", "", &["security"]), at(9));
+    let standing = review::read(&both, &review).unwrap();
+    let found = review::upkeep(&both, &review, &standing, at(10), DAY);
+    let Some(Upkeep::Sealed(text)) = found else {
+        panic!("{found:?}")
+    };
+    let mut again = review;
+    let annotations = again.metadata.annotations.as_mut().unwrap();
+    annotations.insert(labels::REVIEW.into(), text);
+    let alone = Keys::new(vec![new]).unwrap();
+    assert_eq!(review::read(&alone, &again), Some(standing.clone()));
+    assert_eq!(review::upkeep(&alone, &again, &standing, at(10), DAY), None);
+    assert_eq!(
+        again.spec.records,
+        RecordsSoFar {
+            count: 2,
+            ..again.spec.records.clone()
+        }
+    );
+}

@@ -1,0 +1,130 @@
+//! AccessReview: an emergency that somebody has to look at. oz makes one for each; it has no owner and outlives
+//! its request, so that nothing is forgotten by deleting something else.
+
+use jiff::Timestamp;
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use crate::api::optional::not_empty;
+use crate::api::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, timestamp};
+use crate::api::{
+    AccessRequestReference, Finding, RecordsSoFar, ReviewStatus, Reviewed, Reviewers,
+};
+
+use super::{Kind, Role, defined};
+use crate::encode;
+use crate::validate::{self, Violation};
+
+/// What is reviewed, by whom it may be, and what they found.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "crds.wizardofoz.co",
+    version = "v1alpha1",
+    kind = "AccessReview",
+    plural = "accessreviews",
+    namespaced,
+    status = "ReviewStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    shortname = "arv",
+    category = "oz",
+    doc = "An emergency that somebody has to look at who did not ask for it. Made by oz alone.",
+    validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
+    validation = Rule::new(FINDING_IS_FINAL).message(FINDING_IS_FINAL_MESSAGE).field_path(".spec"),
+    validation = Rule::new(FINDING_HAS_REASON).message(FINDING_HAS_REASON_MESSAGE).field_path(".spec"),
+    printcolumn = r#"{"name":"Request", "type":"string", "jsonPath":".spec.accessRequestRef.name", "description":"What is reviewed"}"#,
+    printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.accessRequestRef.kind", "description":"Kind of the request", "priority":1}"#,
+    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".spec.requester.user", "description":"Who asked"}"#,
+    printcolumn = r#"{"name":"Due", "type":"string", "jsonPath":".spec.dueAt", "description":"Until when somebody has to look at it"}"#,
+    printcolumn = r#"{"name":"Overdue", "type":"string", "jsonPath":".status.conditions[?(@.type=='Overdue')].status", "description":"Whether nobody did in time"}"#,
+    printcolumn = r#"{"name":"Finding", "type":"string", "jsonPath":".spec.finding", "description":"What was found"}"#,
+    printcolumn = r#"{"name":"By", "type":"string", "jsonPath":".metadata.annotations.crds\\.wizardofoz\\.co/reviewed-by", "description":"Who looked at it"}"#,
+    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was opened"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AccessReviewSpec {
+    /// The request.
+    pub access_request_ref: AccessRequestReference,
+
+    /// Who asked.
+    pub requester: Reviewed,
+
+    /// Name of the template.
+    #[schemars(length(max = 253))]
+    pub template: String,
+
+    /// Why it was an emergency, in the words of whoever asked.
+    #[schemars(length(max = 1024))]
+    pub emergency: String,
+
+    /// When it was granted.
+    #[schemars(schema_with = "timestamp")]
+    pub granted_at: Timestamp,
+
+    /// What was on record when the review was opened.
+    pub records: RecordsSoFar,
+
+    /// Until when somebody has to look at it.
+    #[schemars(schema_with = "timestamp")]
+    pub due_at: Timestamp,
+
+    /// Who may.
+    pub reviewers: Reviewers,
+
+    /// What was found. Written once, by one of the reviewers who did not ask, together with reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finding: Option<Finding>,
+
+    /// Why that was found.
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = 1024))]
+    pub reason: Option<String>,
+}
+
+impl AccessReviewSpec {
+    /// What oz wrote of it: all but what was found.
+    #[must_use]
+    pub fn opened(&self) -> Self {
+        Self {
+            finding: None,
+            reason: None,
+            ..self.clone()
+        }
+    }
+}
+
+/// What was found stays, and so does all that it is about.
+const FINDING_IS_FINAL: &str = "has(self.spec) == has(oldSelf.spec) && (!has(self.spec) \
+    || self.spec == oldSelf.spec || !has(oldSelf.spec.finding) && has(self.spec.finding) \
+    && self.spec.accessRequestRef == oldSelf.spec.accessRequestRef \
+    && self.spec.requester == oldSelf.spec.requester && self.spec.dueAt == oldSelf.spec.dueAt \
+    && self.spec.reviewers == oldSelf.spec.reviewers)";
+
+/// Said by [`FINDING_IS_FINAL`].
+const FINDING_IS_FINAL_MESSAGE: &str =
+    "a review is written once: spec.finding and spec.reason, and nothing else of it changes";
+
+const FINDING_HAS_REASON: &str =
+    "!has(self.spec) || has(self.spec.finding) == has(self.spec.reason)";
+
+/// Said by [`FINDING_HAS_REASON`].
+const FINDING_HAS_REASON_MESSAGE: &str = "spec.finding and spec.reason go together";
+
+impl Kind for AccessReview {
+    const ROLE: Role = Role::Review;
+    const NAME: &'static str = "accessreview";
+
+    defined!();
+
+    fn spec_digest(&self) -> String {
+        encode::digest(&self.spec)
+    }
+
+    fn violations(&self, _: Timestamp) -> Vec<Violation> {
+        validate::review(&self.spec)
+    }
+}

@@ -1,0 +1,246 @@
+//! `spec.accessConfig.emergency`, and the reviews that follow.
+
+use super::request::MAX_REASON;
+use super::{Found, Violation};
+use crate::access::emergency::{MAX_REVIEWERS, reviewers_text};
+use crate::api::{AccessReviewSpec, EmergencyConfig, Reviewers};
+use crate::duration::GoDuration;
+
+/// The longest that a review can be put off.
+const MAX_WITHIN: GoDuration = GoDuration::from_secs(30 * 24 * 60 * 60);
+/// The most unreviewed emergencies that a template can allow.
+const MAX_OPEN: i32 = 16;
+
+const FIELD: &str = "spec.accessConfig.emergency";
+
+/// Notes what is wrong with the emergencies of a template.
+pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
+    let review = &config.review;
+    named(FIELD, &config.groups, &config.users, found);
+    let field = format!("{FIELD}.review");
+    named(&field, &review.groups, &review.users, found);
+    let reviewers = Reviewers::from(review);
+    if reviewers_text(&reviewers).len() > MAX_REVIEWERS {
+        let message = format!(
+            "names that take more than {MAX_REVIEWERS} bytes do not fit into the record of an emergency; \
+             name groups instead of users"
+        );
+        found.add(&field, message);
+    }
+    if let ([], [user]) = (review.groups.as_slice(), review.users.as_slice())
+        && config.users.contains(user)
+    {
+        let message = format!("{user} alone may review, and nobody could review theirs");
+        found.add(&format!("{field}.users"), message);
+    }
+    duration(
+        &format!("{FIELD}.maxDuration"),
+        &config.max_duration,
+        None,
+        found,
+    );
+    duration(
+        &format!("{field}.within"),
+        &review.within,
+        Some(MAX_WITHIN),
+        found,
+    );
+    if !(1..=MAX_OPEN).contains(&config.open_reviews) {
+        let message = format!("must be from 1 to {MAX_OPEN}");
+        let given = config.open_reviews.to_string();
+        found.check(
+            &format!("{FIELD}.openReviews"),
+            given,
+            Err::<(), _>(message),
+        );
+    }
+}
+
+fn named(field: &str, groups: &[String], users: &[String], found: &mut Found) {
+    for (list, names) in [("groups", groups), ("users", users)] {
+        for (at, name) in names.iter().enumerate() {
+            if name.trim().is_empty() {
+                found.add(&format!("{field}.{list}[{at}]"), "must not be empty");
+            }
+        }
+    }
+    if groups.is_empty() && users.is_empty() {
+        found.add(field, "must name a group or a user: nobody could");
+    }
+}
+
+fn duration(field: &str, text: &str, longest: Option<GoDuration>, found: &mut Found) {
+    let Some(duration) = found.duration(field, text) else {
+        return;
+    };
+    let wrong = match longest {
+        _ if !duration.is_positive() => "must be greater than zero".to_owned(),
+        Some(longest) if duration > longest => format!("must be at most {longest}"),
+        _ => return,
+    };
+    found.check(field, text, Err::<(), _>(wrong));
+}
+
+/// What is wrong with what somebody found.
+#[must_use]
+pub fn review(spec: &AccessReviewSpec) -> Vec<Violation> {
+    let mut found = Found::default();
+    match (&spec.finding, &spec.reason) {
+        (None, None) => {}
+        (Some(_), Some(reason)) => plain("spec.reason", reason, &mut found),
+        (Some(_), None) => found.add("spec.reason", "must say why that was found"),
+        (None, Some(_)) => found.add(
+            "spec.finding",
+            "must be Justified, Unjustified or FollowUp where a reason is given",
+        ),
+    }
+    found.0
+}
+
+/// Notes what is wrong with a text that others decide by: it says something, and nothing in it makes it look
+/// like something else.
+pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
+    if text.trim().is_empty() {
+        found.add(field, "must say something");
+    }
+    if text.len() > MAX_REASON {
+        found.add(field, format!("must be at most {MAX_REASON} bytes"));
+    }
+    let hidden = |next: char| next.is_control() && next != '\n' && next != '\t';
+    if text.chars().any(hidden) {
+        found.add(field, "must not contain control characters");
+    }
+    if text.chars().any(reorders) {
+        let message = "must not contain marks that change the direction of text";
+        found.add(field, message);
+    }
+}
+
+/// Whether a character makes others appear in another order, or is not seen at all.
+fn reorders(next: char) -> bool {
+    matches!(
+        next,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Finding, ReviewConfig};
+
+    fn config() -> EmergencyConfig {
+        EmergencyConfig {
+            groups: vec!["sre".into()],
+            users: vec!["alice".into()],
+            max_duration: "1h".into(),
+            review: ReviewConfig {
+                within: "24h".into(),
+                groups: vec!["security".into()],
+                users: Vec::new(),
+            },
+            open_reviews: 2,
+        }
+    }
+
+    #[test]
+    fn what_nobody_could_use_or_review_is_refused() {
+        type Change = fn(&mut EmergencyConfig);
+        let changes: [(Change, Option<&str>); 14] = [
+            (|_| {}, None),
+            (|it| it.groups.clear(), None),
+            (
+                |it| (it.groups, it.users) = (Vec::new(), Vec::new()),
+                Some("spec.accessConfig.emergency"),
+            ),
+            (
+                |it| it.groups.push(" ".into()),
+                Some("spec.accessConfig.emergency.groups[1]"),
+            ),
+            (
+                |it| it.review.groups.clear(),
+                Some("spec.accessConfig.emergency.review"),
+            ),
+            (
+                |it| {
+                    it.review = ReviewConfig {
+                        users: vec!["alice".into()],
+                        groups: Vec::new(),
+                        ..it.review.clone()
+                    }
+                },
+                Some("spec.accessConfig.emergency.review.users"),
+            ),
+            (
+                |it| it.review.users = vec!["u".repeat(500), "v".repeat(500)],
+                Some("spec.accessConfig.emergency.review"),
+            ),
+            (
+                |it| it.review.users.push(String::new()),
+                Some("spec.accessConfig.emergency.review.users[0]"),
+            ),
+            (
+                |it| it.max_duration = "0".into(),
+                Some("spec.accessConfig.emergency.maxDuration"),
+            ),
+            (
+                |it| it.max_duration = "soon".into(),
+                Some("spec.accessConfig.emergency.maxDuration"),
+            ),
+            (
+                |it| it.review.within = "-1h".into(),
+                Some("spec.accessConfig.emergency.review.within"),
+            ),
+            (
+                |it| it.review.within = "721h".into(),
+                Some("spec.accessConfig.emergency.review.within"),
+            ),
+            (
+                |it| it.open_reviews = 0,
+                Some("spec.accessConfig.emergency.openReviews"),
+            ),
+            (
+                |it| it.open_reviews = 17,
+                Some("spec.accessConfig.emergency.openReviews"),
+            ),
+        ];
+        for (number, (change, field)) in changes.into_iter().enumerate() {
+            let mut config = config();
+            change(&mut config);
+            let mut found = Found::default();
+            check(&config, &mut found);
+            let fields: Vec<&str> = found.0.iter().map(|one| one.field.as_str()).collect();
+            assert_eq!(fields, field.into_iter().collect::<Vec<_>>(), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_finding_has_a_reason_that_is_what_it_looks_like() {
+        let long = "x".repeat(1024 * 1024);
+        for (finding, reason, good) in [
+            (None, None, true),
+            (
+                Some(Finding::Justified),
+                Some("seen INC-42\n\tand it was"),
+                true,
+            ),
+            (Some(Finding::FollowUp), Some("Größe, 漢字 and שלום"), true),
+            (Some(Finding::Justified), None, false),
+            (None, Some("well"), false),
+            (Some(Finding::Justified), Some(" \n"), false),
+            (Some(Finding::Justified), Some("\u{1b}[2J"), false),
+            (Some(Finding::Justified), Some("\u{202e}deifitsuj"), false),
+            (Some(Finding::Justified), Some("a\u{2066}b"), false),
+            (Some(Finding::Justified), Some("a\u{200b}b"), false),
+            (Some(Finding::Justified), Some(long.as_str()), false),
+        ] {
+            let spec = AccessReviewSpec {
+                finding,
+                reason: reason.map(ToOwned::to_owned),
+                ..AccessReviewSpec::default()
+            };
+            let shown: String = reason.unwrap_or_default().chars().take(20).collect();
+            assert_eq!(review(&spec).is_empty(), good, "{finding:?} {shown}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Room for emergencies: how many of one person are unreviewed, and which are being granted by this process at
+//! this moment. Two that are decided at once are counted one after the other.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use oz_core::access::emergency;
+use oz_core::access::kind::Place;
+use oz_core::access::seal::Keys;
+use oz_core::access::stamp::Requester;
+use oz_core::api::{AccessReview, AuditEvent};
+use oz_core::audit::Record;
+use oz_core::controller::Failure;
+use oz_core::kinds::AccessRequest;
+use oz_runtime::Store;
+
+/// For how long room is kept for a request that is not there any more: its record has long come by then.
+const KEPT: SignedDuration = SignedDuration::from_secs(60);
+
+/// Requests of one kind, by their UIDs.
+pub(crate) trait Known: Send + Sync {
+    /// Whether a request was granted, or may be still; `None` if it is not there.
+    fn may_hold(&self, uid: &str) -> Option<bool>;
+}
+
+impl<R: AccessRequest> Known for Store<R> {
+    fn may_hold(&self, uid: &str) -> Option<bool> {
+        let request = self.by_uid(uid)?;
+        let granted = |status: &oz_core::api::RequestStatus| status.granted_at.is_some();
+        Some(!request.view().phase().is_terminal() || request.status().is_some_and(granted))
+    }
+}
+
+/// What is known of emergencies.
+#[derive(Clone)]
+pub(crate) struct Emergencies(Arc<Shared>);
+
+struct Shared {
+    keys: Keys,
+    /// The emergencies on record; `None` if records are not written into the cluster.
+    records: Option<Store<AuditEvent>>,
+    reviews: Store<AccessReview>,
+    requests: Vec<Box<dyn Known>>,
+    granting: Mutex<BTreeMap<String, Granting>>,
+}
+
+/// An emergency that is granted, or was just now.
+struct Granting {
+    requester: Requester,
+    since: Timestamp,
+}
+
+impl Emergencies {
+    pub(crate) fn new(
+        keys: &Keys,
+        records: Option<Store<AuditEvent>>,
+        reviews: Store<AccessReview>,
+        requests: Vec<Box<dyn Known>>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            keys: keys.clone(),
+            records,
+            reviews,
+            requests,
+            granting: Mutex::default(),
+        }))
+    }
+
+    /// How many other emergencies of whoever asks are unreviewed. If that leaves room, it is taken by the request
+    /// with this UID.
+    pub(crate) fn take(&self, now: Timestamp, uid: &str, place: &Place) -> Result<usize, Failure> {
+        let shared = &*self.0;
+        let Some(records) = &shared.records else {
+            return Err(Failure::invalid(
+                "ReviewsUnavailable",
+                "the operator runs with --audit-objects=false: an emergency is reviewed by its record in the \
+                 cluster, and there is none; ask without spec.emergency",
+            ));
+        };
+        if !records.is_ready() || !shared.reviews.is_ready() {
+            return Err(Failure::transient(
+                "NotReady",
+                "the operator has not read every AccessReview yet",
+            ));
+        }
+        let mut granting = shared
+            .granting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (reviews, records) = (shared.reviews.objects(), records.objects());
+        granting.retain(|uid, one| shared.is_held(now, uid, one));
+        let count = emergency::unreviewed(
+            &shared.keys,
+            &place.requester,
+            uid,
+            reviews.iter().map(AsRef::as_ref),
+            records
+                .iter()
+                .map(|event| -> &Record { &event.spec.record }),
+            granting
+                .iter()
+                .map(|(uid, one)| (uid.as_str(), &one.requester)),
+        );
+        if count < place.most {
+            let requester = place.requester.clone();
+            let since = now;
+            granting.insert(uid.to_owned(), Granting { requester, since });
+        }
+        Ok(count)
+    }
+}
+
+impl Shared {
+    fn is_held(&self, now: Timestamp, uid: &str, one: &Granting) -> bool {
+        let known = self
+            .requests
+            .iter()
+            .find_map(|requests| requests.may_hold(uid));
+        known.unwrap_or_else(|| now.duration_since(one.since) < KEPT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oz_core::api::{ExecAccessRequest, Phase, RequestStatus};
+
+    use super::*;
+
+    fn place(user: &str, most: usize) -> Place {
+        Place {
+            requester: Requester {
+                user: user.into(),
+                ..Requester::default()
+            },
+            most,
+        }
+    }
+
+    fn request(uid: &str, phase: Phase) -> ExecAccessRequest {
+        let mut request = ExecAccessRequest::default();
+        request.metadata.uid = Some(uid.into());
+        request.metadata.name = Some(uid.into());
+        request.status = Some(RequestStatus {
+            phase,
+            ..RequestStatus::default()
+        });
+        request
+    }
+
+    fn emergencies(requests: Vec<ExecAccessRequest>) -> Emergencies {
+        let keys = Keys::new(vec![vec![1; 32]]).unwrap();
+        let records = Some(Store::fixed(Vec::<AuditEvent>::new()));
+        let reviews = Store::fixed(Vec::<AccessReview>::new());
+        Emergencies::new(
+            &keys,
+            records,
+            reviews,
+            vec![Box::new(Store::fixed(requests))],
+        )
+    }
+
+    #[test]
+    fn room_that_was_taken_is_no_others() {
+        let now = Timestamp::UNIX_EPOCH;
+        let all = emergencies(vec![
+            request("a", Phase::Pending),
+            request("b", Phase::Pending),
+        ]);
+        assert_eq!(all.take(now, "a", &place("alice", 1)), Ok(0));
+        // The same asks again, on its way to the grant.
+        assert_eq!(all.take(now, "a", &place("alice", 1)), Ok(0));
+        assert_eq!(all.take(now, "b", &place("alice", 1)), Ok(1));
+        assert_eq!(all.take(now, "c", &place("alice", 1)), Ok(1));
+        assert_eq!(all.take(now, "d", &place("bob", 1)), Ok(0));
+        assert_eq!(all.take(now, "b", &place("alice", 2)), Ok(1));
+        assert_eq!(all.take(now, "c", &place("alice", 2)), Ok(2));
+    }
+
+    #[test]
+    fn room_is_given_back_by_what_is_not_granted() {
+        let now = Timestamp::UNIX_EPOCH;
+        let denied = emergencies(vec![request("a", Phase::Denied)]);
+        assert_eq!(denied.take(now, "a", &place("alice", 1)), Ok(0));
+        assert_eq!(denied.take(now, "b", &place("alice", 1)), Ok(0));
+        // One that is gone, granted or not, holds it until its record must have come.
+        let gone = emergencies(Vec::new());
+        assert_eq!(gone.take(now, "a", &place("alice", 1)), Ok(0));
+        let later = now + KEPT - SignedDuration::from_nanos(1);
+        assert_eq!(gone.take(later, "b", &place("alice", 1)), Ok(1));
+        assert_eq!(gone.take(now + KEPT, "b", &place("alice", 1)), Ok(0));
+    }
+
+    #[test]
+    fn without_records_in_the_cluster_there_are_no_emergencies() {
+        let keys = Keys::new(vec![vec![1; 32]]).unwrap();
+        let reviews = Store::fixed(Vec::<AccessReview>::new());
+        let none = Emergencies::new(&keys, None, reviews, Vec::new());
+        let why = none.take(Timestamp::UNIX_EPOCH, "a", &place("alice", 1));
+        assert_eq!(
+            why.map_err(|failure| failure.reason),
+            Err("ReviewsUnavailable")
+        );
+    }
+}

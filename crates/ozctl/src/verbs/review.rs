@@ -1,0 +1,55 @@
+//! `ozctl review`: writes what somebody found who looked at an emergency.
+
+use clap::Args;
+use kube::ResourceExt as _;
+use oz_core::api::Finding;
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::names;
+use crate::reviews;
+
+/// Write what you found of an emergency
+#[derive(Args)]
+#[command(after_help = "\
+What is found is on record with your name, as the API server knows you, and stays as it is. Whoever asked for the
+emergency does not review it.
+
+Findings:
+  Justified     it was an emergency
+  Unjustified   it was none, or something else was done than was needed
+  FollowUp      something has to be done about it, which the reason names
+
+Examples:
+  ozctl review alice-x7k2p-0a1b2c3d --finding Justified --reason 'INC-42: the queue was full'")]
+pub(crate) struct Review {
+    /// Name of the review, as `ozctl reviews` has it
+    name: String,
+    /// What you found: Justified, Unjustified or FollowUp
+    #[arg(long, value_name = "FINDING", value_parser = finding)]
+    finding: Finding,
+    /// Why, for whoever asked and for the record
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
+impl Review {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let name = names::checked(&self.name)?;
+        let cluster = context.cluster().await?;
+        let written = reviews::write(&cluster, name, self.finding, &self.reason).await?;
+        context.print(&format!(
+            "emergency of {} reviewed: {} ({})\n",
+            written.spec.requester.user,
+            self.finding,
+            written.name_any()
+        ))?;
+        Ok(Exit::SUCCESS)
+    }
+}
+
+fn finding(text: &str) -> std::result::Result<Finding, String> {
+    text.parse()
+        .map_err(|_| "it is Justified, Unjustified or FollowUp".to_owned())
+}

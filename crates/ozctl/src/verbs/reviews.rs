@@ -1,0 +1,107 @@
+//! `ozctl reviews`: which emergencies wait for somebody to look at them.
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use oz_core::api::AccessReview;
+use serde_json::json;
+
+use crate::choose;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Result;
+use crate::output::{self, Table, TextFormat, short};
+use crate::reviews;
+
+/// Show which emergencies wait for you to review them
+#[derive(Args)]
+#[command(after_help = "\
+An emergency is listed if its template named you or a group of yours as a reviewer, you did not ask for it yourself,
+and nobody has written what they found. `ozctl review NAME --finding Justified --reason WHY` does. With --all every
+review is listed, also those that are written.
+
+Examples:
+  ozctl reviews
+  ozctl reviews --all -A
+  ozctl reviews -o json")]
+pub(crate) struct Reviews {
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Also those that wait for others, and those that are written
+    #[arg(long)]
+    all: bool,
+    /// How to show them
+    #[arg(short, long, default_value = "text", value_name = "FORMAT")]
+    output: TextFormat,
+}
+
+impl Reviews {
+    pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        let cluster = context.cluster().await?;
+        let mut found = reviews::all(&cluster, self.all_namespaces).await?;
+        if !self.all {
+            let me = choose::myself(&cluster).await?;
+            found.retain(|review| reviews::waits_for(review, &me));
+        }
+        let objects = || {
+            let items: Result<Vec<_>> = found.iter().map(output::whole).collect();
+            Ok::<_, crate::failure::Failure>(json!({
+                "apiVersion": "v1", "kind": "List", "items": items?,
+            }))
+        };
+        let text = match self.output {
+            TextFormat::Text if found.is_empty() => {
+                context.say(match self.all {
+                    true => "There are no reviews.",
+                    false => "No review waits for you.",
+                });
+                return Ok(Exit::SUCCESS);
+            }
+            TextFormat::Text => self.table(&found).to_string(),
+            TextFormat::Json => output::json(&objects()?)?,
+            TextFormat::Yaml => output::yaml(&objects()?)?,
+        };
+        context.print(&text)?;
+        Ok(Exit::SUCCESS)
+    }
+
+    fn table(&self, found: &[AccessReview]) -> Table {
+        let mut head = Vec::new();
+        if self.all_namespaces {
+            head.push("NAMESPACE");
+        }
+        head.extend(["NAME", "REQUESTER", "TEMPLATE", "DUE", "EMERGENCY"]);
+        if self.all {
+            head.extend(["FINDING", "REASON"]);
+        }
+        let mut table = Table::new(&head);
+        let now = Timestamp::now();
+        for review in found {
+            let spec = &review.spec;
+            let due = match (spec.finding, reviews::is_overdue(review, now)) {
+                (Some(_), _) => String::new(),
+                (None, true) => "overdue".to_owned(),
+                (None, false) => short(spec.due_at.duration_since(now)),
+            };
+            let mut cells = Vec::new();
+            if self.all_namespaces {
+                cells.push(review.namespace().unwrap_or_default());
+            }
+            cells.extend([
+                review.name_any(),
+                spec.requester.user.clone(),
+                spec.template.clone(),
+                due,
+                spec.emergency.clone(),
+            ]);
+            if self.all {
+                let finding = spec.finding.map(|finding| finding.to_string());
+                cells.push(finding.unwrap_or_default());
+                cells.push(spec.reason.clone().unwrap_or_default());
+            }
+            table.row(cells);
+        }
+        table
+    }
+}

@@ -1,0 +1,198 @@
+//! Whether somebody may write what they found, and that nobody else makes, changes or deletes a review.
+
+use std::sync::Arc;
+
+use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
+use oz_audit::Sink;
+use oz_core::access::emergency::review;
+use oz_core::access::seal::Keys;
+use oz_core::api::AccessReview;
+use oz_core::audit::{Action, Decision, Record};
+use oz_core::kinds::Kind as _;
+use oz_core::labels;
+use oz_core::validate::REQUEST_METADATA;
+
+use crate::record;
+use crate::refusal::{bounded, forbidden, immutable, invalid, status_is_the_operators};
+use crate::stamp::requester;
+
+/// Checks reviews.
+pub(super) struct ReviewValidator {
+    pub(super) keys: Keys,
+    pub(super) operator: Arc<str>,
+    pub(super) records: Arc<dyn Sink>,
+}
+
+impl Validate for ReviewValidator {
+    type Object = AccessReview;
+
+    async fn validate(&self, cx: &Cx, review: &Review<AccessReview>) -> Result<Notes, Rejection> {
+        if review.subresource.as_deref() == Some("status") {
+            let next = "write what you found into spec.finding and spec.reason";
+            return status_is_the_operators(review, &self.operator, next);
+        }
+        let (about, judged) = match (review.operation, &review.object, &review.old) {
+            (Operation::Create, Some(object), _) => (object, Err(self.made_by_others())),
+            (Operation::Delete, _, Some(old)) => (old, Err(kept(old))),
+            (Operation::Update, Some(object), Some(old)) if object.spec == old.spec => {
+                return unchanged(object, old).map(|()| Notes::none());
+            }
+            (Operation::Update, Some(object), Some(old)) => {
+                (object, self.judge(cx, review, object, old))
+            }
+            _ => return Ok(Notes::none()),
+        };
+        if cx.dry_run {
+            return judged.map(|()| Notes::none());
+        }
+        match judged {
+            Ok(()) => {
+                record::write(&*self.records, &given(cx, review, about)).await?;
+                Ok(Notes::none())
+            }
+            Err(rejection) => {
+                let record = refused(cx, review, about, &rejection);
+                record::write_refusal(&*self.records, &record).await;
+                Err(rejection)
+            }
+        }
+    }
+}
+
+impl ReviewValidator {
+    fn made_by_others(&self) -> Rejection {
+        Rejection::forbidden(
+            "ReviewReserved",
+            format!(
+                "reviews are opened by oz's operator alone ({}), one for each emergency; `ozctl reviews` lists \
+                 those that wait for you",
+                self.operator
+            ),
+        )
+    }
+
+    fn judge(
+        &self,
+        cx: &Cx,
+        review: &Review<AccessReview>,
+        object: &AccessReview,
+        old: &AccessReview,
+    ) -> Result<(), Rejection> {
+        bounded(&object.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
+        let person = requester(&review.user);
+        review::may(&self.keys, &person, old, object)
+            .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))?;
+        let violations = object.violations(cx.now);
+        if !violations.is_empty() {
+            return Err(invalid(AccessReview::title(), &violations));
+        }
+        belongs(object, old)?;
+        // What is stored must be what was sealed.
+        let sealed = review::read(&self.keys, object).and_then(|standing| standing.by);
+        if sealed.as_ref() == Some(&person) {
+            return Ok(());
+        }
+        let message = "what was found is not sealed with who found it: oz's admission webhook was not in its \
+                       path, or something changed it since; write it again";
+        Err(Rejection::forbidden("ReviewForged", message.to_owned()))
+    }
+}
+
+/// Refuses a change of what is oz's about a review in which nothing is written.
+fn unchanged(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection> {
+    bounded(&object.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
+    belongs(object, old)?;
+    let annotation = |object: &AccessReview, key: &str| {
+        let annotations = object.metadata.annotations.as_ref();
+        annotations.and_then(|all| all.get(key).cloned())
+    };
+    for key in [labels::REVIEW, labels::REVIEWED_BY] {
+        if annotation(object, key) != annotation(old, key) {
+            let field = format!("metadata.annotations[{key}]");
+            return Err(immutable(&field, "the seal on a review is oz's"));
+        }
+    }
+    Ok(())
+}
+
+/// What a review is found by stays, and nothing deletes it with something else.
+fn belongs(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection> {
+    let about = |object: &AccessReview| {
+        let labels = object.metadata.labels.as_ref();
+        labels.and_then(|labels| labels.get(labels::REQUEST_UID).cloned())
+    };
+    if about(object) != about(old) {
+        let field = format!("metadata.labels[{}]", labels::REQUEST_UID);
+        return Err(immutable(
+            &field,
+            "the label by which reviews are found is oz's",
+        ));
+    }
+    let owned = object.metadata.owner_references.as_deref();
+    if owned.is_some_and(|owners| !owners.is_empty()) {
+        let message = "a review has no owner, so that nothing deletes it with something else";
+        return Err(immutable("metadata.ownerReferences", message));
+    }
+    Ok(())
+}
+
+fn kept(old: &AccessReview) -> Rejection {
+    let name = old.metadata.name.as_deref().unwrap_or_default();
+    let message = match old.spec.finding {
+        None => format!(
+            "review {name} is open, and nobody deletes one: have one of its reviewers write what they find \
+             (`ozctl review {name} --finding …`)"
+        ),
+        Some(_) => format!(
+            "review {name} is kept as long as the records of its time are (--audit-retention of the operator), \
+             and goes then"
+        ),
+    };
+    forbidden("ReviewKept", "metadata.name", &message)
+}
+
+/// The record of what was found.
+fn given(cx: &Cx, review: &Review<AccessReview>, object: &AccessReview) -> Record {
+    let user = &review.user.username;
+    let finding = object.spec.finding.unwrap_or_default();
+    let message = format!(
+        "{user} found the emergency of {} {finding}",
+        object.spec.requester.user
+    );
+    let (action, allow) = (Action::ReviewGiven, Decision::Allow);
+    let record = review::record(object, cx.now, action, allow, finding.into(), message);
+    with_review(record, review, object)
+}
+
+/// The record of what was refused. It may be tried again.
+fn refused(
+    cx: &Cx,
+    review: &Review<AccessReview>,
+    object: &AccessReview,
+    rejection: &Rejection,
+) -> Record {
+    let (action, deny) = (Action::ReviewRefused, Decision::Deny);
+    let (reason, message) = (&rejection.reason, rejection.message.clone());
+    let record = review::record(object, cx.now, action, deny, reason, message);
+    Record {
+        id: Record::id(action, &review.uid),
+        ..with_review(record, review, object)
+    }
+}
+
+fn with_review(record: Record, review: &Review<AccessReview>, object: &AccessReview) -> Record {
+    let mut record = Record {
+        user: Some(requester(&review.user)),
+        ..record
+    };
+    record.request.namespace = review.namespace.clone().unwrap_or_default();
+    let finding = object
+        .spec
+        .finding
+        .map(|finding| ("finding", finding.to_string()));
+    let reason = object.spec.reason.clone().map(|reason| ("reason", reason));
+    finding
+        .into_iter()
+        .chain(reason)
+        .fold(record, |record, (name, value)| record.detail(name, value))
+}

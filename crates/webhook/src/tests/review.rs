@@ -1,0 +1,467 @@
+//! Emergencies at admission, and their reviews: who writes one, once, and that nobody makes or deletes any.
+
+use jiff::{SignedDuration, Timestamp};
+use oz_core::access::emergency::review::{self, Standing};
+use oz_core::access::stamp::Requester;
+use oz_core::api::{
+    AccessRequestReference, AccessReview, AccessReviewSpec, Finding, Reviewed, Reviewers,
+};
+use oz_core::audit::{Action, Decision};
+use oz_core::labels;
+use serde_json::{Value, json};
+
+use super::server::Server;
+use super::{
+    Attempt, OPERATOR, Records, Webhook, exec_template, keys, now, pod_template, request, with,
+};
+
+/// Whoever is on call gets in, and security looks at it.
+fn template(mut template: Value) -> Value {
+    template["spec"]["accessConfig"]["emergency"] = json!({
+        "groups": ["oncall"], "maxDuration": "30m", "openReviews": 2,
+        "review": { "within": "24h", "groups": ["security"] },
+    });
+    template
+}
+
+fn person(user: &str, uid: &str) -> Requester {
+    Requester {
+        user: user.into(),
+        uid: uid.into(),
+        groups: Vec::new(),
+    }
+}
+
+/// An open review of dana's, as the operator makes it.
+fn open(name: &str) -> AccessReview {
+    let spec = AccessReviewSpec {
+        access_request_ref: AccessRequestReference {
+            name: name.into(),
+            uid: format!("uid-of-{name}"),
+            ..AccessRequestReference::default()
+        },
+        requester: Reviewed {
+            user: "dana".into(),
+            uid: "u-dana".into(),
+        },
+        template: "shell".into(),
+        emergency: "INC-42".into(),
+        due_at: now() + SignedDuration::from_hours(24),
+        reviewers: Reviewers {
+            groups: vec!["security".into(), "system:serviceaccounts".into()],
+            users: vec!["frank".into()],
+        },
+        ..AccessReviewSpec::default()
+    };
+    let mut review = AccessReview::new(name, spec);
+    review.metadata.namespace = Some("shop".into());
+    review.metadata.uid = Some(format!("review-{name}"));
+    review::put_seal(&keys(), &mut review, Standing::default()).unwrap();
+    review
+}
+
+fn written(name: &str, at: Timestamp) -> AccessReview {
+    let mut review = open(name);
+    review.spec.finding = Some(Finding::Justified);
+    review.spec.reason = Some("seen".into());
+    let standing = Standing {
+        by: Some(person("erin", "")),
+        at: Some(at),
+    };
+    review::put_seal(&keys(), &mut review, standing).unwrap();
+    review
+}
+
+fn value(review: &AccessReview) -> Value {
+    serde_json::to_value(review).unwrap()
+}
+
+fn emergency(kind: &str) -> Value {
+    let object = with(request(kind, "shell"), "/spec/emergency", true);
+    with(object, "/spec/reason", "INC-42")
+}
+
+/// Who asks, of which groups, with what changed, and why that is refused.
+type Row = (
+    &'static str,
+    &'static [&'static str],
+    &'static str,
+    Value,
+    Option<&'static str>,
+);
+
+fn asking() -> Vec<Row> {
+    let oncall = &["oncall"][..];
+    vec![
+        ("dana", oncall, "/spec/emergency", true.into(), None),
+        (
+            "dana",
+            &["devs"],
+            "/spec/emergency",
+            true.into(),
+            Some("NotForEmergencies"),
+        ),
+        (
+            "mallory",
+            &[],
+            "/spec/emergency",
+            true.into(),
+            Some("NotForEmergencies"),
+        ),
+        (
+            "dana",
+            oncall,
+            "/spec/emergency",
+            false.into(),
+            Some("NotAllowed"),
+        ),
+        (
+            "dana",
+            oncall,
+            "/spec/reason",
+            "".into(),
+            Some("ReasonRequired"),
+        ),
+        ("dana", oncall, "/spec/reason", "  ".into(), Some("Invalid")),
+        (
+            "dana",
+            oncall,
+            "/spec/reason",
+            "\u{202e}x".into(),
+            Some("Invalid"),
+        ),
+        (
+            "dana",
+            oncall,
+            "/spec/reason",
+            "x".repeat(2000).into(),
+            Some("Invalid"),
+        ),
+        (
+            "dana",
+            oncall,
+            "/spec/templateName",
+            "other".into(),
+            Some("NoEmergency"),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn whoever_is_named_may_have_an_emergency_and_is_told_what_to_do_otherwise() {
+    for kind in ["ExecAccessRequest", "PodAccessRequest"] {
+        let plain = |name| match kind {
+            "ExecAccessRequest" => exec_template(name),
+            _ => pod_template(name),
+        };
+        for (user, groups, pointer, new, refusal) in asking() {
+            let known = [template(plain("shell")), plain("other")];
+            let webhook = Webhook::new(Server::with(known));
+            let object = with(emergency(kind), pointer, new.clone());
+            let answer = webhook.create(&Attempt::create(user, groups, object)).await;
+            assert_eq!(
+                answer.refusal(),
+                refusal,
+                "{user} {pointer} {new}: {answer:?}"
+            );
+            if refusal.is_some() {
+                assert!(answer.status.message.contains(';') || refusal == Some("Invalid"));
+            } else {
+                let record = webhook.recorded().pop().unwrap();
+                assert_eq!(record.details["emergency"], "true");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_has_too_many_that_are_unreviewed_gets_no_further_one() {
+    let past = now() - SignedDuration::from_mins(5);
+    let mut forged = open("four");
+    forged.spec.access_request_ref.uid = "uid".into();
+    for (reviews, refusal) in [
+        (vec![open("one")], None),
+        (vec![open("one"), written("two", past)], None),
+        (vec![open("one"), forged], None),
+        (vec![open("one"), open("two")], Some("OpenReviews")),
+        (
+            vec![open("one"), open("two"), written("three", past)],
+            Some("OpenReviews"),
+        ),
+    ] {
+        let known = reviews
+            .iter()
+            .map(value)
+            .chain([template(exec_template("shell"))]);
+        let webhook = Webhook::new(Server::with(known.collect::<Vec<_>>()));
+        let ask = Attempt::create("dana", &["oncall"], emergency("ExecAccessRequest"));
+        let answer = webhook.create(&ask).await;
+        assert_eq!(answer.refusal(), refusal, "{answer:?}");
+        // Nobody else's.
+        let other = Attempt::create("oscar", &["oncall"], emergency("ExecAccessRequest"));
+        assert_eq!(webhook.create(&other).await.refusal(), None);
+    }
+}
+
+/// What the API server does with a change: it has it sealed, and has it checked.
+async fn changed(
+    webhook: &Webhook,
+    user: &str,
+    groups: &[&str],
+    old: &Value,
+    new: Value,
+) -> (super::Answer, Value) {
+    let attempt = Attempt {
+        groups: groups.iter().map(ToString::to_string).collect(),
+        ..Attempt::update(user, old, new)
+    };
+    let object = webhook.stamped(&attempt).await;
+    let attempt = Attempt {
+        object: Some(object.clone()),
+        ..attempt
+    };
+    (webhook.validate(&attempt).await, object)
+}
+
+/// Who writes, of which groups, with what changed of a good finding, and why that is refused.
+fn writing() -> Vec<Row> {
+    let security = &["security"][..];
+    vec![
+        ("erin", security, "/spec/finding", "FollowUp".into(), None),
+        ("frank", &[], "/spec/finding", "Unjustified".into(), None),
+        (
+            "dana",
+            security,
+            "/spec/finding",
+            "Justified".into(),
+            Some("OwnEmergency"),
+        ),
+        (
+            "mallory",
+            &["devs"],
+            "/spec/finding",
+            "Justified".into(),
+            Some("NotAReviewer"),
+        ),
+        (
+            "root",
+            &["system:masters"],
+            "/spec/finding",
+            "Justified".into(),
+            Some("NotAReviewer"),
+        ),
+        (
+            "system:serviceaccount:ci:bot",
+            &["system:serviceaccounts"],
+            "/spec/finding",
+            "Justified".into(),
+            Some("NotAReviewer"),
+        ),
+        (
+            "erin",
+            security,
+            "/spec/reason",
+            "  ".into(),
+            Some("Invalid"),
+        ),
+        (
+            "erin",
+            security,
+            "/spec/reason",
+            "\u{2067}x".into(),
+            Some("Invalid"),
+        ),
+        (
+            "erin",
+            security,
+            "/spec/reason",
+            "x".repeat(1 << 20).into(),
+            Some("Invalid"),
+        ),
+        (
+            "erin",
+            security,
+            "/spec/dueAt",
+            "2126-01-01T00:00:00Z".into(),
+            Some("Immutable"),
+        ),
+        (
+            "erin",
+            security,
+            "/spec/requester/user",
+            "oscar".into(),
+            Some("Immutable"),
+        ),
+        (
+            "erin",
+            security,
+            "/spec/reviewers/users",
+            json!(["erin"]),
+            Some("Immutable"),
+        ),
+        (
+            "erin",
+            security,
+            "/metadata/ownerReferences",
+            json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u" }]),
+            Some("Immutable"),
+        ),
+    ]
+}
+
+/// Not a second time, by whomever.
+async fn nobody_writes_again(webhook: &Webhook, object: &Value) {
+    let with_finding = |finding: Value, reason: Value| {
+        let again = with(object.clone(), "/spec/reason", reason);
+        with(again, "/spec/finding", finding)
+    };
+    for (finding, reason) in [
+        ("Justified".into(), "on second thoughts".into()),
+        ("Unjustified".into(), "on second thoughts".into()),
+        ("FollowUp".into(), "on second thoughts".into()),
+        (Value::Null, Value::Null),
+    ] {
+        let new = with_finding(finding, reason);
+        let (answer, _) = changed(webhook, "frank", &[], object, new).await;
+        assert_eq!(answer.refusal(), Some("ReviewedAlready"), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_of_the_reviewers_writes_what_they_found_once_and_it_is_sealed_with_their_name() {
+    let found = |pointer: &str, new: Value| {
+        let object = with(value(&open("one")), "/spec/finding", "Justified");
+        with(with(object, "/spec/reason", "seen"), pointer, new)
+    };
+    let old = value(&open("one"));
+    for (user, groups, pointer, new, refusal) in writing() {
+        let webhook = Webhook::new(Server::with(Vec::new()));
+        let object = found(pointer, new.clone());
+        let (answer, object) = changed(&webhook, user, groups, &old, object).await;
+        let shown: String = new.to_string().chars().take(30).collect();
+        assert_eq!(answer.refusal(), refusal, "{user} {pointer} {shown}");
+        let record = webhook.recorded().pop().unwrap();
+        let action = match refusal {
+            None => Action::ReviewGiven,
+            Some(_) => Action::ReviewRefused,
+        };
+        assert_eq!(record.action, action, "{user} {pointer}");
+        assert!(action.decisions().contains(&record.decision));
+        if refusal.is_some() {
+            continue;
+        }
+        assert_eq!(
+            object["metadata"]["annotations"][labels::REVIEWED_BY],
+            *user
+        );
+        let stored: AccessReview = serde_json::from_value(object.clone()).unwrap();
+        let standing = review::read(&keys(), &stored).unwrap();
+        assert_eq!(standing.by.map(|by| by.user).as_deref(), Some(user));
+        assert_eq!(standing.at, Some(now()));
+        nobody_writes_again(&webhook, &object).await;
+    }
+}
+
+#[tokio::test]
+async fn what_oz_wrote_about_a_review_stays() {
+    let old = value(&open("one"));
+    let seal = format!(
+        "/metadata/annotations/{}",
+        labels::REVIEW.replace('/', "~1")
+    );
+    let by = format!(
+        "/metadata/annotations/{}",
+        labels::REVIEWED_BY.replace('/', "~1")
+    );
+    let label = format!(
+        "/metadata/labels/{}",
+        labels::REQUEST_UID.replace('/', "~1")
+    );
+    let other = value(&written("one", now()))["metadata"]["annotations"][labels::REVIEW].clone();
+    for (pointer, new, refusal) in [
+        (seal.as_str(), other, Some("Immutable")),
+        (&seal, "".into(), Some("Immutable")),
+        (&by, "erin".into(), Some("Immutable")),
+        (&label, "other".into(), Some("Immutable")),
+        ("/metadata/labels/team", "blue".into(), None),
+    ] {
+        let webhook = Webhook::new(Server::with(Vec::new()));
+        let object = with(old.clone(), pointer, new);
+        let (answer, _) = changed(&webhook, "erin", &["security"], &old, object).await;
+        assert_eq!(answer.refusal(), refusal, "{pointer}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_seal_that_was_copied_makes_no_review() {
+    let one = open("one");
+    let mut copied = open("two");
+    copied.metadata.annotations = one.metadata.annotations;
+    let old = value(&copied);
+    let webhook = Webhook::new(Server::with(Vec::new()));
+    let object = with(old.clone(), "/spec/finding", "Justified");
+    let object = with(object, "/spec/reason", "seen");
+    let (answer, _) = changed(&webhook, "frank", &[], &old, object).await;
+    assert_eq!(answer.refusal(), Some("ReviewForged"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn nobody_makes_or_deletes_a_review() {
+    for (user, groups) in [
+        ("erin", &["security"][..]),
+        ("dana", &["oncall"]),
+        ("root", &["system:masters"]),
+    ] {
+        let webhook = Webhook::new(Server::with(Vec::new()));
+        let create = Attempt::create(user, groups, value(&open("one")));
+        let answer = webhook.validate(&create).await;
+        assert_eq!(answer.refusal(), Some("ReviewReserved"), "{user}");
+        for review in [open("one"), written("one", now())] {
+            let delete = Attempt {
+                operation: "DELETE",
+                object: None,
+                old: Some(value(&review)),
+                ..Attempt::create(user, groups, value(&review))
+            };
+            let answer = webhook.validate(&delete).await;
+            assert_eq!(answer.refusal(), Some("ReviewKept"), "{user}");
+        }
+        let records = webhook.recorded();
+        let refused = (Action::ReviewRefused, Decision::Deny);
+        assert!(
+            records.iter().all(|it| (it.action, it.decision) == refused),
+            "{records:?}"
+        );
+        let ids: std::collections::BTreeSet<_> = records.iter().map(|it| &it.id).collect();
+        assert!(!ids.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn the_status_of_a_review_is_the_operators() {
+    let old = value(&open("one"));
+    let new = with(old.clone(), "/status/conditions", json!([]));
+    let webhook = Webhook::new(Server::with(Vec::new()));
+    for (user, refusal) in [("root", Some("StatusReserved")), (OPERATOR, None)] {
+        let attempt = Attempt::update(user, &old, new.clone()).status();
+        assert_eq!(
+            webhook.validate(&attempt).await.refusal(),
+            refusal,
+            "{user}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nobody_writes_a_review_while_that_cannot_be_put_on_record() {
+    let records = Records {
+        broken: true,
+        ..Records::default()
+    };
+    let webhook = Webhook::recording(Server::with(Vec::new()), records);
+    let old = value(&open("one"));
+    let object = with(old.clone(), "/spec/finding", "Justified");
+    let object = with(object, "/spec/reason", "seen");
+    let (answer, _) = changed(&webhook, "frank", &[], &old, object).await;
+    assert_eq!(answer.refusal(), Some("RecordFailed"), "{answer:?}");
+}

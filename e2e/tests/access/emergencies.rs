@@ -1,0 +1,211 @@
+//! Emergencies: granted without approvals, and looked at afterwards. Each test has people of its own: what is
+//! unreviewed counts wherever it is.
+
+use anyhow::{Context as _, Result, ensure};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams};
+use oz_core::api::{AccessReview, AuditEvent, ExecAccessRequest, Finding, Phase};
+use oz_core::conditions;
+use oz_core::labels;
+use oz_e2e::{Person, Scene, conditions_line, emergency_template, found, refused};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+
+use crate::{scene, system};
+
+const ERIN: Person = Person::named("erin", &["security"]);
+const FRANK: Person = Person::named("frank", &["security"]);
+
+const fn on_call(user: &'static str) -> Person {
+    Person::named(user, &["devs", "oncall"])
+}
+
+async fn with_emergencies(prefix: &str, within: &str, open: i32) -> Result<Scene> {
+    let scene = scene(prefix).await?;
+    scene.may_review("security").await?;
+    scene
+        .template(&emergency_template("guarded", within, open))
+        .await?;
+    Ok(scene)
+}
+
+/// The records of this action about the request.
+async fn on_record(scene: &Scene, action: &str, uid: &str) -> Result<Vec<AuditEvent>> {
+    let events: kube::Api<AuditEvent> = kube::Api::all(scene.admin.clone());
+    let selected = format!(
+        "{}={action},{}={uid}",
+        labels::AUDIT_KIND,
+        labels::AUDIT_GRANT
+    );
+    let listed = events
+        .list(&ListParams::default().labels(&selected))
+        .await?;
+    Ok(listed.items)
+}
+
+#[tokio::test]
+async fn an_emergency_is_granted_without_approvals_and_reviewed_once() -> Result<()> {
+    let scene = with_emergencies("emergency", "24h", 2).await?;
+    let dana = on_call("dana-one");
+    dana.has_emergency(&scene, "inc", "guarded").await?;
+    let requests = scene.requests("admin").await?;
+    let granted = requests.ready("inc").await?;
+    let line = conditions_line(&granted.status());
+    ensure!(
+        line.contains("EMERGENCY: granted without anybody's approval"),
+        "{line}"
+    );
+    ensure!(!line.contains("Approved"), "{line}");
+    let uid = granted.request.uid().context("no UID")?;
+    let review = scene.review_of("inc").await?;
+    let spec = &review.spec;
+    assert_eq!(spec.access_request_ref.uid, uid);
+    assert_eq!(spec.requester.user, "dana-one");
+    assert_eq!(
+        (spec.template.as_str(), spec.emergency.as_str()),
+        ("guarded", "INC-42")
+    );
+    assert_eq!(spec.reviewers.groups, ["security"]);
+    assert!(spec.records.count >= 1, "{:?}", spec.records);
+    assert!(review.metadata.owner_references.is_none());
+    let events = on_record(&scene, "EmergencyGranted", &uid).await?;
+    assert_eq!(events.len(), 1);
+    assert_eq!(on_record(&scene, "AccessGranted", &uid).await?.len(), 0);
+
+    let name = review.name_any();
+    ERIN.reviews(&scene, &name, &found(Finding::Justified))
+        .await?;
+    let reviews = scene.api::<AccessReview>();
+    let written = reviews.get(&name).await?;
+    assert_eq!(written.spec.finding, Some(Finding::Justified));
+    assert_eq!(written.annotations()[labels::REVIEWED_BY], "erin");
+    let why = refused(
+        FRANK
+            .reviews(&scene, &name, &found(Finding::Unjustified))
+            .await,
+    )?;
+    ensure!(
+        why.contains("written once") || why.contains("wrote review"),
+        "{why}"
+    );
+    let given = on_record(&scene, "ReviewGiven", &uid).await?;
+    assert_eq!(given.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_review_is_opened_although_the_request_is_deleted_at_once_and_outlives_it() -> Result<()>
+{
+    let scene = with_emergencies("deleted-at-once", "24h", 2).await?;
+    on_call("dana-two")
+        .has_emergency(&scene, "inc", "guarded")
+        .await?;
+    let requests = scene.requests("admin").await?;
+    let granted = requests.ready("inc").await?;
+    let own = scene.api::<ExecAccessRequest>();
+    own.delete("inc", &DeleteParams::default()).await?;
+    scene
+        .gone::<ExecAccessRequest>("inc", CONDITION_TIMEOUT)
+        .await?;
+    let review = scene.review_of("inc").await?;
+    assert_eq!(
+        Some(review.spec.access_request_ref.uid),
+        granted.request.uid()
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_that_nobody_reviews_in_time_is_overdue_until_somebody_does() -> Result<()> {
+    let scene = with_emergencies("overdue", "2s", 2).await?;
+    on_call("dana-three")
+        .has_emergency(&scene, "inc", "guarded")
+        .await?;
+    let review = scene.review_of("inc").await?;
+    let name = review.name_any();
+    let reviews = scene.api::<AccessReview>();
+    let is_overdue = async |wanted: &str| {
+        let what = format!("Overdue to be {wanted}");
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            let now = reviews.get(&name).await?;
+            let status = now.status.unwrap_or_default();
+            let told = conditions::find(&status.conditions, conditions::OVERDUE);
+            Ok(told.is_some_and(|told| told.status == wanted).then_some(()))
+        })
+        .await
+    };
+    is_overdue("True").await?;
+    let told = on_record(&scene, "ReviewOverdue", &review.spec.access_request_ref.uid).await?;
+    assert_eq!(told.len(), 1);
+    let gauge = async || {
+        let metrics = system().await?.operator.metrics().await?;
+        let mut lines = metrics.lines();
+        let line = lines.find_map(|line| line.strip_prefix("oz_reviews_overdue "));
+        anyhow::Ok(line.map(|count| count.parse::<f64>()).transpose()?)
+    };
+    eventually("the gauge to count it", CONDITION_TIMEOUT, async || {
+        Ok(gauge().await?.filter(|count| *count >= 1.0))
+    })
+    .await?;
+    ERIN.reviews(&scene, &name, &found(Finding::FollowUp))
+        .await?;
+    is_overdue("False").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_has_too_many_unreviewed_gets_no_further_one_until_one_is_reviewed() -> Result<()> {
+    let scene = with_emergencies("too-many", "24h", 1).await?;
+    let dana = on_call("dana-four");
+    let requests = scene.requests("admin").await?;
+    // Beside each other, before any review is there: the operator counts them one after the other.
+    let (first, second) = tokio::join!(
+        dana.has_emergency(&scene, "one", "guarded"),
+        dana.has_emergency(&scene, "two", "guarded"),
+    );
+    first?;
+    second?;
+    let over = |status: &oz_core::api::RequestStatus| status.phase != Phase::Pending;
+    let one = requests.until("one", "to be decided", over).await?;
+    let two = requests.until("two", "to be decided", over).await?;
+    let phases = [&one, &two].map(|request| request.status.clone().unwrap_or_default().phase);
+    ensure!(
+        phases.contains(&Phase::Active) && phases.contains(&Phase::Denied),
+        "{phases:?}"
+    );
+    let (granted, denied) = if phases[0] == Phase::Active {
+        (one, two)
+    } else {
+        (two, one)
+    };
+    let line = conditions_line(&denied.status.unwrap_or_default());
+    ensure!(line.contains("have not been reviewed"), "{line}");
+    let review = scene.review_of(&granted.name_any()).await?;
+    // The watch of the webhook comes to know of it.
+    let mut names = (0..).map(|number| format!("next-{number}"));
+    let mut ask = async || {
+        let name = names.next().context("no more names")?;
+        let answer = dana.has_emergency(&scene, &name, "guarded").await;
+        anyhow::Ok((name, answer))
+    };
+    let told = eventually("admission to refuse it", CONDITION_TIMEOUT, async || {
+        let (_, answer) = ask().await?;
+        match answer {
+            Ok(()) => Ok(None),
+            refusal => Ok(Some(refused(refusal)?)),
+        }
+    })
+    .await?;
+    ensure!(told.contains("have not been reviewed"), "{told}");
+    ERIN.reviews(&scene, &review.name_any(), &found(Finding::Justified))
+        .await?;
+    // Webhook and operator come to know of it one after the other.
+    eventually("the next to be let in", CONDITION_TIMEOUT, async || {
+        let (name, answer) = ask().await?;
+        answer?;
+        let decided = requests.until(&name, "to be decided", over).await?;
+        let phase = decided.status.unwrap_or_default().phase;
+        Ok((phase == Phase::Active).then_some(()))
+    })
+    .await?;
+    Ok(())
+}

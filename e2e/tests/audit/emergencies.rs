@@ -1,0 +1,94 @@
+//! The operator killed without warning while emergencies are granted, and their requests deleted right after: each
+//! has exactly one review in the end.
+//!
+//! By default a few times. `OZ_AUDIT_EMERGENCIES=200 OZ_AUDIT_KILLS=50 cargo test -p oz-e2e --test audit
+//! emergencies::` is the long run.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams};
+use oz_core::api::{AccessReview, ExecAccessRequest};
+use oz_e2e::{Auditor, Operator, Options, Person, Scene, System, emergency_template};
+use oz_testkit::{CONDITION_TIMEOUT, eventually};
+
+use crate::alone;
+use crate::support::{clean, number};
+
+/// How long to wait for what is away.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// An emergency that is granted, and whose request is deleted as soon as it can be used. Its UID.
+async fn had(scene: &Scene, number: usize) -> Result<String> {
+    let name = format!("inc-{number}");
+    // The most that a person may have unreviewed is no matter here.
+    let user: &'static str = Box::leak(format!("dana-{number}").into_boxed_str());
+    let dana = Person::named(user, &["devs", "oncall"]);
+    while dana.has_emergency(scene, &name, "guarded").await.is_err() {
+        let there = scene.api::<ExecAccessRequest>().get_opt(&name).await?;
+        if there.is_some() {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    let requests = scene.requests("admin").await?;
+    let granted = requests.ready(&name).await?;
+    let own = scene.api::<ExecAccessRequest>();
+    own.delete(&name, &DeleteParams::default()).await?;
+    Ok(granted.request.uid().unwrap_or_default())
+}
+
+#[tokio::test]
+async fn killed_between_grant_and_review_there_is_exactly_one_for_each() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let (emergencies, kills) = (
+        number("OZ_AUDIT_EMERGENCIES", 12)?,
+        number("OZ_AUDIT_KILLS", 6)?,
+    );
+    let mut system = System::start(cluster).await?;
+    let scene = Scene::set(cluster, "emergencies").await?;
+    scene
+        .template(&emergency_template("guarded", "24h", 1))
+        .await?;
+    let mut auditor = Auditor::pinning(&scene.admin).await?;
+    let mut uids = Vec::new();
+    let began = Instant::now();
+    let numbers: Vec<usize> = (0..emergencies).collect();
+    for share in numbers.chunks(emergencies.div_ceil(kills)) {
+        for number in share {
+            uids.push(had(&scene, *number).await?);
+        }
+        // The last of them was granted a moment ago, and perhaps has no review yet.
+        system.operator.process.kill9();
+        auditor.log(&system.operator.process);
+        system.operator = Operator::start(cluster, &Options::default()).await?;
+    }
+    auditor.log(&system.operator.process);
+    auditor.log(&system.webhook.process);
+    let reviews = scene.api::<AccessReview>();
+    let count = |all: &[AccessReview]| {
+        let mut counted = BTreeMap::new();
+        for review in all {
+            let uid = review.spec.access_request_ref.uid.clone();
+            *counted.entry(uid).or_insert(0) += 1;
+        }
+        counted
+    };
+    let expected: BTreeMap<String, i32> = uids.into_iter().map(|uid| (uid, 1)).collect();
+    assert_eq!(expected.len(), emergencies);
+    eventually("one review for each", CONDITION_TIMEOUT, async || {
+        let all = reviews.list(&ListParams::default()).await?;
+        Ok((count(&all.items) == expected).then_some(()))
+    })
+    .await?;
+    let report = auditor.report().await?;
+    assert!(report.is_whole(), "{:#?}", report.problems);
+    eprintln!(
+        "{emergencies} emergencies, {kills} kills in {:?}",
+        began.elapsed()
+    );
+    Ok(())
+}

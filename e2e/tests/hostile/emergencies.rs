@@ -1,0 +1,277 @@
+//! Getting in by an emergency that is none, and getting rid of those who look at it.
+
+use anyhow::{Context as _, Result};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use oz_core::api::{AccessReview, ExecAccessRequest, Finding};
+use oz_core::labels;
+use oz_e2e::{Person, emergency_request, emergency_template, found, refused};
+use serde_json::json;
+
+use crate::Stage;
+
+const REQUESTS: &str = "execaccessrequests";
+const MALLORY: Person = Person::named("mallory", &["devs", "security"]);
+const ERIN: Person = Person::named("erin", &["security"]);
+const FRANK: Person = Person::named("frank", &["security"]);
+
+/// Somebody on call, who is one of those who review as well, with a UID.
+const fn on_call(user: &'static str, uid: &'static str) -> Person {
+    Person {
+        user,
+        uid,
+        groups: &["devs", "oncall", "security"],
+    }
+}
+
+async fn stage(prefix: &str) -> Result<Stage> {
+    let stage = Stage::set(prefix).await?;
+    stage.may_review("security").await?;
+    stage
+        .template(&emergency_template("guarded", "24h", 16))
+        .await?;
+    Ok(stage)
+}
+
+/// An emergency of somebody's, and its review.
+async fn had(stage: &Stage, by: Person) -> Result<AccessReview> {
+    by.has_emergency(stage, "inc", "guarded").await?;
+    let requests = stage.requests("admin").await?;
+    requests.ready("inc").await?;
+    stage.review_of("inc").await
+}
+
+/// Saying that it is an emergency without being named for one, with every right to ask: refused.
+#[tokio::test]
+async fn an_emergency_of_somebody_who_is_not_named() -> Result<()> {
+    let stage = stage("not-named").await?;
+    let why = refused(MALLORY.has_emergency(&stage, "inc", "guarded").await)?;
+    assert!(
+        why.contains("none of those whom template guarded lets in"),
+        "{why}"
+    );
+    Ok(())
+}
+
+/// Saying that it is an emergency, and not why, or in words that look like others: refused.
+#[tokio::test]
+async fn an_emergency_without_a_reason() -> Result<()> {
+    let stage = stage("no-reason").await?;
+    let dana = on_call("dana-reason", "u-reason");
+    let long = "x".repeat(1 << 20);
+    for reason in [
+        None,
+        Some(" \n"),
+        Some("\u{202e}24-CNI"),
+        Some(long.as_str()),
+    ] {
+        let mut request = emergency_request("inc", "guarded");
+        request.spec.reason = reason.map(ToOwned::to_owned);
+        let asked = dana.create(&stage.admin, stage.name(), REQUESTS, &request);
+        let shown: String = reason.unwrap_or_default().chars().take(10).collect();
+        refused(asked.await).with_context(|| shown)?;
+    }
+    Ok(())
+}
+
+/// Bringing the stamp of somebody on call along with an emergency of one's own: it is overwritten with who really
+/// asks, who is not named.
+#[tokio::test]
+async fn an_emergency_with_a_stamp_that_was_copied() -> Result<()> {
+    let stage = stage("copied-stamp").await?;
+    had(&stage, on_call("dana-stamp", "u-stamp")).await?;
+    let own = stage.api::<ExecAccessRequest>().get("inc").await?;
+    let mut copy = emergency_request("mine", "guarded");
+    copy.metadata.annotations = own.metadata.annotations;
+    let asked = MALLORY.create(&stage.admin, stage.name(), REQUESTS, &copy);
+    let why = refused(asked.await)?;
+    assert!(why.contains("mallory is none of those"), "{why}");
+    Ok(())
+}
+
+/// Making an emergency of a request that waits for approvals, as an administrator: refused, and it waits on.
+#[tokio::test]
+async fn a_request_that_becomes_an_emergency() -> Result<()> {
+    let stage = stage("becomes").await?;
+    let mut request = emergency_request("inc", "guarded");
+    request.spec.emergency = None;
+    MALLORY
+        .create(&stage.admin, stage.name(), REQUESTS, &request)
+        .await?;
+    let requests = stage.api::<ExecAccessRequest>();
+    let patch = Patch::Merge(json!({ "spec": { "emergency": true } }));
+    let patched = requests.patch("inc", &PatchParams::default(), &patch).await;
+    let why = refused(patched)?;
+    assert!(why.contains("immutable"), "{why}");
+    Ok(())
+}
+
+/// Reviewing one's own emergency, also under another user name that has the same UID: refused.
+#[tokio::test]
+async fn ones_own_emergency() -> Result<()> {
+    let stage = stage("own-review").await?;
+    let review = had(&stage, on_call("dana-own", "u-own")).await?;
+    for by in [on_call("dana-own", "u-own"), on_call("alter", "u-own")] {
+        let why = refused(
+            by.reviews(&stage, &review.name_any(), &found(Finding::Justified))
+                .await,
+        )?;
+        assert!(why.contains("somebody else has to review it"), "{why}");
+    }
+    Ok(())
+}
+
+/// Reviewing without being named for it, as an administrator with every right: refused.
+#[tokio::test]
+async fn a_review_by_an_administrator() -> Result<()> {
+    let stage = stage("root-review").await?;
+    let review = had(&stage, on_call("dana-root", "u-root")).await?;
+    let reviews = stage.api::<AccessReview>();
+    let patch = Patch::Merge(found(Finding::Justified));
+    let patched = reviews
+        .patch(&review.name_any(), &PatchParams::default(), &patch)
+        .await;
+    let why = refused(patched)?;
+    assert!(why.contains("none of those who review"), "{why}");
+    Ok(())
+}
+
+/// Reviewing twice, to have the second finding count: refused, whoever does.
+#[tokio::test]
+async fn reviewing_twice() -> Result<()> {
+    let stage = stage("twice-review").await?;
+    let name = had(&stage, on_call("dana-twice", "u-twice"))
+        .await?
+        .name_any();
+    ERIN.reviews(&stage, &name, &found(Finding::Unjustified))
+        .await?;
+    for by in [ERIN, FRANK] {
+        refused(by.reviews(&stage, &name, &found(Finding::Justified)).await)?;
+    }
+    let now = stage.api::<AccessReview>().get(&name).await?;
+    assert_eq!(now.spec.finding, Some(Finding::Unjustified));
+    Ok(())
+}
+
+/// Changing or erasing what was found, or its seal, as an administrator: refused.
+#[tokio::test]
+async fn a_finding_that_is_changed() -> Result<()> {
+    let stage = stage("changed-finding").await?;
+    let name = had(&stage, on_call("dana-changed", "u-changed"))
+        .await?
+        .name_any();
+    ERIN.reviews(&stage, &name, &found(Finding::Unjustified))
+        .await?;
+    let reviews: Api<AccessReview> = stage.api();
+    for edit in [
+        json!({ "spec": { "finding": "Justified" } }),
+        json!({ "spec": { "reason": "another" } }),
+        json!({ "spec": { "finding": null, "reason": null } }),
+        json!({ "metadata": { "annotations": { labels::REVIEW: "other" } } }),
+        json!({ "metadata": { "annotations": { labels::REVIEWED_BY: "frank" } } }),
+        json!({ "metadata": { "labels": { labels::REQUEST_UID: "other" } } }),
+    ] {
+        let patched = reviews
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&edit))
+            .await;
+        refused(patched).with_context(|| edit.to_string())?;
+    }
+    Ok(())
+}
+
+/// Changing who is reviewed, who may review or until when, while one writes what one found: refused.
+#[tokio::test]
+async fn what_a_review_is_about() -> Result<()> {
+    let stage = stage("about-review").await?;
+    let name = had(&stage, on_call("dana-about", "u-about"))
+        .await?
+        .name_any();
+    for edit in [
+        json!({ "requester": { "user": "mallory" } }),
+        json!({ "reviewers": { "users": ["mallory"] } }),
+        json!({ "dueAt": "2126-01-01T00:00:00Z" }),
+        json!({ "accessRequestRef": { "uid": "other" } }),
+    ] {
+        let mut change = found(Finding::Justified);
+        for (field, value) in edit.as_object().into_iter().flatten() {
+            change["spec"][field] = value.clone();
+        }
+        refused(ERIN.reviews(&stage, &name, &change).await).with_context(|| edit.to_string())?;
+    }
+    Ok(())
+}
+
+/// Writing why in words that look like others, or in a mebibyte: refused.
+#[tokio::test]
+async fn a_finding_that_looks_like_another() -> Result<()> {
+    let stage = stage("marks").await?;
+    let name = had(&stage, on_call("dana-marks", "u-marks"))
+        .await?
+        .name_any();
+    let long = "x".repeat(1 << 20);
+    for reason in [
+        "",
+        " ",
+        "\u{202e}deifitsuj",
+        "a\u{2066}b",
+        "\u{1b}[2J",
+        long.as_str(),
+    ] {
+        let change = json!({ "spec": { "finding": "Justified", "reason": reason } });
+        let shown: String = reason.chars().take(10).collect();
+        refused(ERIN.reviews(&stage, &name, &change).await).with_context(|| shown)?;
+    }
+    Ok(())
+}
+
+/// Making a review that is written already where that of one's next emergency will be, as an administrator:
+/// refused.
+#[tokio::test]
+async fn a_review_that_is_forged() -> Result<()> {
+    let stage = stage("forged-review").await?;
+    let review = had(&stage, on_call("dana-forged", "u-forged")).await?;
+    let mut forged = review.clone();
+    forged.metadata.name = Some("another".to_owned());
+    forged.metadata.resource_version = None;
+    forged.metadata.uid = None;
+    forged.spec.finding = Some(Finding::Justified);
+    forged.spec.reason = Some("well".to_owned());
+    let reviews: Api<AccessReview> = stage.api();
+    let why = refused(reviews.create(&PostParams::default(), &forged).await)?;
+    assert!(why.contains("opened by oz's operator alone"), "{why}");
+    Ok(())
+}
+
+/// Deleting a review that is open, or one that is written, as an administrator: refused.
+#[tokio::test]
+async fn a_review_that_is_deleted() -> Result<()> {
+    let stage = stage("deleted-review").await?;
+    let name = had(&stage, on_call("dana-deleted", "u-deleted"))
+        .await?
+        .name_any();
+    let reviews: Api<AccessReview> = stage.api();
+    let why = refused(reviews.delete(&name, &DeleteParams::default()).await)?;
+    assert!(why.contains("nobody deletes one"), "{why}");
+    ERIN.reviews(&stage, &name, &found(Finding::Justified))
+        .await?;
+    refused(reviews.delete(&name, &DeleteParams::default()).await)?;
+    Ok(())
+}
+
+/// Having a review go with something else, by naming that its owner: refused.
+#[tokio::test]
+async fn a_review_that_is_to_go_with_something_else() -> Result<()> {
+    let stage = stage("owned-review").await?;
+    let name = had(&stage, on_call("dana-owned", "u-owned"))
+        .await?
+        .name_any();
+    let reviews: Api<AccessReview> = stage.api();
+    let patch = json!({ "metadata": { "ownerReferences": [{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u",
+    }] } });
+    let patched = reviews
+        .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await;
+    refused(patched)?;
+    Ok(())
+}

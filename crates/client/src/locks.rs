@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 
 /// What a failure of whoever may not says next.
 const WHO_MAY: &str =
-    "the ClusterRole oz-lock-access gives the right to; whom a lock names does not remove it";
+    "have somebody do it who has the ClusterRole oz-lock-access, and whom the lock does not name";
 
 fn api(cluster: &Cluster) -> Api<AccessLock> {
     Api::all(cluster.client.clone())

@@ -86,7 +86,7 @@ fn somebody_is_locked_and_unlocked() {
         "lock namespace shop --reason INC-42 --until 2099-01-01T00:00:00Z",
         "lock template shell --reason INC-42",
         "lock user alice",
-        "lock user alice --reason INC-42 --for -1h",
+        "lock user alice --reason INC-42 --for=-1h",
         "lock user alice --reason INC-42 --for 1h --until 2099-01-01T00:00:00Z",
         "lock pod web-0 --reason INC-42",
         "unlock laptop",
@@ -114,7 +114,10 @@ fn nothing_is_locked() {
 
 #[test]
 fn an_explanation_says_by_which_lock_somebody_is_kept_out() {
-    let said = told(&Stub::start(answer), &["explain alice-x7k2p"]);
+    let said = told(
+        &Stub::start(answer),
+        &["explain --template shell --user alice --group devs"],
+    );
     assert!(
         said.contains("group devs is locked by AccessLock devs-freeze"),
         "{said}"

@@ -201,6 +201,28 @@ fn of_requests() -> [Case; 2] {
     ]
 }
 
+/// A lock with all that fits into its annotations: refused, and on record.
+fn of_locks() -> Case {
+    Case {
+        hook: "guard-lock-accesslock.kb.io",
+        path: "/lock-crds-wizardofoz-co-v1alpha1-accesslock",
+        group: GROUP,
+        resource: ("accesslocks", ""),
+        groups: &["devs"],
+        object: json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "AccessLock",
+            "metadata": {"name": "incident-7", "annotations": {"note": fat()}},
+            "spec": {"target": {"user": "alice"}, "reason": "INC-7"},
+        }),
+        old: Value::Null,
+        judged: |webhook, answer| {
+            let recorded = webhook.recorded();
+            let refused = |action| action == Action::AccessLocked;
+            answer.status.code == 422 && recorded.iter().any(|record| refused(record.action))
+        },
+    }
+}
+
 impl Case {
     fn body(&self) -> Vec<u8> {
         let (resource, subresource) = self.resource;
@@ -270,7 +292,7 @@ async fn each_hook_that_fails_open_judges_the_largest_object_there_can_be() {
         .into_iter()
         .chain(of_pods())
         .chain(of_requests())
-        .chain([of_policies()])
+        .chain([of_policies(), of_locks()])
         .collect();
     let mut known: Vec<_> = cases.iter().map(|case| case.hook.to_owned()).collect();
     open.sort();

@@ -107,8 +107,6 @@ impl<K: Kind> BindingValidator<K> {
         let namespace = review.namespace.as_deref();
         served(&self.served, namespace)?;
         let asking = requester(&review.user);
-        let access = Access::bound(&asking, &terms.subjects, namespace);
-        self.locks.admit(&access, cx.now).await?;
         let listed = self
             .policy
             .permits(terms, namespace, created)
@@ -131,6 +129,8 @@ impl<K: Kind> BindingValidator<K> {
                 &Failure::invalid("MayNotBind", message),
             ));
         }
+        let access = Access::bound(&asking, &terms.subjects, namespace);
+        self.locks.admit(&access, cx.now).await?;
         let rules = rules(&cx.client, &review.user, namespace, terms).await;
         let rules = match listed {
             // Read only to warn: the operator's condition says it as well.

@@ -1,4 +1,4 @@
-//! `ozctl lint`: templates, requests, transient bindings, composites and harness runs in files, checked before they reach a cluster: by the
+//! `ozctl lint`: templates, access policies, requests, transient bindings, composites and harness runs in files, checked before they reach a cluster: by the
 //! schema that the API server has, and by the functions that the webhook calls.
 
 use std::ffi::OsStr;
@@ -14,14 +14,14 @@ use crate::failure::Result;
 use crate::lint::{self, Finding};
 use crate::output;
 
-/// Check templates, requests, transient bindings, composites and harness runs in files
+/// Check templates, access policies, requests, transient bindings, composites and harness runs in files
 ///
 /// By the schema and the rules of admission, without a cluster, for CI. What needs one is not
 /// checked: whether targets and roles exist, whether the author may hand out what the template does,
-/// and which roles may be bound. Whether a commandPolicy compiles is told at admission only. Of a
-/// composite it says what its condition Accepted would, and whether a policy in it compiles; one in a
-/// ConfigMap is for `ozctl rego check`. Whether policies grant what a harness template requires is for
-/// `ozctl policy check`.
+/// and which roles may be bound. Expressions of templates and access policies are compiled, and
+/// approval rules that nobody can satisfy are found. Of a composite it says what its condition Accepted
+/// would, and whether a policy in it compiles; one in a ConfigMap is for `ozctl rego check`. Whether
+/// policies grant what a harness template requires is for `ozctl policy check`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

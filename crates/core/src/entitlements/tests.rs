@@ -75,7 +75,7 @@ fn lines(lines: &[&str]) -> BTreeSet<String> {
 fn given(rule: Value) -> (BTreeSet<String>, BTreeSet<String>) {
     let in_one = |namespace| {
         let mut rbac = Rbac::default();
-        rbac.cluster_roles(&[cluster_role("r", &[rule.clone()], json!({}))]);
+        rbac.cluster_roles(&[cluster_role("r", std::slice::from_ref(&rule), json!({}))]);
         let devs = [subject("Group", "devs")];
         bound(&mut rbac, namespace, "b", ("ClusterRole", "r"), &devs);
         told(&rbac.into_pods())
@@ -188,7 +188,7 @@ fn aggregated_roles_are_resolved_to_those_that_they_are_made_of() {
         // The rules that the controller wrote, and one that was there before and is not of the others.
         cluster_role(
             "admin",
-            &[exec.clone()],
+            std::slice::from_ref(&exec),
             json!({ "aggregationRule": made_of("to-admin") }),
         ),
         label(

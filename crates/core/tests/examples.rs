@@ -17,8 +17,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use oz_core::api::{
     AccessLock, AccessPolicy, ExecAccessRequest, ExecAccessTemplate, PodAccessRequest,
-    PodAccessTemplate,
-    TransientClusterRoleBinding, TransientRoleBinding,
+    PodAccessTemplate, TransientClusterRoleBinding, TransientRoleBinding,
 };
 use oz_core::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
 use oz_core::transient::Kind;

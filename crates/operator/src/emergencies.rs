@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use oz_core::access::emergency;
-use oz_core::access::kind::Place;
+use oz_core::access::kind::ReviewLimit;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::Requester;
 use oz_core::api::{AccessReview, AuditEvent};
@@ -69,7 +69,12 @@ impl Emergencies {
 
     /// How many other emergencies of whoever asks are unreviewed. If that leaves room, it is taken by the request
     /// with this UID.
-    pub(crate) fn take(&self, now: Timestamp, uid: &str, place: &Place) -> Result<usize, Failure> {
+    pub(crate) fn take(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        place: &ReviewLimit,
+    ) -> Result<usize, Failure> {
         let shared = &*self.0;
         let Some(records) = &shared.records else {
             return Err(Failure::invalid(
@@ -127,8 +132,8 @@ mod tests {
 
     use super::*;
 
-    fn place(user: &str, most: usize) -> Place {
-        Place {
+    fn place(user: &str, most: usize) -> ReviewLimit {
+        ReviewLimit {
             requester: Requester {
                 user: user.into(),
                 ..Requester::default()

@@ -17,8 +17,8 @@ use oz_runtime::Store;
 
 use crate::answers::{about, answer, answered};
 use crate::continued::continued;
-use crate::locks;
 use crate::emergencies::Emergencies;
+use crate::locks;
 use crate::role_names::RoleNames;
 use crate::session_probes::Probes;
 use crate::stamps::Stamps;

@@ -1,6 +1,7 @@
 //! Tells servers that others run of what is put on record: chat, pagers, whatever takes an event. Each route has what
 //! waits for it, bounded, and a task that sends; nothing that is decided or ended waits for either.
 
+mod meters;
 mod queue;
 mod send;
 
@@ -9,52 +10,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use oz_core::notify::{Route, Routes, body};
 use oz_outbound::Allowed;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::outlets::{Intake, Written};
+use meters::Meters;
 use queue::{Message, Queue};
 use send::Sender;
-
-/// Of what is counted, the route.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Way {
-    route: String,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Meters {
-    sent: Family<Way, Counter>,
-    failures: Family<Way, Counter>,
-    dropped: Family<Way, Counter>,
-    waiting: Family<Way, Gauge>,
-}
-
-impl Meters {
-    fn of(&self, route: &Route) -> RouteMeters {
-        let way = Way {
-            route: route.name.clone(),
-        };
-        RouteMeters {
-            sent: self.sent.get_or_create_owned(&way),
-            failures: self.failures.get_or_create_owned(&way),
-            dropped: self.dropped.get_or_create_owned(&way),
-            waiting: self.waiting.get_or_create_owned(&way),
-        }
-    }
-}
-
-/// What is counted of one route.
-#[derive(Clone, Debug)]
-struct RouteMeters {
-    sent: Counter,
-    failures: Counter,
-    dropped: Counter,
-    waiting: Gauge,
-}
 
 /// All routes of a process.
 #[derive(Clone, Default)]
@@ -98,27 +59,7 @@ impl Notifier {
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
-        let registry = registry.sub_registry_with_prefix("oz_notifications");
-        registry.register(
-            "sent",
-            "Notifications that a server took, by route",
-            self.meters.sent.clone(),
-        );
-        registry.register(
-            "failures",
-            "Attempts to notify that failed, by route",
-            self.meters.failures.clone(),
-        );
-        registry.register(
-            "dropped",
-            "Notifications that nobody gets: too many waited, the server was away for an hour, or does not take them",
-            self.meters.dropped.clone(),
-        );
-        registry.register(
-            "waiting",
-            "Notifications that wait for their server",
-            self.meters.waiting.clone(),
-        );
+        self.meters.register(registry);
     }
 
     /// How many wait.

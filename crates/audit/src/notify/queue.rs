@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::RouteMeters;
+use super::meters::RouteMeters;
 
 /// How many wait at most; a further one takes the place of the oldest.
 const MOST: usize = 1_000;

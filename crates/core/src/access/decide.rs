@@ -3,30 +3,17 @@
 
 use k8s_openapi::api::rbac::v1::Subject;
 
-use super::emergency;
+use super::denial::list;
+use super::emergencies;
 use super::stamp::Requester;
 use crate::api::{AccessConfig, Bind, Operation};
 
 /// What the refusal of a request without a reason ends with: the field that lacks one.
 pub const REASON_REQUIRED: &str = "; set spec.reason";
 
+pub use super::denial::Denial;
+
 const RBAC: &str = "rbac.authorization.k8s.io";
-
-/// A refusal that lasts: the same person asking the same again gets the same answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Denial {
-    /// Reason in CamelCase for conditions, events, records and metrics.
-    pub reason: &'static str,
-    /// Why, and what to do next.
-    pub message: String,
-}
-
-impl Denial {
-    pub(super) fn new(reason: &'static str, message: String) -> Self {
-        Self { reason, message }
-    }
-}
 
 /// What a request asks for, besides a pod.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,7 +99,7 @@ fn membership(
     ask: Ask<'_>,
 ) -> Result<String, Denial> {
     if ask.emergency {
-        return emergency::may(requester, template, config);
+        return emergencies::may(requester, template, config);
     }
     let user = &requester.user;
     if config.allowed_users.contains(user) {
@@ -227,16 +214,6 @@ pub fn operations(rules: &AccessConfig) -> Vec<Operation> {
         operations.push(Operation::Exec);
     }
     operations
-}
-
-/// Names at most a few: messages go into conditions, records and events.
-pub(super) fn list(names: &[String]) -> String {
-    const NAMED: usize = 5;
-    match names.len() {
-        0 => "none".to_owned(),
-        count if count <= NAMED => names.join(", "),
-        count => format!("{} and {} more", names[..NAMED].join(", "), count - NAMED),
-    }
 }
 
 #[cfg(test)]

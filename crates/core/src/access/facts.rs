@@ -87,12 +87,12 @@ pub enum Question {
     Approvals,
     /// How many other emergencies of this person are unreviewed? If there is room for one more, it is this
     /// request's from then on.
-    Emergencies(Box<Place>),
+    Emergencies(Box<ReviewLimit>),
 }
 
-/// Room for one emergency.
+/// How many unreviewed emergencies one person may have.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ReviewLimit {
     /// Whose it is.
     pub requester: Requester,
     /// From how many unreviewed ones on there is none.

@@ -10,12 +10,11 @@ use k8s_openapi::api::rbac::v1::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::emergency::Emergency;
 use super::pod::Isolation;
 use super::policy::Applied;
 use super::stamp::Requester;
 use crate::api::{
-    AccessConfig, CrossVersionObjectReference, Network, Operation, Sessions, Timeout,
+    AccessConfig, CrossVersionObjectReference, Network, Operation, Reviewers, Sessions, Timeout,
 };
 use crate::audit::{Action, Decision, PodRef, Record, RequestRef};
 use crate::build::NameServer;
@@ -24,6 +23,16 @@ use crate::lifecycle::seal::{self, Keys, SealError};
 use crate::lifecycle::window::Window;
 
 const PURPOSE: &str = "oz.wizardofoz.co/grant/v1";
+
+/// That a grant is an emergency, as it seals it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Emergency {
+    /// Until when somebody has to have looked at it.
+    pub due_at: Timestamp,
+    /// Who may.
+    pub reviewers: Reviewers,
+}
 
 /// That somebody approved, as a grant keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

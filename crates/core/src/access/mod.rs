@@ -8,6 +8,8 @@ pub mod author;
 pub mod continued;
 mod controller;
 pub mod decide;
+pub mod denial;
+mod emergencies;
 pub mod emergency;
 pub mod ending;
 pub mod exec;
@@ -18,6 +20,7 @@ pub mod kind;
 pub mod leftover;
 pub mod lock;
 pub(crate) mod objects;
+mod person;
 mod plan;
 
 pub mod pod;

@@ -185,7 +185,11 @@ impl RequestAccount {
                 self.template_digest = digest.unwrap_or_default();
                 self.approved_by = match record.action {
                     Action::EmergencyGranted => "nobody (emergency)".to_owned(),
-                    _ => record.details.get("approvedBy").cloned().unwrap_or_default(),
+                    _ => record
+                        .details
+                        .get("approvedBy")
+                        .cloned()
+                        .unwrap_or_default(),
                 };
                 self.reason = record.details.get("reason").cloned().unwrap_or_default();
                 self.pod(record);

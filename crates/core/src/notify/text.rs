@@ -1,16 +1,14 @@
 //! What people wrote, made harmless: it names nobody, links to nothing, and is written in one direction.
 
+use crate::validate::reorders;
+
 /// How long a text in a message is at most, in characters.
 const LONGEST: usize = 300;
 
 /// One line of bounded length, without control characters and without those that turn text around.
 pub(super) fn plain(text: &str) -> String {
     let harmless = |letter: char| match letter {
-        '\u{61c}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' => None,
+        letter if reorders(letter) => None,
         letter if letter.is_control() || letter.is_whitespace() => Some(' '),
         letter => Some(letter),
     };

@@ -2,8 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::request::{check_reason, own_name};
-use super::{Found, Violation, name, policy};
+use super::request::own_name;
+use super::text::{check_reason, expression};
+use super::{Found, Violation, name};
 use crate::access::approval::matching;
 use crate::api::{AccessRequestApprovalSpec, ApprovalConfig};
 use crate::duration::GoDuration;
@@ -20,7 +21,7 @@ const FIELD: &str = "spec.accessConfig.approval";
 /// Notes what is wrong with the rules of a template.
 pub(super) fn check(config: &ApprovalConfig, found: &mut Found) {
     if let Some(when) = &config.when {
-        policy::expression(&format!("{FIELD}.when"), when, found);
+        expression(&format!("{FIELD}.when"), when, found);
     }
     check_at(FIELD, config, found);
 }

@@ -1,6 +1,6 @@
 //! `spec.accessConfig.emergency`, and the reviews that follow.
 
-use super::request::MAX_REASON;
+use super::text::plain;
 use super::{Found, Violation};
 use crate::access::emergency::{MAX_REVIEWERS, reviewers_text};
 use crate::api::{AccessReviewSpec, EmergencyConfig, Reviewers};
@@ -95,33 +95,6 @@ pub fn review(spec: &AccessReviewSpec) -> Vec<Violation> {
         ),
     }
     found.0
-}
-
-/// Notes what is wrong with a text that others decide by: it says something, and nothing in it makes it look
-/// like something else.
-pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
-    if text.trim().is_empty() {
-        found.add(field, "must say something");
-    }
-    if text.len() > MAX_REASON {
-        found.add(field, format!("must be at most {MAX_REASON} bytes"));
-    }
-    let hidden = |next: char| next.is_control() && next != '\n' && next != '\t';
-    if text.chars().any(hidden) {
-        found.add(field, "must not contain control characters");
-    }
-    if text.chars().any(reorders) {
-        let message = "must not contain marks that change the direction of text";
-        found.add(field, message);
-    }
-}
-
-/// Whether a character makes others appear in another order, or is not seen at all.
-fn reorders(next: char) -> bool {
-    matches!(
-        next,
-        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
-    )
 }
 
 #[cfg(test)]

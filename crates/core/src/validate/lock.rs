@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::request::check_reason;
+use super::text::check_reason;
 use super::{Found, Violation, name};
 use crate::api::{AccessLockSpec, LockTarget};
 use crate::lifecycle::window::{after, has_come};
@@ -135,7 +135,7 @@ fn until(text: &str, now: Timestamp, when: When, found: &mut Found) {
         let message = "is over already; leave it out for a lock that holds until it is removed";
         found.check(field, text, Err::<(), _>(message));
     }
-    if until > after(now, MAX_LOCK) {
+    if has_come(until, after(now, MAX_LOCK)) {
         let message =
             "must be within ten years; leave it out for a lock that holds until it is removed";
         found.check(field, text, Err::<(), _>(message));

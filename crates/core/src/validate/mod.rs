@@ -5,14 +5,15 @@
 mod access_config;
 mod access_pod;
 mod approval;
-mod lock;
 mod emergency;
+mod lock;
 mod metadata;
 mod name;
 mod policy;
 mod quantity;
 mod request;
 mod template;
+mod text;
 
 use std::fmt::{self, Display};
 
@@ -20,17 +21,19 @@ use crate::duration::GoDuration;
 
 pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
 pub use approval::approval;
-pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use emergency::review;
+pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
 pub(crate) use name::dns_subdomain;
 pub(crate) use policy::config as policy_rules;
 pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
-pub use request::{MAX_GENERATE_NAME, MAX_REASON, MAX_REQUEST_NAME, ValidatedRequest, request};
+pub use request::{MAX_GENERATE_NAME, MAX_REQUEST_NAME, ValidatedRequest, request};
 pub use template::{
     MAX_TEMPLATE_SPEC, Target, ValidatedTemplate, exec_access_template, pod_access_template,
 };
+pub use text::MAX_REASON;
+pub(crate) use text::reorders;
 
 /// Something in an object that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::text::{expression, is_deceptive};
 use super::{Found, Violation, approval, name};
 use crate::access::approval::matching;
 use crate::api::{
     AccessConfig, AccessPolicySpec, ApprovalConfig, DEFAULT_APPROVAL_TIMEOUT, PolicyApproval,
 };
-use crate::connect::policy::bounded;
 
 /// The longest message of a denial, in bytes.
 const MAX_MESSAGE: usize = 512;
@@ -65,20 +65,6 @@ pub(crate) fn config(rules: &PolicyApproval) -> ApprovalConfig {
     }
 }
 
-/// Checks an expression of CEL before anything parses it.
-pub(super) fn expression(field: &str, text: &str, found: &mut Found) {
-    if text.trim().is_empty() {
-        found.add(field, "must not be empty");
-    } else if let Err(excess) = bounded(text) {
-        found.add(field, excess.to_string());
-    } else if text.chars().any(is_deceptive) {
-        found.add(
-            field,
-            "must not contain characters that are not seen, or that turn the direction of text",
-        );
-    }
-}
-
 fn named(metadata: &ObjectMeta, found: &mut Found) {
     let names = [&metadata.name, &metadata.generate_name];
     let name = names
@@ -115,15 +101,6 @@ fn message(text: &str, found: &mut Found) {
             "must not contain control characters, or characters that turn the direction of text",
         );
     }
-}
-
-/// Whether a letter lets a text look like another one than it is.
-fn is_deceptive(letter: char) -> bool {
-    let bidirectional = matches!(
-        letter,
-        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{61c}'
-    );
-    bidirectional || letter.is_control() && letter != '\n' && letter != '\t'
 }
 
 /// Which rule of a template can hold for none, or not for all, of those who may ask, and why; the field is

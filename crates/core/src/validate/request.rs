@@ -2,7 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Found, Violation, emergency, name};
+use super::text::{check_reason, plain};
+use super::{Found, Violation, name};
 use crate::duration::GoDuration;
 use crate::kinds::Terms;
 
@@ -12,8 +13,6 @@ pub const MAX_REQUEST_NAME: usize = 244;
 /// The longest `generateName`: the API server cuts a longer one, and then the name would not begin
 /// with what the requester's stamp says.
 pub const MAX_GENERATE_NAME: usize = 58;
-/// The longest `reason`, in bytes.
-pub const MAX_REASON: usize = 1024;
 
 /// A request that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +66,7 @@ pub fn request(
     }
     if let Some(reason) = &asked.reason {
         if terms.emergency {
-            emergency::plain("spec.reason", reason, &mut found);
+            plain("spec.reason", reason, &mut found);
         } else {
             check_reason(reason, &mut found);
         }
@@ -99,17 +98,4 @@ fn lifetime(text: &str, found: &mut Found) -> Option<GoDuration> {
         found.check(field, text, Err::<(), _>("must not be negative"));
     }
     Some(duration).filter(|duration| duration.is_positive())
-}
-
-/// A reason is read in terminals and logs.
-pub(super) fn check_reason(reason: &str, found: &mut Found) {
-    if reason.len() > MAX_REASON {
-        found.add("spec.reason", format!("must be at most {MAX_REASON} bytes"));
-    }
-    if reason
-        .chars()
-        .any(|next| next.is_control() && next != '\n' && next != '\t')
-    {
-        found.add("spec.reason", "must not contain control characters");
-    }
 }

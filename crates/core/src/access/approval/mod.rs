@@ -22,6 +22,7 @@ use crate::kinds::Kind as _;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;
 
+pub use super::person::{is_listed, is_same_person};
 pub use decide::{Missing, Verdict, decide};
 pub(super) use stage::{Approvals, confirmed, fact, of, requested, settled};
 pub use stage::{DENIED, WAITING};
@@ -128,27 +129,10 @@ pub fn is_about(object: &AccessRequestApproval, request: &Request<'_>) -> bool {
         && object.metadata.namespace == metadata.namespace
 }
 
-/// Whether two are one person: the same user name, or the same UID of the identity provider.
-#[must_use]
-pub fn is_same_person(one: &Requester, other: &Requester) -> bool {
-    one.user == other.user || (!one.uid.is_empty() && one.uid == other.uid)
-}
-
 /// Whether somebody is among those whom a rule names. A service account is only by its own name.
 #[must_use]
 pub fn is_named(rule: &ApprovalRule, person: &Requester) -> bool {
     is_listed(&rule.groups, &rule.users, person)
-}
-
-/// Whether somebody is in one of these groups or one of these users. A service account is only by its own
-/// name.
-#[must_use]
-pub fn is_listed(groups: &[String], users: &[String], person: &Requester) -> bool {
-    if users.contains(&person.user) {
-        return true;
-    }
-    let is_in = |group: &String| groups.contains(group);
-    person.service_account().is_none() && person.groups.iter().any(is_in)
 }
 
 /// Whether somebody could approve what is asked.

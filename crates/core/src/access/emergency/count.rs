@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::approval::is_same_person;
+use super::super::person::is_same_person;
 use super::super::stamp::Requester;
 use super::on_record;
 use super::review;

@@ -12,16 +12,17 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::approval::is_listed;
-use super::decide::{Denial, list};
+use super::denial::{Denial, list};
 use super::stamp::Requester;
-use crate::api::{AccessConfig, EmergencyConfig, ReviewConfig, Reviewers};
+use crate::api::{AccessConfig, ReviewConfig, Reviewers};
 use crate::audit::{Action, Record};
 use crate::duration::GoDuration;
 use crate::encode;
 use crate::lifecycle::seal::{self, Keys, SealError};
 use crate::lifecycle::window::after;
 
+pub use super::emergencies::may;
+pub use super::grant::Emergency;
 pub use count::unreviewed;
 pub(super) use stage::{confirmed, fact, settled};
 
@@ -29,25 +30,12 @@ const PURPOSE: &str = "oz.wizardofoz.co/emergency/v1";
 
 /// The most bytes that those who may review take in a record.
 pub const MAX_REVIEWERS: usize = 1000;
-/// The longest name and UID of whoever asks, in bytes: a record holds no longer ones in full.
-const MAX_NAME: usize = 512;
-
 /// Detail of a record: until when the review is due.
 const DUE_AT: &str = "reviewDueAt";
 /// Detail of a record: who may review.
 const REVIEWERS: &str = "reviewers";
 /// Detail of a record: the seal over all that a review is made of.
 const PROOF: &str = "proof";
-
-/// That a grant is an emergency, as it seals it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Emergency {
-    /// Until when somebody has to have looked at it.
-    pub due_at: Timestamp,
-    /// Who may.
-    pub reviewers: Reviewers,
-}
 
 /// What a template says of emergencies, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,49 +104,6 @@ pub fn reviewers_named(reviewers: &Reviewers) -> String {
         .map(|group| format!("group {group}"));
     let all: Vec<String> = reviewers.users.iter().cloned().chain(groups).collect();
     list(&all)
-}
-
-/// Whether a template lets somebody in in an emergency.
-///
-/// # Errors
-/// A [`Denial`] that says why not and what to do next.
-pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Result<String, Denial> {
-    let user = &requester.user;
-    let Some(emergency) = &config.emergency else {
-        return Err(Denial::new(
-            "NoEmergency",
-            format!(
-                "template {template} lets nobody in for an emergency; ask without spec.emergency, or have its \
-                 owners set spec.accessConfig.emergency"
-            ),
-        ));
-    };
-    if requester.user.len() > MAX_NAME || requester.uid.len() > MAX_NAME {
-        let message = format!(
-            "the name or UID of whoever asks is longer than {MAX_NAME} bytes, which no review can name; \
-             ask without spec.emergency"
-        );
-        return Err(Denial::new("NameTooLong", message));
-    }
-    if is_listed(&emergency.groups, &emergency.users, requester) {
-        return Ok(format!(
-            "template {template} lets {user} in for an emergency"
-        ));
-    }
-    Err(Denial::new(
-        "NotForEmergencies",
-        format!(
-            "{user} is none of those whom template {template} lets in for an emergency ({}); \
-             ask without spec.emergency, or have one of them ask",
-            list(&named(emergency))
-        ),
-    ))
-}
-
-/// Those who may have an emergency, for messages.
-fn named(config: &EmergencyConfig) -> Vec<String> {
-    let groups = config.groups.iter().map(|group| format!("group {group}"));
-    config.users.iter().cloned().chain(groups).collect()
 }
 
 /// Whether somebody with so many unreviewed emergencies may have another.

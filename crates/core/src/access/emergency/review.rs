@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::super::approval::{is_listed, is_same_person};
-use super::super::decide::Denial;
+use super::super::denial::Denial;
 use super::super::grant::object_name;
+use super::super::person::{is_listed, is_same_person};
 use super::super::stamp::Requester;
 use super::{OnRecord, reviewers_named};
 use crate::api::{

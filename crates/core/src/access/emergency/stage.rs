@@ -1,7 +1,7 @@
 //! The place of emergencies in the decision about a request: in place of the approvals that its template asks
 //! for, and last of all whether too many of theirs are unreviewed.
 
-use super::super::kind::{FactsOf, Kind, Otherwise, Place, Question, State};
+use super::super::kind::{FactsOf, Kind, Otherwise, Question, ReviewLimit, State};
 use super::super::request::Request;
 use super::super::stamp::Requester;
 use super::super::status::Fact;
@@ -45,10 +45,12 @@ pub(in crate::access) fn confirmed<K: Kind>(
         return Ok(());
     };
     match &known.unreviewed {
-        None => Err(Otherwise::Need(Question::Emergencies(Box::new(Place {
-            requester: requester.clone(),
-            most: terms.most,
-        })))),
+        None => Err(Otherwise::Need(Question::Emergencies(Box::new(
+            ReviewLimit {
+                requester: requester.clone(),
+                most: terms.most,
+            },
+        )))),
         Some(Err(failure)) => Err(State::Waiting(failure.clone()).into()),
         Some(Ok(count)) => {
             has_room(requester, request.template, terms.most, *count).map_err(|denial| {

@@ -7,6 +7,7 @@ use super::super::stamp::Requester;
 use super::super::testing::{at, keys};
 use super::review::{self, Standing, Upkeep};
 use super::*;
+use crate::api::EmergencyConfig;
 use crate::api::{AccessReview, ApprovalConfig, Finding, RecordsSoFar};
 use crate::audit::{Decision, RequestRef};
 use crate::conditions;

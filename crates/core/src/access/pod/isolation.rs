@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
 use kube::core::{Selector, SelectorExt as _};
 use serde::{Deserialize, Serialize};
 
-use crate::access::decide::list;
+use crate::access::denial::list;
 use crate::access::status::Fact;
 use crate::api::{Egress, Ingress, Network};
 use crate::conditions;

@@ -13,6 +13,7 @@ use super::report::{
     ChainReport, Claim, Fault, IN_FLIGHT, Location, Problem, Terms, UNCLAIMED, UNSIGNED,
     UnknownKeys,
 };
+use crate::lifecycle::window::has_come;
 
 pub(super) struct Walk<'a> {
     pub(super) terms: &'a Terms,
@@ -184,7 +185,7 @@ impl Walk<'_> {
         else {
             return false;
         };
-        let late = chain.values().filter(|item| item.time >= until);
+        let late = chain.values().filter(|item| has_come(item.time, until));
         let trust = &self.terms.trust;
         let mut signed = late.filter_map(|item| Some((item, item.link.signature.as_ref()?)));
         signed.any(|(item, signature)| {
@@ -219,7 +220,7 @@ impl Walk<'_> {
                     .filter(|_| medium == Medium::Objects);
                 let beyond = until
                     .zip(before)
-                    .is_some_and(|(until, item)| item.time >= until);
+                    .is_some_and(|(until, item)| has_come(item.time, until));
                 if beyond {
                     // What is left out was written after what is judged.
                 } else if under_way && !old {

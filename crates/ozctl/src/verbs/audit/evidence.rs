@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp, Unit};
 use oz_core::audit::verify::Verdict;
 use oz_core::duration::GoDuration;
 use oz_core::evidence::Sample;
+use oz_core::lifecycle::window::has_come;
 
 use super::read::when;
 use super::verify::{Oz, kept_since, pinned};
@@ -101,7 +102,7 @@ impl Evidence {
         // A bundle names instants as records do.
         let micros = |at: Timestamp| at.round(Unit::Microsecond).unwrap_or(at);
         let (from, to) = (micros(from), micros(to));
-        if from >= to || to > now {
+        if has_come(from, to) || !has_come(now, to) {
             return Err(Failure::new(format!(
                 "there is no time to make evidence of: from {from} until {to}"
             ))

@@ -1,0 +1,69 @@
+//! What is counted of notifications, by route.
+
+use oz_core::notify::Route;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Of what is counted, the route.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Way {
+    route: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Meters {
+    sent: Family<Way, Counter>,
+    failures: Family<Way, Counter>,
+    dropped: Family<Way, Counter>,
+    waiting: Family<Way, Gauge>,
+}
+
+impl Meters {
+    pub(super) fn of(&self, route: &Route) -> RouteMeters {
+        let way = Way {
+            route: route.name.clone(),
+        };
+        RouteMeters {
+            sent: self.sent.get_or_create_owned(&way),
+            failures: self.failures.get_or_create_owned(&way),
+            dropped: self.dropped.get_or_create_owned(&way),
+            waiting: self.waiting.get_or_create_owned(&way),
+        }
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("oz_notifications");
+        registry.register(
+            "sent",
+            "Notifications that a server took, by route",
+            self.sent.clone(),
+        );
+        registry.register(
+            "failures",
+            "Attempts to notify that failed, by route",
+            self.failures.clone(),
+        );
+        registry.register(
+            "dropped",
+            "Notifications that nobody gets: too many waited, the server was away for an hour, or does not take them",
+            self.dropped.clone(),
+        );
+        registry.register(
+            "waiting",
+            "Notifications that wait for their server",
+            self.waiting.clone(),
+        );
+    }
+}
+
+/// What is counted of one route.
+#[derive(Clone, Debug)]
+pub(super) struct RouteMeters {
+    pub(super) sent: Counter,
+    pub(super) failures: Counter,
+    pub(super) dropped: Counter,
+    pub(super) waiting: Gauge,
+}

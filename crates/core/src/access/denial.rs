@@ -1,0 +1,27 @@
+//! Refusals that last, and how their messages name several.
+
+/// A refusal that lasts: the same person asking the same again gets the same answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Denial {
+    /// Reason in CamelCase for conditions, events, records and metrics.
+    pub reason: &'static str,
+    /// Why, and what to do next.
+    pub message: String,
+}
+
+impl Denial {
+    pub(super) fn new(reason: &'static str, message: String) -> Self {
+        Self { reason, message }
+    }
+}
+
+/// Names at most a few: messages go into conditions, records and events.
+pub(super) fn list(names: &[String]) -> String {
+    const NAMED: usize = 5;
+    match names.len() {
+        0 => "none".to_owned(),
+        count if count <= NAMED => names.join(", "),
+        count => format!("{} and {} more", names[..NAMED].join(", "), count - NAMED),
+    }
+}

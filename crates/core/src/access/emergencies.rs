@@ -1,0 +1,52 @@
+//! The rule of a template about emergencies: whom it lets in without anybody's approval.
+
+use super::denial::{Denial, list};
+use super::person::is_listed;
+use super::stamp::Requester;
+use crate::api::{AccessConfig, EmergencyConfig};
+
+/// The longest name and UID of whoever asks, in bytes: a record holds no longer ones in full.
+const MAX_NAME: usize = 512;
+
+/// Whether a template lets somebody in in an emergency.
+///
+/// # Errors
+/// A [`Denial`] that says why not and what to do next.
+pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Result<String, Denial> {
+    let user = &requester.user;
+    let Some(emergency) = &config.emergency else {
+        return Err(Denial::new(
+            "NoEmergency",
+            format!(
+                "template {template} lets nobody in for an emergency; ask without spec.emergency, or have its \
+                 owners set spec.accessConfig.emergency"
+            ),
+        ));
+    };
+    if requester.user.len() > MAX_NAME || requester.uid.len() > MAX_NAME {
+        let message = format!(
+            "the name or UID of whoever asks is longer than {MAX_NAME} bytes, which no review can name; \
+             ask without spec.emergency"
+        );
+        return Err(Denial::new("NameTooLong", message));
+    }
+    if is_listed(&emergency.groups, &emergency.users, requester) {
+        return Ok(format!(
+            "template {template} lets {user} in for an emergency"
+        ));
+    }
+    Err(Denial::new(
+        "NotForEmergencies",
+        format!(
+            "{user} is none of those whom template {template} lets in for an emergency ({}); \
+             ask without spec.emergency, or have one of them ask",
+            list(&named(emergency))
+        ),
+    ))
+}
+
+/// Those who may have an emergency, for messages.
+fn named(config: &EmergencyConfig) -> Vec<String> {
+    let groups = config.groups.iter().map(|group| format!("group {group}"));
+    config.users.iter().cloned().chain(groups).collect()
+}

@@ -239,8 +239,9 @@ async fn the_status_of_a_policy() -> Result<()> {
     with_policies(&stage, &[one], async || {
         let policies = Api::<AccessPolicy>::all(stage.admin.clone());
         let status = Patch::Merge(json!({ "status": { "ready": false } }));
-        let patched = policies.patch_status(&name, &PatchParams::default(), &status);
-        let why = refused(patched.await)?;
+        let parameters = PatchParams::default();
+        let patched = policies.patch_status(&name, &parameters, &status).await;
+        let why = refused(patched)?;
         assert!(why.contains("operator"), "{why}");
         Ok(())
     })

@@ -169,6 +169,27 @@ fn of_policies() -> Case {
     }
 }
 
+/// An access policy that is deleted, however much is in its annotations: that is on record.
+fn of_access_policies() -> Case {
+    Case {
+        hook: "daccesspolicy.kb.io",
+        path: "/observe-deletion-crds-wizardofoz-co-v1alpha1-accesspolicy",
+        group: GROUP,
+        resource: ("accesspolicies", ""),
+        groups: &["devs"],
+        object: Value::Null,
+        old: json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "AccessPolicy",
+            "metadata": {"name": "one", "uid": "u", "annotations": {"note": fat()}},
+        }),
+        judged: |webhook, answer| {
+            let recorded = webhook.recorded();
+            let changed = |action| action == Action::PolicyChanged;
+            answer.allowed && recorded.iter().any(|record| changed(record.action))
+        },
+    }
+}
+
 /// Requests of others that are deleted, however much is in their annotations: refused, and on record.
 fn of_requests() -> [Case; 2] {
     let case = |hook, path, plural, kind| Case {
@@ -292,7 +313,7 @@ async fn each_hook_that_fails_open_judges_the_largest_object_there_can_be() {
         .into_iter()
         .chain(of_pods())
         .chain(of_requests())
-        .chain([of_policies(), of_locks()])
+        .chain([of_policies(), of_locks(), of_access_policies()])
         .collect();
     let mut known: Vec<_> = cases.iter().map(|case| case.hook.to_owned()).collect();
     open.sort();

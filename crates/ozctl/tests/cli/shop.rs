@@ -314,18 +314,6 @@ fn hooks(kind: &str, name: &str) -> Answer {
     )
 }
 
-/// What holds for requests by one template.
-fn policy() -> Value {
-    let spec = json!({
-        "match": "request.template == 'database'",
-        "then": {
-            "approval": {"rules": [{"name": "security", "users": ["bob"], "approvals": 1}]},
-            "requireReason": true, "maxDuration": "20m",
-        },
-    });
-    object("AccessPolicy", "databases", &spec, &json!({"ready": true}))
-}
-
 fn of_oz(method: &str, path: &str, asked: &Asked) -> Answer {
     if path.is_empty() {
         return kinds();
@@ -341,7 +329,7 @@ fn of_oz(method: &str, path: &str, asked: &Asked) -> Answer {
         "accessrequestapprovals" => ("AccessRequestApproval", Vec::new()),
         "accesslocks" => ("AccessLock", Vec::new()),
         "accessreviews" => ("AccessReview", Vec::new()),
-        "accesspolicies" => ("AccessPolicy", vec![policy()]),
+        "accesspolicies" => ("AccessPolicy", Vec::new()),
         "auditevents" => ("AuditEvent", trail::events()),
         _ => return status(404, "the server could not find the requested resource"),
     };

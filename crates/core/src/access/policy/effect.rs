@@ -129,9 +129,7 @@ pub fn stricter<T: AccessTemplate>(
     {
         return Some(format!("access can last {new} at most now"));
     }
-    let Some(now) = approval(new, template) else {
-        return None;
-    };
+    let now = approval(new, template)?;
     let Some(before) = approval(sealed, template) else {
         return Some("others have to agree now, and had not when it was asked".to_owned());
     };

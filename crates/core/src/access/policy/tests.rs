@@ -138,6 +138,7 @@ fn told(judgement: &Judgement, template: &ExecAccessTemplate) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn the_strictest_of_each_holds() {
     let security = rule("security", &["bob", "carol"], &[], 1);
     let sre = rule("sre", &[], &["sre"], 1);

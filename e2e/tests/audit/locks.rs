@@ -11,9 +11,10 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use oz_core::api::{AccessLock, EndReason, ExecAccessRequest, Phase};
-use oz_e2e::{Auditor, Operator, Options, Scene, System, TEMPLATE, exec_request};
+use oz_core::audit::{Action, Record};
+use oz_e2e::{Auditor, Operator, Options, Scene, System, TEMPLATE, exec_request, records_in};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::alone;
 use crate::support::{clean, number};
@@ -51,32 +52,23 @@ async fn bindings(scene: &Scene) -> Result<usize> {
     Ok(all.iter().filter(of_grant).count())
 }
 
-/// That the end of each of these is on record once, by the lock.
-async fn on_record(auditor: &Auditor, uids: &BTreeSet<String>, lock: &str) -> Result<()> {
-    let events = auditor.events().list(&ListParams::default()).await?;
-    let records: Vec<&Value> = events.iter().map(|event| &event.data["spec"]).collect();
+/// That the end of each of these is on record once, by the lock: in the logs, where it is first.
+fn on_record(records: &[Record], uids: &BTreeSet<String>, lock: &str) {
     for uid in uids {
-        let ends = records.iter().filter(|record| {
-            record["request"]["uid"] == **uid && record["action"] == "AccessRevoked"
-        });
+        let ends = records
+            .iter()
+            .filter(|record| record.request.uid == *uid && record.action == Action::AccessRevoked);
         let ends: Vec<_> = ends.collect();
-        let ids: BTreeSet<_> = ends.iter().filter_map(|it| it["id"].as_str()).collect();
+        let ids: BTreeSet<_> = ends.iter().map(|end| &end.id).collect();
         assert_eq!(ids.len(), 1, "{uid}: {ends:?}");
-        let told = |it: &&&Value| {
-            let message = it["message"].as_str().unwrap_or_default();
-            it["reason"] == "Locked" && message.contains(&format!("AccessLock {lock}: INC-42"))
-        };
-        assert!(ends.iter().all(|it| told(&it)), "{uid}: {ends:?}");
+        let by = format!("AccessLock {lock}: INC-42");
+        let told = |end: &&Record| end.reason == "Locked" && end.message.contains(&by);
+        assert!(ends.iter().all(told), "{uid}: {ends:?}");
     }
-    let made = records
-        .iter()
-        .filter(|record| record["action"] == "AccessLocked");
-    assert_eq!(made.count(), 1);
-    let removed = records
-        .iter()
-        .filter(|record| record["action"] == "AccessUnlocked");
-    assert_eq!(removed.count(), 1);
-    Ok(())
+    for action in [Action::AccessLocked, Action::AccessUnlocked] {
+        let count = records.iter().filter(|record| record.action == action);
+        assert_eq!(count.count(), 1, "{action}");
+    }
 }
 
 #[tokio::test]
@@ -107,6 +99,7 @@ async fn one_lock_ends_all_that_it_is_about_and_nothing_else_also_if_the_operato
     .await?;
     system.operator.process.kill9();
     auditor.log(&system.operator.process);
+    let mut records = records_in(&system.operator.process)?;
     let at_kill = over(&scene).await?;
     system.operator = Operator::start(cluster, &Options::default()).await?;
     eventually("all to end", CONDITION_TIMEOUT, async || {
@@ -150,7 +143,9 @@ async fn one_lock_ends_all_that_it_is_about_and_nothing_else_also_if_the_operato
 
     auditor.log(&system.operator.process);
     auditor.log(&system.webhook.process);
-    on_record(&auditor, &uids, "incident-42").await?;
+    records.extend(records_in(&system.operator.process)?);
+    records.extend(records_in(&system.webhook.process)?);
+    on_record(&records, &uids, "incident-42");
     let report = auditor.report().await?;
     assert!(report.is_whole(), "{:#?}", report.problems);
     Ok(())

@@ -229,7 +229,7 @@ async fn a_lock_on_two_targets_or_on_none() -> Result<()> {
     let stage = Stage::set("targets").await?;
     for target in [
         json!({"user": "nobody-at-all", "namespace": stage.name()}),
-        json!({"group": "nobody-at-all", "user": ""}),
+        json!({"group": "nobody-at-all", "user": "nobody-at-all"}),
         json!({}),
     ] {
         let spec = json!({"target": target, "reason": "INC-42"});

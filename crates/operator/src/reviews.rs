@@ -19,10 +19,12 @@ use oz_runtime::{Clock, Event, EventType, Recorder, Selection, Store, Task};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use tokio::sync::Notify;
 
-/// How often it is looked what there is to do.
-const LOOK: Duration = Duration::from_secs(1);
-/// After a failure.
+/// How often it is looked what there is to do, if nothing changes.
+const LOOK: Duration = Duration::from_secs(10);
+/// How long it is waited at least, so that much that changes at once is looked at once; or after a failure.
+const PAUSE: Duration = Duration::from_millis(200);
 const AGAIN: Duration = Duration::from_secs(10);
 /// How much longer a review is kept than the record of its emergency: what is on record and has no review gets
 /// one.
@@ -76,6 +78,15 @@ impl Gauges {
 
 impl Task for Reviews {
     async fn run(&self) {
+        let changed = Arc::new(Notify::new());
+        let tell = || {
+            let changed = Arc::clone(&changed);
+            move || changed.notify_one()
+        };
+        let (of_reviews, of_records) = (tell(), tell());
+        let _reviews = self.reviews.subscribe(move |_| of_reviews());
+        let records = self.records.as_ref();
+        let _records = records.map(|records| records.subscribe(move |_| of_records()));
         loop {
             let done = self.pass().await;
             if let Err(error) = &done {
@@ -83,7 +94,8 @@ impl Task for Reviews {
                     "failed to look after the reviews of emergencies: {error:#}; trying again"
                 );
             }
-            tokio::time::sleep(if done.is_ok() { LOOK } else { AGAIN }).await;
+            tokio::time::sleep(if done.is_ok() { PAUSE } else { AGAIN }).await;
+            let _ = tokio::time::timeout(LOOK, changed.notified()).await;
         }
     }
 }

@@ -1,5 +1,11 @@
 //! Emergencies at admission, and their reviews: who writes one, once, and that nobody makes or deletes any.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::type_complexity,
+    reason = "tables whose rows the formatter spreads over many lines"
+)]
+
 use jiff::{SignedDuration, Timestamp};
 use oz_core::access::emergency::review::{self, Standing};
 use oz_core::access::stamp::Requester;

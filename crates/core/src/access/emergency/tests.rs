@@ -1,5 +1,11 @@
 //! Who is let in, what a review is made of, who may write it, and what becomes of it.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::type_complexity,
+    reason = "tables whose rows the formatter spreads over many lines"
+)]
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::decide::{Ask, may as may_ask};

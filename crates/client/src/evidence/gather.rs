@@ -81,7 +81,12 @@ async fn objects(reading: &mut Reading<'_>) -> Result<Vec<ObjectDigest>> {
     for kind in kinds::all() {
         let is_known = matches!(
             kind.role,
-            Role::Request | Role::Template | Role::Binding | Role::Approval | Role::Record
+            Role::Request
+                | Role::Template
+                | Role::Binding
+                | Role::Approval
+                | Role::Review
+                | Role::Record
         );
         if is_known {
             continue;

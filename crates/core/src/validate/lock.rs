@@ -135,7 +135,8 @@ fn until(text: &str, now: Timestamp, when: When, found: &mut Found) {
         let message = "is over already; leave it out for a lock that holds until it is removed";
         found.check(field, text, Err::<(), _>(message));
     }
-    if has_come(until, after(now, MAX_LOCK)) {
+    let latest = after(now, MAX_LOCK);
+    if !has_come(latest, until) {
         let message =
             "must be within ten years; leave it out for a lock that holds until it is removed";
         found.check(field, text, Err::<(), _>(message));

@@ -191,6 +191,7 @@ fn agree(judgement: &mut Judgement, policy: &str, added: &PolicyApproval) {
             groups: rule.groups.clone(),
             users: rule.users.clone(),
             approvals: rule.approvals,
+            silent: !rule.notify,
         });
     }
     extra.require_reason |= config.require_reason;
@@ -206,7 +207,7 @@ impl Rule {
             groups: self.groups.clone(),
             users: self.users.clone(),
             approvals: self.approvals,
-            notify: true,
+            notify: !self.silent,
         }
     }
 }

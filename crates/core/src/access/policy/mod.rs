@@ -124,6 +124,9 @@ pub struct Rule {
     pub users: Vec<String>,
     /// How many of them must.
     pub approvals: i32,
+    /// Whether nobody is told that it waits for this rule.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
 }
 
 /// The longest that access can last by the policies.

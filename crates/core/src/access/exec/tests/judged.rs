@@ -42,6 +42,7 @@ fn security() -> Extra {
             groups: Vec::new(),
             users: vec!["bob".into()],
             approvals: 1,
+            silent: false,
         }],
         timeout: "10m".into(),
         require_reason: false,

@@ -375,8 +375,13 @@ fn missing(resource: &str, name: &str) -> Answer {
 
 fn kinds() -> Answer {
     let resource = |kind: &str, short: &str, namespaced: bool| {
+        let singular = kind.to_lowercase();
+        let plural = match singular.strip_suffix('y') {
+            Some(stem) => format!("{stem}ies"),
+            None => format!("{singular}s"),
+        };
         json!({
-            "name": format!("{}s", kind.to_lowercase()), "singularName": kind.to_lowercase(),
+            "name": plural, "singularName": singular,
             "kind": kind, "namespaced": namespaced, "shortNames": [short], "verbs": ["get", "list"],
         })
     };

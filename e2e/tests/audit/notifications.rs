@@ -53,49 +53,117 @@ async fn has_in_order(server: &Server, texts: &[&str]) -> Result<Vec<Received>> 
     .await
 }
 
-#[tokio::test]
-async fn servers_that_stall_and_fail_hold_up_nobody_and_are_told_when_they_are_back() -> Result<()>
-{
-    let (_turn, cluster) = alone().await?;
-    clean(cluster).await?;
-    let files = tempfile::tempdir()?;
-    let write = |name: &str, text: &str| -> Result<String> {
-        let path = files.path().join(name);
+/// The servers that are told, and none of them takes anything yet.
+struct Servers {
+    chat: Server,
+    alerts: Server,
+    events: Server,
+    files: tempfile::TempDir,
+}
+
+impl Servers {
+    async fn start() -> Result<Self> {
+        let (chat, alerts, events) = tokio::try_join!(
+            Server::start(Answers::Never),
+            Server::start(Answers::With(503)),
+            Server::start(Answers::Html),
+        )?;
+        Ok(Self {
+            chat,
+            alerts,
+            events,
+            files: tempfile::tempdir()?,
+        })
+    }
+
+    fn all(&self) -> [&Server; 3] {
+        [&self.chat, &self.alerts, &self.events]
+    }
+
+    fn secret(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.files.path().join(name);
         fs::write(&path, text)?;
         Ok(path.display().to_string())
-    };
-    let (chat, alerts, events) = tokio::try_join!(
-        Server::start(Answers::Never),
-        Server::start(Answers::With(503)),
-        Server::start(Answers::Html),
-    )?;
-    let routes = json!([
-        {
-            "name": "chat", "format": "Slack", "urlFile": write("url", &chat.url(SECRET_PATH))?,
-            "events": ["ApprovalRequested", "AccessGranted"],
-        },
-        {
-            "name": "alerts", "format": "Alertmanager", "url": alerts.url("/api/v2/alerts"),
-            "tokenFile": write("token", TOKEN)?, "events": ["AccessGranted", "AccessRevoked"],
-        },
-        {
-            "name": "events", "url": events.url("/"), "signingKeyFile": write("key", KEY)?,
-            "events": ["ApprovalRequested", "ApprovalGiven", "AccessGranted", "AccessRevoked"],
-            "namespaces": ["told-*"],
-        },
-    ]);
-    let both = told(&routes, &["127.0.0.1"]);
-    let mut system = System::start_as(cluster, &both, &both).await?;
-    let scene = Scene::set(cluster, "told").await?;
+    }
+
+    fn routes(&self) -> Result<Value> {
+        let url = self.secret("url", &self.chat.url(SECRET_PATH))?;
+        Ok(json!([
+            {
+                "name": "chat", "format": "Slack", "urlFile": url,
+                "events": ["ApprovalRequested", "AccessGranted"],
+            },
+            {
+                "name": "alerts", "format": "Alertmanager", "url": self.alerts.url("/api/v2/alerts"),
+                "tokenFile": self.secret("token", TOKEN)?, "events": ["AccessGranted", "AccessRevoked"],
+            },
+            {
+                "name": "events", "url": self.events.url("/"),
+                "signingKeyFile": self.secret("key", KEY)?,
+                "events": ["ApprovalRequested", "ApprovalGiven", "AccessGranted", "AccessRevoked"],
+                "namespaces": ["told-*"],
+            },
+        ]))
+    }
+
+    /// What people read says who may decide and how, and nothing that they wrote means anything.
+    async fn people_are_told(&self) -> Result<()> {
+        let said = has_in_order(&self.chat, &["Approval requested", "Access granted"]).await?;
+        let begins = format!("POST {SECRET_PATH} ");
+        assert!(said[0].head.starts_with(&begins), "{said:?}");
+        for part in ["ozctl approve debug -n told-", "security: bob may"] {
+            assert!(said[0].raw.contains(part), "{said:?}");
+        }
+        for one in &said {
+            let text = one.body["text"].as_str().context("no text")?;
+            assert!(
+                !text.contains('<') && !one.raw.contains('\u{202e}'),
+                "{one:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// One alert for the grant and its end.
+    async fn the_alert_resolves(&self) -> Result<()> {
+        let said = has_in_order(&self.alerts, &["Access granted", "Access revoked"]).await?;
+        assert_eq!(said[0].body[0]["labels"], said[1].body[0]["labels"]);
+        assert!(said[1].body[0]["endsAt"].as_str() < said[0].body[0]["endsAt"].as_str());
+        let bearer = said[0].header("authorization");
+        assert_eq!(bearer.as_deref(), Some(format!("Bearer {TOKEN}").as_str()));
+        Ok(())
+    }
+
+    /// Operator and webhook send each their own, once, signed, and only what the route asks for.
+    async fn events_are_signed(&self) -> Result<()> {
+        let operators = ["ApprovalRequested", "AccessGranted", "AccessRevoked"];
+        has_in_order(&self.events, &operators).await?;
+        has_in_order(&self.events, &["ApprovalGiven"]).await?;
+        let key = SigningKey::read(KEY).map_err(anyhow::Error::msg)?;
+        let taken = self.events.taken();
+        for one in &taken {
+            let header = |name: &str| one.header(name).with_context(|| format!("no {name}"));
+            let (id, seconds) = (header("webhook-id")?, header("webhook-timestamp")?);
+            let signature = key.sign(&id, seconds.parse()?, one.raw.as_bytes());
+            assert_eq!(header("webhook-signature")?, signature);
+            assert!(one.raw.contains("\"namespace\":\"told-"), "{one:?}");
+        }
+        let ids: BTreeSet<_> = taken.iter().map(|it| it.header("webhook-id")).collect();
+        assert_eq!(ids.len(), taken.len(), "told twice");
+        Ok(())
+    }
+}
+
+/// Alice asks, bob approves, and access is there and over.
+async fn access_comes_and_goes(scene: &Scene) -> Result<()> {
     scene.may_approve("approvers").await?;
     let rule = approval_rule("security", &["bob"], &[], 1);
     scene
         .template(&approved_template("asked", vec![rule], "30m"))
         .await?;
     let alice = scene.requests("alice").await?;
-    let hostile = "<!channel> \u{202e}INC-42";
     let mut request = exec_request("debug", "asked", "1h");
-    request.spec.reason = Some(hostile.to_owned());
+    request.spec.reason = Some("<!channel> \u{202e}INC-42".to_owned());
     alice.create(&request).await?;
     let waits = |status: &RequestStatus| status.approval.is_some();
     let request = alice.until("debug", "to wait for others", waits).await?;
@@ -103,73 +171,41 @@ async fn servers_that_stall_and_fail_hold_up_nobody_and_are_told_when_they_are_b
     let plural = "accessrequestapprovals";
     BOB.create(&scene.admin, scene.name(), plural, &answer)
         .await?;
-    // Nobody has been told, and access is there, and over.
     alice.ready("debug").await?;
     let requests = scene.api::<ExecAccessRequest>();
     requests.delete("debug", &DeleteParams::default()).await?;
-    eventually(
-        "each server to have been tried",
-        CONDITION_TIMEOUT,
-        async || {
-            let all = [&chat, &alerts, &events];
-            ensure!(all.iter().all(|server| !server.refused().is_empty()));
-            Ok(Some(()))
-        },
-    )
+    Ok(())
+}
+
+#[tokio::test]
+async fn servers_that_stall_and_fail_hold_up_nobody_and_are_told_when_they_are_back() -> Result<()>
+{
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let servers = Servers::start().await?;
+    let both = told(&servers.routes()?, &["127.0.0.1"]);
+    let mut system = System::start_as(cluster, &both, &both).await?;
+    let scene = Scene::set(cluster, "told").await?;
+    access_comes_and_goes(&scene).await?;
+    eventually("each to have been tried", CONDITION_TIMEOUT, async || {
+        let mut all = servers.all().into_iter();
+        ensure!(all.all(|server| !server.refused().is_empty()));
+        Ok(Some(()))
+    })
     .await?;
-    for server in [&chat, &alerts, &events] {
+    for server in servers.all() {
         ensure!(server.taken().is_empty());
         server.answer(Answers::With(200));
     }
-
-    let said = has_in_order(&chat, &["Approval requested", "Access granted"]).await?;
-    assert!(
-        said[0].head.starts_with(&format!("POST {SECRET_PATH} ")),
-        "{said:?}"
-    );
-    assert!(
-        said[0].raw.contains("ozctl approve debug -n told-"),
-        "{said:?}"
-    );
-    assert!(said[0].raw.contains("security: bob may"), "{said:?}");
-    for one in &said {
-        let text = one.body["text"].as_str().context("no text")?;
-        assert!(
-            !text.contains('<') && !one.raw.contains('\u{202e}'),
-            "{one:?}"
-        );
-    }
-
-    let said = has_in_order(&alerts, &["Access granted", "Access revoked"]).await?;
-    assert_eq!(said[0].body[0]["labels"], said[1].body[0]["labels"]);
-    assert!(said[1].body[0]["endsAt"].as_str() < said[0].body[0]["endsAt"].as_str());
-    let bearer = said[0].header("authorization");
-    assert_eq!(bearer.as_deref(), Some(format!("Bearer {TOKEN}").as_str()));
-
-    // Operator and webhook send each their own.
-    let operators = ["ApprovalRequested", "AccessGranted", "AccessRevoked"];
-    has_in_order(&events, &operators).await?;
-    has_in_order(&events, &["ApprovalGiven"]).await?;
-    let key = SigningKey::read(KEY).map_err(anyhow::Error::msg)?;
-    let taken = events.taken();
-    for one in &taken {
-        let header = |name: &str| one.header(name).with_context(|| format!("no {name}"));
-        let (id, seconds) = (header("webhook-id")?, header("webhook-timestamp")?);
-        let signature = key.sign(&id, seconds.parse()?, one.raw.as_bytes());
-        assert_eq!(header("webhook-signature")?, signature);
-        assert!(one.raw.contains("\"namespace\":\"told-"), "{one:?}");
-    }
-    let ids: BTreeSet<_> = taken.iter().map(|it| it.header("webhook-id")).collect();
-    assert_eq!(ids.len(), taken.len(), "told twice");
+    servers.people_are_told().await?;
+    servers.the_alert_resolves().await?;
+    servers.events_are_signed().await?;
 
     assert_eq!(counted(&system, "dropped", "chat").await?, 0);
     assert!(counted(&system, "failures", "alerts").await? > 0);
-    system
-        .operator
-        .process
-        .terminate(Duration::from_secs(30))
-        .await?;
-    let log = fs::read_to_string(system.operator.process.stderr())?;
+    let process = &mut system.operator.process;
+    process.terminate(Duration::from_secs(30)).await?;
+    let log = fs::read_to_string(process.stderr())?;
     assert!(log.contains("does not take notifications"), "{log}");
     for secret in [TOKEN, "nobody-logs-this", "MfKQ9r8G"] {
         assert!(!log.contains(secret), "{secret} is in the log: {log}");

@@ -302,21 +302,8 @@ fn decide<K: Kind>(
     let asked = object
         .check()
         .map_err(|violations| invalid_request(&violations, facts))?;
-    // One that is on its way out hands out nothing more.
-    let stays = |template: &&K::Template| template.meta().deletion_timestamp.is_none();
-    let Some(template) = found.filter(stays) else {
-        let (kind, name) = (K::Template::kind(&()), request.template);
-        let message = match found {
-            Some(_) => format!("Error: template does not exist: {kind} {name} is being deleted"),
-            None => format!(
-                "Error: template does not exist: no {kind} {name} in namespace {}; \
-                 create it, or delete this request and name another",
-                request.metadata.namespace.as_deref().unwrap_or_default()
-            ),
-        };
-        let failure = Failure::invalid(reason::NOT_FOUND, message);
-        return Err(waiting(facts, conditions::TARGET_TEMPLATE_EXISTS, failure).into());
-    };
+    let template = staying::<K>(request, found)
+        .map_err(|failure| waiting(facts, conditions::TARGET_TEMPLATE_EXISTS, failure))?;
     facts.push(Fact::holds(
         conditions::TARGET_TEMPLATE_EXISTS,
         message::TEMPLATE_FOUND,
@@ -381,6 +368,24 @@ fn decide<K: Kind>(
         probes: known.probes.as_deref(),
         policies: known.policies.as_ref().map(|policies| policies.as_deref()),
     })
+}
+
+/// The template, if it is there and not on its way out: then it hands out nothing more.
+fn staying<'a, K: Kind>(
+    request: &Request<'_>,
+    found: Option<&'a K::Template>,
+) -> Result<&'a K::Template, Failure> {
+    let (kind, name) = (K::Template::kind(&()), request.template);
+    let message = match found {
+        Some(template) if template.meta().deletion_timestamp.is_none() => return Ok(template),
+        Some(_) => format!("Error: template does not exist: {kind} {name} is being deleted"),
+        None => format!(
+            "Error: template does not exist: no {kind} {name} in namespace {}; \
+             create it, or delete this request and name another",
+            request.metadata.namespace.as_deref().unwrap_or_default()
+        ),
+    };
+    Err(Failure::invalid(reason::NOT_FOUND, message))
 }
 
 /// The second that an instant is in: ends are in whole seconds, and none is later than what was agreed.

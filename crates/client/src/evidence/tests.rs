@@ -505,9 +505,8 @@ fn a_huge_file_is_refused_before_it_is_read() {
     assert!(problem(&junk).contains("more than 100 lines"));
 }
 
-/// What `cargo test -p oz-client evidence_of_a_thousand -- --ignored --nocapture` prints.
+/// With `--nocapture` it prints how long that takes.
 #[test]
-#[ignore = "prints how long it takes"]
 fn evidence_of_a_thousand_requests() {
     let (entries, checkpoints) = trail(1_000);
     let gathered = gathered(&checkpoints, 0, 1_000);

@@ -39,13 +39,11 @@ impl Task for EvidenceSeals {
             else {
                 continue;
             };
-            let mut map = map.0.ok();
-            while let Some(found) = map.take() {
-                if let Err(error) = self.carry_out(&found).await {
-                    tracing::warn!("failed to seal evidence; trying again: {error:#}");
-                    tokio::time::sleep(AGAIN).await;
-                    map = self.there(found).await;
-                }
+            let Ok(found) = map.0 else { continue };
+            // One that was changed or deleted meanwhile is done with: the watch tells of what is there now.
+            while let Err(error) = self.carry_out(&found).await {
+                tracing::warn!("failed to seal evidence; trying again: {error:#}");
+                tokio::time::sleep(AGAIN).await;
             }
         }
     }
@@ -54,14 +52,6 @@ impl Task for EvidenceSeals {
 impl EvidenceSeals {
     fn maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
-    /// What the ConfigMap says by now; what it said, if that cannot be read.
-    async fn there(&self, before: ConfigMap) -> Option<ConfigMap> {
-        match self.maps().get_opt(AUDIT_EVIDENCE).await {
-            Ok(map) => map,
-            Err(_) => Some(before),
-        }
     }
 
     /// Puts on record what is to be sealed, and deletes the ConfigMap, by which whoever asked sees that it is done.

@@ -23,6 +23,7 @@ pub struct RequestAccount {
     container: String,
     reason: String,
     approved_by: String,
+    emergency: bool,
     granted: Option<Timestamp>,
     until: Option<Timestamp>,
     ended: Option<Timestamp>,
@@ -183,14 +184,9 @@ impl RequestAccount {
                 self.until = record.until;
                 let digest = record.template_digest.clone();
                 self.template_digest = digest.unwrap_or_default();
-                self.approved_by = match record.action {
-                    Action::EmergencyGranted => "nobody (emergency)".to_owned(),
-                    _ => record
-                        .details
-                        .get("approvedBy")
-                        .cloned()
-                        .unwrap_or_default(),
-                };
+                let approved = record.details.get("approvedBy").cloned();
+                self.approved_by = approved.unwrap_or_default();
+                self.emergency = record.action == Action::EmergencyGranted;
                 self.reason = record.details.get("reason").cloned().unwrap_or_default();
                 self.pod(record);
             }
@@ -231,7 +227,10 @@ impl RequestAccount {
             self.pod.clone(),
             self.container.clone(),
             self.reason.clone(),
-            self.approved_by.clone(),
+            match self.emergency {
+                true => "nobody (emergency)".to_owned(),
+                false => self.approved_by.clone(),
+            },
             instant(self.granted),
             instant(self.until),
             instant(self.ended),

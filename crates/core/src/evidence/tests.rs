@@ -210,6 +210,25 @@ fn each_request_is_told_of_in_one_line_with_who_approved_it() {
 }
 
 #[test]
+fn an_emergency_is_granted_and_approved_by_nobody() {
+    let key = key();
+    let writer = Writer::new(names::OPERATOR, "oz-0", BEGAN, 1);
+    let (mut chain, _) = Chain::begin(writer, BEGAN, &[], &key);
+    let granted = record(
+        BEGAN,
+        Action::EmergencyGranted,
+        Decision::Allow,
+        "uid-0",
+        "alice",
+    );
+    let accounts = accounts(&[chain.append(granted, &key)]);
+    assert_eq!((accounts.requests(), accounts.approved()), ((1, 1), 0));
+    let summary = accounts.summary();
+    let row = summary.lines().nth(1).unwrap();
+    assert!(row.contains(",nobody (emergency),"), "{row}");
+}
+
+#[test]
 fn a_sample_is_drawn_again_by_its_seed_and_another_by_another() {
     let (entries, _) = trail(40);
     let accounts = accounts(&entries);

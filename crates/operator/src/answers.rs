@@ -94,8 +94,8 @@ pub(crate) fn answered<K: Kind>(
     request: &K::Request,
 ) -> Vec<AccessRequestApproval> {
     let view = request.view();
-    let asks = template.is_some_and(|template| policy::asks(&view, template));
-    if !asks || view.phase() != Phase::Pending {
+    let asks = |template: &K::Template| policy::asks(&view, template);
+    if view.phase() != Phase::Pending || !template.is_some_and(asks) {
         return Vec::new();
     }
     let about = approvals.select(|answer| approval::is_about(answer, &view));

@@ -138,8 +138,14 @@ impl<R: AccessRequest> RequestValidator<R> {
         if !violations.is_empty() {
             return Err(invalid(request.kind, &violations));
         }
-        self.stamped(review, request)?;
-        let judgement = request.judgement(&self.keys).ok().flatten();
+        let stamp = request.stamp(&self.keys);
+        let stamped = stamp.as_ref().map(|stamp| stamp.requester.clone());
+        is_who_asks(
+            stamped.map_err(Clone::clone),
+            &review.user,
+            "create the request",
+        )?;
+        let judgement = stamp.ok().and_then(|stamp| stamp.judgement);
         self.continues(cx, review, request).await?;
         let template = self
             .templates
@@ -218,11 +224,6 @@ impl<R: AccessRequest> RequestValidator<R> {
         continued::may(&requester, request, cx.now, found.as_ref())
             .map_err(|denial| forbidden(denial.reason, "spec.extends", &denial.message))
     }
-
-    fn stamped(&self, review: &Review<R>, request: &Request<'_>) -> Result<(), Rejection> {
-        let stamped = request.requester(&self.keys);
-        is_who_asks(stamped, &review.user, "create the request")
-    }
 }
 
 fn refusal(denial: Denial) -> Rejection {
@@ -261,9 +262,8 @@ fn warnings<T: AccessTemplate>(
     ) else {
         return notes;
     };
-    let ceiling = policy::ceiling(judgement);
     let longest = emergency::longest(config, request.ask.emergency, max);
-    let max = ceiling.map_or(longest, |ceiling| longest.min(ceiling));
+    let max = policy::longest(judgement, longest);
     let window = Window::new(request.created(), asked, default, max);
     match window.source {
         Source::Clamped(_) => notes.warn(format!(

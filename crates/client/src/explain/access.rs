@@ -231,9 +231,8 @@ pub async fn explain<R: Explained>(
         match template.check() {
             Ok(terms) => {
                 let asked = checked.as_ref().ok().and_then(|asked| asked.duration);
-                let ceiling = policy::ceiling(policies.judgement.as_ref());
                 let longest = emergency::longest(config, ask.emergency, terms.max);
-                let max = ceiling.map_or(longest, |ceiling| longest.min(ceiling));
+                let max = policy::longest(policies.judgement.as_ref(), longest);
                 window = Some(Window::new(created, asked, terms.default, max));
             }
             Err(violations) => template_violations = violations,

@@ -15,9 +15,9 @@ use super::kind::{
 };
 use super::lock::Access;
 use super::objects::{self, Objects};
-use super::policy::{self, Judgement};
+use super::policy;
 use super::request::Request;
-use super::stamp::{self, Requester, StampError};
+use super::stamp::{self, Stamp, StampError};
 use super::status::Fact;
 use crate::api::Phase;
 use crate::conditions::{self, message, reason};
@@ -293,7 +293,11 @@ fn decide<K: Kind>(
     known: &FactsOf<K>,
     facts: &mut Vec<Fact>,
 ) -> Result<Offer, Otherwise> {
-    let requester = requester(kind, request, facts)?;
+    let Stamp {
+        requester,
+        judgement,
+        ..
+    } = stamp(kind, request, facts)?;
     let found = known.template.as_deref();
     let config = found.map(AccessTemplate::config);
     let namespace = request.metadata.namespace.as_deref();
@@ -314,7 +318,8 @@ fn decide<K: Kind>(
             continued::may(&requester, request, created, known.continued.as_ref())
         })
         .map_err(|denial| refused(facts, denial.reason, denial.message))?;
-    let judgement = judgement(kind, request, template, facts)?;
+    policy::holds(judgement.as_ref(), request.ask.reason, template)
+        .map_err(|denial| refused(facts, denial.reason, denial.message))?;
     let terms = template
         .check()
         .map_err(|violations| invalid_template(request.template, &violations, facts))?;
@@ -327,9 +332,8 @@ fn decide<K: Kind>(
     } else {
         request.created()
     };
-    let ceiling = policy::ceiling(judgement.as_ref());
     let longest = emergency::longest(template.config(), emergency.is_some(), terms.max);
-    let max = ceiling.map_or(longest, |ceiling| longest.min(ceiling));
+    let max = policy::longest(judgement.as_ref(), longest);
     let window = Window::new(from, asked.duration, terms.default, max);
     facts.push(Fact::holds(
         conditions::ACCESS_DURATIONS_VALID,
@@ -407,36 +411,18 @@ fn is_first<T, W>(known: &Facts<T, W>, facts: &mut Vec<Fact>) -> Result<(), Othe
     }
 }
 
-fn requester<K: Kind>(
-    kind: &K,
-    request: &Request<'_>,
-    facts: &mut Vec<Fact>,
-) -> Result<Requester, State> {
-    match request.requester(kind.keys()) {
-        Ok(requester) => {
+/// Who asks, and what policies came to when they did.
+fn stamp<K: Kind>(kind: &K, request: &Request<'_>, facts: &mut Vec<Fact>) -> Result<Stamp, State> {
+    match request.stamp(kind.keys()) {
+        Ok(stamp) => {
             facts.push(Fact::holds(
                 conditions::REQUESTER_VERIFIED,
-                format!("Requested by {}", requester.user),
+                format!("Requested by {}", stamp.requester.user),
             ));
-            Ok(requester)
+            Ok(stamp)
         }
         Err(error) => Err(refused(facts, error.reason(), error.to_string())),
     }
-}
-
-/// What policies came to when the request was created, if it may be granted by that.
-fn judgement<K: Kind>(
-    kind: &K,
-    request: &Request<'_>,
-    template: &K::Template,
-    facts: &mut Vec<Fact>,
-) -> Result<Option<Judgement>, State> {
-    let judgement = request
-        .judgement(kind.keys())
-        .map_err(|error| refused(facts, error.reason(), error.to_string()))?;
-    policy::holds(judgement.as_ref(), request.ask.reason, template)
-        .map_err(|denial| refused(facts, denial.reason, denial.message))?;
-    Ok(judgement)
 }
 
 fn refused(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> State {

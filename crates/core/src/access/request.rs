@@ -5,8 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decide::Ask;
 use super::grant;
-use super::policy::Judgement;
-use super::stamp::{self, Requester, StampError};
+use super::stamp::{self, Requester, Stamp, StampError};
 use crate::api::{Phase, RequestStatus};
 use crate::audit::{Action, Decision, Record, RequestRef};
 use crate::duration::{DurationError, GoDuration};
@@ -86,13 +85,12 @@ impl Request<'_> {
         stamp::verify(keys, self.kind, self.metadata, &self.spec_digest)
     }
 
-    /// What policies came to when it was created, if that is proven.
+    /// Its stamp, if that is proven: who created it, and what policies came to then.
     ///
     /// # Errors
     /// Why it is not.
-    pub fn judgement(&self, keys: &Keys) -> Result<Option<Judgement>, StampError> {
-        let stamp = stamp::open(keys, self.kind, self.metadata, &self.spec_digest)?;
-        Ok(stamp.judgement)
+    pub fn stamp(&self, keys: &Keys) -> Result<Stamp, StampError> {
+        stamp::open(keys, self.kind, self.metadata, &self.spec_digest)
     }
 
     /// What marks the objects of its grant.

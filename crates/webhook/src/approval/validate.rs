@@ -297,7 +297,7 @@ impl<R: AccessRequest> Requests<R> {
         let template = template.filter(|it| it.meta().deletion_timestamp.is_none());
         let template = template.as_deref();
         let answers = answers(question).await?;
-        let judgement = view.judgement(keys).ok().flatten();
+        let judgement = view.stamp(keys).ok().and_then(|stamp| stamp.judgement);
         let approval = |it| policy::approval(judgement.as_ref(), it);
         let found = Found {
             request: view.clone(),

@@ -41,7 +41,7 @@ fn asks() -> Attempt {
 /// What was sealed in the stamp of a request.
 fn sealed(object: &Value) -> Option<Judgement> {
     let request: ExecAccessRequest = serde_json::from_value(registered(object.clone())).unwrap();
-    request.view().judgement(&keys()).unwrap()
+    request.view().stamp(&keys()).unwrap().judgement
 }
 
 #[tokio::test]

@@ -42,13 +42,13 @@ pub(in crate::access) fn of<K: Kind>(
     known: &FactsOf<K>,
 ) -> Option<Approvals> {
     let template = known.template.as_deref()?;
-    let judgement = request.judgement(kind.keys()).ok()?;
-    let config = policy::approval(judgement.as_ref(), template)?;
-    if template.meta().deletion_timestamp.is_some() {
+    // Most requests take none, and then no stamp is opened.
+    if template.meta().deletion_timestamp.is_some() || !policy::asks(request, template) {
         return None;
     }
-    let requester = request.requester(kind.keys()).ok()?;
-    let asked = Asked::of(request, &requester, &template.spec_digest(), &config)?;
+    let stamp = request.stamp(kind.keys()).ok()?;
+    let config = policy::approval(stamp.judgement.as_ref(), template)?;
+    let asked = Asked::of(request, &stamp.requester, &template.spec_digest(), &config)?;
     let read = known.confirmed.as_ref();
     let objects = read.and_then(|read| read.as_ref().ok());
     let objects = objects.unwrap_or(&known.approvals);
@@ -56,7 +56,7 @@ pub(in crate::access) fn of<K: Kind>(
     let answers = answers.filter_map(|object| Answer::read(kind.keys(), object, request)?.ok());
     let answers: Vec<Answer> = answers.collect();
     Some(Approvals {
-        note: policy::note(judgement.as_ref(), Some(&config)),
+        note: policy::note(stamp.judgement.as_ref(), Some(&config)),
         verdict: decide(&asked, &answers, now),
         status: ApprovalStatus {
             until: asked.until,
@@ -153,10 +153,10 @@ pub(in crate::access) fn requested<K: Kind>(
     let (action, decision) = (Action::ApprovalRequested, Decision::Note);
     let mut record = request.record(now, action, decision, WAITING, &failure.message);
     record.id = Record::id(action, &format!("{} {}", request.uid(), asked.digest));
-    record.user = request.requester(kind.keys()).ok();
+    let stamp = request.stamp(kind.keys()).ok()?;
+    let config = policy::approval(stamp.judgement.as_ref(), known.template.as_deref()?)?;
+    record.user = Some(stamp.requester);
     record.until = Some(asked.until);
-    let judgement = request.judgement(kind.keys()).ok()?;
-    let config = policy::approval(judgement.as_ref(), known.template.as_deref()?)?;
     let who = failure.message.trim_start_matches("waiting for ");
     record = record
         .detail(APPROVERS, who)

@@ -98,6 +98,12 @@ pub fn ceiling(judgement: Option<&Judgement>) -> Option<GoDuration> {
     Some(longest.duration.parse().unwrap_or(GoDuration::ZERO))
 }
 
+/// How long access can last at most, which is `max` without policies.
+#[must_use]
+pub fn longest(judgement: Option<&Judgement>, max: GoDuration) -> GoDuration {
+    ceiling(judgement).map_or(max, |ceiling| max.min(ceiling))
+}
+
 /// What is to be said of who has to agree, if the condition of the template's rules could not be evaluated.
 #[must_use]
 pub fn note(judgement: Option<&Judgement>, approval: Option<&ApprovalConfig>) -> Option<String> {

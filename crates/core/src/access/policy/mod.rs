@@ -18,7 +18,7 @@ use crate::encode;
 use crate::kinds::AccessTemplate;
 
 pub use combine::{Opinion, combine, too_many};
-pub use effect::{approval, asks, ceiling, holds, note, stricter};
+pub use effect::{approval, asks, ceiling, holds, longest, note, stricter};
 pub use situation::Situation;
 
 /// How many policies a cluster can have. With more, all requests are refused.

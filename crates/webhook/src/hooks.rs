@@ -37,11 +37,11 @@ use crate::note_author;
 use crate::policy::{self, Judges};
 use crate::review;
 use crate::stamp::Stamper;
-use crate::templates::Templates;
 use crate::transient;
 use crate::validate_audit_event::AuditEventGuard;
 use crate::validate_request::RequestValidator;
 use crate::validate_template::TemplateValidator;
+use crate::watched::Watched;
 
 /// Follows owner references; it must be able to when we are down.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -92,9 +92,9 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         connections.policies.clone(),
     );
     let mut approved: Vec<Box<dyn approval::Approvable>> = Vec::new();
-    let (locks, reviews) = (Locks::new(feeds), Templates(feeds.store()));
+    let (locks, reviews) = (Locks::new(feeds), Watched(feeds.store()));
     for_each_kind!(requests R => {
-        let templates = Templates(feeds.store());
+        let templates = Watched(feeds.store());
         approved.push(Box::new(approval::Requests::<R> {
             templates: templates.clone(),
             judges: judges.clone(),
@@ -162,7 +162,7 @@ fn audit_events(grounds: &Grounds) -> Hook {
 /// Nobody is left out: a request that is not stamped is never granted.
 fn stamp<R: AccessRequest>(
     grounds: &Grounds,
-    templates: &Templates<R::Template>,
+    templates: &Watched<R::Template>,
     judges: &Judges,
 ) -> Hook {
     let kind = R::NAME;
@@ -179,8 +179,8 @@ fn stamp<R: AccessRequest>(
 
 fn request<R: AccessRequest>(
     grounds: &Grounds,
-    templates: Templates<R::Template>,
-    (locks, reviews): (&Locks, &Templates<AccessReview>),
+    templates: Watched<R::Template>,
+    (locks, reviews): (&Locks, &Watched<AccessReview>),
 ) -> Hook {
     let handler = RequestValidator::<R> {
         keys: grounds.keys.clone(),

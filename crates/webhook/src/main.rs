@@ -22,13 +22,13 @@ mod review;
 mod run;
 mod stamp;
 mod stamp_parent;
-mod templates;
 #[cfg(test)]
 mod tests;
 mod transient;
 mod validate_audit_event;
 mod validate_request;
 mod validate_template;
+mod watched;
 
 use clap::Parser;
 

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::{Notes, Rejection, Review};
+use oz_core::access::denial::Denial;
 use oz_core::validate::{MetadataBounds, Violation, metadata};
 
 /// An object breaks rules for its fields.
@@ -52,6 +53,11 @@ pub(crate) fn forbidden(reason: &'static str, field: &str, message: &str) -> Rej
         "FieldValueForbidden",
         message.to_owned(),
     )
+}
+
+/// What was decided against whoever asks, in its own words.
+pub(crate) fn denied(denial: Denial) -> Rejection {
+    Rejection::forbidden(denial.reason, denial.message)
 }
 
 /// What cannot change is changed.

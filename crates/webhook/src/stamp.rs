@@ -16,7 +16,7 @@ use oz_core::{encode, labels};
 use rustls::crypto::SecureRandom;
 
 use crate::policy::{Asking, Judges};
-use crate::templates::Templates;
+use crate::watched::Watched;
 
 /// 128 bits: no two stamps are the same.
 const NONCE_BYTES: usize = 16;
@@ -147,7 +147,7 @@ fn identified<K>(review: &Review<K>) -> Result<Requester, Rejection> {
 /// Stamps requests of one kind.
 pub(crate) struct Stamper<R: AccessRequest> {
     sealing: Sealing,
-    templates: Templates<R::Template>,
+    templates: Watched<R::Template>,
     judges: Judges,
     operator: Arc<str>,
     kind: PhantomData<fn() -> R>,
@@ -156,7 +156,7 @@ pub(crate) struct Stamper<R: AccessRequest> {
 impl<R: AccessRequest> Stamper<R> {
     pub(crate) fn new(
         keys: Keys,
-        templates: Templates<R::Template>,
+        templates: Watched<R::Template>,
         judges: Judges,
         operator: Arc<str>,
     ) -> Self {

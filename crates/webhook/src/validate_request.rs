@@ -10,7 +10,7 @@ use kube::Api;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_audit::Sink;
 use oz_core::access::continued::{self, Continued};
-use oz_core::access::decide::{self, Denial};
+use oz_core::access::decide;
 use oz_core::access::emergency;
 use oz_core::access::lock::Access;
 use oz_core::access::policy::{self, Judgement};
@@ -29,16 +29,16 @@ use crate::lock::Locks;
 use crate::permission::within_permission_timeout;
 use crate::record;
 use crate::refusal::{
-    bounded, forbidden, immutable, invalid, own_namespace, served, status_is_the_operators,
+    bounded, denied, forbidden, immutable, invalid, own_namespace, served, status_is_the_operators,
 };
 use crate::stamp::{is_who_asks, requester};
-use crate::templates::Templates;
+use crate::watched::Watched;
 
 /// Checks requests of one kind.
 pub(crate) struct RequestValidator<R: AccessRequest> {
     pub(crate) keys: Keys,
-    pub(crate) templates: Templates<R::Template>,
-    pub(crate) reviews: Templates<AccessReview>,
+    pub(crate) templates: Watched<R::Template>,
+    pub(crate) reviews: Watched<AccessReview>,
     /// oz's own namespace, into which it lets nobody.
     pub(crate) namespace: Arc<str>,
     /// The namespaces that the operator serves; none for all.
@@ -151,10 +151,10 @@ impl<R: AccessRequest> RequestValidator<R> {
             .templates
             .find(review.namespace.as_deref(), request.template)
             .await?;
+        let person = requester(&review.user);
         if !canary {
             let config = template.as_deref().map(AccessTemplate::config);
-            let (namespace, asking) = (review.namespace.as_deref(), requester(&review.user));
-            let access = Access::asked(request, namespace, &asking, config);
+            let access = Access::asked(request, review.namespace.as_deref(), &person, config);
             self.locks.admit(&access, cx.now).await?;
         }
         let Some(template) = template else {
@@ -173,10 +173,9 @@ impl<R: AccessRequest> RequestValidator<R> {
             });
         };
         let config = template.config();
-        let person = requester(&review.user);
         decide::may(&person, request.template, config, request.ask)
             .and_then(|()| policy::holds(judgement.as_ref(), request.ask.reason, &*template))
-            .map_err(refusal)?;
+            .map_err(denied)?;
         self.has_room(&person, request, config).await?;
         let notes = warnings(request, template.as_ref(), judgement.as_ref());
         Ok(Admitted {
@@ -198,11 +197,11 @@ impl<R: AccessRequest> RequestValidator<R> {
         let Some(terms) = terms else {
             return Ok(());
         };
-        let reviews = self.reviews.select(|_| true).await?;
+        let reviews = self.reviews.all().await?;
         let reviews = reviews.iter().map(AsRef::as_ref);
         let uid = request.uid();
         let count = emergency::unreviewed(&self.keys, person, uid, reviews, empty(), empty());
-        emergency::has_room(person, request.template, terms.most, count).map_err(refusal)
+        emergency::has_room(person, request.template, terms.most, count).map_err(denied)
     }
 
     /// What it continues must be the requester's own, and last. The API server is asked: a watch may
@@ -224,10 +223,6 @@ impl<R: AccessRequest> RequestValidator<R> {
         continued::may(&requester, request, cx.now, found.as_ref())
             .map_err(|denial| forbidden(denial.reason, "spec.extends", &denial.message))
     }
-}
-
-fn refusal(denial: Denial) -> Rejection {
-    Rejection::forbidden(denial.reason, denial.message)
 }
 
 /// A request that is let in.

@@ -9,7 +9,6 @@ use kube::{Api, Resource as _};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_audit::Sink;
 use oz_core::access::approval::admission::{self, Found};
-use oz_core::access::decide::Denial;
 use oz_core::access::kind::MAX_ANSWERS;
 use oz_core::access::policy::{self, Judgement};
 use oz_core::access::seal::Keys;
@@ -23,10 +22,10 @@ use oz_core::validate::REQUEST_METADATA;
 use crate::permission::within_permission_timeout;
 use crate::policy::{Asking, Judges};
 use crate::record;
-use crate::refusal::{bounded, forbidden, immutable, invalid, own_namespace, served};
+use crate::refusal::{bounded, denied, forbidden, immutable, invalid, own_namespace, served};
 use crate::stamp::{is_who_asks, requester};
-use crate::templates::Templates;
 use crate::validate_request::same_requester;
+use crate::watched::Watched;
 
 /// Checks answers.
 pub(super) struct ApprovalValidator {
@@ -258,7 +257,7 @@ pub(crate) trait Approvable: Send + Sync {
 
 /// The requests of one kind, and the templates that they name.
 pub(crate) struct Requests<R: AccessRequest> {
-    pub(crate) templates: Templates<R::Template>,
+    pub(crate) templates: Watched<R::Template>,
     pub(crate) judges: Judges,
 }
 
@@ -305,7 +304,7 @@ impl<R: AccessRequest> Requests<R> {
             answers: &answers,
         };
         let approver = requester(&review.user);
-        let rules = admission::may(keys, &approver, object, &found, cx.now).map_err(refusal)?;
+        let rules = admission::may(keys, &approver, object, &found, cx.now).map_err(denied)?;
         if let Some(template) = template.filter(|_| object.spec.approval) {
             self.still(question, &request, template, judgement.as_ref())
                 .await?;
@@ -362,7 +361,7 @@ impl<R: AccessRequest> Requests<R> {
         // Another of its name is none that this is about.
         let view = view.filter(|view| view.uid() == object.spec.access_request_ref.uid);
         let user = &review.user.username;
-        admission::may_withdraw(author, user, view.as_ref()).map_err(refusal)
+        admission::may_withdraw(author, user, view.as_ref()).map_err(denied)
     }
 }
 
@@ -379,10 +378,6 @@ async fn answers(question: Question<'_>) -> Result<Vec<Answer>, Rejection> {
     let all = Api::<Answer>::namespaced(cx.client.clone(), namespace);
     let listed = within_permission_timeout(&review.user, all.list(&selection)).await?;
     Ok(listed.items)
-}
-
-fn refusal(denial: Denial) -> Rejection {
-    Rejection::forbidden(denial.reason, denial.message)
 }
 
 impl<R: AccessRequest> Approvable for Requests<R> {

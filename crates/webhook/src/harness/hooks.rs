@@ -13,9 +13,9 @@ use super::run::{Definitions, RunValidator};
 use super::stamp::{Stamped, Stamper};
 use super::validate::{Installation, Validator};
 use crate::hooks::{Grounds, not_by_those_who_end_access};
-use crate::templates::Templates;
+use crate::watched::Watched;
 
-/// The hooks of harness runs, if they are served. Templates, policies and workspaces are watched through `feeds`.
+/// The hooks of harness runs, if they are served. Watched, policies and workspaces are watched through `feeds`.
 pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     if !grounds.harness {
         return Vec::new();
@@ -49,10 +49,10 @@ fn run(grounds: &Grounds, feeds: &Feeds) -> Hook {
         keys: grounds.keys.clone(),
         installation: installation(grounds),
         definitions: Definitions {
-            templates: Templates(feeds.store()),
-            cluster_templates: Templates(feeds.store()),
-            policies: Templates(feeds.store()),
-            workspaces: Templates(feeds.store()),
+            templates: Watched(feeds.store()),
+            cluster_templates: Watched(feeds.store()),
+            policies: Watched(feeds.store()),
+            workspaces: Watched(feeds.store()),
         },
     };
     validating::<HarnessRun>(grounds, Hook::validating("validate-harnessrun", handler))

@@ -24,8 +24,8 @@ use super::record;
 use super::validate::Installation;
 use crate::refusal::{bounded, forbidden, immutable, invalid, status_is_the_operators};
 use crate::stamp::is_who_asks;
-use crate::templates::Templates;
 use crate::validate_request::same_requester;
+use crate::watched::Watched;
 
 const KIND: &str = "HarnessRun";
 
@@ -38,10 +38,10 @@ pub(super) struct RunValidator {
 
 /// How runs are made and what they may have, as far as the watches have come.
 pub(super) struct Definitions {
-    pub(super) templates: Templates<HarnessTemplate>,
-    pub(super) cluster_templates: Templates<ClusterHarnessTemplate>,
-    pub(super) policies: Templates<BrokerPolicy>,
-    pub(super) workspaces: Templates<Workspace>,
+    pub(super) templates: Watched<HarnessTemplate>,
+    pub(super) cluster_templates: Watched<ClusterHarnessTemplate>,
+    pub(super) policies: Watched<BrokerPolicy>,
+    pub(super) workspaces: Watched<Workspace>,
 }
 
 /// A template as a run finds it.

@@ -12,23 +12,24 @@ use oz_core::access::lock::{self, Access, NotAdmitted};
 use oz_core::access::stamp::Requester;
 use oz_core::api::AccessLock;
 use oz_core::connect::{self, Refusal};
-use oz_runtime::{Feeds, Store};
+use oz_runtime::Feeds;
 
-use crate::templates::Templates;
+use crate::refusal::denied;
+use crate::watched::Watched;
 
 pub(crate) use hooks::hooks;
 
 /// The locks that there are, as far as a watch has shown them. The operator looks at them again.
 #[derive(Clone)]
-pub(crate) struct Locks(Store<AccessLock>);
+pub(crate) struct Locks(Watched<AccessLock>);
 
 impl Locks {
     pub(crate) fn new(feeds: &Feeds) -> Self {
-        Self(feeds.store())
+        Self(Watched(feeds.store()))
     }
 
     fn all(&self, all: Vec<Arc<AccessLock>>) -> lock::Locks {
-        let unreadable = self.0.undecodable();
+        let unreadable = self.0.0.undecodable();
         lock::Locks { all, unreadable }
     }
 
@@ -37,13 +38,9 @@ impl Locks {
     /// # Errors
     /// Why not.
     pub(crate) async fn admit(&self, access: &Access<'_>, now: Timestamp) -> Result<(), Rejection> {
-        let all = Templates(self.0.clone()).select(|_| true).await?;
-        let admitted = self.all(all).admit(access, now);
+        let admitted = self.all(self.0.all().await?).admit(access, now);
         admitted.map_err(|not| match not {
-            NotAdmitted::Locked(lock) => {
-                let denial = lock.denial();
-                Rejection::forbidden(denial.reason, denial.message)
-            }
+            NotAdmitted::Locked(lock) => denied(lock.denial()),
             NotAdmitted::Unreadable(failure) => {
                 Rejection::new(503, failure.reason, failure.message)
             }
@@ -60,7 +57,7 @@ impl Locks {
         user: &Requester,
         now: Timestamp,
     ) -> Result<(), Box<Refusal>> {
-        let locks = self.all(self.0.objects());
+        let locks = self.all(self.0.0.objects());
         let granted = locks.against(&Access::granted(grant), now);
         let used = || locks.against(&Access::used(grant, user), now);
         match granted.or_else(used) {

@@ -12,7 +12,7 @@ use oz_core::kinds::Kind as _;
 use oz_core::validate::{self, LockWhen, REQUEST_METADATA};
 
 use crate::record;
-use crate::refusal::{bounded, immutable, invalid};
+use crate::refusal::{bounded, denied, immutable, invalid};
 use crate::stamp::requester;
 
 /// Looks at what is done with locks. RBAC and the API server's own policy have let it through.
@@ -61,8 +61,7 @@ enum Done<'a> {
 
 impl LockGuard {
     fn may_change(&self, review: &Review<AccessLock>, old: &AccessLock) -> Result<(), Rejection> {
-        may_change(old, &requester(&review.user), &self.break_glass)
-            .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))
+        may_change(old, &requester(&review.user), &self.break_glass).map_err(denied)
     }
 
     /// Puts it on record, and has what lets somebody in again wait for that, unless whoever does it mends clusters.

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::connect::policies::{POLICY_TIMEOUT, apart};
 use crate::connect::{Grants, Policies};
 use crate::permission::within_permission_timeout;
-use crate::templates::Templates;
+use crate::watched::Watched;
 
 /// How many requests are judged at once. What goes on after its time keeps its slot.
 const AT_ONCE: usize = 8;
@@ -32,7 +32,7 @@ const NAMESPACE_LABELS: &str = "namespaceLabels";
 /// Whoever judges requests.
 #[derive(Clone)]
 pub(crate) struct Judges {
-    policies: Templates<AccessPolicy>,
+    policies: Watched<AccessPolicy>,
     /// Where the conditions of templates take their turns.
     conditions: Arc<Policies>,
     grants: Grants,
@@ -51,7 +51,7 @@ pub(crate) struct Asking<'a, R: AccessRequest> {
 impl Judges {
     pub(crate) fn new(feeds: &Feeds, grants: Grants, conditions: Arc<Policies>) -> Self {
         Self {
-            policies: Templates(feeds.store()),
+            policies: Watched(feeds.store()),
             conditions,
             grants,
             expressions: Expressions::default(),
@@ -61,7 +61,7 @@ impl Judges {
 
     /// How many policies there are.
     pub(super) async fn count(&self) -> Result<usize, Rejection> {
-        let known = self.policies.select(|_| true).await?.len();
+        let known = self.policies.all().await?.len();
         Ok(known + self.policies.0.undecodable())
     }
 
@@ -72,7 +72,7 @@ impl Judges {
         user: &UserInfo,
         asking: Asking<'_, R>,
     ) -> Result<Option<Judgement>, Rejection> {
-        let policies = self.policies.select(|_| true).await?;
+        let policies = self.policies.all().await?;
         let unreadable = self.policies.0.undecodable();
         let Asking {
             requester,

@@ -13,7 +13,7 @@ use oz_core::labels;
 use oz_core::validate::REQUEST_METADATA;
 
 use crate::record;
-use crate::refusal::{bounded, forbidden, immutable, invalid, status_is_the_operators};
+use crate::refusal::{bounded, denied, forbidden, immutable, invalid, status_is_the_operators};
 use crate::stamp::requester;
 
 /// Checks reviews.
@@ -80,8 +80,7 @@ impl ReviewValidator {
     ) -> Result<(), Rejection> {
         bounded(&object.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
         let person = requester(&review.user);
-        review::may(&self.keys, &person, old, object)
-            .map_err(|denial| Rejection::forbidden(denial.reason, denial.message))?;
+        review::may(&self.keys, &person, old, object).map_err(denied)?;
         let violations = object.violations(cx.now);
         if !violations.is_empty() {
             return Err(invalid(AccessReview::title(), &violations));

@@ -1,5 +1,5 @@
-//! The templates that exist, and what else a decision goes by, from a store that a watch feeds: no decision waits
-//! for the API server.
+//! Objects that a decision goes by, such as templates, locks and policies, from a store that a watch feeds: no decision
+//! waits for the API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use kube::Resource;
 use oz_admission::Rejection;
 use oz_runtime::Store;
 
-/// How long a decision waits for the first list. Before it is complete, a template that exists
+/// How long a decision waits for the first list. Before it is complete, an object that exists
 /// could not be told from one that does not.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The templates of one kind, or the reviews.
-pub(crate) struct Templates<T>(pub(crate) Store<T>);
+/// The objects of one kind.
+pub(crate) struct Watched<T>(pub(crate) Store<T>);
 
-impl<T> Clone for Templates<T> {
+impl<T> Clone for Watched<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: Resource> Templates<T> {
-    /// The template of this name, if there is one as far as the watch has come.
+impl<T: Resource> Watched<T> {
+    /// The one of this name, if there is one as far as the watch has come.
     pub(crate) async fn find(
         &self,
         namespace: Option<&str>,
@@ -39,6 +39,12 @@ impl<T: Resource> Templates<T> {
     ) -> Result<Vec<Arc<T>>, Rejection> {
         self.ready().await?;
         Ok(self.0.select(wanted))
+    }
+
+    /// All of them, as far as the watch has come.
+    pub(crate) async fn all(&self) -> Result<Vec<Arc<T>>, Rejection> {
+        self.ready().await?;
+        Ok(self.0.objects())
     }
 
     async fn ready(&self) -> Result<(), Rejection> {

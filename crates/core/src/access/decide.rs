@@ -4,7 +4,7 @@
 use k8s_openapi::api::rbac::v1::Subject;
 
 use super::denial::list;
-use super::emergencies;
+use super::emergency_rule;
 use super::stamp::Requester;
 use crate::api::{AccessConfig, Bind, Operation};
 
@@ -99,7 +99,7 @@ fn membership(
     ask: Ask<'_>,
 ) -> Result<String, Denial> {
     if ask.emergency {
-        return emergencies::may(requester, template, config);
+        return emergency_rule::may(requester, template, config);
     }
     let user = &requester.user;
     if config.allowed_users.contains(user) {

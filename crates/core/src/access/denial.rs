@@ -16,6 +16,15 @@ impl Denial {
     }
 }
 
+/// Users, then groups, as messages name them.
+pub(super) fn named<'a>(
+    users: impl IntoIterator<Item = &'a String>,
+    groups: &'a [String],
+) -> Vec<String> {
+    let groups = groups.iter().map(|group| format!("group {group}"));
+    users.into_iter().cloned().chain(groups).collect()
+}
+
 /// Names at most a few: messages go into conditions, records and events.
 pub(super) fn list(names: &[String]) -> String {
     const NAMED: usize = 5;

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::text::check_reason;
+use super::text::{check_reason, is_unseen};
 use super::{Found, Violation, name};
 use crate::api::{AccessLockSpec, LockTarget};
 use crate::lifecycle::window::{after, has_come};
@@ -104,26 +104,6 @@ fn identity(name: &str) -> Result<(), &'static str> {
     } else {
         Ok(())
     }
-}
-
-/// Whether a letter is not to be seen, or changes how others are: with these, one name looks like another.
-fn is_unseen(letter: char) -> bool {
-    matches!(
-        letter,
-        '\u{ad}'
-            | '\u{61c}'
-            | '\u{115f}'
-            | '\u{1160}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
 }
 
 fn until(text: &str, now: Timestamp, when: When, found: &mut Found) {

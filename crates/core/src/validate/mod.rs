@@ -33,7 +33,7 @@ pub use template::{
     MAX_TEMPLATE_SPEC, Target, ValidatedTemplate, exec_access_template, pod_access_template,
 };
 pub use text::MAX_REASON;
-pub(crate) use text::reorders;
+pub(crate) use text::{readable, reorders};
 
 /// Something in an object that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

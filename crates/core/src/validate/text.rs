@@ -1,6 +1,6 @@
 //! Texts that people write and others decide by: a reason, a finding, an expression.
 
-use super::Found;
+use super::{Found, Violation};
 use crate::connect::policy::bounded;
 
 /// The longest `reason`, in bytes.
@@ -8,15 +8,26 @@ pub const MAX_REASON: usize = 1024;
 
 /// A reason is read in terminals and logs.
 pub(super) fn check_reason(reason: &str, found: &mut Found) {
-    if reason.len() > MAX_REASON {
-        found.add("spec.reason", format!("must be at most {MAX_REASON} bytes"));
+    found.0.extend(readable("spec.reason", reason));
+}
+
+/// What is wrong with a text of somebody's that is read in terminals and logs.
+pub(crate) fn readable(field: &str, text: &str) -> Vec<Violation> {
+    let mut wrong = Vec::new();
+    if text.len() > MAX_REASON {
+        let message = format!("must be at most {MAX_REASON} bytes");
+        wrong.push(Violation::of(field, message));
     }
-    if reason
-        .chars()
-        .any(|next| next.is_control() && next != '\n' && next != '\t')
-    {
-        found.add("spec.reason", "must not contain control characters");
+    if text.chars().any(is_control) {
+        let message = "must not contain control characters";
+        wrong.push(Violation::of(field, message));
     }
+    wrong
+}
+
+/// Whether a character does something to a terminal other than to begin a line or a column.
+fn is_control(next: char) -> bool {
+    next.is_control() && next != '\n' && next != '\t'
 }
 
 /// Notes what is wrong with a text that others decide by: it says something, and nothing in it makes it look
@@ -25,13 +36,7 @@ pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
     if text.trim().is_empty() {
         found.add(field, "must say something");
     }
-    if text.len() > MAX_REASON {
-        found.add(field, format!("must be at most {MAX_REASON} bytes"));
-    }
-    let hidden = |next: char| next.is_control() && next != '\n' && next != '\t';
-    if text.chars().any(hidden) {
-        found.add(field, "must not contain control characters");
-    }
+    found.0.extend(readable(field, text));
     if text.chars().any(reorders) {
         let message = "must not contain marks that change the direction of text";
         found.add(field, message);
@@ -62,5 +67,22 @@ pub(super) fn expression(field: &str, text: &str, found: &mut Found) {
 
 /// Whether a letter lets a text look like another one than it is.
 pub(super) fn is_deceptive(letter: char) -> bool {
-    reorders(letter) || letter.is_control() && letter != '\n' && letter != '\t'
+    reorders(letter) || is_control(letter)
+}
+
+/// Whether nobody sees a letter, or it turns the direction of others: whatever is no letter to the eye.
+pub(super) fn is_unseen(letter: char) -> bool {
+    reorders(letter)
+        || matches!(
+            letter,
+            '\u{ad}'
+                | '\u{115f}'
+                | '\u{1160}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{206a}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{ffa0}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
+use super::super::denial::named;
 use super::super::stamp::Requester;
 use super::{Answer, Approved, Asked, matching, may_approve};
 use crate::lifecycle::window::has_come;
@@ -166,12 +167,11 @@ fn missing(asked: &Asked<'_>, approvals: &[&Answer]) -> Vec<Missing> {
             let answered = |user: &String| approvals.iter().any(|answer| answer.by.user == *user);
             let users = rule.users.iter();
             let users = users.filter(|user| **user != asked.requester.user && !answered(user));
-            let groups = rule.groups.iter().map(|group| format!("group {group}"));
             Missing {
                 rule: rule.name.clone(),
                 needed,
                 given: people.len(),
-                may: users.cloned().chain(groups).collect(),
+                may: named(users, &rule.groups),
             }
         })
         .collect()

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::denial::{Denial, list};
+use super::denial::{Denial, list, named};
 use super::stamp::Requester;
 use crate::api::{AccessConfig, ReviewConfig, Reviewers};
 use crate::audit::{Action, Record};
@@ -21,7 +21,7 @@ use crate::encode;
 use crate::lifecycle::seal::{self, Keys, SealError};
 use crate::lifecycle::window::after;
 
-pub use super::emergencies::may;
+pub use super::emergency_rule::may;
 pub use super::grant::Emergency;
 pub use count::unreviewed;
 pub(super) use stage::{confirmed, fact, settled};
@@ -98,12 +98,7 @@ pub fn reviewers_text(reviewers: &Reviewers) -> String {
 /// Those who may review, in words.
 #[must_use]
 pub fn reviewers_named(reviewers: &Reviewers) -> String {
-    let groups = reviewers
-        .groups
-        .iter()
-        .map(|group| format!("group {group}"));
-    let all: Vec<String> = reviewers.users.iter().cloned().chain(groups).collect();
-    list(&all)
+    list(&named(&reviewers.users, &reviewers.groups))
 }
 
 /// Whether somebody with so many unreviewed emergencies may have another.

@@ -97,12 +97,6 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// The same in an emergency, or not.
-    #[must_use]
-    pub fn in_emergency(self, emergency: bool) -> Self {
-        Self { emergency, ..self }
-    }
-
     fn is_of_user(&self, user: &str) -> bool {
         let bound = |subject: &rbac::Subject| match subject.kind.as_str() {
             "User" => subject.name == user,

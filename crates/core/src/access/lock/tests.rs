@@ -187,7 +187,10 @@ fn an_emergency_is_let_through_where_the_lock_says_so_and_nowhere_else() {
     ] {
         let mut one = lock("one", &json!({"group": "devs"}));
         one.spec.except_emergency = except;
-        let access = asks(&alice, &[]).in_emergency(emergency);
+        let access = Access {
+            emergency,
+            ..asks(&alice, &[])
+        };
         let found = locks([one]).against(&access, now()).is_some();
         assert_eq!(found, locked, "{except} {emergency}");
     }

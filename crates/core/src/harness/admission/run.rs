@@ -5,7 +5,7 @@ use crate::api::harness::{HarnessRun, InteractiveMode, RunMode, Workspace};
 use crate::harness::glob::Glob;
 use crate::harness::policy::Matching;
 use crate::harness::template::Resolved;
-use crate::validate::{MAX_REASON, Violation, dns_subdomain};
+use crate::validate::{Violation, dns_subdomain, readable};
 
 /// The longest name of a run: its Job has the same, and the label of that on its pods.
 pub const MAX_NAME: usize = 63;
@@ -55,7 +55,8 @@ pub fn run(run: &HarnessRun) -> Vec<Violation> {
         }
     }
     overrides(&mut found, run);
-    reason(&mut found, spec.reason.as_deref().unwrap_or_default());
+    let reason = spec.reason.as_deref().unwrap_or_default();
+    found.0.extend(readable("spec.reason", reason));
     found.0
 }
 
@@ -120,19 +121,6 @@ fn overrides(found: &mut Found, run: &HarnessRun) {
         ("maxLifetime", &overrides.max_lifetime),
     ] {
         found.duration(&format!("spec.interactiveOverrides.{field}"), text.as_ref());
-    }
-}
-
-fn reason(found: &mut Found, reason: &str) {
-    if reason.len() > MAX_REASON {
-        found.add("spec.reason", format!("must be at most {MAX_REASON} bytes"));
-    }
-    // It is read in terminals and logs.
-    if reason
-        .chars()
-        .any(|next| next.is_control() && next != '\n' && next != '\t')
-    {
-        found.add("spec.reason", "must not contain control characters");
     }
 }
 

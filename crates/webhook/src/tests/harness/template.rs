@@ -1,4 +1,4 @@
-//! Watched: nobody has pods made by a template who may not make pods.
+//! Templates: nobody has pods made by a template who may not make pods.
 
 use serde_json::json;
 

@@ -10,8 +10,8 @@ use crate::access::grant::Grant;
 use crate::access::kind::Question;
 use crate::access::stamp::{Requester, Stamp};
 use crate::api::{
-    AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovalConfig,
-    ApprovalRule, ApprovedKind, EndReason, Phase,
+    AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind,
+    EndReason, Phase,
 };
 use crate::audit::Action;
 use crate::conditions;
@@ -22,18 +22,7 @@ use crate::labels;
 /// Alice's request, which bob or carol of security has to approve within ten minutes.
 fn world() -> World {
     let mut world = World::new();
-    world.config().approval = Some(ApprovalConfig {
-        rules: vec![ApprovalRule {
-            name: "security".into(),
-            groups: Vec::new(),
-            users: vec!["bob".into(), "carol".into()],
-            approvals: 1,
-            notify: true,
-        }],
-        timeout: "10m".into(),
-        when: None,
-        require_reason: false,
-    });
+    world.config().approval = Some(approval(&["bob", "carol"], None));
     world
 }
 

@@ -9,7 +9,7 @@
 use super::world::*;
 use crate::access::emergency::{on_record, review};
 use crate::access::kind::Question;
-use crate::api::{ApprovalConfig, ApprovalRule, Bind, EmergencyConfig, Phase, ReviewConfig};
+use crate::api::{Bind, EmergencyConfig, Phase, ReviewConfig};
 use crate::audit::Action;
 use crate::conditions;
 use crate::controller::{Failure, Step};
@@ -18,18 +18,7 @@ use crate::controller::{Failure, Step};
 /// carol and the group oncall in without.
 fn world() -> World {
     let mut world = World::new();
-    world.config().approval = Some(ApprovalConfig {
-        rules: vec![ApprovalRule {
-            name: "security".into(),
-            groups: Vec::new(),
-            users: vec!["bob".into()],
-            approvals: 1,
-            notify: true,
-        }],
-        when: None,
-        timeout: "10m".into(),
-        require_reason: false,
-    });
+    world.config().approval = Some(approval(&["bob"], None));
     world.config().emergency = Some(EmergencyConfig {
         groups: vec!["oncall".into()],
         users: vec!["carol".into()],

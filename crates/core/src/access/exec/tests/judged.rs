@@ -3,7 +3,7 @@
 use super::world::*;
 use crate::access::grant::Grant;
 use crate::access::policy::{Applied, Extra, Judgement, Longest, Refused, Rule, When, seen};
-use crate::api::{ApprovalConfig, ApprovalRule, Phase};
+use crate::api::Phase;
 use crate::audit::Action;
 use crate::conditions;
 
@@ -148,18 +148,8 @@ fn a_template_that_changed_in_what_policies_see_is_not_granted_by() {
 /// A template whose rules apply under a condition, and a stamp that says what that came to.
 fn conditional(when: Option<When>) -> World {
     let mut world = World::new();
-    world.config().approval = Some(ApprovalConfig {
-        rules: vec![ApprovalRule {
-            name: "security".into(),
-            groups: Vec::new(),
-            users: vec!["bob".into()],
-            approvals: 1,
-            notify: true,
-        }],
-        when: Some("request.namespace == 'prod'".into()),
-        timeout: "10m".into(),
-        require_reason: false,
-    });
+    let condition = "request.namespace == 'prod'";
+    world.config().approval = Some(approval(&["bob"], Some(condition)));
     world.judgement = when.map(|when| Judgement {
         template: world.template.as_ref().map(seen),
         when: Some(when),

@@ -9,8 +9,8 @@ use crate::access::kind::KeepFinished;
 use crate::access::testing::{self, InMemory};
 pub(super) use crate::access::testing::{NANOSECOND, applies, at, is_transient, keys};
 use crate::api::{
-    AccessConfig, CrossVersionObjectReference, ExecAccessRequestSpec, ExecAccessTemplateSpec,
-    RequestStatus, TargetApiVersion, TargetKind,
+    AccessConfig, ApprovalConfig, ApprovalRule, CrossVersionObjectReference, ExecAccessRequestSpec,
+    ExecAccessTemplateSpec, RequestStatus, TargetApiVersion, TargetKind,
 };
 
 pub(super) type World = testing::World<ExecAccess>;
@@ -20,6 +20,22 @@ pub(super) type Change = fn(&mut World);
 impl InMemory for ExecAccess {
     fn set_status(request: &mut ExecAccessRequest, status: RequestStatus) {
         request.status = Some(status);
+    }
+}
+
+/// That one of these users has to approve within ten minutes, under a condition if there is one.
+pub(super) fn approval(users: &[&str], when: Option<&str>) -> ApprovalConfig {
+    ApprovalConfig {
+        rules: vec![ApprovalRule {
+            name: "security".into(),
+            groups: Vec::new(),
+            users: users.iter().map(|&user| user.to_owned()).collect(),
+            approvals: 1,
+            notify: true,
+        }],
+        when: when.map(ToOwned::to_owned),
+        timeout: "10m".into(),
+        require_reason: false,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The rule of a template about emergencies: whom it lets in without anybody's approval.
 
-use super::denial::{Denial, list};
+use super::denial::{Denial, list, named};
 use super::person::is_listed;
 use super::stamp::Requester;
-use crate::api::{AccessConfig, EmergencyConfig};
+use crate::api::AccessConfig;
 
 /// The longest name and UID of whoever asks, in bytes: a record holds no longer ones in full.
 const MAX_NAME: usize = 512;
@@ -40,13 +40,7 @@ pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Resu
         format!(
             "{user} is none of those whom template {template} lets in for an emergency ({}); \
              ask without spec.emergency, or have one of them ask",
-            list(&named(emergency))
+            list(&named(&emergency.users, &emergency.groups))
         ),
     ))
-}
-
-/// Those who may have an emergency, for messages.
-fn named(config: &EmergencyConfig) -> Vec<String> {
-    let groups = config.groups.iter().map(|group| format!("group {group}"));
-    config.users.iter().cloned().chain(groups).collect()
 }

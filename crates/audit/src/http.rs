@@ -2,21 +2,18 @@
 //! the order of the chain, tried again until it is taken. While the collector is away, records wait
 //! in memory, up to a bound; where it is required, nothing that needs a record goes on meanwhile.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use kube::client::Body;
 use kube::{Client, Config};
 use oz_core::notify::{Format, cloud_event};
-use tokio::sync::Notify;
 
 use crate::Trail;
 use crate::args::AuditArgs;
 use crate::outlets::{Intake, Outlet, Written};
+use crate::spool::{Spool, asked_pause};
 
 /// Pauses after failures.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -34,67 +31,7 @@ pub(crate) struct Event {
     body: Vec<u8>,
 }
 
-/// What waits for the collector.
-#[derive(Clone)]
-pub(crate) struct Spool {
-    events: Arc<Mutex<VecDeque<Arc<Event>>>>,
-    more: Arc<Notify>,
-    bound: usize,
-}
-
-impl Spool {
-    pub(crate) fn new(bound: usize) -> Self {
-        Self {
-            events: Arc::default(),
-            more: Arc::default(),
-            bound: bound.max(1),
-        }
-    }
-
-    /// Adds an event; returns how many had to go for it.
-    fn push(&self, event: Event) -> u64 {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut lost = 0;
-        while events.len() >= self.bound {
-            events.pop_front();
-            lost += 1;
-        }
-        events.push_back(Arc::new(event));
-        self.more.notify_one();
-        lost
-    }
-
-    async fn first(&self) -> Arc<Event> {
-        loop {
-            if let Some(event) = self.front() {
-                return event;
-            }
-            self.more.notified().await;
-        }
-    }
-
-    fn front(&self) -> Option<Arc<Event>> {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.front().cloned()
-    }
-
-    fn len(&self) -> usize {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.len()
-    }
-
-    fn taken(&self, event: &Arc<Event>) {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        if events
-            .front()
-            .is_some_and(|front| Arc::ptr_eq(front, event))
-        {
-            events.pop_front();
-        }
-    }
-}
-
-impl Intake for Spool {
+impl Intake for Spool<Event> {
     fn record(&self, written: &Written) -> u64 {
         let seq = written.entry.link.seq;
         match cloud_event(&written.entry, &written.line) {
@@ -178,14 +115,7 @@ impl Answer {
             StatusCode::BAD_REQUEST
             | StatusCode::PAYLOAD_TOO_LARGE
             | StatusCode::UNPROCESSABLE_ENTITY => Self::Never,
-            _ => {
-                // RFC 9110, section 10.2.3. A date is not understood, and tried as without.
-                let asked = headers.get(RETRY_AFTER).and_then(|value| {
-                    let seconds = value.to_str().ok()?.trim().parse().ok()?;
-                    Some(Duration::from_secs(seconds).clamp(FIRST_PAUSE, ASKED))
-                });
-                Self::Later(asked)
-            }
+            _ => Self::Later(asked_pause(headers, FIRST_PAUSE..=ASKED)),
         }
     }
 }
@@ -203,7 +133,7 @@ fn rustls_pki(pem: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
 pub(crate) async fn deliver(
     trail: Trail,
     collector: Collector,
-    spool: Spool,
+    spool: Spool<Event>,
     component: &'static str,
 ) {
     let mut pause = FIRST_PAUSE;
@@ -212,7 +142,7 @@ pub(crate) async fn deliver(
         let event = spool.first().await;
         let answer = collector.send(&event).await;
         if let Ok(Answer::Taken) = answer {
-            spool.taken(&event);
+            spool.remove(&event);
             trail.arrived(event.seq, Outlet::Collector);
             pause = FIRST_PAUSE;
             continue;
@@ -233,7 +163,7 @@ pub(crate) async fn deliver(
                     seq = event.seq,
                     "the audit collector will not take a record"
                 );
-                spool.taken(&event);
+                spool.remove(&event);
                 trail.lost(event.seq, Outlet::Collector);
                 pause = FIRST_PAUSE;
                 continue;
@@ -250,6 +180,8 @@ pub(crate) async fn deliver(
 
 #[cfg(test)]
 mod tests {
+    use http::header::RETRY_AFTER;
+
     use super::*;
 
     #[test]

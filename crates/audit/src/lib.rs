@@ -16,6 +16,7 @@ mod outlets;
 mod rotation;
 mod signing_key;
 mod sink;
+mod spool;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -95,7 +96,7 @@ impl Trail {
         };
         let lines = log::LineQueue::default();
         let (jobs, queue) = mpsc::unbounded_channel();
-        let spool = http::Spool::new(args.spool());
+        let spool = spool::Spool::new(args.spool());
         let mut outlets: Vec<Box<dyn Intake>> = Vec::new();
         let mut required = BTreeSet::new();
         if out.is_some() {

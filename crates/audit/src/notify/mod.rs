@@ -20,7 +20,7 @@ use send::Sender;
 /// All routes of a process.
 #[derive(Clone, Default)]
 pub(crate) struct Notifier {
-    ways: Arc<[(Route, Arc<Queue>)]>,
+    ways: Arc<[(Route, Queue)]>,
     meters: Meters,
 }
 
@@ -47,8 +47,8 @@ impl Notifier {
                     route.name
                 );
             }
-            let queue = Arc::new(Queue::new(meters.of(&route)));
-            let sender = Sender::new(route.clone(), Arc::clone(&queue), allowed.clone());
+            let queue = Queue::new(meters.of(&route));
+            let sender = Sender::new(route.clone(), queue.clone(), allowed.clone());
             tokio::spawn(sender.run());
             ways.push((route, queue));
         }

@@ -1,12 +1,11 @@
-//! What waits for one server: bounded, in order.
+//! The notifications that wait for one server, and what is counted of them.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::meters::RouteMeters;
+use crate::spool::Spool;
 
 /// How many wait at most; a further one takes the place of the oldest.
 const MOST: usize = 1_000;
@@ -31,63 +30,41 @@ impl Message {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct Queue {
-    messages: Mutex<VecDeque<Arc<Message>>>,
-    more: Notify,
+    waiting: Spool<Message>,
     pub(super) meters: RouteMeters,
 }
 
 impl Queue {
     pub(super) fn new(meters: RouteMeters) -> Self {
         Self {
-            messages: Mutex::default(),
-            more: Notify::new(),
+            waiting: Spool::new(MOST),
             meters,
         }
     }
 
-    fn messages(&self) -> MutexGuard<'_, VecDeque<Arc<Message>>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn push(&self, message: Message) {
-        let mut messages = self.messages();
-        while messages.len() >= MOST {
-            messages.pop_front();
-            self.meters.dropped.inc();
-        }
-        messages.push_back(Arc::new(message));
-        self.count(&messages);
-        drop(messages);
-        self.more.notify_one();
+        let lost = self.waiting.push(message);
+        self.meters.dropped.inc_by(lost);
+        self.meters.waiting.inc();
+        self.meters
+            .waiting
+            .dec_by(i64::try_from(lost).unwrap_or(i64::MAX));
     }
 
     pub(super) async fn first(&self) -> Arc<Message> {
-        loop {
-            let first = self.messages().front().cloned();
-            match first {
-                Some(first) => return first,
-                None => self.more.notified().await,
-            }
-        }
+        self.waiting.first().await
     }
 
-    /// The message is done with. It may be gone already, for others.
+    /// The message is done with.
     pub(super) fn remove(&self, message: &Arc<Message>) {
-        let mut messages = self.messages();
-        if messages.front().is_some_and(|it| Arc::ptr_eq(it, message)) {
-            messages.pop_front();
+        if self.waiting.remove(message) {
+            self.meters.waiting.dec();
         }
-        self.count(&messages);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.messages().len()
-    }
-
-    fn count(&self, messages: &VecDeque<Arc<Message>>) {
-        self.meters
-            .waiting
-            .set(i64::try_from(messages.len()).unwrap_or(i64::MAX));
+        self.waiting.len()
     }
 }

@@ -1,11 +1,10 @@
 //! Sends what waits for one server, and tries again for an hour. The URL may be a secret: it is in no message.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Request, StatusCode, Uri};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use oz_core::notify::Route;
@@ -14,6 +13,7 @@ use oz_outbound::{Allowed, HttpClient, Trust};
 use oz_runtime::root_cause;
 
 use super::queue::{Message, Queue};
+use crate::spool::asked_pause;
 
 /// How long a server may take.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,14 +38,14 @@ enum Attempt {
 /// Who sends by one route.
 pub(super) struct Sender {
     route: Route,
-    queue: Arc<Queue>,
+    queue: Queue,
     allowed: Allowed,
     /// It is made anew when other authorities vouch for the server.
     client: Option<(Trust, HttpClient)>,
 }
 
 impl Sender {
-    pub(super) fn new(route: Route, queue: Arc<Queue>, allowed: Allowed) -> Self {
+    pub(super) fn new(route: Route, queue: Queue, allowed: Allowed) -> Self {
         Self {
             route,
             queue,
@@ -115,7 +115,7 @@ impl Sender {
         match tokio::time::timeout(SERVER_TIMEOUT, asked).await {
             Err(_) => Attempt::Later(format!("no answer within {SERVER_TIMEOUT:?}"), None),
             Ok(Err(why)) => Attempt::Later(why, None),
-            Ok(Ok(head)) => judged(head.status, head.headers.get(RETRY_AFTER)),
+            Ok(Ok(head)) => judged(head.status, &head.headers),
         }
     }
 
@@ -163,7 +163,7 @@ impl Sender {
     }
 }
 
-fn judged(status: StatusCode, after: Option<&HeaderValue>) -> Attempt {
+fn judged(status: StatusCode, headers: &HeaderMap) -> Attempt {
     let why = format!("the server answers {status}");
     match status {
         _ if status.is_success() => Attempt::Taken,
@@ -172,14 +172,7 @@ fn judged(status: StatusCode, after: Option<&HeaderValue>) -> Attempt {
         | StatusCode::PAYLOAD_TOO_LARGE
         | StatusCode::UNPROCESSABLE_ENTITY => Attempt::Never(why),
         // A redirect is not followed, and tells of a URL that is to be changed.
-        _ => {
-            let seconds = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-            let asked = seconds.map(Duration::from_secs);
-            Attempt::Later(
-                why,
-                asked.map(|asked| asked.clamp(FIRST_PAUSE, LONGEST_PAUSE)),
-            )
-        }
+        _ => Attempt::Later(why, asked_pause(headers, FIRST_PAUSE..=LONGEST_PAUSE)),
     }
 }
 
@@ -203,6 +196,8 @@ fn read(file: &Path) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use http::header::RETRY_AFTER;
+
     use super::*;
 
     #[test]
@@ -222,9 +217,10 @@ mod tests {
             (503, Some("0"), "later Some(500ms)"),
             (500, Some("soon"), "later None"),
         ] {
-            let after = after.map(HeaderValue::from_static);
+            let after = after.map(|after| (RETRY_AFTER, HeaderValue::from_static(after)));
+            let headers = HeaderMap::from_iter(after.clone());
             let status = StatusCode::from_u16(status).unwrap();
-            let said = match judged(status, after.as_ref()) {
+            let said = match judged(status, &headers) {
                 Attempt::Taken => "taken".to_owned(),
                 Attempt::Never(_) => "never".to_owned(),
                 Attempt::Later(_, asked) => format!("later {asked:?}"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
+use kube::api::ListParams;
 use kube::client::{AuthError, Body};
 use kube::core::DynamicObject;
 use kube::{Api, Client, Config, Resource};
@@ -14,6 +15,9 @@ use serde::de::DeserializeOwned;
 use crate::failure::{Failure, Result};
 use crate::names;
 use crate::tls;
+
+/// How many objects are asked for at once.
+const PAGE: u32 = 500;
 
 /// A cluster, seen as one user, in one namespace.
 #[derive(Clone)]
@@ -129,6 +133,32 @@ impl Cluster {
             after,
             server,
         })
+    }
+
+    /// All objects of a kind, page by page, as far as they are looked at; and whether there are more.
+    ///
+    /// # Errors
+    /// When a page cannot be read.
+    pub async fn pages<K>(
+        &self,
+        api: &Api<K>,
+        selected: ListParams,
+        most: usize,
+    ) -> Result<(Vec<K>, bool)>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let mut page = selected.limit(PAGE);
+        let mut found = Vec::new();
+        loop {
+            let list = self.answer(api.list(&page)).await?;
+            found.extend(list.items);
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                None => return Ok((found, false)),
+                Some(_) if found.len() >= most => return Ok((found, true)),
+                Some(token) => page = page.continue_token(&token),
+            }
+        }
     }
 
     /// Waits for an answer of the API server, as long as `--request-timeout` lets it.

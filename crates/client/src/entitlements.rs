@@ -22,9 +22,8 @@ use crate::cluster::Cluster;
 use crate::explain::operator::{arguments, deployments, operator};
 use crate::failure::Result;
 
-/// How many objects of a kind are looked at, and how many are asked for at once.
+/// How many objects of a kind are looked at.
 const LOOKED_AT: usize = 50_000;
-const PAGE: u32 = 500;
 
 /// Who could get in, by the oz in the namespace `oz` and by RBAC.
 ///
@@ -72,39 +71,29 @@ impl Reading<'_> {
     where
         K: Clone + Debug + DeserializeOwned,
     {
-        let mut page = parameters.limit(PAGE);
-        let mut found = Vec::new();
-        loop {
-            let list = match self.cluster.answer(api.list(&page)).await {
-                Ok(list) => list,
-                // Not in the failure's own words: it names whoever asks, and the same gap is the same for all.
-                Err(failure) if failure.is_forbidden() => {
-                    self.gap(title, "whoever made this may not list them");
-                    return Ok(Vec::new());
-                }
-                Err(failure) if failure.is_unknown_kind() => {
-                    self.gap(title, "the cluster does not know the kind");
-                    return Ok(Vec::new());
-                }
-                Err(failure) => return Err(failure.during(&format!("failed to list {title}"))),
-            };
-            found.extend(list.items);
-            let more = list.metadata.continue_.filter(|token| !token.is_empty());
-            match more {
-                None => return Ok(found),
-                Some(_) if found.len() >= LOOKED_AT => {
+        match self.cluster.pages(api, parameters, LOOKED_AT).await {
+            Ok((found, cut_short)) => {
+                if cut_short {
                     self.gaps.insert(format!(
                         "{title}: only the first {} were looked at",
                         found.len()
                     ));
-                    return Ok(found);
                 }
-                Some(token) => page = page.continue_token(&token),
+                Ok(found)
             }
+            // Not in the failure's own words: it names whoever asks, and the same gap is the same for all.
+            Err(failure) if failure.is_forbidden() => {
+                self.gap(title, "whoever made this may not list them");
+                Ok(Vec::new())
+            }
+            Err(failure) if failure.is_unknown_kind() => {
+                self.gap(title, "the cluster does not know the kind");
+                Ok(Vec::new())
+            }
+            Err(failure) => Err(failure.during(&format!("failed to list {title}"))),
         }
     }
 
-    /// Says that something could not be read, and why.
     fn gap(&mut self, what: &str, why: &str) {
         self.gaps.insert(format!("{what}: not read: {why}"));
     }

@@ -28,9 +28,8 @@ const SHOWN: usize = 20;
 const SHOWN_OF_EACH: usize = 3;
 /// The longest name that is shown whole.
 const LONGEST: usize = 80;
-/// How many objects of a kind are looked at, and how many are asked for at once.
+/// How many objects of a kind are looked at.
 const LOOKED_AT: usize = 20_000;
-const PAGE: u32 = 500;
 
 /// What was read.
 #[derive(Default)]
@@ -107,21 +106,9 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
     let api = Api::<K>::all(cluster.client.clone());
-    let mut page = ListParams::default().limit(PAGE);
-    let mut found = Vec::new();
-    loop {
-        let list = cluster.answer(api.list(&page)).await?;
-        found.extend(list.items);
-        let more = list.metadata.continue_.filter(|token| !token.is_empty());
-        match more {
-            None => return Ok(found),
-            Some(_) if found.len() >= LOOKED_AT => {
-                *cut_short = true;
-                return Ok(found);
-            }
-            Some(token) => page = page.continue_token(&token),
-        }
-    }
+    let (found, more) = cluster.pages(&api, ListParams::default(), LOOKED_AT).await?;
+    *cut_short |= more;
+    Ok(found)
 }
 
 /// The bindings of grants. Their names are enough: there is one of a name, and labels anybody can write.

@@ -173,7 +173,10 @@ async fn oz_ends_the_pod_at_the_agreed_second() -> Result<()> {
     .await?;
     assert!(Timestamp::now() >= until);
     if let Some(pod) = ending {
-        assert_eq!(pod.metadata.deletion_grace_period_seconds, Some(1));
+        // The operator asks for one second. Once the kubelet is done it asks for none, and the API
+        // server stores that before it removes the pod.
+        let grace = pod.metadata.deletion_grace_period_seconds;
+        assert!(matches!(grace, Some(0 | 1)), "{grace:?}");
     }
     let alice = scene.pod_requests("alice").await?;
     alice.phase("debug", Phase::Expired).await?;

@@ -14,6 +14,7 @@ mod quantity;
 mod request;
 mod template;
 mod text;
+mod ticket;
 
 use std::fmt::{self, Display};
 
@@ -24,7 +25,7 @@ pub use approval::approval;
 pub use emergency::review;
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
-pub(crate) use name::dns_subdomain;
+pub(crate) use name::{dns_label, dns_subdomain};
 pub(crate) use policy::config as policy_rules;
 pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
@@ -34,6 +35,7 @@ pub use template::{
 };
 pub use text::MAX_REASON;
 pub(crate) use text::{readable, reorders};
+pub use ticket::{matching, ticket};
 
 /// Something in an object that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -316,7 +316,7 @@ impl Operator<'_> {
     /// The emergencies on record, if records are written into the cluster.
     fn emergencies_on_record(&self, runtime: &Runtime) -> Option<Store<AuditEvent>> {
         let in_cluster = self.args.audit.has_objects();
-        in_cluster.then(|| runtime.feeds().store_with(reviews::selection()))
+        in_cluster.then(|| runtime.feeds().store_with(reviews::emergencies()))
     }
 
     /// Room for emergencies.
@@ -328,16 +328,23 @@ impl Operator<'_> {
         Emergencies::new(&self.keys, records, feeds.store(), requests)
     }
 
-    /// Reviews of emergencies.
+    /// Reviews of emergencies and of break-glass.
     fn reviews(&self, runtime: &Runtime) -> Reviews {
         let (replica, gauges) = (&self.args.common.replica, Gauges::default());
         gauges.register(&mut runtime.registry());
+        let in_cluster = self.args.audit.has_objects();
+        let openings = in_cluster.then(|| runtime.feeds().store_with(reviews::openings()));
         Reviews {
             client: self.client.clone(),
             clock: Arc::new(self.clock.clone()),
             keys: self.keys.clone(),
             trail: self.trail.clone(),
-            records: self.emergencies_on_record(runtime),
+            records: self
+                .emergencies_on_record(runtime)
+                .into_iter()
+                .chain(openings)
+                .collect(),
+            break_glass: self.args.break_glass_terms(),
             reviews: runtime.feeds().store(),
             keep: self.args.audit_retention,
             recorder: Recorder::new(self.client.clone(), labels::OZ, Some(replica)),

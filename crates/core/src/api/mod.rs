@@ -10,6 +10,7 @@
 mod access_config;
 mod access_policy;
 mod approval;
+mod attestation;
 pub(crate) mod binding;
 mod emergency;
 mod ending;
@@ -47,6 +48,7 @@ pub use approval::{
     AccessRequestReference, ApprovalConfig, ApprovalRule, ApprovalStatus, ApprovedKind,
     DEFAULT_APPROVAL_TIMEOUT,
 };
+pub use attestation::{Attestation, BreakGlassWindow, MOST_REMOVALS, Removal};
 pub use binding::{
     BindingStatus, BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind,
 };

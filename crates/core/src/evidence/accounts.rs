@@ -1,5 +1,5 @@
-//! What became of each request, told from the records alone: the rows of `summary.csv`, `approvals.csv` and
-//! `sample.csv`. What is kept grows with requests and approvals, not with records.
+//! What became of each request, told from the records alone: the rows of `summary.csv`, `approvals.csv`,
+//! `attestations.csv` and `sample.csv`. What is kept grows with requests and approvals, not with records.
 
 use std::collections::BTreeMap;
 
@@ -69,12 +69,28 @@ const APPROVAL_COLUMNS: [&str; 11] = [
     "record",
 ];
 
+const ATTESTATION_COLUMNS: [&str; 11] = [
+    "time",
+    "action",
+    "by",
+    "namespace",
+    "name",
+    "entitlements",
+    "file",
+    "kept",
+    "removed",
+    "gaps",
+    "record",
+];
+
 /// What records come to.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
     requests: BTreeMap<String, RequestAccount>,
     /// Rows of `approvals.csv`, by the instant and the record's digest.
     approvals: BTreeMap<(Timestamp, String), String>,
+    /// Rows of `attestations.csv`, likewise.
+    attestations: BTreeMap<(Timestamp, String), String>,
     totals: BTreeMap<(Action, Decision), u64>,
     records: u64,
 }
@@ -94,6 +110,10 @@ impl Accounts {
         if is_approval(record.action) {
             let key = (record.time, entry.link.digest.clone());
             self.approvals.insert(key, approval(entry));
+        }
+        if record.action == Action::EntitlementsAttested {
+            let key = (record.time, entry.link.digest.clone());
+            self.attestations.insert(key, attestation(entry));
         }
         if record.request.uid.is_empty() || !is_about_request(record.action) {
             return;
@@ -151,6 +171,14 @@ impl Accounts {
     pub fn approvals(&self) -> String {
         let mut text = csv::row(APPROVAL_COLUMNS);
         text.extend(self.approvals.values().map(String::as_str));
+        text
+    }
+
+    /// One line for each attestation of who could get in, the oldest first.
+    #[must_use]
+    pub fn attestations(&self) -> String {
+        let mut text = csv::row(ATTESTATION_COLUMNS);
+        text.extend(self.attestations.values().map(String::as_str));
         text
     }
 
@@ -299,6 +327,25 @@ fn approval(entry: &Entry) -> String {
         record.request.name.clone(),
         record.request.uid.clone(),
         detail("reason"),
+        entry.link.digest.clone(),
+    ])
+}
+
+fn attestation(entry: &Entry) -> String {
+    let record = &entry.record;
+    let detail = |name: &str| record.details.get(name).cloned().unwrap_or_default();
+    let user = record.user.as_ref();
+    csv::row([
+        record.time.to_string(),
+        record.action.to_string(),
+        user.map_or_else(String::new, |user| user.user.clone()),
+        record.request.namespace.clone(),
+        record.request.name.clone(),
+        detail("entitlements"),
+        detail("file"),
+        detail("kept"),
+        detail("removed"),
+        detail("gaps"),
         entry.link.digest.clone(),
     ])
 }

@@ -5,6 +5,7 @@
 mod access_config;
 mod access_pod;
 mod approval;
+mod attestation;
 mod emergency;
 mod lock;
 mod metadata;
@@ -22,6 +23,7 @@ use crate::duration::GoDuration;
 
 pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
 pub use approval::approval;
+pub use attestation::rationale;
 pub use emergency::review;
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};

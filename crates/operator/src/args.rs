@@ -50,6 +50,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
 
+    /// Who is asked about tickets, which templates and policies name: {"checks": {NAME: {"url", "accept",
+    /// "tokenFile", "caFile", "timeout", "whenAway", "every"}}}.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) tickets: Option<String>,
+
     /// How long AuditEvents are kept in the cluster, such as 720h; each goes at the exact instant.
     #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = not_negative)]
     pub(crate) audit_retention: SignedDuration,

@@ -22,6 +22,7 @@ pub struct RequestAccount {
     pod: String,
     container: String,
     reason: String,
+    ticket: String,
     approved_by: String,
     emergency: bool,
     granted: Option<Timestamp>,
@@ -33,7 +34,7 @@ pub struct RequestAccount {
     first: Timestamp,
 }
 
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 18] = [
     "kind",
     "namespace",
     "request",
@@ -44,6 +45,7 @@ const COLUMNS: [&str; 17] = [
     "pod",
     "container",
     "reason",
+    "ticket",
     "approvedBy",
     "grantedAt",
     "until",
@@ -205,6 +207,10 @@ impl RequestAccount {
         fill(&mut self.name, &request.name);
         fill(&mut self.template, &record.template);
         let user = user.as_ref().map_or("", |user| &user.user);
+        fill(
+            &mut self.ticket,
+            record.details.get("ticket").map_or("", |it| it),
+        );
         match record.action {
             Action::AccessGranted | Action::EmergencyGranted => {
                 user.clone_into(&mut self.requester);
@@ -242,7 +248,7 @@ impl RequestAccount {
         self.container = pod.container.clone().unwrap_or_default();
     }
 
-    fn cells(&self) -> [String; 17] {
+    fn cells(&self) -> [String; 18] {
         let instant = |at: Option<Timestamp>| at.map_or_else(String::new, |at| at.to_string());
         [
             self.kind.clone(),
@@ -255,6 +261,7 @@ impl RequestAccount {
             self.pod.clone(),
             self.container.clone(),
             self.reason.clone(),
+            self.ticket.clone(),
             match self.emergency {
                 true => "nobody (emergency)".to_owned(),
                 false => self.approved_by.clone(),

@@ -15,6 +15,7 @@ mod quantity;
 mod request;
 mod template;
 mod text;
+mod ticket;
 
 use std::fmt::{self, Display};
 
@@ -26,7 +27,7 @@ pub use attestation::rationale;
 pub use emergency::review;
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
-pub(crate) use name::dns_subdomain;
+pub(crate) use name::{dns_label, dns_subdomain};
 pub(crate) use policy::config as policy_rules;
 pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
@@ -36,6 +37,7 @@ pub use template::{
 };
 pub use text::MAX_REASON;
 pub(crate) use text::{readable, reorders};
+pub use ticket::{matching, ticket};
 
 /// Something in an object that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]

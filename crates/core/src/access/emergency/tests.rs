@@ -148,8 +148,8 @@ fn whoever_is_named_is_let_in_with_a_reason_and_nobody_else() {
     for (user, groups, config, reason, emergency, refused) in rows {
         let ask = Ask {
             reason,
-            container: None,
             emergency,
+            ..Ask::default()
         };
         let answer = may_ask(&person(user, "", groups), "shell", config, ask);
         let answer = answer.err().map(|denial| denial.reason);

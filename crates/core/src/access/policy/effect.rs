@@ -1,6 +1,8 @@
 //! What a judgement does to a request: whether it may be granted, who has to agree, for how long at most, and
 //! whether another one is stricter.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::combine::{content, missing, shorter};
 use super::{ANOTHER_TEMPLATE, DENIED, FAILED, Judgement, When, seen};
 use crate::access::decide::{Denial, REASON_REQUIRED};
@@ -20,6 +22,26 @@ pub fn holds<T: AccessTemplate>(
     reason: Option<&str>,
     template: &T,
 ) -> Result<(), Denial> {
+    permits(judgement, reason)?;
+    let Some(judgement) = judgement else {
+        return Ok(());
+    };
+    if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
+        let why = format!(
+            "template {} is not what the AccessPolicies of the cluster were asked about when the request was \
+             created: it was changed, or its labels or annotations were; ask again",
+            template.name()
+        );
+        return Err(Denial::new(ANOTHER_TEMPLATE, why));
+    }
+    Ok(())
+}
+
+/// The same, whatever the template is: whether a policy refuses, or requires a reason that is not given.
+///
+/// # Errors
+/// Why not, and what to do next.
+pub fn permits(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
     let Some(judgement) = judgement else {
         return Ok(());
     };
@@ -32,14 +54,6 @@ pub fn holds<T: AccessTemplate>(
     {
         let why = format!("AccessPolicy {policy} requires a reason{REASON_REQUIRED}");
         return Err(Denial::new("ReasonRequired", why));
-    }
-    if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
-        let why = format!(
-            "template {} is not what the AccessPolicies of the cluster were asked about when the request was \
-             created: it was changed, or its labels or annotations were; ask again",
-            template.name()
-        );
-        return Err(Denial::new(ANOTHER_TEMPLATE, why));
     }
     Ok(())
 }
@@ -62,6 +76,17 @@ pub fn approval<T: AccessTemplate>(
         when: None,
         ..config.clone()
     });
+    joined(own, judgement)
+}
+
+/// Who has to agree to what has no template, by the rules of the policies.
+#[must_use]
+pub fn rules(judgement: Option<&Judgement>) -> Option<ApprovalConfig> {
+    joined(None, judgement)
+}
+
+/// Rules of a template and of policies together.
+fn joined(own: Option<ApprovalConfig>, judgement: Option<&Judgement>) -> Option<ApprovalConfig> {
     let Some(extra) = judgement.and_then(|judgement| judgement.approval.as_ref()) else {
         return own;
     };
@@ -85,10 +110,15 @@ pub fn approval<T: AccessTemplate>(
 /// Whether answers to the request may matter, as far as its stamp tells without a key.
 #[must_use]
 pub fn asks<T: AccessTemplate>(request: &Request<'_>, template: &T) -> bool {
-    template.config().approval.is_some()
-        || stamp::told(request.metadata)
-            .and_then(|stamp| stamp.judgement)
-            .is_some_and(|judgement| judgement.approval.is_some())
+    template.config().approval.is_some() || told(request.metadata)
+}
+
+/// Whether policies ask others to agree, as far as the stamp of an object tells without a key.
+#[must_use]
+pub fn told(metadata: &ObjectMeta) -> bool {
+    stamp::told(metadata)
+        .and_then(|stamp| stamp.judgement)
+        .is_some_and(|judgement| judgement.approval.is_some())
 }
 
 /// The longest that access can last, if policies say so. What is no duration is no time.
@@ -125,7 +155,27 @@ pub fn stricter<T: AccessTemplate>(
     reason: Option<&str>,
     template: &T,
 ) -> Option<String> {
-    if let Err(denial) = holds(new, reason, template) {
+    let rules = |judgement: Option<&Judgement>| approval(judgement, template);
+    compared(sealed, new, holds(new, reason, template), rules)
+}
+
+/// The same for what has no template.
+#[must_use]
+pub fn stricter_without_template(
+    sealed: Option<&Judgement>,
+    new: Option<&Judgement>,
+    reason: Option<&str>,
+) -> Option<String> {
+    compared(sealed, new, permits(new, reason), rules)
+}
+
+fn compared(
+    sealed: Option<&Judgement>,
+    new: Option<&Judgement>,
+    holds: Result<(), Denial>,
+    rules: impl Fn(Option<&Judgement>) -> Option<ApprovalConfig>,
+) -> Option<String> {
+    if let Err(denial) = holds {
         return Some(denial.message);
     }
     let names =
@@ -135,8 +185,8 @@ pub fn stricter<T: AccessTemplate>(
     {
         return Some(format!("access can last {new} at most now"));
     }
-    let now = approval(new, template)?;
-    let Some(before) = approval(sealed, template) else {
+    let now = rules(new)?;
+    let Some(before) = rules(sealed) else {
         return Some("others have to agree now, and had not when it was asked".to_owned());
     };
     let known: Vec<String> = before.rules.iter().map(content).collect();

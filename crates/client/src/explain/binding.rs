@@ -114,7 +114,7 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
             let lock = locks.against(&access, now);
             rules.extend(lock.map(|lock| Rule::new("locks", Some(false), lock.to_string())));
             let judged = policies::sealed_of(&binding);
-            rules.extend(agreed(&judged, terms));
+            rules.extend(agreed(&judged, &binding, terms));
             if let (Ok(content), Ok(may)) = (content, may) {
                 let lookup = Lookup {
                     role: Ok(content),
@@ -156,14 +156,14 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
 }
 
 /// What the policies of the cluster came to when it was created, if they came to anything.
-fn agreed(judged: &Judged, terms: &Terms) -> Vec<Rule> {
+fn agreed(judged: &Judged, binding: &Binding<'_>, terms: &Terms) -> Vec<Rule> {
     let Some(judgement) = &judged.judgement else {
         return Vec::new();
     };
-    let refusal = judged.refusal(terms.reason.as_deref());
-    let policies = match refusal {
-        Some(refusal) => Rule::new("policies", Some(false), refusal),
-        None => Rule::new("policies", Some(true), judged.effect()),
+    let permitted = binding.permitted(Some(judgement), terms.reason.as_deref());
+    let policies = match permitted {
+        Err(denial) => Rule::new("policies", Some(false), denial.message),
+        Ok(()) => Rule::new("policies", Some(true), judged.effect()),
     };
     let approval = judgement.approval.as_ref().map(|_| match &judged.missing {
         Some(missing) => Rule::new("approval", Some(false), missing),

@@ -144,8 +144,8 @@ impl<R: AccessRequest> Requests<R> {
             template: Some(template),
         };
         let new = self.judges.judge(cx, &review.user, asking).await?;
-        let reason = view.ask.reason;
-        let Some(why) = policy::stricter(sealed, new.as_ref(), reason, template) else {
+        let ask = view.ask;
+        let Some(why) = policy::stricter(sealed, new.as_ref(), ask, template) else {
             return Ok(());
         };
         Err(stricter(&view.candidate(), &why))

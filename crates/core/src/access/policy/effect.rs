@@ -5,12 +5,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::combine::{content, missing, shorter};
 use super::{ANOTHER_TEMPLATE, DENIED, FAILED, Judgement, When, seen};
-use crate::access::decide::{Denial, REASON_REQUIRED};
+use crate::access::decide::{Ask, Denial, REASON_REQUIRED};
 use crate::access::request::Request;
 use crate::access::stamp;
+use crate::access::ticket;
 use crate::api::{ApprovalConfig, ApprovalRule};
 use crate::duration::GoDuration;
 use crate::kinds::AccessTemplate;
+
+/// Reason of what can name no ticket, where a policy requires one.
+const NO_TICKET: &str = "CannotNameTicket";
 
 /// Whether the request may be granted by what was sealed when it was created. A request that nobody was asked
 /// about has no judgement.
@@ -19,13 +23,17 @@ use crate::kinds::AccessTemplate;
 /// Why not, and what to do next.
 pub fn holds<T: AccessTemplate>(
     judgement: Option<&Judgement>,
-    reason: Option<&str>,
+    ask: Ask<'_>,
     template: &T,
 ) -> Result<(), Denial> {
-    permits(judgement, reason)?;
+    not_refused(judgement, ask.reason)?;
     let Some(judgement) = judgement else {
         return Ok(());
     };
+    for rule in &judgement.tickets {
+        let who = || format!("AccessPolicy {}", rule.policy);
+        ticket::named(Some(&rule.ticket), who, ask)?;
+    }
     if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
         let why = format!(
             "template {} is not what the AccessPolicies of the cluster were asked about when the request was \
@@ -37,11 +45,27 @@ pub fn holds<T: AccessTemplate>(
     Ok(())
 }
 
-/// The same, whatever the template is: whether a policy refuses, or requires a reason that is not given.
+/// The same for what has no template, and names no ticket.
 ///
 /// # Errors
 /// Why not, and what to do next.
 pub fn permits(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
+    not_refused(judgement, reason)?;
+    match judgement.and_then(|judgement| judgement.tickets.first()) {
+        None => Ok(()),
+        Some(rule) => {
+            let why = format!(
+                "AccessPolicy {} requires a ticket, and a transient binding names none; have whoever writes policies \
+                 exempt it by request.kind, or give access in another way",
+                rule.policy
+            );
+            Err(Denial::new(NO_TICKET, why))
+        }
+    }
+}
+
+/// Whether no policy refuses, or requires a reason that is not given.
+fn not_refused(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
     let Some(judgement) = judgement else {
         return Ok(());
     };
@@ -152,11 +176,17 @@ pub fn note(judgement: Option<&Judgement>, approval: Option<&ApprovalConfig>) ->
 pub fn stricter<T: AccessTemplate>(
     sealed: Option<&Judgement>,
     new: Option<&Judgement>,
-    reason: Option<&str>,
+    ask: Ask<'_>,
     template: &T,
 ) -> Option<String> {
     let rules = |judgement: Option<&Judgement>| approval(judgement, template);
-    compared(sealed, new, holds(new, reason, template), rules)
+    let known = ticket::checks(sealed, template);
+    let asked = ticket::checks(new, template);
+    let check = asked.iter().find(|check| !known.contains(check));
+    let check = check
+        .filter(|_| !ask.emergency)
+        .map(|check| format!("check {check} has to accept its ticket as well now"));
+    compared(sealed, new, holds(new, ask, template), rules, check)
 }
 
 /// The same for what has no template.
@@ -166,7 +196,7 @@ pub fn stricter_without_template(
     new: Option<&Judgement>,
     reason: Option<&str>,
 ) -> Option<String> {
-    compared(sealed, new, permits(new, reason), rules)
+    compared(sealed, new, permits(new, reason), rules, None)
 }
 
 fn compared(
@@ -174,6 +204,7 @@ fn compared(
     new: Option<&Judgement>,
     holds: Result<(), Denial>,
     rules: impl Fn(Option<&Judgement>) -> Option<ApprovalConfig>,
+    check: Option<String>,
 ) -> Option<String> {
     if let Err(denial) = holds {
         return Some(denial.message);
@@ -184,6 +215,9 @@ fn compared(
         && ceiling(sealed).is_none_or(|sealed| new < sealed)
     {
         return Some(format!("access can last {new} at most now"));
+    }
+    if check.is_some() {
+        return check;
     }
     let now = rules(new)?;
     let Some(before) = rules(sealed) else {

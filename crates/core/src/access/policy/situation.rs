@@ -37,6 +37,7 @@ pub const VARIABLES: [Variable; 7] = [
             "name",
             "duration",
             "reason",
+            "ticket",
             "template",
             "pod",
             "container",
@@ -138,6 +139,7 @@ impl Situation {
                     "namespace": metadata.namespace.clone().unwrap_or_default(),
                     "name": name.cloned().unwrap_or_default(),
                     "reason": request.ask.reason.unwrap_or_default(),
+                    "ticket": request.ask.ticket.unwrap_or_default(),
                     "template": request.template,
                     "pod": request.target_pod.unwrap_or_default(),
                     "container": request.ask.container.unwrap_or_default(),
@@ -193,7 +195,7 @@ impl Situation {
                     "namespace": namespace.unwrap_or_default(),
                     "name": name.cloned().unwrap_or_default(),
                     "reason": terms.and_then(|terms| terms.reason.clone()).unwrap_or_default(),
-                    "template": "", "pod": "", "container": "", "extends": "",
+                    "ticket": "", "template": "", "pod": "", "container": "", "extends": "",
                     "role": {
                         "kind": role.map_or_else(String::new, |role| role.kind.to_string()),
                         "name": role.map(|role| role.name.clone()).unwrap_or_default(),
@@ -239,7 +241,7 @@ impl Situation {
             variables: json!({
                 "requester": { "user": "alice", "uid": "", "groups": ["devs"] },
                 "request": {
-                    "kind": "ExecAccessRequest", "namespace": "shop", "name": "debug", "reason": "",
+                    "kind": "ExecAccessRequest", "namespace": "shop", "name": "debug", "reason": "", "ticket": "",
                     "template": "shell", "pod": "", "container": "", "extends": "",
                     "role": { "kind": "", "name": "" }, "subjects": [],
                 },

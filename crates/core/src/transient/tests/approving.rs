@@ -8,11 +8,11 @@ use serde_json::json;
 
 use super::world::*;
 use crate::access::lock::Locks;
-use crate::access::policy::{Applied, Extra, Judgement, Longest, Refused, Rule};
+use crate::access::policy::{Applied, Extra, Judgement, Longest, Refused, Rule, TicketRule};
 use crate::access::stamp::{Requester, Stamp};
 use crate::api::{
     AccessLock, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
-    EndReason, Phase, TransientClusterRoleBinding, TransientRoleBinding, example_com,
+    EndReason, Phase, TicketConfig, TransientClusterRoleBinding, TransientRoleBinding, example_com,
 };
 use crate::conditions;
 use crate::kinds::Kind as _;
@@ -259,7 +259,19 @@ fn policies_refuse_ask_for_a_reason_and_shorten() {
         require_reason: Some("night".into()),
         ..judgement(&[])
     };
-    for (judgement, said) in [(refused, "PolicyDenied"), (reason, "ReasonRequired")] {
+    // It can name none.
+    let ticket = Judgement {
+        tickets: vec![TicketRule {
+            policy: "night".into(),
+            ticket: TicketConfig::default(),
+        }],
+        ..judgement(&[])
+    };
+    for (judgement, said) in [
+        (refused, "PolicyDenied"),
+        (reason, "ReasonRequired"),
+        (ticket, "CannotNameTicket"),
+    ] {
         let mut world = judged(lasting("10m"), judgement);
         assert_eq!(world.settle(at(1)).phase, Phase::Denied);
         assert!(world.condition("Ready").contains(said), "{said}");

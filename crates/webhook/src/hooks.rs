@@ -103,9 +103,12 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         all.push(request::<R>(grounds, templates, (&locks, &reviews)));
         all.push(deletion::<R>(grounds));
     });
-    all.extend(approval::hooks(grounds, approved));
+    for_each_kind!(bindings B => {
+        approved.push(Box::new(approval::Bindings::<B>::new(&judges, &grounds.namespace)));
+    });
+    all.extend(approval::hooks(grounds, approved, &locks));
     all.extend(lock::hooks(grounds));
-    all.extend(policy::hooks(grounds, judges));
+    all.extend(policy::hooks(grounds, judges.clone()));
     all.extend(review::hooks(grounds));
     for_each_kind!(templates T => {
         all.push(template::<T>(grounds));
@@ -126,10 +129,10 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     all.extend(composites::guards(grounds));
     all.extend(composites::stamps(grounds));
     all.extend(composites::policies(grounds));
-    all.extend(harness::hooks(grounds, feeds));
-    for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds, &locks)) });
+    all.extend(harness::hooks(grounds, feeds, &locks));
+    for_each_kind!(bindings B => { all.extend(transient::hooks::<B>(grounds, &locks, &judges)) });
     if grounds.serve_example_com {
-        for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds, &locks)) });
+        for_each_kind!(published B => { all.extend(transient::hooks::<B>(grounds, &locks, &judges)) });
     }
     all
 }

@@ -84,7 +84,7 @@ pub(super) fn assess<K: Kind>(
             return Err(State::Special(Special::Blocked(blocked)).into());
         }
         tried(kind, &offer, known)?;
-        approval::confirmed::<K>(approved, known)?;
+        approval::confirmed(approved, known.confirmed.as_ref(), Question::Approvals)?;
         question.map_or(Ok(offer), |question| Err(Otherwise::Need(question)))
     });
     let state = match decided {

@@ -5,6 +5,7 @@ mod access_policy;
 mod approval;
 mod audit_event;
 mod binding;
+mod binding_approval;
 mod composite;
 mod connect;
 mod copies;

@@ -81,6 +81,8 @@ pub(crate) struct Granted {
     pub(crate) verb: &'static str,
     /// What took how long.
     pub(crate) steps: Rc<Steps>,
+    /// Whether the pod is reached through the gate.
+    gate: bool,
 }
 
 impl Granted {
@@ -104,6 +106,7 @@ impl Granted {
             clock,
             verb: invocation.verb,
             steps: Rc::clone(invocation.steps),
+            gate: status.gate,
         })
     }
 
@@ -130,6 +133,14 @@ impl Granted {
                 template.name()
             )
         })
+    }
+
+    /// The cluster as the pod is reached in it.
+    fn reached(&self, cluster: &Cluster) -> Cluster {
+        match self.gate {
+            true => cluster.through_gate(&self.request),
+            false => cluster.clone(),
+        }
     }
 
     /// What is left of it.
@@ -199,7 +210,7 @@ async fn again<R: AccessRequest>(
     invocation.steps.done("request", Share::Oz);
     let mut interrupts = Interrupts::new()?;
     let result = tokio::select! {
-        result = body(invocation.cluster, &granted) => result,
+        result = body(&granted.reached(invocation.cluster), &granted) => result,
         exit = interrupts.next() => Ok(exit),
     };
     invocation.steps.done("use", Share::Kubernetes);
@@ -236,7 +247,7 @@ async fn anew<R: AccessRequest>(
         {
             context.say(&said);
         }
-        body(cluster, &granted).await
+        body(&granted.reached(cluster), &granted).await
     };
     let result = tokio::select! {
         result = work => result,

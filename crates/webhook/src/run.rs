@@ -125,6 +125,7 @@ fn grounds(
         harness: args.harness,
         webhook: args.webhook().into(),
         broker: args.broker().into(),
+        gate: args.gate().into(),
     }
 }
 

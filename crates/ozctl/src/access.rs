@@ -209,8 +209,9 @@ async fn again<R: AccessRequest>(
     let granted = existing::<R>(invocation, names::checked(name)?, want).await?;
     invocation.steps.done("request", Share::Oz);
     let mut interrupts = Interrupts::new()?;
+    let reached = granted.reached(invocation.cluster);
     let result = tokio::select! {
-        result = body(&granted.reached(invocation.cluster), &granted) => result,
+        result = body(&reached, &granted) => result,
         exit = interrupts.next() => Ok(exit),
     };
     invocation.steps.done("use", Share::Kubernetes);

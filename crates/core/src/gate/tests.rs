@@ -195,6 +195,7 @@ fn whatever_can_be_read_in_two_ways_is_refused() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn every_row_of_who_passes() {
     let exec = path(EXEC);
     let pod = path("/api/v1/namespaces/shop/pods/db-0");

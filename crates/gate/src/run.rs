@@ -10,7 +10,7 @@ use oz_admission::{CertPolicy, Clients, Limits, TlsService};
 use oz_audit::{AuditKeyWatch, KeyNews, SigningKeyWatch, Trail, signing_keys};
 use oz_core::names::{self, REGISTRATION};
 use oz_runtime::Who::Everyone;
-use oz_runtime::{ClockAlarm, Listen, Runtime, Warnings, shutdown_on_signal};
+use oz_runtime::{ClockAlarm, Common, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal};
 
 use crate::args::Args;
 use crate::caller::Callers;
@@ -68,18 +68,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         KeyNews::Opens => grants.keys_changed(),
         KeyNews::Seals(id) => tracing::info!(key = id, "tickets are sealed with another key"),
     };
-    let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, replica);
     let signing_key = SigningKeyWatch::new(&client, namespace, keys, on_news);
-    let audit_key = AuditKeyWatch {
-        trail: trail.clone(),
-        client,
-        namespace: namespace.clone(),
-    };
-    let clock_alarm = ClockAlarm::new(clock, names::GATE, replica, warnings);
-    runtime
-        .task("signing key watch", Everyone, signing_key)
-        .task("audit key watch", Everyone, audit_key)
-        .task("clock alarm", Everyone, clock_alarm);
+    runtime.task("signing key watch", Everyone, signing_key);
+    watch_ourselves(&mut runtime, common, &trail, clock);
     runtime.part("registration", |stop| registration.run(stop));
     let mut probes = None;
     if let Some(address) = args.health_probe_bind_address.0 {
@@ -113,6 +104,21 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let ended = service.run(runtime, ended).await;
     trail.close().await;
     Ok(ended?)
+}
+
+/// What every process of oz looks at besides its work.
+fn watch_ourselves(runtime: &mut Runtime, common: &Common, trail: &Trail, clock: ServerClock) {
+    let (client, namespace) = (runtime.client().clone(), &common.namespace);
+    let warnings = Warnings::new(client.clone(), REGISTRATION, namespace, &common.replica);
+    let audit_key = AuditKeyWatch {
+        trail: trail.clone(),
+        client,
+        namespace: namespace.clone(),
+    };
+    let clock_alarm = ClockAlarm::new(clock, names::GATE, &common.replica, warnings);
+    runtime
+        .task("audit key watch", Everyone, audit_key)
+        .task("clock alarm", Everyone, clock_alarm);
 }
 
 fn certificates() -> CertPolicy {
